@@ -1,0 +1,1 @@
+//! The native HTTP API: /v1, health, metrics, auth.

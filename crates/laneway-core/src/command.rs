@@ -1,0 +1,257 @@
+//! What can be asked of the engine, and what it answers.
+//!
+//! Every write of the house is one of these commands. A refusal is an answer, not an error.
+
+use std::fmt;
+
+use crate::{Bytes, Fence, JobId, JobSpec, JobState, Name, Outcome, Seq, Settings, Span, TokenRecord, Wall};
+
+/// What can be asked of the engine.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Admit one job.
+    Submit(Box<Submission>),
+    /// Admit many jobs: each for itself, or all or none.
+    SubmitBatch {
+        /// The jobs, in order.
+        items: Vec<Submission>,
+        /// True: all or none.
+        atomic: bool,
+    },
+    /// A worker says that it runs what it was offered.
+    Start(Fence),
+    /// A worker says that it still runs; its lease starts anew.
+    Heartbeat(Fence),
+    /// A runner says that its attempt has ended.
+    Finish(Fence, Outcome),
+    /// Keep lines that a running attempt wrote.
+    Log(Fence, Vec<LogLine>),
+    /// End a job.
+    Cancel {
+        /// Whose job it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The job.
+        job: JobId,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Replace all settings at once.
+    Configure {
+        /// The settings from now on.
+        settings: Box<Settings>,
+        /// What must be kept so that the settings hold after a restart; `None` keeps what is kept already.
+        overrides: Option<Bytes>,
+        /// What changed, for the audit list.
+        detail: Box<str>,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// A place to run jobs appears, or changes what it offers.
+    Offer(PlaceOffer),
+    /// A place is gone. Its open attempts are not: their leases, or their runners, end them.
+    Withdraw(Name),
+    /// Keep a token, new or changed.
+    PutToken(Box<TokenRecord>, Origin),
+    /// End a token.
+    RevokeToken {
+        /// Its public part.
+        id: Name,
+        /// Whose token it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Keep a line for the audit list about a call that reaches no other command.
+    Note {
+        /// [`crate::EventKind::CallRefused`], `CallDenied` or `CallDone`.
+        kind: crate::EventKind,
+        /// Whose call it was.
+        tenant: Option<Name>,
+        /// What was asked, and what became of it.
+        detail: Box<str>,
+        /// Who asked.
+        origin: Origin,
+    },
+    /// Close or open admission because of low storage.
+    StorageLow(bool),
+    /// Stop admitting and starting; cancel what waits in lanes that say so.
+    Drain,
+    /// Look at the clock.
+    Tick,
+}
+
+/// One job to admit.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What is asked for.
+    pub spec: JobSpec,
+    /// What the handler gets.
+    pub payload: Bytes,
+    /// Who asks.
+    pub origin: Origin,
+    /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.
+    pub prior: Option<Prior>,
+}
+
+/// The job that an idempotency key stands for already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prior {
+    /// The job.
+    pub job: JobId,
+    /// Digest of the request that made it.
+    pub digest: [u8; 32],
+}
+
+/// Who asks, and in which call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// A token's id, or a part of the house.
+    pub actor: Name,
+    /// The call's id.
+    pub request: Option<Name>,
+}
+
+/// A line that a running attempt wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// When it was written.
+    pub at: Wall,
+    /// `stdout`, `stderr`, `log`, ….
+    pub stream: Name,
+    /// The text, bounded by the runner.
+    pub text: Box<str>,
+}
+
+/// A place to run jobs and what it offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceOffer {
+    /// The place's name.
+    pub place: Name,
+    /// How attempts there live and die.
+    pub mode: PlaceMode,
+    /// The kinds it runs. A kind belongs to one place.
+    pub kinds: Vec<Name>,
+    /// How many attempts it takes at once.
+    pub slots: u32,
+}
+
+/// How attempts at a place live and die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceMode {
+    /// In this process or driven by it: runs at once, needs no heartbeat, dies with the process.
+    Attached,
+    /// Elsewhere: must say that it runs, lives by heartbeats, outlives the process.
+    Leased,
+}
+
+/// The engine's answer to one command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// The job is admitted (or was before: `existing`).
+    Submitted(Submitted),
+    /// One answer for each item, in order. For an atomic batch that was refused, every item says why or `batch_refused`.
+    Batch(Vec<Result<Submitted, Refusal>>),
+    /// Not done, and nothing changed.
+    Refused(Refusal),
+    /// Done.
+    Done,
+    /// The job is canceled; it was in `was` before.
+    Canceled {
+        /// Its number.
+        seq: Seq,
+        /// The state it was in.
+        was: JobState,
+    },
+    /// No live job (or token) of that name is there for this tenant. The store may know an ended one.
+    NotFound,
+    /// The word about an attempt came too late or is not its runner's: stop, nothing changed.
+    Stale,
+    /// The attempt goes on; it must be heard of again within `lease`.
+    Alive {
+        /// From now.
+        lease: Span,
+        /// True: the run is asked to stop.
+        stop: bool,
+    },
+}
+
+/// An admitted job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its number inside the house; 0 for an `existing` one.
+    pub seq: Seq,
+    /// Its id.
+    pub job: JobId,
+    /// True when an equal submit made it earlier.
+    pub existing: bool,
+    /// Its state when it was admitted.
+    pub state: JobState,
+    /// The lane it really runs in.
+    pub lane: Name,
+    /// When it was admitted.
+    pub created_at: Wall,
+}
+
+/// Why something was not done. Nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// A stable word for programs.
+    pub code: RefusalCode,
+    /// A sentence for people that names the field or limit and the remedy.
+    pub message: Box<str>,
+    /// When asking again may help.
+    pub retry_after: Option<Span>,
+}
+
+/// Why something was not done, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefusalCode {
+    /// A queue cap is reached.
+    QueueFull,
+    /// The idempotency key stands for another request.
+    IdempotencyMismatch,
+    /// The deadline has passed, or comes before `not_before`.
+    DeadlinePast,
+    /// Nobody offers the kind, and `strict_kinds` is on.
+    UnknownKind,
+    /// The server is stopping.
+    Draining,
+    /// Storage runs low.
+    StorageLow,
+    /// Another item of the atomic batch was refused.
+    BatchRefused,
+    /// A part of the command cannot be: too many keys, a kind that another place offers, ….
+    Invalid,
+    /// Too many tokens.
+    TooMany,
+}
+
+impl RefusalCode {
+    /// The word users see.
+    pub fn word(self) -> &'static str {
+        match self {
+            RefusalCode::QueueFull => "queue_full",
+            RefusalCode::IdempotencyMismatch => "idempotency_mismatch",
+            RefusalCode::DeadlinePast => "deadline_past",
+            RefusalCode::UnknownKind => "unknown_kind",
+            RefusalCode::Draining => "draining",
+            RefusalCode::StorageLow => "storage_low",
+            RefusalCode::BatchRefused => "batch_refused",
+            RefusalCode::Invalid => "invalid",
+            RefusalCode::TooMany => "too_many",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.word(), self.message)
+    }
+}
+
+impl Origin {
+    /// A part of the house acts by itself.
+    pub fn house(part: &'static str) -> Origin {
+        Origin { actor: Name::fixed(part), request: None }
+    }
+}

@@ -1,0 +1,118 @@
+//! What follows from a command: changes to make durable, events to keep, notices to give after the commit.
+
+use crate::command::LogLine;
+use crate::{Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, Span, TokenRecord, Wall};
+
+/// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
+#[derive(Clone, Debug, Default)]
+pub struct Effects {
+    /// In order. The store makes them durable in one transaction.
+    pub changes: Vec<Change>,
+    /// In order of their numbers; durable in the same transaction.
+    pub events: Vec<Event>,
+    /// Given after the commit, in order.
+    pub notices: Vec<Notice>,
+}
+
+impl Effects {
+    /// True when there is nothing to make durable and nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.events.is_empty() && self.notices.is_empty()
+    }
+
+    /// Empties all three lists and keeps their room.
+    pub fn clear(&mut self) {
+        self.changes.clear();
+        self.events.clear();
+        self.notices.clear();
+    }
+}
+
+/// One durable change. The store puts, gets and fences; it decides nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Insert a live job with its payload, and its idempotency key if it has one.
+    JobCreated {
+        /// The whole row.
+        row: Box<JobRow>,
+        /// What the handler gets.
+        payload: Bytes,
+    },
+    /// A live job without an open attempt changed.
+    JobMoved {
+        /// The job.
+        seq: Seq,
+        /// Its status from now on.
+        status: JobStatus,
+    },
+    /// Insert an open attempt. There must be none for the job.
+    AttemptOpened(OpenAttempt),
+    /// The open attempt runs now. The fence must match.
+    AttemptStarted(OpenAttempt),
+    /// Remove the open attempt. The fence must match exactly one row.
+    AttemptClosed(Box<ClosedAttempt>),
+    /// The job ended: it leaves the live jobs. An attempt that outlives it keeps its open row until it is closed.
+    JobEnded(Box<JobEnd>),
+    /// Keep lines that an attempt wrote.
+    LogAppended {
+        /// The job.
+        seq: Seq,
+        /// The attempt.
+        attempt: u32,
+        /// The lines.
+        lines: Vec<LogLine>,
+    },
+    /// Forget ended jobs of a lane (with payload, attempts, logs and idempotency key), oldest first, `max` at most.
+    JobsPurged {
+        /// The lane.
+        lane: Name,
+        /// Only jobs that ended before this time.
+        finished_before: Wall,
+        /// Jobs with an idempotency key must have ended before this time.
+        keyed_finished_before: Wall,
+        /// How many at most.
+        max: u32,
+    },
+    /// Forget events from before this time.
+    EventsPurged {
+        /// Only events from before this time.
+        before: Wall,
+    },
+    /// Keep the runtime's own settings bytes.
+    OverridesPut(Bytes),
+    /// Keep a token, new or changed.
+    TokenPut(Box<TokenRecord>),
+}
+
+/// Something to tell after the commit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// Run this attempt.
+    Offer(Offer),
+    /// This run must stop; say `Finish` when it has.
+    Stop {
+        /// The job.
+        seq: Seq,
+        /// The attempt.
+        fence: Fence,
+        /// Where it runs.
+        place: Name,
+    },
+}
+
+/// An attempt to run. The payload is read from the store after the commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The job.
+    pub seq: Seq,
+    /// The fence that every word about the attempt must carry.
+    pub fence: Fence,
+    /// Where to run it.
+    pub place: Name,
+    /// Its kind.
+    pub kind: Name,
+    /// How long it may run.
+    pub timeout: Option<Span>,
+    /// When its job's deadline passes.
+    pub deadline: Option<Wall>,
+}

@@ -1,0 +1,152 @@
+//! An event: one numbered line of the durable trail.
+//!
+//! Events feed the live stream, the audit list and a job's history. Each event of a job names the job's event before
+//! it, so that a history can be walked back without an index.
+
+use std::fmt;
+
+use crate::{JobId, Name, Reason, Seq, Wall};
+
+/// One numbered line of the trail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// 1, 2, 3, … without gaps.
+    pub number: u64,
+    /// When it happened.
+    pub at: Wall,
+    /// What happened.
+    pub kind: EventKind,
+    /// Whose it is. `None`: the server's own.
+    pub tenant: Option<Name>,
+    /// The job it is about, if it is about one.
+    pub job: Option<JobLine>,
+    /// Who caused it by a call: a token's id, or a part of the house. `None`: time or a runner did.
+    pub actor: Option<Name>,
+    /// The call that caused it.
+    pub request: Option<Name>,
+    /// A short text for people: what was changed, what was refused.
+    pub detail: Option<Box<str>>,
+}
+
+/// The part of an event that is about a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobLine {
+    /// The job's number inside the house.
+    pub seq: Seq,
+    /// The job's id.
+    pub id: JobId,
+    /// Its kind.
+    pub kind: Name,
+    /// Its lane.
+    pub lane: Name,
+    /// Its agent.
+    pub agent: Name,
+    /// The attempt it is about; 0 before the first.
+    pub attempt: u32,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// Number of the job's event before this one; 0 for its first.
+    pub previous: u64,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum EventKind {
+    /// A job was admitted.
+    JobSubmitted = 0,
+    /// A job may start: its time came, or it was given back or lost and waits again.
+    JobQueued = 1,
+    /// An attempt was opened and offered to a worker.
+    JobAssigned = 2,
+    /// An attempt runs.
+    JobStarted = 3,
+    /// An attempt failed; the job is tried again after a backoff.
+    JobRetrying = 4,
+    /// The job ended well.
+    JobSucceeded = 5,
+    /// The job ended badly.
+    JobFailed = 6,
+    /// The job was canceled.
+    JobCanceled = 7,
+    /// The job was refused and the refusal kept.
+    JobRejected = 8,
+    /// A run that outlived its job's end, or was told to stop, has ended; its gates are free.
+    AttemptReleased = 9,
+    /// Settings changed.
+    ConfigChanged = 10,
+    /// A token was made.
+    TokenCreated = 11,
+    /// A token was revoked.
+    TokenRevoked = 12,
+    /// The server stops: nothing new is admitted or started.
+    DrainBegan = 13,
+    /// A call that would change something was refused.
+    CallRefused = 14,
+    /// A call was not allowed.
+    CallDenied = 15,
+    /// A call that changed something else than a job or a setting.
+    CallDone = 16,
+}
+
+impl EventKind {
+    /// Every kind, in the order of their codes.
+    pub const ALL: [EventKind; 17] = [
+        EventKind::JobSubmitted,
+        EventKind::JobQueued,
+        EventKind::JobAssigned,
+        EventKind::JobStarted,
+        EventKind::JobRetrying,
+        EventKind::JobSucceeded,
+        EventKind::JobFailed,
+        EventKind::JobCanceled,
+        EventKind::JobRejected,
+        EventKind::AttemptReleased,
+        EventKind::ConfigChanged,
+        EventKind::TokenCreated,
+        EventKind::TokenRevoked,
+        EventKind::DrainBegan,
+        EventKind::CallRefused,
+        EventKind::CallDenied,
+        EventKind::CallDone,
+    ];
+
+    /// The word users see.
+    pub fn word(self) -> &'static str {
+        match self {
+            EventKind::JobSubmitted => "job.submitted",
+            EventKind::JobQueued => "job.queued",
+            EventKind::JobAssigned => "job.assigned",
+            EventKind::JobStarted => "job.started",
+            EventKind::JobRetrying => "job.retrying",
+            EventKind::JobSucceeded => "job.succeeded",
+            EventKind::JobFailed => "job.failed",
+            EventKind::JobCanceled => "job.canceled",
+            EventKind::JobRejected => "job.rejected",
+            EventKind::AttemptReleased => "attempt.released",
+            EventKind::ConfigChanged => "config.changed",
+            EventKind::TokenCreated => "token.created",
+            EventKind::TokenRevoked => "token.revoked",
+            EventKind::DrainBegan => "server.draining",
+            EventKind::CallRefused => "call.refused",
+            EventKind::CallDenied => "call.denied",
+            EventKind::CallDone => "call.done",
+        }
+    }
+
+    /// The code in stored events.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind of a stored code.
+    pub fn from_code(code: u8) -> Option<EventKind> {
+        EventKind::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}

@@ -1,0 +1,86 @@
+//! Numbers that stand for jobs and attempts.
+
+use std::fmt;
+
+/// Names a job for the outside: a time-ordered UUID (version 7).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u128);
+
+/// Names one attempt: 128 random bits, so that a late word about another attempt cannot pass for this one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub u128);
+
+/// Names a job inside the house: 1, 2, 3, … in the order of submission. The integer key of its rows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Seq(pub u64);
+
+impl JobId {
+    /// Reads the hyphenated form (`0190a5b0-…`), with or without hyphens.
+    pub fn parse(text: &str) -> Option<JobId> {
+        parse_hex_128(text).map(JobId)
+    }
+}
+
+impl AttemptId {
+    /// Reads the hyphenated form, with or without hyphens.
+    pub fn parse(text: &str) -> Option<AttemptId> {
+        parse_hex_128(text).map(AttemptId)
+    }
+}
+
+fn parse_hex_128(text: &str) -> Option<u128> {
+    let plain = match text.len() {
+        32 => text.to_owned(),
+        36 => {
+            let bytes = text.as_bytes();
+            if [8, 13, 18, 23].iter().any(|&at| bytes[at] != b'-') {
+                return None;
+            }
+            text.replace('-', "")
+        }
+        _ => return None,
+    };
+    if plain.len() != 32 || !plain.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(&plain, 16).ok()
+}
+
+fn write_hyphenated(value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'-'; 36];
+    let mut at = 0;
+    for (index, byte) in value.to_be_bytes().into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            at += 1;
+        }
+        text[at] = HEX[usize::from(byte >> 4)];
+        text[at + 1] = HEX[usize::from(byte & 15)];
+        at += 2;
+    }
+    f.write_str(std::str::from_utf8(&text).expect("hex digits are ASCII"))
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hyphenated(self.0, f)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hyphenated(self.0, f)
+    }
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hyphenated(self.0, f)
+    }
+}
+
+impl fmt::Debug for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hyphenated(self.0, f)
+    }
+}

@@ -1,0 +1,143 @@
+//! A job: what was asked for, what is stored of it, and how it ended.
+
+pub mod state;
+
+pub use state::{JobState, Reason};
+
+use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, Seq, Span, Wall};
+
+/// Most keys a job may hold at once.
+pub const KEYS_MAX: usize = 8;
+/// Most tags a job may carry.
+pub const TAGS_MAX: usize = 16;
+
+/// What a submitter asks for. A spec that exists is admissible in form; whether there is room is the engine's answer.
+///
+/// `None` means: take the default of the kind, then of the server (see [`crate::Settings`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSpec {
+    /// Who may see the job.
+    pub tenant: Name,
+    /// What sort of work it is; selects the handler and the defaults.
+    pub kind: Name,
+    /// The party whose fair share and limits it counts against.
+    pub agent: Name,
+    /// The pool it runs in. An unknown lane means `main`.
+    pub lane: Name,
+    /// Jobs of one session run in order.
+    pub session: Option<Session>,
+    /// Named resources it needs while it runs, at most [`KEYS_MAX`].
+    pub keys: Vec<Key>,
+    /// Lower runs sooner.
+    pub priority: i32,
+    /// Not started before this time.
+    pub not_before: Option<Wall>,
+    /// Neither started nor running after this time.
+    pub deadline: Option<Wall>,
+    /// How long it may wait before its first start, counted from when it may first start.
+    pub queue_timeout: Option<Span>,
+    /// How long one attempt may run.
+    pub timeout: Option<Span>,
+    /// What happens when an attempt fails or is lost.
+    pub retry: Option<RetryPolicy>,
+    /// Makes a repeated submit return the first job.
+    pub idempotency: Option<IdempotencyKey>,
+    /// The ended job that this one tries again by hand.
+    pub retry_of: Option<JobId>,
+    /// Free labels for people and lists, at most [`TAGS_MAX`].
+    pub tags: Vec<Name>,
+}
+
+/// A session by name, with the concurrency this job asks of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The session's name, unique within its tenant.
+    pub key: Name,
+    /// How many jobs of the session may run at once while this job is the next one. Not sticky. At least 1.
+    pub max_concurrent: u32,
+}
+
+/// A named resource: `profile` = `p1`. Its limit is set per name (see [`crate::Settings::keys`]).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// What sort of resource.
+    pub name: Name,
+    /// Which one, unique within its tenant.
+    pub value: Name,
+}
+
+/// A client's own name for a submit, with the digest of what it asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The client's key, unique within its tenant.
+    pub key: Name,
+    /// Digest of the request. The same key with another digest is refused.
+    pub digest: [u8; 32],
+}
+
+/// A job as stored: written once at submit; only `status` changes while it lives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRow {
+    /// Its number inside the house.
+    pub seq: Seq,
+    /// Its name for the outside.
+    pub id: JobId,
+    /// What was asked for, with every default filled in (`timeout`, `retry`, … are all `Some` where a default exists).
+    pub spec: JobSpec,
+    /// Length of the payload in bytes.
+    pub payload_len: u32,
+    /// When it was submitted.
+    pub created_at: Wall,
+    /// Engine time for ordering: never goes back, kept over retries. In milliseconds.
+    pub rank_time: u64,
+    /// Who submitted it: a token's id, or a part of the house.
+    pub submitted_by: Name,
+    /// The part that changes.
+    pub status: JobStatus,
+}
+
+/// What changes of a live job while no attempt is open. An open attempt overrides `state`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// [`JobState::Scheduled`] or [`JobState::Queued`].
+    pub state: JobState,
+    /// For a scheduled job: when it becomes queued.
+    pub wake_at: Option<Wall>,
+    /// Number of the last attempt opened so far; attempts count 1, 2, 3, ….
+    pub attempts: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts that were lost.
+    pub losses: u32,
+    /// Number of the job's latest event; each event names the one before it.
+    pub last_event: u64,
+}
+
+/// How a job ended: written once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobEnd {
+    /// The job.
+    pub seq: Seq,
+    /// Its terminal state.
+    pub state: JobState,
+    /// Why it ended so.
+    pub reason: Reason,
+    /// What the last failure was, where there was one.
+    pub error: Option<Failure>,
+    /// What the handler gave back.
+    pub result: Option<Bytes>,
+    /// The attempt that ended it, if one was open.
+    pub attempt_id: Option<AttemptId>,
+    /// When its last attempt started to run.
+    pub started_at: Option<Wall>,
+    /// When it ended.
+    pub finished_at: Wall,
+    /// Attempts opened.
+    pub attempts: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts that were lost.
+    pub losses: u32,
+    /// Number of its last event.
+    pub last_event: u64,
+}

@@ -1,0 +1,184 @@
+//! The states of a job and THE transition table.
+//!
+//! Nothing else in the house decides which state may follow which. A picture is in `docs/job-lifecycle.md`.
+
+use std::fmt;
+
+/// Where a job stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[repr(u8)]
+pub enum JobState {
+    /// Waits for a time: not-before, or the backoff before a retry.
+    Scheduled = 0,
+    /// May start as soon as every gate is open.
+    Queued = 1,
+    /// An attempt is open and offered to a worker that has not yet said that it runs.
+    Assigned = 2,
+    /// An attempt is open and runs.
+    Running = 3,
+    /// Ended well.
+    Succeeded = 4,
+    /// Ended badly; the reason says how.
+    Failed = 5,
+    /// Ended because somebody said so.
+    Canceled = 6,
+    /// Never admitted; kept as a record of the refusal.
+    Rejected = 7,
+}
+
+impl JobState {
+    /// Every state, in the order of their codes.
+    pub const ALL: [JobState; 8] = [
+        JobState::Scheduled,
+        JobState::Queued,
+        JobState::Assigned,
+        JobState::Running,
+        JobState::Succeeded,
+        JobState::Failed,
+        JobState::Canceled,
+        JobState::Rejected,
+    ];
+
+    /// THE transition table: may `next` follow `self`?
+    pub fn allows(self, next: JobState) -> bool {
+        use JobState::*;
+        match self {
+            Scheduled => matches!(next, Queued | Canceled | Failed),
+            Queued => matches!(next, Assigned | Running | Scheduled | Canceled | Failed),
+            Assigned => matches!(next, Running | Queued | Canceled | Failed),
+            Running => matches!(next, Succeeded | Failed | Canceled | Scheduled | Queued),
+            Succeeded | Failed | Canceled | Rejected => false,
+        }
+    }
+
+    /// True for the states that nothing leaves.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, JobState::Succeeded | JobState::Failed | JobState::Canceled | JobState::Rejected)
+    }
+
+    /// True while an attempt is open.
+    pub fn is_open(self) -> bool {
+        matches!(self, JobState::Assigned | JobState::Running)
+    }
+
+    /// The word users see.
+    pub fn word(self) -> &'static str {
+        match self {
+            JobState::Scheduled => "scheduled",
+            JobState::Queued => "queued",
+            JobState::Assigned => "assigned",
+            JobState::Running => "running",
+            JobState::Succeeded => "succeeded",
+            JobState::Failed => "failed",
+            JobState::Canceled => "canceled",
+            JobState::Rejected => "rejected",
+        }
+    }
+
+    /// The state that `word` names.
+    pub fn parse(word: &str) -> Option<JobState> {
+        JobState::ALL.into_iter().find(|state| state.word() == word)
+    }
+
+    /// The code in stored rows.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The state of a stored code.
+    pub fn from_code(code: u8) -> Option<JobState> {
+        JobState::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Why a job moved to the state it is in. Terminal states always carry one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// The handler reported success.
+    Done = 0,
+    /// The handler reported a failure that trying again cannot mend.
+    Permanent = 1,
+    /// The handler failed and no retry is left.
+    Exhausted = 2,
+    /// An attempt ran longer than its timeout, and no retry is left.
+    TimedOut = 3,
+    /// The deadline passed.
+    Expired = 4,
+    /// It waited longer than its queue timeout.
+    QueueTimeout = 5,
+    /// Its attempts were lost too often.
+    Lost = 6,
+    /// A user asked for it.
+    Requested = 7,
+    /// The lane cancels what waits when the server stops.
+    Shutdown = 8,
+    /// Its not-before time came, or its backoff passed.
+    Due = 9,
+    /// A failed attempt is tried again after a backoff.
+    Retry = 10,
+    /// The attempt was given back unharmed (drain, or a worker that did not take it).
+    HandedBack = 11,
+    /// The queue was full.
+    QueueFull = 12,
+}
+
+impl Reason {
+    /// Every reason, in the order of their codes.
+    pub const ALL: [Reason; 13] = [
+        Reason::Done,
+        Reason::Permanent,
+        Reason::Exhausted,
+        Reason::TimedOut,
+        Reason::Expired,
+        Reason::QueueTimeout,
+        Reason::Lost,
+        Reason::Requested,
+        Reason::Shutdown,
+        Reason::Due,
+        Reason::Retry,
+        Reason::HandedBack,
+        Reason::QueueFull,
+    ];
+
+    /// The word users see.
+    pub fn word(self) -> &'static str {
+        match self {
+            Reason::Done => "done",
+            Reason::Permanent => "permanent",
+            Reason::Exhausted => "exhausted",
+            Reason::TimedOut => "timed_out",
+            Reason::Expired => "expired",
+            Reason::QueueTimeout => "queue_timeout",
+            Reason::Lost => "lost",
+            Reason::Requested => "requested",
+            Reason::Shutdown => "shutdown",
+            Reason::Due => "due",
+            Reason::Retry => "retry",
+            Reason::HandedBack => "handed_back",
+            Reason::QueueFull => "queue_full",
+        }
+    }
+
+    /// The code in stored rows.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The reason of a stored code.
+    pub fn from_code(code: u8) -> Option<Reason> {
+        Reason::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}

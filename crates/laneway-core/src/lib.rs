@@ -1,0 +1,37 @@
+//! The engine of Laneway: commands and time in, effects out.
+//!
+//! This crate decides everything: who is admitted, who runs next, what a late word is worth, when to try again. It does
+//! no I/O, reads no clock, draws no randomness of its own and starts no thread, so that the same commands at the same
+//! times give the same effects, byte for byte. It does not store, send or parse anything: that is the work of
+//! `laneway-store`, `laneway-runtime` and the crates above them.
+
+pub mod attempt;
+pub mod command;
+pub mod effect;
+pub mod engine;
+pub mod event;
+pub mod id;
+pub mod job;
+pub mod name;
+pub mod retry;
+pub mod settings;
+pub mod time;
+pub mod token;
+#[cfg(feature = "zoo")]
+pub mod zoo;
+
+pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
+pub use command::{Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, Submission};
+pub use effect::{Change, Effects, Notice};
+pub use engine::{Engine, Recovery};
+pub use event::{Event, EventKind};
+pub use id::{AttemptId, JobId, Seq};
+pub use job::{JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, Reason, Session};
+pub use name::{Name, NameError};
+pub use retry::{Backoff, Jitter, RetryPolicy};
+pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};
+pub use time::{Mono, Now, Span, Wall};
+pub use token::{Role, TokenRecord};
+
+/// Opaque bytes that ride with a change: payloads, results, error details. The engine sees their length only.
+pub type Bytes = std::sync::Arc<[u8]>;

@@ -1,0 +1,167 @@
+//! Every limit of the engine, with its default. All of them can change while the engine runs.
+//!
+//! This is the typed form that the engine holds. How settings are written in files, environment and API calls is the
+//! business of `laneway-runtime`'s `config.rs`.
+
+use std::collections::BTreeMap;
+
+use crate::{Name, RetryPolicy, Span};
+
+/// The lane that jobs with an unknown lane run in. It always exists.
+pub const MAIN_LANE: &str = "main";
+/// The tenant of calls that name none.
+pub const DEFAULT_TENANT: &str = "default";
+/// The agent of jobs that name none.
+pub const DEFAULT_AGENT: &str = "default";
+
+/// All settings of the engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Most jobs that may wait (scheduled or queued) on the whole server.
+    pub queued_max: u32,
+    /// Most attempts that may be open on the whole server.
+    pub running_max: u32,
+    /// True: a job whose kind nobody offers and no setting names is refused. False: it waits.
+    pub strict_kinds: bool,
+    /// How long a worker's attempt lives without a heartbeat.
+    pub lease: Span,
+    /// How long a worker may take to say that it runs what it was offered.
+    pub ack_timeout: Span,
+    /// How long a stopped run may take to end before its attempt is closed without it.
+    pub stop_grace: Span,
+    /// How long an idempotency key is remembered after its job ended.
+    pub idempotency_window: Span,
+    /// How long events are kept.
+    pub event_retention: Span,
+    /// How long one attempt may run, where neither job nor kind say.
+    pub timeout: Span,
+    /// How long a job may wait, where neither job nor kind say.
+    pub queue_timeout: Option<Span>,
+    /// What happens after failures and losses, where neither job nor kind say.
+    pub retry: RetryPolicy,
+    /// The lanes. `main` is added where it is missing.
+    pub lanes: BTreeMap<Name, LaneSettings>,
+    /// Kinds with settings of their own.
+    pub kinds: BTreeMap<Name, KindSettings>,
+    /// Tenants with limits of their own.
+    pub tenants: BTreeMap<Name, TenantSettings>,
+    /// The limits of every other tenant.
+    pub tenant_default: TenantSettings,
+    /// Agents with a weight of their own (in every tenant).
+    pub agents: BTreeMap<Name, AgentSettings>,
+    /// How many attempts may hold one key at once, by the key's name.
+    pub keys: BTreeMap<Name, u32>,
+    /// The same for every other key name.
+    pub key_default: u32,
+}
+
+/// A lane: a named pool, and the carrier of limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneSettings {
+    /// Most jobs that may wait in the lane.
+    pub queued_max: u32,
+    /// Most jobs of one agent that may wait in the lane.
+    pub queued_per_agent_max: u32,
+    /// Most attempts that may be open in the lane.
+    pub running_max: u32,
+    /// Most attempts of one agent that may be open in the lane.
+    pub running_per_agent_max: u32,
+    /// Whose turn it is.
+    pub order: LaneOrder,
+    /// One level of priority is worth this much waiting time. `None`: strict, priority goes before age always.
+    pub aging_step: Option<Span>,
+    /// True: nothing starts in the lane.
+    pub paused: bool,
+    /// How long ended jobs are kept.
+    pub retention: Span,
+    /// What becomes of waiting jobs when the server stops.
+    pub on_shutdown: ShutdownPolicy,
+}
+
+/// Whose turn it is in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneOrder {
+    /// The agent with the fewest open attempts for its weight, then the one served longest ago; its best job.
+    Fair,
+    /// The best job, whoever asked for it.
+    Priority,
+}
+
+/// What becomes of waiting jobs when the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownPolicy {
+    /// They are still there after the next start.
+    Keep,
+    /// They are canceled.
+    Cancel,
+}
+
+/// What a kind says for its jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct KindSettings {
+    /// Most attempts of the kind that may be open.
+    pub running_max: Option<u32>,
+    /// How long one attempt may run.
+    pub timeout: Option<Span>,
+    /// How long a job may wait.
+    pub queue_timeout: Option<Span>,
+    /// What happens after failures and losses.
+    pub retry: Option<RetryPolicy>,
+}
+
+/// The limits of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Most of its jobs that may wait.
+    pub queued_max: u32,
+    /// Most of its attempts that may be open.
+    pub running_max: u32,
+}
+
+/// What is known of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentSettings {
+    /// Its share of a lane's open attempts, against 1 for others. At least 1.
+    pub weight: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            queued_max: 1_000_000,
+            running_max: 1_024,
+            strict_kinds: false,
+            lease: Span::secs(30),
+            ack_timeout: Span::secs(5),
+            stop_grace: Span::secs(10),
+            idempotency_window: Span::hours(24),
+            event_retention: Span::hours(7 * 24),
+            timeout: Span::mins(10),
+            queue_timeout: None,
+            retry: RetryPolicy::default(),
+            lanes: BTreeMap::from([(Name::fixed(MAIN_LANE), LaneSettings::default())]),
+            kinds: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            tenant_default: TenantSettings { queued_max: 1_000_000, running_max: 1_024 },
+            agents: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            key_default: 1,
+        }
+    }
+}
+
+impl Default for LaneSettings {
+    fn default() -> LaneSettings {
+        LaneSettings {
+            queued_max: 1_000_000,
+            queued_per_agent_max: 1_000_000,
+            running_max: 256,
+            running_per_agent_max: 256,
+            order: LaneOrder::Fair,
+            aging_step: Some(Span::secs(60)),
+            paused: false,
+            retention: Span::hours(7 * 24),
+            on_shutdown: ShutdownPolicy::Keep,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The bug zoo: known bugs of this field, built in on purpose so that the simulator can prove it catches them.
+//!
+//! Compiled only with the feature `zoo`, off unless a bug is let out by name. Never part of a real build.
+
+use std::cell::Cell;
+
+thread_local! {
+    static LET_OUT: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+macro_rules! bugs {
+    ($($variant:ident = $word:literal: $doc:literal,)*) => {
+        /// A bug of the zoo.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $(#[doc = $doc] $variant,)* }
+
+        impl Bug {
+            /// Every bug.
+            pub const ALL: &'static [Bug] = &[$(Bug::$variant,)*];
+
+            /// Its name.
+            pub fn word(self) -> &'static str {
+                match self { $(Bug::$variant => $word,)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    AckBeforeCommit = "ack-before-commit": "Replies leave before the commit.",
+    DispatchBeforeCommit = "dispatch-before-commit": "Offers leave before the commit.",
+    ReleaseEffectsOnCommitError = "release-effects-on-commit-error": "Effects are told although the commit failed.",
+    BlindRetryOfUnknownCommit = "blind-retry-of-unknown-commit": "A commit of unknown outcome is applied again.",
+    CompleteWithoutAttempt = "complete-without-attempt": "A completion is matched by job only.",
+    CompleteOverwritesCancel = "complete-overwrites-cancel": "A late completion replaces a cancel.",
+    RescueByIdOnly = "rescue-by-id-only": "A lease that was renewed is expired all the same.",
+    RenewWithoutEpoch = "renew-without-epoch": "A heartbeat is matched by job only.",
+    CounterLeakOnDrop = "counter-leak-on-drop": "A lost attempt keeps its gates.",
+    CounterDoubleRelease = "counter-double-release": "A canceled run frees its gates twice.",
+    LimitCheckBeforeReserve = "limit-check-before-reserve": "Limits are checked once for several starts.",
+    SessionOvertakeOnRetry = "session-overtake-on-retry": "A session goes on while its head waits for a retry.",
+    LeaseByWallclock = "lease-by-wallclock": "A lease ends by the wall clock.",
+    LeaseShortenedOnRecovery = "lease-shortened-on-recovery": "After a restart a lease is not given anew.",
+    IdemKeyOutsideTx = "idem-key-outside-tx": "An idempotency key is not stored with its job.",
+    BatchPoisonAbortsAll = "batch-poison-aborts-all": "One refused row fails its whole batch.",
+    AsyncAdmitCache = "async-admit-cache": "Admission counts lag one command behind.",
+    RefillThinksEmpty = "refill-thinks-empty": "After a restart the queue is taken for empty.",
+    RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
+    StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
+}
+
+/// Lets one bug out on this thread; `None` locks all of them up again.
+pub fn let_out(bug: Option<Bug>) {
+    LET_OUT.with(|cell| cell.set(bug));
+}
+
+/// Is this bug out?
+pub fn is_out(bug: Bug) -> bool {
+    LET_OUT.with(|cell| cell.get() == Some(bug))
+}

@@ -1,0 +1,1 @@
+//! The loop that drives the engine, the handle everybody holds, executors, configuration.

@@ -1,0 +1,1 @@
+//! The simulator: a seeded world, faults, checkers and the bug zoo.

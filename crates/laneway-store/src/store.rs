@@ -1,0 +1,198 @@
+//! The seam: what every store does, and what it gives back.
+
+use std::sync::Arc;
+
+use laneway_core::engine::Head;
+use laneway_core::{
+    AttemptEnd, Bytes, ClosedAttempt, Effects, Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, Seq,
+    TokenRecord, Wall,
+};
+use thiserror::Error;
+
+/// The write side. The loop owns it; nobody else writes.
+pub trait Store: Send {
+    /// Gives every live job, then every open attempt (with its job where that has ended already), then says where the
+    /// numbers stand.
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
+
+    /// Every token, revoked ones included.
+    fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError>;
+
+    /// The runtime's own settings bytes, if any were kept.
+    fn overrides(&mut self) -> Result<Option<Bytes>, StoreError>;
+
+    /// Makes all changes and events durable in one transaction: when this returns `Ok`, they survive a power cut.
+    ///
+    /// [`StoreError::Refused`]: nothing was written and the store is well; one of the changes cannot be stored.
+    /// Any other error: nothing is known about what was written; the caller must stop.
+    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError>;
+
+    /// What a committed idempotency key stands for.
+    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
+
+    /// Rows and payloads of live jobs, in the order asked for; what the runtime needs to run them.
+    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError>;
+
+    /// A reader of committed state, to be shared among threads.
+    fn reader(&self) -> Arc<dyn Reader>;
+}
+
+/// The read side: committed state only, any thread.
+pub trait Reader: Send + Sync {
+    /// One job, live or ended.
+    fn job(&self, id: JobId) -> Result<Option<JobView>, StoreError>;
+
+    /// Jobs, newest first. Looks at a bounded number of rows: a page may be short, or even empty, and still have a
+    /// `next`.
+    fn jobs(&self, filter: &JobFilter, before: Option<Seq>, limit: usize) -> Result<Page<JobView>, StoreError>;
+
+    /// What the job was submitted with.
+    fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;
+
+    /// Attempts of a job that are closed, oldest first (the one that ended the job is told by its `JobEnd`).
+    fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError>;
+
+    /// Lines of a job's logs after line number `after` (0 = from the start), oldest first.
+    fn logs(&self, job: Seq, after: u64, limit: usize) -> Result<Vec<LogView>, StoreError>;
+
+    /// Events after number `after`, oldest first, bounded in rows looked at. `next` is the number to go on after.
+    fn events_after(&self, filter: &EventFilter, after: u64, limit: usize) -> Result<Page<Event>, StoreError>;
+
+    /// Events before number `before` (`None` = from the newest), newest first, bounded in rows looked at.
+    fn events_before(&self, filter: &EventFilter, before: Option<u64>, limit: usize) -> Result<Page<Event>, StoreError>;
+
+    /// The events of a job, oldest first, walked back from its latest.
+    fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError>;
+
+    /// Number of the oldest event that is still kept; 0 when none is.
+    fn first_event(&self) -> Result<u64, StoreError>;
+
+    /// Checks the chain of event hashes from the oldest kept batch; gives the number of events checked.
+    fn verify_events(&self) -> Result<u64, StoreError>;
+}
+
+/// One thing that [`Store::load`] gives.
+#[derive(Debug)]
+pub enum Loaded {
+    /// A live job.
+    Job(JobRow),
+    /// The open attempt of a live job.
+    Open(OpenAttempt),
+    /// An open attempt whose job has ended already.
+    Lingering(JobRow, OpenAttempt),
+}
+
+/// A job as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// The stored row.
+    pub row: JobRow,
+    /// The open attempt, if there is one (also of an ended job whose run has not ended yet).
+    pub open: Option<OpenAttempt>,
+    /// How it ended, if it has.
+    pub end: Option<JobEnd>,
+}
+
+impl JobView {
+    /// The job's state: its end's, else its open attempt's, else its row's.
+    pub fn state(&self) -> JobState {
+        match (&self.end, &self.open) {
+            (Some(end), _) => end.state,
+            (None, Some(open)) => open.state,
+            (None, None) => self.row.status.state,
+        }
+    }
+}
+
+/// A closed attempt as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptView {
+    /// The stored row.
+    pub closed: ClosedAttempt,
+}
+
+impl AttemptView {
+    /// How it ended.
+    pub fn end(&self) -> AttemptEnd {
+        self.closed.end
+    }
+}
+
+/// A line of a job's logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogView {
+    /// 1, 2, 3, … within the job.
+    pub line: u64,
+    /// The attempt that wrote it.
+    pub attempt: u32,
+    /// When it was written.
+    pub at: Wall,
+    /// `stdout`, `stderr`, `log`, ….
+    pub stream: Name,
+    /// The text.
+    pub text: Box<str>,
+}
+
+/// Which jobs a list shows; `None` and empty mean: any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Only this tenant's.
+    pub tenant: Option<Name>,
+    /// Only in one of these states.
+    pub states: Vec<JobState>,
+    /// Only in this lane.
+    pub lane: Option<Name>,
+    /// Only of this agent.
+    pub agent: Option<Name>,
+    /// Only of this kind.
+    pub kind: Option<Name>,
+    /// Only of this session.
+    pub session: Option<Name>,
+    /// Only with this tag.
+    pub tag: Option<Name>,
+    /// Only submitted before this time.
+    pub created_before: Option<Wall>,
+    /// Only submitted after this time.
+    pub created_after: Option<Wall>,
+}
+
+/// Which events a list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Only this tenant's.
+    pub tenant: Option<Name>,
+    /// Only events that a call caused (the audit list).
+    pub called: bool,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page<T> {
+    /// What was found.
+    pub items: Vec<T>,
+    /// Where to go on; `None` when the list has ended.
+    pub next: Option<u64>,
+}
+
+/// Why the store could not do what it was asked.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// One of the changes cannot be stored; nothing was written.
+    #[error("store refused a change: {0}")]
+    Refused(String),
+    /// A fence did not match, or a row was not where it must be: the engine and the store disagree.
+    #[error("store and engine disagree: {0}")]
+    Disagree(String),
+    /// Another process has the data directory.
+    #[error("{0}")]
+    Locked(String),
+    /// The data directory cannot be used; says why and what to do.
+    #[error("{0}")]
+    Unusable(String),
+    /// Reading or writing failed.
+    #[error("store failed: {0}")]
+    Failed(String),
+    /// What was read is not what was written.
+    #[error("store is damaged: {0}")]
+    Damaged(String),
+}

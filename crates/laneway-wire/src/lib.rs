@@ -1,0 +1,1 @@
+//! The types of the HTTP API, as they stand on the wire.

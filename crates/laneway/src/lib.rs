@@ -1,0 +1,1 @@
+//! Laneway as a library.

@@ -1,0 +1,3 @@
+//! The `laneway` program.
+
+fn main() {}
