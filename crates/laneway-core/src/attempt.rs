@@ -1,6 +1,6 @@
 //! An attempt: one try at a job, its fence and its end.
 
-use crate::{AttemptId, Bytes, JobId, JobState, Name, Seq, Wall};
+use crate::{AttemptId, Bytes, JobId, JobState, Name, PlaceMode, Seq, Wall};
 
 /// What every word about an attempt must carry. A word whose fence is not the open attempt's changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct OpenAttempt {
     pub fence: Fence,
     /// Where it runs.
     pub place: Name,
+    /// How it lives and dies there; tells a restart whether the run can still be alive.
+    pub mode: PlaceMode,
     /// [`JobState::Assigned`] or [`JobState::Running`].
     pub state: JobState,
     /// When it was opened.
@@ -133,4 +135,16 @@ pub struct Failure {
     pub retryable: bool,
     /// Anything else the runner wants kept.
     pub detail: Option<Bytes>,
+}
+
+impl Failure {
+    /// A failure that trying again may mend.
+    pub fn retryable(code: &'static str, message: impl Into<Box<str>>) -> Failure {
+        Failure { code: Name::fixed(code), message: message.into(), retryable: true, detail: None }
+    }
+
+    /// A failure that trying again cannot mend.
+    pub fn permanent(code: &'static str, message: impl Into<Box<str>>) -> Failure {
+        Failure { retryable: false, ..Failure::retryable(code, message) }
+    }
 }

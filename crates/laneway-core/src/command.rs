@@ -137,11 +137,24 @@ pub struct PlaceOffer {
 
 /// How attempts at a place live and die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum PlaceMode {
     /// In this process or driven by it: runs at once, needs no heartbeat, dies with the process.
-    Attached,
+    Attached = 0,
     /// Elsewhere: must say that it runs, lives by heartbeats, outlives the process.
-    Leased,
+    Leased = 1,
+}
+
+impl PlaceMode {
+    /// The code in stored rows.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The mode of a stored code.
+    pub fn from_code(code: u8) -> Option<PlaceMode> {
+        [PlaceMode::Attached, PlaceMode::Leased].get(usize::from(code)).copied()
+    }
 }
 
 /// The engine's answer to one command.

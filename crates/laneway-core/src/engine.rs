@@ -1,19 +1,98 @@
 //! The engine: holds every live job in memory and decides.
 //!
 //! `apply` takes one command at one time, changes memory, and appends what follows to `Effects`. One file per verb; the
-//! structures they share are in `engine/state.rs`, the order of dispatch in `engine/dispatch.rs`.
+//! shapes they share are in `engine/state.rs`, how jobs wait in `engine/waiting.rs`, who runs next in
+//! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
 
+mod cancel;
+mod check;
+mod configure;
+mod dispatch;
 mod explain;
+mod finish;
+mod gates;
+mod lease;
+mod record;
+mod recover;
+mod rng;
+mod shared;
+mod slab;
+mod state;
 mod stats;
+mod submit;
+#[cfg(test)]
+mod tests;
+mod tick;
+mod timers;
+mod tokens;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use explain::{Explanation, Hold};
+pub use recover::{Head, Recovery, Restart};
 pub use stats::{AgentStats, LaneStats, Stats};
 
-use crate::{Command, Effects, Event, JobId, JobRow, JobState, Mono, Name, Now, OpenAttempt, PlaceOffer, Reply, Settings, TokenRecord, Wall};
+use rng::Rng;
+use slab::{Ix, Pool, Slab};
+use state::{Bin, BinKey, Class, Job, KeyEntry, Kind, Lane, Node, Place, SessionEntry, Tenant};
+use timers::Timers;
+
+use crate::settings::{LaneSettings, MAIN_LANE};
+use crate::{
+    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord, Wall,
+};
 
 /// The engine. One loop owns it.
 pub struct Engine {
     settings: Settings,
+    tokens: BTreeMap<Name, TokenRecord>,
+    draining: bool,
+    storage_low: bool,
+
+    jobs: Slab<Job>,
+    by_id: BTreeMap<JobId, Ix>,
+    bins: Slab<Bin>,
+    bin_of: BTreeMap<BinKey, Ix>,
+    lanes: Vec<Lane>,
+    lane_of: BTreeMap<Name, Ix>,
+    /// By lane, tenant and name.
+    nodes: Pool<(Ix, Ix, Name), Node>,
+    /// Agents without jobs, by when they were last served.
+    idle_nodes: BTreeSet<(u64, Ix)>,
+    tenants: Pool<Name, Tenant>,
+    kinds: Pool<Name, Kind>,
+    /// By tenant and kind.
+    classes: Pool<(Ix, Ix), Class>,
+    places: Pool<Name, Place>,
+    /// By tenant and name.
+    sessions: Pool<(Ix, Name), SessionEntry>,
+    /// By tenant, name and value.
+    keys: Pool<(Ix, Name, Name), KeyEntry>,
+    keysets: Pool<Box<[Ix]>, ()>,
+    policies: Pool<RetryPolicy, ()>,
+    /// Idempotency keys that the store does not know yet.
+    fresh_keys: BTreeMap<(Name, Name), Prior>,
+
+    timers: Timers,
+    /// When old rows are looked for next.
+    sweep_at: Mono,
+    /// When the clock was last looked at.
+    looked_at: Mono,
+    /// No lease ends before this time: the process did not run for a while.
+    lease_floor: Mono,
+
+    rng: Rng,
+    last_seq: u64,
+    last_event: u64,
+    /// Engine time for ordering: the wall clock, but it never goes back.
+    rank_clock: u64,
+    /// Attempts opened since the start; dates whose turn it was.
+    starts: u64,
+    /// Jobs that wait, server-wide.
+    waiting: u32,
+    /// Open attempts, server-wide.
+    open: u32,
 }
 
 /// When the engine wants to look at the clock again: whichever comes first.
@@ -25,68 +104,102 @@ pub struct Wakeup {
     pub wall: Option<Wall>,
 }
 
-/// What the store says besides jobs: where its numbers stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Head {
-    /// Highest job number ever given, purged ones included.
-    pub last_seq: u64,
-    /// Highest event number ever given, purged ones included.
-    pub last_event: u64,
-    /// Highest rank time ever given to a job that is still stored.
-    pub last_rank_time: u64,
-}
-
-/// Why the engine is built from stored rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// The process is new: what ran attached died with the old one and is closed as lost.
-    Process,
-    /// The same process threw its memory away: attached runs still go on.
-    Rebuild,
-}
-
-/// Builds an engine from stored rows: first every live job, then every open attempt, then `finish`.
-pub struct Recovery {}
-
-impl Recovery {
-    /// Begins with settings, tokens and where the store's numbers stand. `seed` must differ from boot to boot: ids and
-    /// jitter are drawn from it.
-    pub fn new(_settings: Settings, _tokens: Vec<TokenRecord>, _head: Head, _seed: u64, _now: Now) -> Recovery {
-        panic!()
-    }
-
-    /// Takes up a live job.
-    pub fn job(&mut self, _row: JobRow) {}
-
-    /// Takes up the open attempt of a live job.
-    pub fn open(&mut self, _open: OpenAttempt) {}
-
-    /// Takes up an open attempt whose job has ended already: it holds its gates until its run has ended.
-    pub fn lingering(&mut self, _row: JobRow, _open: OpenAttempt) {}
-
-    /// The engine, and what follows from the restart (to be committed before anything else).
-    pub fn finish(self, _now: Now, _restart: Restart, _effects: &mut Effects) -> Engine {
-        panic!()
-    }
-}
-
 impl Engine {
     /// An empty engine.
     pub fn new(settings: Settings, seed: u64, now: Now) -> Engine {
-        Recovery::new(settings, Vec::new(), Head::default(), seed, now).finish(now, Restart::Process, &mut Effects::default())
+        Engine::empty(settings, seed, now)
+    }
+
+    fn empty(mut settings: Settings, seed: u64, now: Now) -> Engine {
+        settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
+        let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
+        let mut engine = Engine {
+            settings,
+            tokens: BTreeMap::new(),
+            draining: false,
+            storage_low: false,
+            jobs: Slab::new(),
+            by_id: BTreeMap::new(),
+            bins: Slab::new(),
+            bin_of: BTreeMap::new(),
+            lanes: Vec::new(),
+            lane_of: BTreeMap::new(),
+            nodes: Pool::new(),
+            idle_nodes: BTreeSet::new(),
+            tenants: Pool::new(),
+            kinds: Pool::new(),
+            classes: Pool::new(),
+            places: Pool::new(),
+            sessions: Pool::new(),
+            keys: Pool::new(),
+            keysets: Pool::new(),
+            policies: Pool::new(),
+            fresh_keys: BTreeMap::new(),
+            timers: Timers::default(),
+            sweep_at: now.mono,
+            looked_at: now.mono,
+            lease_floor: Mono(0),
+            rng: Rng::new(seed),
+            last_seq: 0,
+            last_event: 0,
+            rank_clock: 0,
+            starts: 0,
+            waiting: 0,
+            open: 0,
+        };
+        for (name, settings) in lanes {
+            engine.add_lane(&name, settings);
+        }
+        engine
     }
 
     /// Takes one command at one time and runs dispatch to quiescence. Effects are appended.
-    pub fn apply(&mut self, _now: Now, _command: Command, _effects: &mut Effects) -> Reply {
-        panic!()
+    pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
+        let reply = self.decide(now, command, effects);
+        self.dispatch(now, effects);
+        reply
+    }
+
+    fn decide(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
+        match command {
+            Command::Submit(submission) => match self.submit(now, *submission, effects) {
+                Ok(submitted) => Reply::Submitted(submitted),
+                Err(refusal) => Reply::Refused(refusal),
+            },
+            Command::SubmitBatch { items, atomic } => self.submit_batch(now, items, atomic, effects),
+            Command::Start(fence) => self.start(now, &fence, effects),
+            Command::Heartbeat(fence) => self.heartbeat(now, &fence),
+            Command::Finish(fence, outcome) => self.finish(now, &fence, outcome, effects),
+            Command::Log(fence, lines) => self.log(&fence, lines, effects),
+            Command::Cancel { tenant, job, origin } => self.cancel(now, tenant.as_ref(), job, &origin, effects),
+            Command::Configure { settings, overrides, detail, origin } => {
+                self.configure(now, *settings, overrides, detail, &origin, effects)
+            }
+            Command::Offer(offer) => self.offer_place(offer),
+            Command::Withdraw(place) => self.withdraw_place(&place),
+            Command::PutToken(token, origin) => self.put_token(now, *token, &origin, effects),
+            Command::RevokeToken { id, tenant, origin } => {
+                self.revoke_token(now, &id, tenant.as_ref(), &origin, effects)
+            }
+            Command::Note { kind, tenant, detail, origin } => {
+                self.house_event(now, kind, tenant, Some(&origin), detail, effects);
+                Reply::Done
+            }
+            Command::StorageLow(low) => {
+                self.storage_low = low;
+                Reply::Done
+            }
+            Command::Drain => self.drain(now, effects),
+            Command::Tick => {
+                self.tick(now, effects);
+                Reply::Done
+            }
+        }
     }
 
     /// Everything so far is durable: the store answers for idempotency keys from here on.
-    pub fn committed(&mut self) {}
-
-    /// When to apply `Command::Tick` at the latest.
-    pub fn next_wakeup(&self) -> Wakeup {
-        panic!()
+    pub fn committed(&mut self) {
+        self.fresh_keys.clear();
     }
 
     /// The settings in force.
@@ -94,35 +207,9 @@ impl Engine {
         &self.settings
     }
 
-    /// Every token, revoked ones included, by id.
-    pub fn tokens(&self) -> impl Iterator<Item = &TokenRecord> {
-        std::iter::empty()
-    }
-
-    /// What the places offer now; to be given again to an engine that replaces this one.
-    pub fn offers(&self) -> Vec<PlaceOffer> {
-        panic!()
-    }
-
     /// The state of a live job.
-    pub fn state_of(&self, _job: JobId) -> Option<JobState> {
-        panic!()
-    }
-
-    /// Why a live job does not run: every closed gate. `None`: no live job of that name for this tenant.
-    pub fn explain(&self, _now: Now, _tenant: Option<&Name>, _job: JobId) -> Option<Explanation> {
-        panic!()
-    }
-
-    /// Figures of now. With a tenant: only what is that tenant's.
-    pub fn stats(&self, _tenant: Option<&Name>) -> Stats {
-        panic!()
-    }
-
-    /// Recounts everything from the jobs and compares; says what does not agree.
-    pub fn check_invariants(&self) -> Result<(), String> {
-        panic!()
+    pub fn state_of(&self, job: JobId) -> Option<JobState> {
+        let state = self.jobs[*self.by_id.get(&job)?].state;
+        (!state.is_terminal()).then_some(state)
     }
 }
-
-const _: fn(Event) = |_| {};

@@ -3,6 +3,7 @@
 //! A `Name` that exists is short and printable. What else a surface demands of a name (the native API is stricter than
 //! some dialects) is checked there, not here.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,6 +58,13 @@ impl Name {
     /// True when the name is made of `[A-Za-z0-9._:-]` only, as the native API demands.
     pub fn is_plain(&self) -> bool {
         self.0.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
+    }
+}
+
+/// Lets a set of names be asked for a text.
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

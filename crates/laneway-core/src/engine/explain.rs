@@ -1,6 +1,9 @@
 //! Why is my job not running? Every closed gate, with figures.
 
-use crate::{JobState, Name, Span, Wall};
+use super::Engine;
+use super::slab::{Ix, NONE};
+use super::state::Wake;
+use crate::{JobId, JobState, Name, Now, Span, Wall};
 
 /// Why a job does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,4 +121,114 @@ pub enum Hold {
     },
     /// Others go first in the lane: nothing is closed, its turn has not come.
     Turn,
+}
+
+impl Engine {
+    /// Why a live job does not run: every closed gate. `None`: no live job of that name for this tenant.
+    pub fn explain(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Explanation> {
+        let ix = *self.by_id.get(&job)?;
+        let entry = &self.jobs[ix];
+        let owner = self.tenants.key(self.classes[entry.class].tenant);
+        if entry.state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
+            return None;
+        }
+        let mut holds = Vec::new();
+        if entry.open.is_some() {
+            return Some(Explanation { state: entry.state, holds, ahead: 0 });
+        }
+        if self.draining {
+            holds.push(Hold::Draining);
+        }
+        match entry.wake {
+            Some(Wake::NotBefore(at)) => holds.push(Hold::NotBefore { at }),
+            Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
+            None => {}
+        }
+        let ahead = self.ahead_in_bin(ix);
+        self.explain_session(ix, ahead, &mut holds);
+        self.explain_lane(ix, &mut holds);
+        self.explain_class(ix, &mut holds);
+        self.explain_keys(ix, &mut holds);
+        if holds.is_empty() {
+            holds.push(Hold::Turn);
+        }
+        Some(Explanation { state: entry.state, holds, ahead })
+    }
+
+    fn ahead_in_bin(&self, job: Ix) -> u64 {
+        let bin = self.jobs[job].bin;
+        if bin == NONE {
+            return 0;
+        }
+        self.bins[bin].jobs.values().take_while(|&&other| other != job).count() as u64
+    }
+
+    fn explain_session(&self, job: Ix, ahead: u64, holds: &mut Vec<Hold>) {
+        let entry = &self.jobs[job];
+        if entry.session == NONE {
+            return;
+        }
+        let session = self.sessions.key(entry.session).1.clone();
+        if ahead > 0 {
+            holds.push(Hold::SessionOrder { session: session.clone(), ahead });
+        }
+        let used = self.sessions[entry.session].open;
+        if used >= entry.session_max {
+            holds.push(Hold::SessionFull { session, used, limit: entry.session_max });
+        }
+    }
+
+    fn explain_lane(&self, job: Ix, holds: &mut Vec<Hold>) {
+        let node = &self.nodes[self.jobs[job].node];
+        let lane = &self.lanes[node.lane as usize];
+        let settings = &lane.settings;
+        if settings.paused {
+            holds.push(Hold::LanePaused { lane: lane.name.clone() });
+        }
+        if self.open >= self.settings.running_max {
+            holds.push(Hold::ServerFull { used: self.open, limit: self.settings.running_max });
+        }
+        if lane.open >= settings.running_max {
+            holds.push(Hold::LaneFull { lane: lane.name.clone(), used: lane.open, limit: settings.running_max });
+        }
+        if node.open >= settings.running_per_agent_max {
+            let agent = self.nodes.key(self.jobs[job].node).2.clone();
+            holds.push(Hold::AgentFull { agent, used: node.open, limit: settings.running_per_agent_max });
+        }
+    }
+
+    fn explain_class(&self, job: Ix, holds: &mut Vec<Hold>) {
+        let class = &self.classes[self.jobs[job].class];
+        let (tenant, kind) = (&self.tenants[class.tenant], &self.kinds[class.kind]);
+        let kind_name = self.kinds.key(class.kind);
+        if !tenant.gate.is_open() {
+            holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
+        }
+        if !kind.gate.is_open() {
+            holds.push(Hold::KindFull { kind: kind_name.clone(), used: kind.gate.used, limit: kind.gate.limit });
+        }
+        if kind.place == NONE {
+            holds.push(Hold::NoPlace { kind: kind_name.clone() });
+            return;
+        }
+        let gate = &self.places[kind.place].gate;
+        if !gate.is_open() {
+            let place = self.places.key(kind.place).clone();
+            holds.push(Hold::PlaceFull { place, used: gate.used, limit: gate.limit });
+        }
+    }
+
+    fn explain_keys(&self, job: Ix, holds: &mut Vec<Hold>) {
+        let keyset = self.jobs[job].keyset;
+        if keyset == NONE {
+            return;
+        }
+        for &key in self.keysets.key(keyset).iter() {
+            let gate = &self.keys[key].gate;
+            if !gate.is_open() {
+                let (_, name, value) = self.keys.key(key).clone();
+                holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
+            }
+        }
+    }
 }

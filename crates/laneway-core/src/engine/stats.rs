@@ -1,6 +1,9 @@
 //! Figures of now, derived from live jobs and open attempts.
 
-use crate::{JobId, LaneSettings, Name, Wall};
+use super::Engine;
+use super::slab::Ix;
+use super::state::Node;
+use crate::{JobId, JobState, LaneSettings, Name, Wall};
 
 /// Figures of now.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -60,4 +63,84 @@ pub struct AgentStats {
     pub waiting: u64,
     /// Open attempts.
     pub open: u64,
+}
+
+impl Engine {
+    /// Figures of now. With a tenant: only what is that tenant's.
+    pub fn stats(&self, tenant: Option<&Name>) -> Stats {
+        let mut stats = Stats {
+            draining: self.draining,
+            storage_low: self.storage_low,
+            running_max: self.settings.running_max,
+            ..Stats::default()
+        };
+        let shown = tenant.map(|tenant| self.tenants.find(tenant));
+        let is_shown = |ix: Ix| shown.is_none_or(|tenant| tenant == Some(ix));
+        self.count_states(&is_shown, &mut stats);
+        let mut lanes: Vec<LaneStats> = self
+            .lanes
+            .iter()
+            .map(|lane| LaneStats {
+                lane: lane.name.clone(),
+                settings: lane.settings.clone(),
+                waiting: 0,
+                open: 0,
+                oldest: None,
+            })
+            .collect();
+        for (_, (lane, tenant, agent), node) in self.nodes.iter() {
+            if node.idle || !is_shown(*tenant) {
+                continue;
+            }
+            let figures = &mut lanes[*lane as usize];
+            figures.waiting += u64::from(node.waiting);
+            figures.open += u64::from(node.open);
+            if let Some(oldest) = self.oldest_of(node)
+                && figures.oldest.is_none_or(|other| oldest.1 < other.1)
+            {
+                figures.oldest = Some(oldest);
+            }
+            if stats.agents.len() < Stats::AGENTS_MAX {
+                stats.agents.push(AgentStats {
+                    tenant: self.tenants.key(*tenant).clone(),
+                    agent: agent.clone(),
+                    lane: self.lanes[*lane as usize].name.clone(),
+                    waiting: u64::from(node.waiting),
+                    open: u64::from(node.open),
+                });
+            }
+        }
+        lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
+        stats.agents.sort_by(|a, b| (&a.lane, &a.tenant, &a.agent).cmp(&(&b.lane, &b.tenant, &b.agent)));
+        stats.lanes = lanes;
+        stats
+    }
+
+    fn count_states(&self, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {
+        for (ix, _, tenant) in self.tenants.iter() {
+            if !is_shown(ix) {
+                continue;
+            }
+            for state in JobState::ALL {
+                let count = u64::from(tenant.states[usize::from(state.code())]);
+                match state {
+                    JobState::Scheduled => stats.scheduled += count,
+                    JobState::Queued => stats.queued += count,
+                    JobState::Assigned => stats.assigned += count,
+                    JobState::Running => stats.running += count,
+                    _ => stats.lingering += count,
+                }
+            }
+        }
+    }
+
+    /// The first job of each of an agent's hanging bins is a candidate; the oldest of them is near enough for people.
+    fn oldest_of(&self, node: &Node) -> Option<(JobId, Wall)> {
+        node.groups
+            .values()
+            .filter_map(|group| group.bins.first())
+            .filter_map(|(_, bin)| self.bins[*bin].jobs.first_key_value())
+            .map(|(_, job)| (self.jobs[*job].id, self.jobs[*job].created_at))
+            .min_by_key(|(_, at)| *at)
+    }
 }

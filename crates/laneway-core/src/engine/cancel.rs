@@ -1,0 +1,65 @@
+//! Ending jobs on request.
+
+use super::Engine;
+use crate::{AttemptEnd, Effects, JobId, JobState, Name, Notice, Now, Origin, Reason, Reply, Seq, ShutdownPolicy};
+
+impl Engine {
+    /// Ends a live job. A run that is under way is told to stop and holds its gates until it has.
+    pub(super) fn cancel(
+        &mut self,
+        now: Now,
+        tenant: Option<&Name>,
+        job: JobId,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        let Some(&ix) = self.by_id.get(&job) else { return Reply::NotFound };
+        let was = self.jobs[ix].state;
+        let owner = self.tenants.key(self.classes[self.jobs[ix].class].tenant);
+        if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
+            return Reply::NotFound;
+        }
+        let seq = Seq(self.jobs[ix].seq);
+        if was.is_open() {
+            self.ask_to_stop(now, ix, AttemptEnd::Canceled, effects);
+        }
+        self.end_job(now, ix, JobState::Canceled, Reason::Requested, None, None, Some(origin), effects);
+        Reply::Canceled { seq, was }
+    }
+
+    /// Tells a run to stop and gives it the grace to do so.
+    pub(super) fn ask_to_stop(&mut self, now: Now, job: u32, cause: AttemptEnd, effects: &mut Effects) {
+        let until = now.mono + self.settings.stop_grace;
+        let fence = self.fence_of(job);
+        let seq = Seq(self.jobs[job].seq);
+        let open = self.jobs[job].open.as_mut().expect("only open attempts are stopped");
+        open.stopping = Some((cause, until));
+        open.timeout_at = None;
+        let place = self.places.key(open.place).clone();
+        self.arm(job);
+        effects.notices.push(Notice::Stop { seq, fence, place });
+    }
+
+    /// The server stops: admit and start nothing; cancel what waits in lanes that say so.
+    pub(super) fn drain(&mut self, now: Now, effects: &mut Effects) -> Reply {
+        if self.draining {
+            return Reply::Done;
+        }
+        self.draining = true;
+        self.house_event(now, crate::EventKind::DrainBegan, None, None, "the server stops".into(), effects);
+        let waiting: Vec<u32> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.open.is_none())
+            .filter(|(_, job)| {
+                let lane = &self.lanes[self.nodes[job.node].lane as usize];
+                lane.settings.on_shutdown == ShutdownPolicy::Cancel
+            })
+            .map(|(ix, _)| ix)
+            .collect();
+        for job in waiting {
+            self.end_job(now, job, JobState::Canceled, Reason::Shutdown, None, None, None, effects);
+        }
+        Reply::Done
+    }
+}

@@ -1,0 +1,206 @@
+//! Recounts everything from the jobs and compares: counters are derived, never free-standing.
+
+use std::collections::BTreeMap;
+
+use super::Engine;
+use super::slab::{Ix, NONE};
+use crate::JobState;
+
+/// Counts of one thing: waiting jobs and open attempts.
+type Counts<K> = BTreeMap<K, (u32, u32)>;
+
+impl Engine {
+    /// Recounts everything from the jobs and compares; says what does not agree.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.check_jobs()?;
+        self.check_counts()?;
+        self.check_bins()?;
+        self.check_heads()?;
+        self.check_timers()
+    }
+
+    fn check_jobs(&self) -> Result<(), String> {
+        for (ix, job) in self.jobs.iter() {
+            let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
+            if self.by_id.get(&job.id) != Some(&ix) {
+                return fault("is not found by its id");
+            }
+            if job.open.is_some() && job.bin != NONE {
+                return fault("waits and runs at once");
+            }
+            if job.state.is_open() != (job.open.is_some() && !job.state.is_terminal()) {
+                return fault("its state and its attempt disagree");
+            }
+            if job.state.is_terminal() && job.open.is_none() {
+                return fault("has ended and is still in memory");
+            }
+            if job.state == JobState::Queued && job.bin == NONE {
+                return fault("is queued and in no bin");
+            }
+            if job.wake.is_some() != (job.state == JobState::Scheduled) {
+                return fault("its state and its wake-up disagree");
+            }
+        }
+        if self.by_id.len() != self.jobs.len() {
+            return Err("the index by id has strangers".into());
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<(), String> {
+        let mut lanes: Counts<Ix> = BTreeMap::new();
+        let mut nodes: Counts<Ix> = BTreeMap::new();
+        let mut tenants: Counts<Ix> = BTreeMap::new();
+        let (mut kinds, mut places, mut keys, mut sessions) =
+            (Counts::<Ix>::new(), Counts::<Ix>::new(), Counts::<Ix>::new(), Counts::<Ix>::new());
+        let mut total = (0, 0);
+        let mut states: BTreeMap<Ix, [u32; JobState::ALL.len()]> = BTreeMap::new();
+        for (_, job) in self.jobs.iter() {
+            let class = &self.classes[job.class];
+            let waits = u32::from(job.open.is_none());
+            let open = 1 - waits;
+            let add = |count: &mut (u32, u32)| *count = (count.0 + waits, count.1 + open);
+            add(&mut total);
+            states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
+            add(lanes.entry(self.nodes[job.node].lane).or_default());
+            add(nodes.entry(job.node).or_default());
+            add(tenants.entry(class.tenant).or_default());
+            add(kinds.entry(class.kind).or_default());
+            if let Some(attempt) = &job.open {
+                add(places.entry(attempt.place).or_default());
+            }
+            if job.session != NONE {
+                add(sessions.entry(job.session).or_default());
+            }
+            if job.keyset != NONE {
+                self.keysets.key(job.keyset).iter().for_each(|&key| add(keys.entry(key).or_default()));
+            }
+        }
+        compare("server", &"", (self.waiting, self.open), total)?;
+        for (ix, lane) in self.lanes.iter().enumerate() {
+            let recount = lanes.get(&(ix as Ix)).copied().unwrap_or_default();
+            compare("lane", &lane.name, (lane.waiting, lane.open), recount)?;
+        }
+        for (ix, key, node) in self.nodes.iter() {
+            compare("agent", key, (node.waiting, node.open), nodes.get(&ix).copied().unwrap_or_default())?;
+        }
+        for (ix, name, tenant) in self.tenants.iter() {
+            let recount = tenants.get(&ix).copied().unwrap_or_default();
+            compare("tenant", name, (tenant.waiting, tenant.gate.used), recount)?;
+            let recount = states.get(&ix).copied().unwrap_or_default();
+            if tenant.states != recount {
+                return Err(format!("tenant {name}: states {:?}, but jobs say {recount:?}", tenant.states));
+            }
+        }
+        for (ix, name, kind) in self.kinds.iter() {
+            compare_open("kind", name, kind.gate.used, &kinds, ix)?;
+        }
+        for (ix, name, place) in self.places.iter() {
+            compare_open("place", name, place.gate.used, &places, ix)?;
+        }
+        for (ix, name, key) in self.keys.iter() {
+            compare_open("key", name, key.gate.used, &keys, ix)?;
+        }
+        for (ix, name, session) in self.sessions.iter() {
+            compare_open("session", name, session.open, &sessions, ix)?;
+        }
+        Ok(())
+    }
+
+    fn check_bins(&self) -> Result<(), String> {
+        let mut hanging = 0;
+        for (ix, bin) in self.bins.iter() {
+            if bin.jobs.is_empty() || self.bin_of.get(&bin.key) != Some(&ix) {
+                return Err(format!("bin {ix} is empty or not found by its key"));
+            }
+            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[**job].bin != ix) {
+                return Err(format!("job {} does not know its bin", self.jobs[*job].id));
+            }
+            let Some(at) = bin.at else { continue };
+            hanging += 1;
+            let head = *bin.jobs.first_key_value().expect("checked above").1;
+            if at.rank != self.rank_of(head) || at.node != self.jobs[head].node {
+                return Err(format!("bin {ix} hangs where its head does not belong"));
+            }
+            let group = self.nodes[at.node].groups.get(&at.source);
+            if !group.is_some_and(|group| group.bins.contains(&(at.rank, ix))) {
+                return Err(format!("bin {ix} is not in the group it hangs in"));
+            }
+        }
+        let grouped: usize =
+            self.nodes.iter().flat_map(|(_, _, node)| node.groups.values()).map(|group| group.bins.len()).sum();
+        if grouped != hanging {
+            return Err(format!("{grouped} bins are grouped, {hanging} hang"));
+        }
+        Ok(())
+    }
+
+    /// What each level shows is the first of the level below, if the gate in between is open.
+    fn check_heads(&self) -> Result<(), String> {
+        for lane in &self.lanes {
+            let mut shown = 0;
+            for (key, source) in &lane.sources {
+                let open = key.key == NONE || self.keys[key.key].gate.is_open();
+                let head = if open { source.agents.first().copied() } else { None };
+                if head != source.head {
+                    return Err(format!("lane {}: source {key:?} shows the wrong head", lane.name));
+                }
+                let Some((turn, node)) = head else { continue };
+                let above = match key.class {
+                    NONE => {
+                        shown += 1;
+                        &lane.heads
+                    }
+                    class => &lane.classes[&class].heads,
+                };
+                if !above.contains(&(turn, node, *key)) {
+                    return Err(format!("lane {}: the head of {key:?} is not shown", lane.name));
+                }
+            }
+            for (class, sources) in &lane.classes {
+                let head = if self.class_is_open(*class) { sources.heads.first().copied() } else { None };
+                if head != sources.head {
+                    return Err(format!("lane {}: class {class} shows the wrong head", lane.name));
+                }
+                shown += usize::from(head.is_some());
+            }
+            if lane.heads.len() != shown {
+                return Err(format!("lane {}: shows {} heads instead of {shown}", lane.name, lane.heads.len()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_timers(&self) -> Result<(), String> {
+        let mut armed = (0, 0);
+        for (ix, job) in self.jobs.iter() {
+            if !self.timers.holds(ix, job.armed) {
+                return Err(format!("job {} is armed but no timer holds it", job.id));
+            }
+            armed.0 += usize::from(job.armed.mono.is_some());
+            armed.1 += usize::from(job.armed.wall.is_some());
+        }
+        if self.timers.len() != armed {
+            return Err(format!("{:?} timers for {armed:?} armed jobs", self.timers.len()));
+        }
+        Ok(())
+    }
+}
+
+fn compare(what: &str, name: &dyn std::fmt::Debug, counted: (u32, u32), recount: (u32, u32)) -> Result<(), String> {
+    if counted == recount {
+        return Ok(());
+    }
+    Err(format!("{what} {name:?}: counts (waiting, open) {counted:?}, but jobs say {recount:?}"))
+}
+
+fn compare_open(
+    what: &str,
+    name: &dyn std::fmt::Debug,
+    used: u32,
+    counts: &Counts<Ix>,
+    ix: Ix,
+) -> Result<(), String> {
+    let recount = counts.get(&ix).map_or(0, |count| count.1);
+    compare(what, name, (0, used), (0, recount))
+}

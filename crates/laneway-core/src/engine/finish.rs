@@ -1,0 +1,207 @@
+//! What an ended attempt means: the job is done, is tried again, or has failed.
+//!
+//! The only place where attempts close and jobs end. Closing frees every gate in the same turn.
+
+use super::Engine;
+use super::slab::Ix;
+use super::state::Wake;
+use crate::{
+    AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now, Origin,
+    Outcome, Reason, Reply, Seq,
+};
+
+impl Engine {
+    /// A runner says that its attempt has ended.
+    pub(super) fn finish(&mut self, now: Now, fence: &Fence, outcome: Outcome, effects: &mut Effects) -> Reply {
+        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        if self.jobs[job].state.is_terminal() {
+            self.release_lingering(now, job, effects);
+            return Reply::Stale;
+        }
+        let open = self.jobs[job].open.as_ref().expect("the fence matched an open attempt");
+        if let Some((cause, _)) = open.stopping {
+            self.close_stopped(now, job, cause, effects);
+            return Reply::Stale;
+        }
+        match outcome {
+            Outcome::Succeeded(result) => self.succeed(now, job, result, effects),
+            Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
+            Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
+            Outcome::Canceled if self.draining => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
+            Outcome::Canceled => {
+                let failure = Failure::retryable("canceled", "the runner stopped although nobody asked it to");
+                self.fail(now, job, AttemptEnd::Failed, failure, effects);
+            }
+        }
+        Reply::Done
+    }
+
+    fn succeed(&mut self, now: Now, job: Ix, result: Option<Bytes>, effects: &mut Effects) {
+        // A worker that finishes before it said that it runs has run all the same.
+        if self.jobs[job].state == JobState::Assigned {
+            self.mark_running(now, job, effects);
+        }
+        let state = JobState::Succeeded;
+        let closed = Some((AttemptEnd::Succeeded, None));
+        self.end_job(now, job, state, Reason::Done, closed, result, None, effects);
+    }
+
+    /// The attempt failed: try again if the policy has a retry left, else the job has failed.
+    pub(super) fn fail(&mut self, now: Now, job: Ix, end: AttemptEnd, failure: Failure, effects: &mut Effects) {
+        if self.jobs[job].state == JobState::Assigned {
+            self.mark_running(now, job, effects);
+        }
+        self.jobs[job].failures += 1;
+        let failures = self.jobs[job].failures;
+        let policy = self.policies.key(self.jobs[job].policy);
+        if failure.retryable && failures <= policy.retries_max {
+            let backoff = policy.backoff;
+            let wait = backoff.wait(failures, self.rng.next_u64());
+            self.close_attempt(now, job, end, Some(failure), false, effects);
+            self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
+            self.set_state(job, JobState::Scheduled);
+            self.count_waiting(job);
+            if self.jobs[job].session != super::slab::NONE {
+                // It keeps its place, so that the session does not go on without it.
+                self.enqueue(job);
+            }
+            self.arm(job);
+            self.job_event(now, EventKind::JobRetrying, job, Some(Reason::Retry), None, effects);
+            let status = self.status_of(job, Some(now.wall + wait));
+            effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+            return;
+        }
+        let reason = match (end, failure.retryable) {
+            (AttemptEnd::TimedOut, _) => Reason::TimedOut,
+            (_, false) => Reason::Permanent,
+            (_, true) => Reason::Exhausted,
+        };
+        self.end_job(now, job, JobState::Failed, reason, Some((end, Some(failure))), None, None, effects);
+    }
+
+    /// The attempt was lost: run the job again, unless it was lost too often.
+    pub(super) fn lose(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.jobs[job].losses += 1;
+        let losses_max = self.policies.key(self.jobs[job].policy).losses_max;
+        if self.jobs[job].losses <= losses_max {
+            return self.requeue(now, job, AttemptEnd::Lost, Reason::Lost, effects);
+        }
+        let lost = Failure::retryable("lost", "the runner of the last attempt was lost");
+        let closed = Some((AttemptEnd::Lost, Some(lost)));
+        self.end_job(now, job, JobState::Failed, Reason::Lost, closed, None, None, effects);
+    }
+
+    /// The attempt never did anything: the job waits again, at no cost.
+    pub(super) fn hand_back(&mut self, now: Now, job: Ix, end: AttemptEnd, effects: &mut Effects) {
+        self.requeue(now, job, end, Reason::HandedBack, effects);
+    }
+
+    fn requeue(&mut self, now: Now, job: Ix, end: AttemptEnd, reason: Reason, effects: &mut Effects) {
+        self.close_attempt(now, job, end, None, false, effects);
+        self.set_state(job, JobState::Queued);
+        self.count_waiting(job);
+        self.enqueue(job);
+        self.arm(job);
+        self.job_event(now, EventKind::JobQueued, job, Some(reason), None, effects);
+        let status = self.status_of(job, None);
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+    }
+
+    /// A run that was told to stop has ended, or its grace has passed.
+    pub(super) fn close_stopped(&mut self, now: Now, job: Ix, cause: AttemptEnd, effects: &mut Effects) {
+        if cause == AttemptEnd::TimedOut {
+            let late = Failure::retryable("timed_out", "the attempt ran longer than its timeout");
+            return self.fail(now, job, AttemptEnd::TimedOut, late, effects);
+        }
+        let late = Failure::permanent("expired", "the deadline passed while the attempt ran");
+        let closed = Some((AttemptEnd::Expired, Some(late)));
+        self.end_job(now, job, JobState::Failed, Reason::Expired, closed, None, None, effects);
+    }
+
+    /// The run of an ended job has ended, or its grace has passed: its gates are free.
+    pub(super) fn release_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.job_event(now, EventKind::AttemptReleased, job, None, None, effects);
+        self.close_attempt(now, job, AttemptEnd::Canceled, None, false, effects);
+        self.forget(job);
+    }
+
+    /// Ends a job. `closed`: its open attempt ends with it; without it, an open attempt goes on until its run has ended.
+    #[expect(clippy::too_many_arguments, reason = "every end is written through this one function")]
+    pub(super) fn end_job(
+        &mut self,
+        now: Now,
+        job: Ix,
+        state: JobState,
+        reason: Reason,
+        closed: Option<(AttemptEnd, Option<Failure>)>,
+        result: Option<Bytes>,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
+        let waited = self.jobs[job].open.is_none();
+        let open = self.jobs[job].open.as_ref();
+        let started_at = open.and_then(|open| open.started_at);
+        let attempt_id = open.map(|open| open.attempt_id);
+        let mut error = None;
+        if let Some((end, failure)) = closed {
+            error = failure.clone();
+            self.close_attempt(now, job, end, failure, true, effects);
+        }
+        if waited {
+            self.dequeue(job);
+            self.uncount_waiting(job);
+        }
+        self.jobs[job].wake = None;
+        self.set_state(job, state);
+        let kind = match state {
+            JobState::Succeeded => EventKind::JobSucceeded,
+            JobState::Canceled => EventKind::JobCanceled,
+            _ => EventKind::JobFailed,
+        };
+        self.job_event(now, kind, job, Some(reason), origin, effects);
+        let lane = self.nodes[self.jobs[job].node].lane as usize;
+        self.lanes[lane].ended = self.lanes[lane].ended.saturating_add(1);
+        let entry = &self.jobs[job];
+        effects.changes.push(Change::JobEnded(Box::new(JobEnd {
+            seq: Seq(entry.seq),
+            state,
+            reason,
+            error,
+            result,
+            attempt_id,
+            started_at,
+            finished_at: now.wall,
+            attempts: entry.attempts,
+            failures: entry.failures,
+            losses: entry.losses,
+            last_event: entry.last_event,
+        })));
+        if self.jobs[job].open.is_none() {
+            self.forget(job);
+        } else {
+            self.arm(job);
+        }
+    }
+
+    /// Closes the open attempt and frees its gates.
+    fn close_attempt(
+        &mut self,
+        now: Now,
+        job: Ix,
+        end: AttemptEnd,
+        error: Option<Failure>,
+        last: bool,
+        effects: &mut Effects,
+    ) {
+        let open = self.open_row(job);
+        self.free_gates(job);
+        self.jobs[job].open = None;
+        effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
+            open,
+            end,
+            error,
+            closed_at: now.wall,
+            last,
+        })));
+    }
+}

@@ -1,0 +1,60 @@
+//! The words of a worker about an attempt that it holds: it runs, it still runs, it wrote something.
+
+use super::Engine;
+use super::slab::Ix;
+use crate::command::LogLine;
+use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
+
+impl Engine {
+    /// A worker says that it runs what it was offered.
+    pub(super) fn start(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
+        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        if self.jobs[job].state == JobState::Assigned {
+            self.mark_running(now, job, effects);
+        }
+        self.renew(now, job)
+    }
+
+    /// A worker says that it still runs.
+    pub(super) fn heartbeat(&mut self, now: Now, fence: &Fence) -> Reply {
+        match self.fenced(fence) {
+            Some(job) => self.renew(now, job),
+            None => Reply::Stale,
+        }
+    }
+
+    /// A running attempt wrote something.
+    pub(super) fn log(&mut self, fence: &Fence, lines: Vec<LogLine>, effects: &mut Effects) -> Reply {
+        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        let entry = &self.jobs[job];
+        effects.changes.push(Change::LogAppended { seq: Seq(entry.seq), attempt: entry.attempts, lines });
+        Reply::Done
+    }
+
+    /// From assigned to running: the lease and the timeout begin.
+    pub(super) fn mark_running(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.set_state(job, JobState::Running);
+        let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
+        let open = self.jobs[job].open.as_mut().expect("an assigned job has an open attempt");
+        open.started_at = Some(now.wall);
+        open.timeout_at = Some(timeout_at);
+        open.lease_until = Some(now.mono + self.settings.lease);
+        self.arm(job);
+        self.job_event(now, EventKind::JobStarted, job, None, None, effects);
+        effects.changes.push(Change::AttemptStarted(self.open_row(job)));
+    }
+
+    /// The lease starts anew. Timers are left as they are: one that fires too early looks again.
+    fn renew(&mut self, now: Now, job: Ix) -> Reply {
+        let state = self.jobs[job].state;
+        let lease = self.settings.lease;
+        let open = self.jobs[job].open.as_mut().expect("the fence matched an open attempt");
+        let stop = state.is_terminal() || open.stopping.is_some();
+        if let Some(until) = &mut open.lease_until
+            && state != JobState::Assigned
+        {
+            *until = now.mono + lease;
+        }
+        Reply::Alive { lease, stop }
+    }
+}

@@ -1,0 +1,156 @@
+//! Writing down what happened: events and rows, in the words of the seam.
+
+use super::Engine;
+use super::slab::{Ix, NONE};
+use crate::event::JobLine;
+use crate::{Effects, Event, EventKind, Fence, JobState, JobStatus, Now, Origin, Reason, Seq, Wall};
+
+impl Engine {
+    /// Changes a job's state by THE transition table.
+    pub(super) fn set_state(&mut self, job: Ix, next: JobState) {
+        let entry = &self.jobs[job];
+        assert!(entry.state.allows(next), "job {} cannot go from {} to {next}", entry.id, entry.state);
+        self.restate(job, next);
+    }
+
+    /// Changes a job's state to what is stored of it, and keeps the counts.
+    pub(super) fn restate(&mut self, job: Ix, next: JobState) {
+        let was = std::mem::replace(&mut self.jobs[job].state, next);
+        let states = &mut self.tenants[self.classes[self.jobs[job].class].tenant].states;
+        states[usize::from(was.code())] -= 1;
+        states[usize::from(next.code())] += 1;
+    }
+
+    /// Adds an event about a job and links it to the job's event before it.
+    pub(super) fn job_event(
+        &mut self,
+        now: Now,
+        kind: EventKind,
+        job: Ix,
+        reason: Option<Reason>,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
+        self.last_event += 1;
+        let number = self.last_event;
+        let entry = &mut self.jobs[job];
+        let previous = std::mem::replace(&mut entry.last_event, number);
+        let class = &self.classes[entry.class];
+        let (lane, _, agent) = self.nodes.key(entry.node);
+        let line = JobLine {
+            seq: Seq(entry.seq),
+            id: entry.id,
+            kind: self.kinds.key(class.kind).clone(),
+            lane: self.lanes[*lane as usize].name.clone(),
+            agent: agent.clone(),
+            attempt: entry.attempts,
+            reason,
+            previous,
+        };
+        effects.events.push(Event {
+            number,
+            at: now.wall,
+            kind,
+            tenant: Some(self.tenants.key(class.tenant).clone()),
+            job: Some(line),
+            actor: origin.map(|origin| origin.actor.clone()),
+            request: origin.and_then(|origin| origin.request.clone()),
+            detail: None,
+        });
+    }
+
+    /// Adds an event that is about no job.
+    pub(super) fn house_event(
+        &mut self,
+        now: Now,
+        kind: EventKind,
+        tenant: Option<crate::Name>,
+        origin: Option<&Origin>,
+        detail: Box<str>,
+        effects: &mut Effects,
+    ) {
+        self.last_event += 1;
+        effects.events.push(Event {
+            number: self.last_event,
+            at: now.wall,
+            kind,
+            tenant,
+            job: None,
+            actor: origin.map(|origin| origin.actor.clone()),
+            request: origin.and_then(|origin| origin.request.clone()),
+            detail: Some(detail),
+        });
+    }
+
+    /// The fence of a job's open attempt.
+    pub(super) fn fence_of(&self, job: Ix) -> Fence {
+        let entry = &self.jobs[job];
+        let open = entry.open.as_ref().expect("the job has an open attempt");
+        Fence {
+            job: entry.id,
+            attempt: entry.attempts,
+            attempt_id: open.attempt_id,
+            lease_epoch: open.lease_epoch,
+        }
+    }
+
+    /// The stored form of what changes of a waiting job.
+    pub(super) fn status_of(&self, job: Ix, wake_at: Option<Wall>) -> JobStatus {
+        let entry = &self.jobs[job];
+        JobStatus {
+            state: entry.state,
+            wake_at,
+            attempts: entry.attempts,
+            failures: entry.failures,
+            losses: entry.losses,
+            last_event: entry.last_event,
+        }
+    }
+
+    /// The job that `fence` is about, if it has an open attempt and the fence is that attempt's.
+    pub(super) fn fenced(&self, fence: &Fence) -> Option<Ix> {
+        let job = *self.by_id.get(&fence.job)?;
+        (self.jobs[job].open.is_some() && self.fence_of(job) == *fence).then_some(job)
+    }
+
+    /// Counts a job that begins to wait.
+    pub(super) fn count_waiting(&mut self, job: Ix) {
+        let (node, tenant) = (self.jobs[job].node, self.classes[self.jobs[job].class].tenant);
+        self.waiting += 1;
+        self.nodes[node].waiting += 1;
+        self.lanes[self.nodes[node].lane as usize].waiting += 1;
+        self.tenants[tenant].waiting += 1;
+    }
+
+    /// Counts a job that no longer waits.
+    pub(super) fn uncount_waiting(&mut self, job: Ix) {
+        let (node, tenant) = (self.jobs[job].node, self.classes[self.jobs[job].class].tenant);
+        self.waiting -= 1;
+        self.nodes[node].waiting -= 1;
+        self.lanes[self.nodes[node].lane as usize].waiting -= 1;
+        self.tenants[tenant].waiting -= 1;
+    }
+
+    /// Forgets a job that has ended and holds no gates, and whatever only it used.
+    pub(super) fn forget(&mut self, job: Ix) {
+        let armed = self.jobs[job].armed;
+        self.timers.rearm(job, armed, Default::default());
+        let entry = self.jobs.remove(job);
+        self.tenants[self.classes[entry.class].tenant].states[usize::from(entry.state.code())] -= 1;
+        debug_assert!(entry.bin == NONE && entry.open.is_none(), "a job leaves its bin and its gates first");
+        self.by_id.remove(&entry.id);
+        self.policies.release(entry.policy);
+        if entry.session != NONE {
+            self.sessions.release(entry.session);
+        }
+        if entry.keyset != NONE
+            && let Some((keys, ())) = self.keysets.release(entry.keyset)
+        {
+            for key in keys.iter() {
+                self.keys.release(*key);
+            }
+        }
+        self.release_class(entry.class);
+        self.release_node(entry.node);
+    }
+}

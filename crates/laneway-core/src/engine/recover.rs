@@ -1,0 +1,164 @@
+//! The only start-up path: an engine is always built from stored rows, after a clean stop as after a crash.
+
+use super::Engine;
+use super::slab::Ix;
+use super::state::{Open, Wake};
+use crate::{
+    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings, Span, TokenRecord,
+    Wall,
+};
+
+/// What the store says besides jobs: where its numbers stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Head {
+    /// Highest job number ever given, purged ones included.
+    pub last_seq: u64,
+    /// Highest event number ever given, purged ones included.
+    pub last_event: u64,
+    /// Highest rank time of a stored job. For people; the engine takes its own from the rows.
+    pub last_rank_time: u64,
+}
+
+/// Why the engine is built from stored rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// The process is new: what ran attached died with the old one and is closed as lost.
+    Process,
+    /// The same process threw its memory away: attached runs still go on.
+    Rebuild,
+}
+
+/// Builds an engine from stored rows: first every live job, then every open attempt, then `finish`.
+pub struct Recovery {
+    engine: Engine,
+    now: Now,
+    /// Jobs with an open attempt.
+    open: Vec<Ix>,
+}
+
+impl Recovery {
+    /// Begins with settings, tokens and where the store's numbers stand. `seed` must differ from boot to boot: ids and
+    /// jitter are drawn from it.
+    pub fn new(settings: Settings, tokens: Vec<TokenRecord>, head: Head, seed: u64, now: Now) -> Recovery {
+        let mut engine = Engine::empty(settings, seed, now);
+        engine.last_seq = head.last_seq;
+        engine.last_event = head.last_event;
+        engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
+        Recovery { engine, now, open: Vec::new() }
+    }
+
+    /// Takes up a live job.
+    pub fn job(&mut self, row: JobRow) {
+        let engine = &mut self.engine;
+        if row.spec.not_before.is_none() {
+            engine.rank_clock = engine.rank_clock.max(row.rank_time);
+        }
+        let job = engine.remember(&row);
+        match row.status.state {
+            JobState::Scheduled => {
+                let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
+                let wake = if row.status.failures > 0 {
+                    // Stored as a wall time; a clock that was set must not stretch it.
+                    let longest = engine.policies.key(engine.jobs[job].policy).backoff.longest();
+                    let rest = wake_at.since(self.now.wall);
+                    Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
+                } else {
+                    Wake::NotBefore(wake_at)
+                };
+                engine.jobs[job].wake = Some(wake);
+                if matches!(wake, Wake::Backoff(_)) && row.spec.session.is_some() {
+                    engine.enqueue(job);
+                }
+            }
+            _ => {
+                self.resume_queue_timeout(job, &row);
+                self.engine.enqueue(job);
+            }
+        }
+        self.engine.arm(job);
+    }
+
+    /// What was waited before the restart counts.
+    fn resume_queue_timeout(&mut self, job: Ix, row: &JobRow) {
+        let Some(timeout) = row.spec.queue_timeout else { return };
+        let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
+        let waited = self.now.wall.since(from);
+        self.engine.begin_queue_timeout(job, self.now.mono);
+        if let Some(until) = &mut self.engine.jobs[job].queue_until {
+            *until = self.now.mono + Span(timeout.0.saturating_sub(waited.0));
+        }
+    }
+
+    /// Takes up the open attempt of a live job.
+    pub fn open(&mut self, open: OpenAttempt) {
+        let Some(&job) = self.engine.by_id.get(&open.fence.job) else { return };
+        self.engine.dequeue(job);
+        self.engine.jobs[job].wake = None;
+        self.engine.jobs[job].queue_until = None;
+        self.engine.uncount_waiting(job);
+        // Rows are written once; the attempt's row is newer than the job's.
+        self.engine.restate(job, open.state);
+        self.take_up(job, &open);
+    }
+
+    /// Takes up an open attempt whose job has ended already: it holds its gates until its run has ended.
+    pub fn lingering(&mut self, row: JobRow, open: OpenAttempt) {
+        let job = self.engine.remember(&row);
+        self.engine.uncount_waiting(job);
+        // Which end it was is stored with the job; in memory only one matters: it has ended.
+        self.engine.restate(job, JobState::Canceled);
+        self.take_up(job, &open);
+        let until = self.now.mono + self.engine.settings.stop_grace;
+        let entry = self.engine.jobs[job].open.as_mut().expect("it was just taken up");
+        entry.stopping = Some((AttemptEnd::Canceled, until));
+        entry.timeout_at = None;
+        self.engine.arm(job);
+    }
+
+    /// Every open attempt gets its full lease and its full timeout again: nobody could be heard while nobody listened.
+    fn take_up(&mut self, job: Ix, open: &OpenAttempt) {
+        let engine = &mut self.engine;
+        let offers_nothing =
+            PlaceOffer { place: open.place.clone(), mode: open.mode, kinds: Vec::new(), slots: 0 };
+        engine.offer_place(offers_nothing);
+        let place = engine.places.find(&open.place).expect("it was just made");
+        let leased = open.mode == PlaceMode::Leased;
+        let entry = &mut engine.jobs[job];
+        entry.attempts = open.fence.attempt;
+        entry.last_event = entry.last_event.max(open.last_event);
+        let timeout = Span(entry.timeout_ms);
+        entry.open = Some(Box::new(Open {
+            attempt_id: open.fence.attempt_id,
+            lease_epoch: open.fence.lease_epoch,
+            place,
+            opened_at: open.opened_at,
+            started_at: open.started_at,
+            lease_until: leased.then(|| self.now.mono + engine.settings.lease),
+            timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
+            stopping: None,
+        }));
+        engine.take_gates(job);
+        engine.rekey_node(engine.jobs[job].node);
+        engine.arm(job);
+        self.open.push(job);
+    }
+
+    /// The engine, and what follows from the restart (to be committed before anything else).
+    pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
+        let Recovery { mut engine, open, .. } = self;
+        if restart == Restart::Process {
+            for job in open {
+                let place = engine.jobs[job].open.as_ref().expect("it was taken up").place;
+                if engine.places[place].mode != PlaceMode::Attached {
+                    continue;
+                }
+                if engine.jobs[job].state.is_terminal() {
+                    engine.release_lingering(now, job, effects);
+                } else {
+                    engine.lose(now, job, effects);
+                }
+            }
+        }
+        engine
+    }
+}

@@ -1,0 +1,152 @@
+//! The things that jobs share (tenants, kinds, classes, agents in lanes, sessions, keys): found, made and forgotten.
+
+use super::Engine;
+use super::slab::{Ix, NONE};
+use super::state::{Class, Gate, KeyEntry, Kind, Lane, Node, SessionEntry, Tenant};
+use crate::settings::{LaneSettings, TenantSettings};
+use crate::{Key, Name};
+
+/// Agents that are remembered although they have no job, so that the order of turns is kept.
+const IDLE_NODES_MAX: usize = 10_000;
+
+impl Engine {
+    /// Adds a user of a tenant's jobs of a kind.
+    pub(super) fn hold_class(&mut self, tenant: &Name, kind: &Name) -> Ix {
+        let limits = self.tenant_limits(tenant);
+        let tenant = self.tenants.hold(tenant, || Tenant {
+            waiting: 0,
+            states: Default::default(),
+            gate: Gate::with_limit(limits.running_max),
+            classes: Default::default(),
+        });
+        let kind = self.hold_kind(kind);
+        let known = self.classes.find(&(tenant, kind)).is_some();
+        let class = self.classes.hold(&(tenant, kind), || Class { tenant, kind, lanes: Default::default() });
+        if known {
+            // The class itself is one user of its tenant and kind.
+            self.tenants.release(tenant);
+            self.kinds.release(kind);
+        } else {
+            self.tenants[tenant].classes.insert(class);
+            self.kinds[kind].classes.insert(class);
+        }
+        class
+    }
+
+    pub(super) fn release_class(&mut self, class: Ix) {
+        if let Some(((tenant, kind), _)) = self.classes.release(class) {
+            self.tenants[tenant].classes.remove(&class);
+            self.kinds[kind].classes.remove(&class);
+            self.tenants.release(tenant);
+            self.kinds.release(kind);
+        }
+    }
+
+    pub(super) fn hold_kind(&mut self, name: &Name) -> Ix {
+        let settings = self.settings.kinds.get(name);
+        self.kinds.hold(name, || {
+            let settings = settings.cloned().unwrap_or_default();
+            let gate = Gate::with_limit(settings.running_max.unwrap_or(u32::MAX));
+            Kind { gate, place: NONE, classes: Default::default() }
+        })
+    }
+
+    pub(super) fn tenant_limits(&self, tenant: &Name) -> TenantSettings {
+        *self.settings.tenants.get(tenant).unwrap_or(&self.settings.tenant_default)
+    }
+
+    /// Adds a user of an agent in a lane.
+    pub(super) fn hold_node(&mut self, lane: Ix, tenant: Ix, agent: &Name) -> Ix {
+        let weight = self.weight_of(agent);
+        let key = (lane, tenant, agent.clone());
+        if let Some(node) = self.nodes.find(&key) {
+            if self.nodes[node].idle {
+                // The remembered agent has had one user all along: being remembered.
+                self.nodes[node].idle = false;
+                self.idle_nodes.remove(&(self.nodes[node].served, node));
+            } else {
+                self.nodes.hold_again(node);
+            }
+            return node;
+        }
+        self.tenants.hold_again(tenant);
+        self.nodes.hold(&key, || Node {
+            lane,
+            weight,
+            open: 0,
+            waiting: 0,
+            served: 0,
+            idle: false,
+            groups: Default::default(),
+        })
+    }
+
+    pub(super) fn release_node(&mut self, node: Ix) {
+        if self.nodes.users(node) > 1 {
+            self.nodes.release(node);
+            return;
+        }
+        self.nodes[node].idle = true;
+        self.idle_nodes.insert((self.nodes[node].served, node));
+        if self.idle_nodes.len() > IDLE_NODES_MAX
+            && let Some((_, oldest)) = self.idle_nodes.pop_first()
+            && let Some(((_, tenant, _), _)) = self.nodes.release(oldest)
+        {
+            self.tenants.release(tenant);
+        }
+    }
+
+    pub(super) fn weight_of(&self, agent: &Name) -> u32 {
+        self.settings.agents.get(agent).map_or(1, |agent| agent.weight.clamp(1, 1_000))
+    }
+
+    pub(super) fn hold_session(&mut self, tenant: Ix, key: &Name) -> Ix {
+        self.sessions.hold(&(tenant, key.clone()), || SessionEntry { open: 0, bin: NONE })
+    }
+
+    /// Adds a user of a set of keys; `NONE` for the empty set.
+    pub(super) fn hold_keyset(&mut self, tenant: Ix, keys: &[Key]) -> Ix {
+        if keys.is_empty() {
+            return NONE;
+        }
+        let mut handles = Vec::with_capacity(keys.len());
+        for key in keys {
+            let limit = self.key_limit(&key.name);
+            handles.push(self.keys.hold(&(tenant, key.name.clone(), key.value.clone()), || KeyEntry {
+                gate: Gate::with_limit(limit),
+                sources: Default::default(),
+            }));
+        }
+        let handles: Box<[Ix]> = handles.into();
+        let known = self.keysets.find(&handles).is_some();
+        let keyset = self.keysets.hold(&handles, || ());
+        if known {
+            // The set itself is one user of each of its keys.
+            for key in handles.iter() {
+                self.keys.release(*key);
+            }
+        }
+        keyset
+    }
+
+    pub(super) fn key_limit(&self, name: &Name) -> u32 {
+        self.settings.keys.get(name).copied().unwrap_or(self.settings.key_default)
+    }
+
+    /// Makes a lane that is not there yet.
+    pub(super) fn add_lane(&mut self, name: &Name, settings: LaneSettings) {
+        let ix = Ix::try_from(self.lanes.len()).expect("lanes are few");
+        self.lanes.push(Lane {
+            name: name.clone(),
+            settings,
+            open: 0,
+            waiting: 0,
+            served: 0,
+            ended: 0,
+            sources: Default::default(),
+            classes: Default::default(),
+            heads: Default::default(),
+        });
+        self.lane_of.insert(name.clone(), ix);
+    }
+}

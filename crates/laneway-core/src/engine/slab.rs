@@ -1,0 +1,138 @@
+//! A vector with holes, and a vector of named things that are forgotten when nobody uses them.
+//!
+//! Both give small integer handles, so that a job holds no strings and a million jobs stay small.
+
+use std::collections::BTreeMap;
+
+/// A handle into a [`Slab`] or a [`Pool`].
+pub(super) type Ix = u32;
+/// No handle.
+pub(super) const NONE: Ix = u32::MAX;
+
+/// A vector with holes.
+pub(super) struct Slab<T> {
+    items: Vec<Option<T>>,
+    free: Vec<Ix>,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Slab<T> {
+        Slab { items: Vec::new(), free: Vec::new() }
+    }
+
+    pub(super) fn insert(&mut self, item: T) -> Ix {
+        if let Some(ix) = self.free.pop() {
+            self.items[ix as usize] = Some(item);
+            return ix;
+        }
+        self.items.push(Some(item));
+        Ix::try_from(self.items.len() - 1).expect("queue caps keep live things below four billion")
+    }
+
+    pub(super) fn remove(&mut self, ix: Ix) -> T {
+        self.free.push(ix);
+        self.items[ix as usize].take().expect("a handle points at something")
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Ix, &T)> {
+        self.items.iter().enumerate().filter_map(|(ix, item)| Some((ix as Ix, item.as_ref()?)))
+    }
+}
+
+impl<T> std::ops::Index<Ix> for Slab<T> {
+    type Output = T;
+    fn index(&self, ix: Ix) -> &T {
+        self.items[ix as usize].as_ref().expect("a handle points at something")
+    }
+}
+
+impl<T> std::ops::IndexMut<Ix> for Slab<T> {
+    fn index_mut(&mut self, ix: Ix) -> &mut T {
+        self.items[ix as usize].as_mut().expect("a handle points at something")
+    }
+}
+
+/// Named things, each with a count of its users; a thing that nobody uses is forgotten.
+pub(super) struct Pool<K, V> {
+    items: Slab<Entry<K, V>>,
+    index: BTreeMap<K, Ix>,
+}
+
+struct Entry<K, V> {
+    key: K,
+    value: V,
+    users: u32,
+}
+
+impl<K: Ord + Clone, V> Pool<K, V> {
+    pub(super) fn new() -> Pool<K, V> {
+        Pool { items: Slab::new(), index: BTreeMap::new() }
+    }
+
+    /// The handle of `key`, if it is known. Counts no user.
+    pub(super) fn find(&self, key: &K) -> Option<Ix> {
+        self.index.get(key).copied()
+    }
+
+    /// Adds one user of `key`; makes the thing when it is new.
+    pub(super) fn hold(&mut self, key: &K, make: impl FnOnce() -> V) -> Ix {
+        if let Some(&ix) = self.index.get(key) {
+            self.items[ix].users += 1;
+            return ix;
+        }
+        let ix = self.items.insert(Entry { key: key.clone(), value: make(), users: 1 });
+        self.index.insert(key.clone(), ix);
+        ix
+    }
+
+    /// Adds one user of a known thing.
+    pub(super) fn hold_again(&mut self, ix: Ix) {
+        self.items[ix].users += 1;
+    }
+
+    /// Takes one user away; gives the thing back when it was the last.
+    pub(super) fn release(&mut self, ix: Ix) -> Option<(K, V)> {
+        let entry = &mut self.items[ix];
+        entry.users -= 1;
+        if entry.users > 0 {
+            return None;
+        }
+        let entry = self.items.remove(ix);
+        self.index.remove(&entry.key);
+        Some((entry.key, entry.value))
+    }
+
+    pub(super) fn key(&self, ix: Ix) -> &K {
+        &self.items[ix].key
+    }
+
+    pub(super) fn users(&self, ix: Ix) -> u32 {
+        self.items[ix].users
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Ix, &K, &V)> {
+        self.items.iter().map(|(ix, entry)| (ix, &entry.key, &entry.value))
+    }
+
+    /// Every handle. A copy, so that the things can be changed while walking.
+    pub(super) fn handles(&self) -> Vec<Ix> {
+        self.index.values().copied().collect()
+    }
+}
+
+impl<K, V> std::ops::Index<Ix> for Pool<K, V> {
+    type Output = V;
+    fn index(&self, ix: Ix) -> &V {
+        &self.items[ix].value
+    }
+}
+
+impl<K, V> std::ops::IndexMut<Ix> for Pool<K, V> {
+    fn index_mut(&mut self, ix: Ix) -> &mut V {
+        &mut self.items[ix].value
+    }
+}

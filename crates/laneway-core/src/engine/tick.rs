@@ -1,0 +1,156 @@
+//! What time does: due jobs become queued, late ones end, silent leases are lost, old rows are forgotten.
+
+use super::slab::Ix;
+use super::state::Wake;
+use super::{Engine, Wakeup};
+use crate::{AttemptEnd, Change, Effects, EventKind, JobState, Mono, Now, Reason, Seq, Span};
+
+/// Most jobs that one tick looks at; the rest follow in the next turn, so that commands are heard in between.
+const DUE_MAX: usize = 1_024;
+/// How often old rows are looked for.
+const SWEEP_EVERY: Span = Span::secs(10);
+/// Rows that a sweep may delete beside twice what ended since the last one.
+const SWEEP_ROWS_MIN: u32 = 1_000;
+/// A look at the clock that comes later than this means that the process did not run. What waited to be heard must be
+/// heard before a lease is called silent.
+const STALL: Span = Span::secs(1);
+
+impl Engine {
+    /// Looks at the clock.
+    pub(super) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        self.notice_stall(now);
+        for _ in 0..DUE_MAX {
+            let Some(job) = self.timers.due(now) else { break };
+            self.look_at(now, job, effects);
+        }
+        if self.sweep_at <= now.mono {
+            self.sweep_at = now.mono + SWEEP_EVERY;
+            self.sweep(now, effects);
+        }
+    }
+
+    /// When to look at the clock again.
+    pub fn next_wakeup(&self) -> Wakeup {
+        let mono = self.timers.next_mono().map_or(self.sweep_at, |at| at.min(self.sweep_at));
+        Wakeup { mono: Some(mono), wall: self.timers.next_wall() }
+    }
+
+    /// A process that was stopped heard no heartbeats: leases get the lost time back.
+    fn notice_stall(&mut self, now: Now) {
+        let looked_at = std::mem::replace(&mut self.looked_at, now.mono);
+        let Some(asked) = self.timers.next_mono() else { return };
+        let late = now.mono.since(asked.max(looked_at));
+        if late > STALL {
+            self.lease_floor = now.mono + Span(late.0.min(self.settings.lease.0));
+        }
+    }
+
+    /// A job's time has come: does what is due and arms it anew.
+    fn look_at(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        match self.jobs[job].state {
+            JobState::Scheduled | JobState::Queued => self.look_at_waiting(now, job, effects),
+            JobState::Assigned | JobState::Running => self.look_at_open(now, job, effects),
+            _ => self.look_at_lingering(now, job, effects),
+        }
+    }
+
+    fn look_at_waiting(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        let entry = &self.jobs[job];
+        let late = entry.deadline.is_some_and(|at| at <= now.wall);
+        if late || entry.queue_until.is_some_and(|at| at <= now.mono) {
+            return self.expire(now, job, effects);
+        }
+        let due = match entry.wake {
+            Some(Wake::NotBefore(at)) => at <= now.wall,
+            Some(Wake::Backoff(at)) => at <= now.mono,
+            None => false,
+        };
+        if due {
+            self.become_queued(now, job, effects);
+        }
+        self.arm(job);
+    }
+
+    fn become_queued(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.jobs[job].wake = None;
+        self.set_state(job, JobState::Queued);
+        self.begin_queue_timeout(job, now.mono);
+        match self.jobs[job].bin {
+            super::slab::NONE => self.enqueue(job),
+            // It kept its place in its session while it waited.
+            bin => self.refresh(bin),
+        }
+        self.job_event(now, EventKind::JobQueued, job, Some(Reason::Due), None, effects);
+        let status = self.status_of(job, None);
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+    }
+
+    fn look_at_open(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        let entry = &self.jobs[job];
+        let open = entry.open.as_ref().expect("an open job has an open attempt");
+        let stopping = open.stopping;
+        if let Some((cause, until)) = stopping
+            && until <= now.mono
+        {
+            return self.close_stopped(now, job, cause, effects);
+        }
+        if self.lease_is_over(now, open.lease_until) {
+            return match (stopping, entry.state) {
+                (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
+                (None, JobState::Assigned) => self.hand_back(now, job, AttemptEnd::Unanswered, effects),
+                (None, _) => self.lose(now, job, effects),
+            };
+        }
+        if stopping.is_none() {
+            if entry.deadline.is_some_and(|at| at <= now.wall) {
+                return self.ask_to_stop(now, job, AttemptEnd::Expired, effects);
+            }
+            if open.timeout_at.is_some_and(|at| at <= now.mono) {
+                return self.ask_to_stop(now, job, AttemptEnd::TimedOut, effects);
+            }
+        }
+        self.extend_to_floor(now, job);
+        self.arm(job);
+    }
+
+    fn look_at_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        let open = self.jobs[job].open.as_ref().expect("an ended job in memory has an open attempt");
+        let grace_over = open.stopping.is_some_and(|(_, until)| until <= now.mono);
+        if grace_over || self.lease_is_over(now, open.lease_until) {
+            return self.release_lingering(now, job, effects);
+        }
+        self.extend_to_floor(now, job);
+        self.arm(job);
+    }
+
+    fn lease_is_over(&self, now: Now, until: Option<Mono>) -> bool {
+        until.is_some_and(|until| until.max(self.lease_floor) <= now.mono)
+    }
+
+    /// A lease that is only kept by the lost time is written as what it is, so that its timer moves.
+    fn extend_to_floor(&mut self, now: Now, job: Ix) {
+        let floor = self.lease_floor;
+        let open = self.jobs[job].open.as_mut().expect("only open attempts have leases");
+        if let Some(until) = &mut open.lease_until
+            && *until <= now.mono
+        {
+            *until = floor;
+        }
+    }
+
+    /// Forgets rows that nobody is owed any more: a bounded number, more where more ended.
+    fn sweep(&mut self, now: Now, effects: &mut Effects) {
+        let keyed = now.wall.before(self.settings.idempotency_window);
+        for lane in &mut self.lanes {
+            let ended = std::mem::take(&mut lane.ended);
+            let finished_before = now.wall.before(lane.settings.retention);
+            effects.changes.push(Change::JobsPurged {
+                lane: lane.name.clone(),
+                finished_before,
+                keyed_finished_before: keyed.min(finished_before),
+                max: SWEEP_ROWS_MIN.saturating_add(ended.saturating_mul(2)),
+            });
+        }
+        effects.changes.push(Change::EventsPurged { before: now.wall.before(self.settings.event_retention) });
+    }
+}

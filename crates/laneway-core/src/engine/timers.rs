@@ -1,0 +1,62 @@
+//! When to look at which job again: one entry for each job and clock, removed exactly when it no longer holds.
+
+use std::collections::BTreeSet;
+
+use super::slab::Ix;
+use super::state::Armed;
+use crate::{Mono, Now, Wall};
+
+/// The timers of all jobs.
+#[derive(Default)]
+pub(super) struct Timers {
+    mono: BTreeSet<(Mono, Ix)>,
+    wall: BTreeSet<(Wall, Ix)>,
+}
+
+impl Timers {
+    /// Replaces what is armed for `job`.
+    pub(super) fn rearm(&mut self, job: Ix, was: Armed, now: Armed) {
+        if was.mono != now.mono {
+            if let Some(at) = was.mono {
+                self.mono.remove(&(at, job));
+            }
+            if let Some(at) = now.mono {
+                self.mono.insert((at, job));
+            }
+        }
+        if was.wall != now.wall {
+            if let Some(at) = was.wall {
+                self.wall.remove(&(at, job));
+            }
+            if let Some(at) = now.wall {
+                self.wall.insert((at, job));
+            }
+        }
+    }
+
+    /// A job whose time has come, earliest first.
+    pub(super) fn due(&self, now: Now) -> Option<Ix> {
+        match (self.mono.first(), self.wall.first()) {
+            (Some(&(at, job)), _) if at <= now.mono => Some(job),
+            (_, Some(&(at, job))) if at <= now.wall => Some(job),
+            _ => None,
+        }
+    }
+
+    pub(super) fn next_mono(&self) -> Option<Mono> {
+        self.mono.first().map(|entry| entry.0)
+    }
+
+    pub(super) fn next_wall(&self) -> Option<Wall> {
+        self.wall.first().map(|entry| entry.0)
+    }
+
+    pub(super) fn holds(&self, job: Ix, armed: Armed) -> bool {
+        armed.mono.is_none_or(|at| self.mono.contains(&(at, job)))
+            && armed.wall.is_none_or(|at| self.wall.contains(&(at, job)))
+    }
+
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.mono.len(), self.wall.len())
+    }
+}

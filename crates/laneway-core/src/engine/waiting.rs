@@ -1,0 +1,308 @@
+//! How waiting jobs hang in the tree of heads: lane > class > source > agent > bin > job.
+//!
+//! A bin hangs in exactly one source of its head's agent, or nowhere while its session is full or its head waits for a
+//! retry. A source shows its first agent only while the key it hangs on is open; a class shows its first source only
+//! while the gates of tenant, kind and place are open. So a gate that closes or opens moves heads, never jobs, and wakes
+//! nobody. Which head is taken is decided in `dispatch.rs`.
+
+use super::Engine;
+use super::slab::{Ix, NONE};
+use super::state::{Bin, BinKey, Group, Hanging, Rank, SourceKey, Turn};
+use crate::settings::LaneOrder;
+use crate::{JobState, LaneSettings};
+
+/// One open attempt of an agent of weight 1, in the unit of [`Turn::load`]. Weights up to 1,000 divide it finely enough
+/// that different loads never round to the same value.
+const LOAD_UNIT: u64 = 1 << 32;
+
+impl Engine {
+    /// Puts a queued job (or a job of a session that waits for its retry) where it waits.
+    pub(super) fn enqueue(&mut self, job: Ix) {
+        let key = self.bin_key(job);
+        let order = self.order_in_bin(job);
+        let bin = match self.bin_of.get(&key) {
+            Some(&bin) => bin,
+            None => {
+                let bin = self.bins.insert(Bin { key, jobs: Default::default(), at: None });
+                self.bin_of.insert(key, bin);
+                if let BinKey::Session(session) = key {
+                    self.sessions[session].bin = bin;
+                }
+                bin
+            }
+        };
+        self.bins[bin].jobs.insert(order, job);
+        self.jobs[job].bin = bin;
+        self.refresh(bin);
+    }
+
+    /// Takes a job out of the bin it waits in, if it waits in one.
+    pub(super) fn dequeue(&mut self, job: Ix) {
+        let bin = std::mem::replace(&mut self.jobs[job].bin, NONE);
+        if bin == NONE {
+            return;
+        }
+        let order = self.order_in_bin(job);
+        self.bins[bin].jobs.remove(&order);
+        self.refresh(bin);
+    }
+
+    /// The head of a bin, its session or its backoff may have changed: hangs the bin where it belongs now.
+    pub(super) fn refresh(&mut self, bin: Ix) {
+        // All jobs of a plain bin need the same, so it stays where it hangs; a session's next job may need something else.
+        let stays = matches!(self.bins[bin].key, BinKey::Plain { .. });
+        let source = match self.bins[bin].at {
+            Some(at) if stays => at.source,
+            _ => SourceKey::READY,
+        };
+        self.refresh_in(bin, source);
+    }
+
+    /// The same, and hangs the bin in `source` if it hangs at all.
+    pub(super) fn refresh_in(&mut self, bin: Ix, source: SourceKey) {
+        let Some((_, &head)) = self.bins[bin].jobs.first_key_value() else {
+            self.hang(bin, None);
+            let emptied = self.bins.remove(bin);
+            self.bin_of.remove(&emptied.key);
+            if let BinKey::Session(session) = emptied.key {
+                self.sessions[session].bin = NONE;
+            }
+            return;
+        };
+        if self.is_held(head) {
+            return self.hang(bin, None);
+        }
+        let hanging = Hanging { node: self.jobs[head].node, source, rank: self.rank_of(head) };
+        self.hang(bin, Some(hanging));
+    }
+
+    /// Moves a bin whose head met a closed gate to the source that hangs on that gate.
+    pub(super) fn park(&mut self, bin: Ix, source: SourceKey) {
+        let at = self.bins[bin].at.expect("a parked bin was a head");
+        self.hang(bin, Some(Hanging { source, ..at }));
+    }
+
+    /// An agent's load, share or limit changed: all its entries move.
+    pub(super) fn rekey_node(&mut self, node: Ix) {
+        if self.nodes[node].groups.len() == 1 {
+            // By far the most common: everything it waits for hangs in one source.
+            let source = *self.nodes[node].groups.keys().next().expect("there is one");
+            return self.rekey(node, source);
+        }
+        let sources: Vec<SourceKey> = self.nodes[node].groups.keys().copied().collect();
+        for source in sources {
+            self.rekey(node, source);
+        }
+    }
+
+    /// A gate of the class opened or closed: shows or hides its heads in every lane.
+    pub(super) fn reshow_class(&mut self, class: Ix) {
+        let lanes: Vec<Ix> = self.classes[class].lanes.iter().copied().collect();
+        for lane in lanes {
+            self.show_class(lane, class);
+        }
+    }
+
+    /// A key opened or closed: shows or hides the sources that hang on it.
+    pub(super) fn reshow_key(&mut self, key: Ix) {
+        let sources: Vec<(Ix, SourceKey)> = self.keys[key].sources.iter().copied().collect();
+        for (lane, source) in sources {
+            self.show_source(lane, source);
+        }
+    }
+
+    /// True while the gates of tenant, kind and place all have room.
+    pub(super) fn class_is_open(&self, class: Ix) -> bool {
+        let class = &self.classes[class];
+        let kind = &self.kinds[class.kind];
+        kind.gate.is_open()
+            && kind.place != NONE
+            && self.places[kind.place].gate.is_open()
+            && self.tenants[class.tenant].gate.is_open()
+    }
+
+    /// The rank of a job among its agent's jobs.
+    pub(super) fn rank_of(&self, job: Ix) -> Rank {
+        let job = &self.jobs[job];
+        rank(&self.lanes[self.nodes[job.node].lane as usize].settings, job.priority, job.rank_time, job.seq)
+    }
+
+    fn bin_key(&self, job: Ix) -> BinKey {
+        let job = &self.jobs[job];
+        match job.session {
+            NONE => BinKey::Plain { node: job.node, class: job.class, keyset: job.keyset },
+            session => BinKey::Session(session),
+        }
+    }
+
+    /// A session goes in the order of its jobs' times, whatever their priorities.
+    fn order_in_bin(&self, job: Ix) -> Rank {
+        let entry = &self.jobs[job];
+        if entry.session == NONE {
+            return self.rank_of(job);
+        }
+        Rank { level: 0, time: entry.rank_time, seq: entry.seq }
+    }
+
+    /// True when a head must wait although all its gates might be open.
+    fn is_held(&self, head: Ix) -> bool {
+        let job = &self.jobs[head];
+        job.state != JobState::Queued
+            || (job.session != NONE && self.sessions[job.session].open >= job.session_max)
+    }
+
+    /// Hangs a bin where it is told, and brings the entries of its agents up to date.
+    fn hang(&mut self, bin: Ix, to: Option<Hanging>) {
+        let from = std::mem::replace(&mut self.bins[bin].at, to);
+        if from == to {
+            return;
+        }
+        if let Some(at) = from {
+            let group = self.nodes[at.node].groups.get_mut(&at.source).expect("a hanging bin has its group");
+            group.bins.remove(&(at.rank, bin));
+        }
+        if let Some(at) = to {
+            self.nodes[at.node].groups.entry(at.source).or_default().bins.insert((at.rank, bin));
+        }
+        match (from, to) {
+            (Some(from), Some(to)) if (from.node, from.source) == (to.node, to.source) => self.rekey(to.node, to.source),
+            (from, to) => {
+                for at in [from, to].into_iter().flatten() {
+                    self.rekey(at.node, at.source);
+                }
+            }
+        }
+    }
+
+    /// Brings an agent's entry in one source up to date.
+    fn rekey(&mut self, node: Ix, source: SourceKey) {
+        let entry = &mut self.nodes[node];
+        let lane = entry.lane;
+        let settings = &self.lanes[lane as usize].settings;
+        let withheld = entry.open >= settings.running_per_agent_max;
+        let (load, served) = match settings.order {
+            LaneOrder::Fair => (u64::from(entry.open) * LOAD_UNIT / u64::from(entry.weight), entry.served),
+            LaneOrder::Priority => (0, 0),
+        };
+        let Some(group) = entry.groups.get_mut(&source) else { return };
+        let best = if withheld { None } else { group.bins.first() };
+        let now = best.map(|&(rank, _)| Turn { load, served, rank });
+        let was = std::mem::replace(&mut group.shown, now);
+        if group.bins.is_empty() {
+            entry.groups.remove(&source);
+        }
+        if was == now {
+            return;
+        }
+        let agents = &mut self.lanes[lane as usize].sources.entry(source).or_default().agents;
+        if let Some(turn) = was {
+            agents.remove(&(turn, node));
+        }
+        if let Some(turn) = now {
+            agents.insert((turn, node));
+        }
+        if source.key != NONE {
+            self.keys[source.key].sources.insert((lane, source));
+        }
+        self.show_source(lane, source);
+    }
+
+    /// Brings what a source shows up to date.
+    fn show_source(&mut self, lane: Ix, source: SourceKey) {
+        let open = source.key == NONE || self.keys[source.key].gate.is_open();
+        let entry = &mut self.lanes[lane as usize];
+        let Some(hanging) = entry.sources.get_mut(&source) else { return };
+        let now = if open { hanging.agents.first().copied() } else { None };
+        let was = std::mem::replace(&mut hanging.head, now);
+        if hanging.agents.is_empty() {
+            entry.sources.remove(&source);
+            if source.key != NONE {
+                self.keys[source.key].sources.remove(&(lane, source));
+            }
+        }
+        if was == now {
+            return;
+        }
+        let heads = match source.class {
+            // The ready source stands in the lane itself.
+            NONE => &mut entry.heads,
+            class => &mut entry.classes.entry(class).or_default().heads,
+        };
+        if let Some((turn, node)) = was {
+            heads.remove(&(turn, node, source));
+        }
+        if let Some((turn, node)) = now {
+            heads.insert((turn, node, source));
+        }
+        if source.class != NONE {
+            self.classes[source.class].lanes.insert(lane);
+            self.show_class(lane, source.class);
+        }
+    }
+
+    /// Brings what a class shows in a lane up to date.
+    fn show_class(&mut self, lane: Ix, class: Ix) {
+        let open = self.class_is_open(class);
+        let entry = &mut self.lanes[lane as usize];
+        let Some(sources) = entry.classes.get_mut(&class) else { return };
+        let now = if open { sources.heads.first().copied() } else { None };
+        let was = std::mem::replace(&mut sources.head, now);
+        if sources.heads.is_empty() {
+            entry.classes.remove(&class);
+            self.classes[class].lanes.remove(&lane);
+        }
+        if was == now {
+            return;
+        }
+        if let Some(head) = was {
+            entry.heads.remove(&head);
+        }
+        if let Some(head) = now {
+            entry.heads.insert(head);
+        }
+    }
+
+    /// The order or the sharing of a lane changed: every bin that stands in it is sorted and hung anew.
+    pub(super) fn replant_lane(&mut self, lane: Ix, was: &LaneSettings) {
+        let order_changed = was.order != self.lanes[lane as usize].settings.order
+            || was.aging_step != self.lanes[lane as usize].settings.aging_step;
+        let nodes: Vec<Ix> = self.nodes.handles().into_iter().filter(|&node| self.nodes[node].lane == lane).collect();
+        if !order_changed {
+            for node in nodes {
+                self.rekey_node(node);
+            }
+            return;
+        }
+        let bins: Vec<Ix> = self.bins.iter().map(|(ix, _)| ix).collect();
+        for bin in bins {
+            let head = *self.bins[bin].jobs.first_key_value().expect("bins are not empty").1;
+            if self.nodes[self.jobs[head].node].lane != lane {
+                continue;
+            }
+            self.hang(bin, None);
+            let jobs = std::mem::take(&mut self.bins[bin].jobs);
+            let sorted = jobs.into_values().map(|job| (self.order_in_bin(job), job)).collect();
+            self.bins[bin].jobs = sorted;
+            self.refresh(bin);
+        }
+    }
+}
+
+impl Group {
+    /// The bin of an agent's best job here.
+    pub(super) fn first_bin(&self) -> Ix {
+        self.bins.first().expect("a group is not empty").1
+    }
+}
+
+/// The order of jobs in a lane: with aging, one level of priority is worth one step of waiting time; else priority first.
+pub(super) fn rank(lane: &LaneSettings, priority: i32, rank_time: u64, seq: u64) -> Rank {
+    match lane.aging_step {
+        Some(step) => {
+            let bonus = i64::from(priority).saturating_mul(i64::try_from(step.0).unwrap_or(i64::MAX));
+            let time = i64::try_from(rank_time).unwrap_or(i64::MAX);
+            Rank { level: time.saturating_add(bonus), time: 0, seq }
+        }
+        None => Rank { level: i64::from(priority), time: rank_time, seq },
+    }
+}
