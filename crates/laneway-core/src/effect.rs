@@ -1,7 +1,10 @@
 //! What follows from a command: changes to make durable, events to keep, notices to give after the commit.
 
 use crate::command::LogLine;
-use crate::{Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, Span, TokenRecord, Wall};
+use crate::{
+    Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, Span, TokenRecord,
+    Wall,
+};
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
 #[derive(Clone, Debug, Default)]

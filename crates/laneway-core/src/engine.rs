@@ -11,12 +11,14 @@ mod dispatch;
 mod explain;
 mod finish;
 mod gates;
+mod index;
 mod lease;
 mod record;
 mod recover;
 mod rng;
 mod shared;
 mod slab;
+mod sorted;
 mod state;
 mod stats;
 mod submit;
@@ -33,14 +35,16 @@ pub use explain::{Explanation, Hold};
 pub use recover::{Head, Recovery, Restart};
 pub use stats::{AgentStats, LaneStats, Stats};
 
+use index::{Hashing, Index};
 use rng::Rng;
 use slab::{Ix, Pool, Slab};
-use state::{Bin, BinKey, Class, Job, KeyEntry, Kind, Lane, Node, Place, SessionEntry, Tenant};
+use state::{Bin, BinKey, Class, Job, KeyEntry, Kind, Lane, Node, Open, Place, SessionEntry, Tenant};
 use timers::Timers;
 
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
-    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord, Wall,
+    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord,
+    Wall,
 };
 
 /// The engine. One loop owns it.
@@ -51,9 +55,11 @@ pub struct Engine {
     storage_low: bool,
 
     jobs: Slab<Job>,
-    by_id: BTreeMap<JobId, Ix>,
-    bins: Slab<Bin>,
-    bin_of: BTreeMap<BinKey, Ix>,
+    /// Open attempts; a job points at its own.
+    attempts: Slab<Open>,
+    hashing: Hashing,
+    by_id: Index,
+    bins: Pool<BinKey, Bin>,
     lanes: Vec<Lane>,
     lane_of: BTreeMap<Name, Ix>,
     /// By lane, tenant and name.
@@ -113,27 +119,29 @@ impl Engine {
     fn empty(mut settings: Settings, seed: u64, now: Now) -> Engine {
         settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
         let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
+        let hashing = Hashing { seed };
         let mut engine = Engine {
             settings,
             tokens: BTreeMap::new(),
             draining: false,
             storage_low: false,
             jobs: Slab::new(),
-            by_id: BTreeMap::new(),
-            bins: Slab::new(),
-            bin_of: BTreeMap::new(),
+            attempts: Slab::new(),
+            hashing,
+            by_id: Index::new(),
+            bins: Pool::new(hashing),
             lanes: Vec::new(),
             lane_of: BTreeMap::new(),
-            nodes: Pool::new(),
+            nodes: Pool::new(hashing),
             idle_nodes: BTreeSet::new(),
-            tenants: Pool::new(),
-            kinds: Pool::new(),
-            classes: Pool::new(),
-            places: Pool::new(),
-            sessions: Pool::new(),
-            keys: Pool::new(),
-            keysets: Pool::new(),
-            policies: Pool::new(),
+            tenants: Pool::new(hashing),
+            kinds: Pool::new(hashing),
+            classes: Pool::new(hashing),
+            places: Pool::new(hashing),
+            sessions: Pool::new(hashing),
+            keys: Pool::new(hashing),
+            keysets: Pool::new(hashing),
+            policies: Pool::new(hashing),
             fresh_keys: BTreeMap::new(),
             timers: Timers::default(),
             sweep_at: now.mono,
@@ -171,7 +179,9 @@ impl Engine {
             Command::Heartbeat(fence) => self.heartbeat(now, &fence),
             Command::Finish(fence, outcome) => self.finish(now, &fence, outcome, effects),
             Command::Log(fence, lines) => self.log(&fence, lines, effects),
-            Command::Cancel { tenant, job, origin } => self.cancel(now, tenant.as_ref(), job, &origin, effects),
+            Command::Cancel { tenant, job, origin } => {
+                self.cancel(now, tenant.as_ref(), job, &origin, effects)
+            }
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
@@ -209,7 +219,7 @@ impl Engine {
 
     /// The state of a live job.
     pub fn state_of(&self, job: JobId) -> Option<JobState> {
-        let state = self.jobs[*self.by_id.get(&job)?].state;
+        let state = self.jobs[self.find_job(job)?].state;
         (!state.is_terminal()).then_some(state)
     }
 }

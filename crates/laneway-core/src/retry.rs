@@ -3,7 +3,7 @@
 use crate::Span;
 
 /// What happens when an attempt fails or is lost.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RetryPolicy {
     /// How many failed attempts are followed by another one. 0 = never.
     pub retries_max: u32,
@@ -14,7 +14,7 @@ pub struct RetryPolicy {
 }
 
 /// A growing wait: `min(base × factor^n, max)` with jitter; n = 0 after the first failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Backoff {
     /// The first wait.
     pub base: Span,
@@ -27,7 +27,7 @@ pub struct Backoff {
 }
 
 /// How waits are spread, so that jobs that failed together do not return together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Jitter {
     /// Not at all.
     None,

@@ -1,7 +1,10 @@
 //! Ending jobs on request.
 
 use super::Engine;
-use crate::{AttemptEnd, Effects, JobId, JobState, Name, Notice, Now, Origin, Reason, Reply, Seq, ShutdownPolicy};
+use super::slab::{Ix, NONE};
+use crate::{
+    AttemptEnd, Effects, JobId, JobState, Name, Notice, Now, Origin, Reason, Reply, Seq, ShutdownPolicy,
+};
 
 impl Engine {
     /// Ends a live job. A run that is under way is told to stop and holds its gates until it has.
@@ -13,7 +16,7 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(&ix) = self.by_id.get(&job) else { return Reply::NotFound };
+        let Some(ix) = self.find_job(job) else { return Reply::NotFound };
         let was = self.jobs[ix].state;
         let owner = self.tenants.key(self.classes[self.jobs[ix].class].tenant);
         if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
@@ -28,11 +31,11 @@ impl Engine {
     }
 
     /// Tells a run to stop and gives it the grace to do so.
-    pub(super) fn ask_to_stop(&mut self, now: Now, job: u32, cause: AttemptEnd, effects: &mut Effects) {
+    pub(super) fn ask_to_stop(&mut self, now: Now, job: Ix, cause: AttemptEnd, effects: &mut Effects) {
         let until = now.mono + self.settings.stop_grace;
         let fence = self.fence_of(job);
         let seq = Seq(self.jobs[job].seq);
-        let open = self.jobs[job].open.as_mut().expect("only open attempts are stopped");
+        let open = &mut self.attempts[self.jobs[job].open];
         open.stopping = Some((cause, until));
         open.timeout_at = None;
         let place = self.places.key(open.place).clone();
@@ -47,10 +50,10 @@ impl Engine {
         }
         self.draining = true;
         self.house_event(now, crate::EventKind::DrainBegan, None, None, "the server stops".into(), effects);
-        let waiting: Vec<u32> = self
+        let waiting: Vec<Ix> = self
             .jobs
             .iter()
-            .filter(|(_, job)| job.open.is_none())
+            .filter(|(_, job)| job.open == NONE)
             .filter(|(_, job)| {
                 let lane = &self.lanes[self.nodes[job.node].lane as usize];
                 lane.settings.on_shutdown == ShutdownPolicy::Cancel

@@ -22,16 +22,16 @@ impl Engine {
     fn check_jobs(&self) -> Result<(), String> {
         for (ix, job) in self.jobs.iter() {
             let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
-            if self.by_id.get(&job.id) != Some(&ix) {
+            if self.find_job(job.id) != Some(ix) {
                 return fault("is not found by its id");
             }
-            if job.open.is_some() && job.bin != NONE {
+            if job.open != NONE && job.bin != NONE {
                 return fault("waits and runs at once");
             }
-            if job.state.is_open() != (job.open.is_some() && !job.state.is_terminal()) {
+            if job.state.is_open() != (job.open != NONE && !job.state.is_terminal()) {
                 return fault("its state and its attempt disagree");
             }
-            if job.state.is_terminal() && job.open.is_none() {
+            if job.state.is_terminal() && job.open == NONE {
                 return fault("has ended and is still in memory");
             }
             if job.state == JobState::Queued && job.bin == NONE {
@@ -57,7 +57,7 @@ impl Engine {
         let mut states: BTreeMap<Ix, [u32; JobState::ALL.len()]> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
             let class = &self.classes[job.class];
-            let waits = u32::from(job.open.is_none());
+            let waits = u32::from(job.open == NONE);
             let open = 1 - waits;
             let add = |count: &mut (u32, u32)| *count = (count.0 + waits, count.1 + open);
             add(&mut total);
@@ -66,8 +66,8 @@ impl Engine {
             add(nodes.entry(job.node).or_default());
             add(tenants.entry(class.tenant).or_default());
             add(kinds.entry(class.kind).or_default());
-            if let Some(attempt) = &job.open {
-                add(places.entry(attempt.place).or_default());
+            if job.open != NONE {
+                add(places.entry(self.attempts[job.open].place).or_default());
             }
             if job.session != NONE {
                 add(sessions.entry(job.session).or_default());
@@ -109,26 +109,30 @@ impl Engine {
 
     fn check_bins(&self) -> Result<(), String> {
         let mut hanging = 0;
-        for (ix, bin) in self.bins.iter() {
-            if bin.jobs.is_empty() || self.bin_of.get(&bin.key) != Some(&ix) {
+        for (ix, key, bin) in self.bins.iter() {
+            if bin.jobs.is_empty() || self.bins.find(key) != Some(ix) {
                 return Err(format!("bin {ix} is empty or not found by its key"));
             }
-            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[**job].bin != ix) {
-                return Err(format!("job {} does not know its bin", self.jobs[*job].id));
+            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin != ix) {
+                return Err(format!("job {} does not know its bin", self.jobs[job].id));
             }
             let Some(at) = bin.at else { continue };
             hanging += 1;
-            let head = *bin.jobs.first_key_value().expect("checked above").1;
+            let (_, head) = bin.jobs.first().expect("checked above");
             if at.rank != self.rank_of(head) || at.node != self.jobs[head].node {
                 return Err(format!("bin {ix} hangs where its head does not belong"));
             }
-            let group = self.nodes[at.node].groups.get(&at.source);
+            let group = self.nodes[at.node].groups.get(at.source);
             if !group.is_some_and(|group| group.bins.contains(&(at.rank, ix))) {
                 return Err(format!("bin {ix} is not in the group it hangs in"));
             }
         }
-        let grouped: usize =
-            self.nodes.iter().flat_map(|(_, _, node)| node.groups.values()).map(|group| group.bins.len()).sum();
+        let grouped: usize = self
+            .nodes
+            .iter()
+            .flat_map(|(_, _, node)| node.groups.iter())
+            .map(|(_, group)| group.bins.len())
+            .sum();
         if grouped != hanging {
             return Err(format!("{grouped} bins are grouped, {hanging} hang"));
         }
@@ -139,7 +143,7 @@ impl Engine {
     fn check_heads(&self) -> Result<(), String> {
         for lane in &self.lanes {
             let mut shown = 0;
-            for (key, source) in &lane.sources {
+            for (key, source) in lane.sources.iter() {
                 let open = key.key == NONE || self.keys[key.key].gate.is_open();
                 let head = if open { source.agents.first().copied() } else { None };
                 if head != source.head {
@@ -153,7 +157,7 @@ impl Engine {
                     }
                     class => &lane.classes[&class].heads,
                 };
-                if !above.contains(&(turn, node, *key)) {
+                if !above.contains(&(turn, node, key)) {
                     return Err(format!("lane {}: the head of {key:?} is not shown", lane.name));
                 }
             }
@@ -165,7 +169,11 @@ impl Engine {
                 shown += usize::from(head.is_some());
             }
             if lane.heads.len() != shown {
-                return Err(format!("lane {}: shows {} heads instead of {shown}", lane.name, lane.heads.len()));
+                return Err(format!(
+                    "lane {}: shows {} heads instead of {shown}",
+                    lane.name,
+                    lane.heads.len()
+                ));
             }
         }
         Ok(())
@@ -177,8 +185,8 @@ impl Engine {
             if !self.timers.holds(ix, job.armed) {
                 return Err(format!("job {} is armed but no timer holds it", job.id));
             }
-            armed.0 += usize::from(job.armed.mono.is_some());
-            armed.1 += usize::from(job.armed.wall.is_some());
+            armed.0 += usize::from(job.armed.mono.get().is_some());
+            armed.1 += usize::from(job.armed.wall.get().is_some());
         }
         if self.timers.len() != armed {
             return Err(format!("{:?} timers for {armed:?} armed jobs", self.timers.len()));
@@ -187,7 +195,12 @@ impl Engine {
     }
 }
 
-fn compare(what: &str, name: &dyn std::fmt::Debug, counted: (u32, u32), recount: (u32, u32)) -> Result<(), String> {
+fn compare(
+    what: &str,
+    name: &dyn std::fmt::Debug,
+    counted: (u32, u32),
+    recount: (u32, u32),
+) -> Result<(), String> {
     if counted == recount {
         return Ok(());
     }

@@ -88,11 +88,16 @@ impl Engine {
             owner != NONE && Some(owner) != known
         });
         if let Some(kind) = taken {
-            let message = format!("kinds: another place offers {:?} already; a kind runs in one place", kind.as_str());
+            let message =
+                format!("kinds: another place offers {:?} already; a kind runs in one place", kind.as_str());
             return Reply::Refused(refuse(RefusalCode::Invalid, message));
         }
         let place = known.unwrap_or_else(|| {
-            self.places.hold(&name, || Place { mode, gate: Gate::with_limit(slots), kinds: Default::default() })
+            self.places.hold(&name, || Place {
+                mode,
+                gate: Gate::with_limit(slots),
+                kinds: Default::default(),
+            })
         });
         self.places[place].mode = mode;
         self.places[place].gate.limit = slots;

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Open, SourceKey};
+use super::state::{MaybeMono, Open, SourceKey};
 use crate::effect::Offer;
 use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason};
 
@@ -29,8 +29,9 @@ impl Engine {
         loop {
             let lane = self.next_lane()?;
             let &(_, node, source) = self.lanes[lane].heads.first().expect("the next lane has a head");
-            let bin = self.nodes[node].groups[&source].first_bin();
-            let job = *self.bins[bin].jobs.first_key_value().expect("bins are not empty").1;
+            let group = self.nodes[node].groups.get(source).expect("a head has its group");
+            let ((_, bin), ()) = group.bins.first().expect("a shown group is not empty");
+            let (_, job) = self.bins[bin].jobs.first().expect("bins are not empty");
             if self.is_overdue(now, job) {
                 self.expire(now, job, effects);
                 continue;
@@ -83,7 +84,7 @@ impl Engine {
         let leased = self.places[place].mode == PlaceMode::Leased;
         let entry = &mut self.jobs[job];
         entry.attempts += 1;
-        entry.queue_until = None;
+        entry.queue_until = MaybeMono::NONE;
         let open = Open {
             attempt_id: self.rng.attempt_id(),
             lease_epoch: 1,
@@ -94,16 +95,17 @@ impl Engine {
             timeout_at: (!leased).then(|| now.mono + crate::Span(entry.timeout_ms)),
             stopping: None,
         };
-        entry.open = Some(Box::new(open));
+        entry.open = self.attempts.insert(open);
         self.set_state(job, if leased { JobState::Assigned } else { JobState::Running });
 
         let node = self.jobs[job].node;
         let lane = self.nodes[node].lane as usize;
         self.nodes[node].served = self.starts;
         self.lanes[lane].served = self.starts;
-        let order = *self.bins[bin].jobs.first_key_value().expect("the job is the head of its bin").0;
+        let (order, _) = self.bins[bin].jobs.first().expect("the job is the head of its bin");
         self.bins[bin].jobs.remove(&order);
         self.jobs[job].bin = NONE;
+        self.uncount_waiting(job);
         self.take_gates(job);
         // Back to the ready source: the gate it was parked on may have room for more.
         self.refresh_in(bin, SourceKey::READY);
@@ -119,7 +121,7 @@ impl Engine {
     /// The stored form of a job's open attempt.
     pub(super) fn open_row(&self, job: Ix) -> OpenAttempt {
         let entry = &self.jobs[job];
-        let open = entry.open.as_ref().expect("the job has an open attempt");
+        let open = &self.attempts[entry.open];
         OpenAttempt {
             seq: crate::Seq(entry.seq),
             fence: self.fence_of(job),
@@ -134,26 +136,26 @@ impl Engine {
 
     fn offer(&self, job: Ix) -> Offer {
         let entry = &self.jobs[job];
-        let open = entry.open.as_ref().expect("the job has an open attempt");
+        let open = &self.attempts[entry.open];
         Offer {
             seq: crate::Seq(entry.seq),
             fence: self.fence_of(job),
             place: self.places.key(open.place).clone(),
             kind: self.kinds.key(self.classes[entry.class].kind).clone(),
             timeout: Some(crate::Span(entry.timeout_ms)),
-            deadline: entry.deadline,
+            deadline: entry.deadline.get(),
         }
     }
 
     /// True when the job must not start any more, although no timer has said so yet.
     fn is_overdue(&self, now: Now, job: Ix) -> bool {
         let entry = &self.jobs[job];
-        entry.deadline.is_some_and(|at| at <= now.wall) || entry.queue_until.is_some_and(|at| at <= now.mono)
+        entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono)
     }
 
     /// Ends a waiting job whose deadline or queue timeout has passed.
     pub(super) fn expire(&mut self, now: Now, job: Ix, effects: &mut Effects) {
-        let late = self.jobs[job].deadline.is_some_and(|at| at <= now.wall);
+        let late = self.jobs[job].deadline.is_due(now.wall);
         let reason = if late { Reason::Expired } else { Reason::QueueTimeout };
         self.end_job(now, job, JobState::Failed, reason, None, None, None, effects);
     }

@@ -126,14 +126,14 @@ pub enum Hold {
 impl Engine {
     /// Why a live job does not run: every closed gate. `None`: no live job of that name for this tenant.
     pub fn explain(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Explanation> {
-        let ix = *self.by_id.get(&job)?;
+        let ix = self.find_job(job)?;
         let entry = &self.jobs[ix];
         let owner = self.tenants.key(self.classes[entry.class].tenant);
         if entry.state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return None;
         }
         let mut holds = Vec::new();
-        if entry.open.is_some() {
+        if entry.open != NONE {
             return Some(Explanation { state: entry.state, holds, ahead: 0 });
         }
         if self.draining {
@@ -160,7 +160,7 @@ impl Engine {
         if bin == NONE {
             return 0;
         }
-        self.bins[bin].jobs.values().take_while(|&&other| other != job).count() as u64
+        self.bins[bin].jobs.iter().take_while(|(_, other)| *other != job).count() as u64
     }
 
     fn explain_session(&self, job: Ix, ahead: u64, holds: &mut Vec<Hold>) {
@@ -189,7 +189,11 @@ impl Engine {
             holds.push(Hold::ServerFull { used: self.open, limit: self.settings.running_max });
         }
         if lane.open >= settings.running_max {
-            holds.push(Hold::LaneFull { lane: lane.name.clone(), used: lane.open, limit: settings.running_max });
+            holds.push(Hold::LaneFull {
+                lane: lane.name.clone(),
+                used: lane.open,
+                limit: settings.running_max,
+            });
         }
         if node.open >= settings.running_per_agent_max {
             let agent = self.nodes.key(self.jobs[job].node).2.clone();
@@ -205,7 +209,11 @@ impl Engine {
             holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
         }
         if !kind.gate.is_open() {
-            holds.push(Hold::KindFull { kind: kind_name.clone(), used: kind.gate.used, limit: kind.gate.limit });
+            holds.push(Hold::KindFull {
+                kind: kind_name.clone(),
+                used: kind.gate.used,
+                limit: kind.gate.limit,
+            });
         }
         if kind.place == NONE {
             holds.push(Hold::NoPlace { kind: kind_name.clone() });

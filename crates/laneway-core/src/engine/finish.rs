@@ -3,23 +3,28 @@
 //! The only place where attempts close and jobs end. Closing frees every gate in the same turn.
 
 use super::Engine;
-use super::slab::Ix;
+use super::slab::{Ix, NONE};
 use super::state::Wake;
 use crate::{
-    AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now, Origin,
-    Outcome, Reason, Reply, Seq,
+    AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,
+    Origin, Outcome, Reason, Reply, Seq,
 };
 
 impl Engine {
     /// A runner says that its attempt has ended.
-    pub(super) fn finish(&mut self, now: Now, fence: &Fence, outcome: Outcome, effects: &mut Effects) -> Reply {
+    pub(super) fn finish(
+        &mut self,
+        now: Now,
+        fence: &Fence,
+        outcome: Outcome,
+        effects: &mut Effects,
+    ) -> Reply {
         let Some(job) = self.fenced(fence) else { return Reply::Stale };
         if self.jobs[job].state.is_terminal() {
             self.release_lingering(now, job, effects);
             return Reply::Stale;
         }
-        let open = self.jobs[job].open.as_ref().expect("the fence matched an open attempt");
-        if let Some((cause, _)) = open.stopping {
+        if let Some((cause, _)) = self.attempts[self.jobs[job].open].stopping {
             self.close_stopped(now, job, cause, effects);
             return Reply::Stale;
         }
@@ -29,7 +34,8 @@ impl Engine {
             Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
             Outcome::Canceled if self.draining => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
             Outcome::Canceled => {
-                let failure = Failure::retryable("canceled", "the runner stopped although nobody asked it to");
+                let failure =
+                    Failure::retryable("canceled", "the runner stopped although nobody asked it to");
                 self.fail(now, job, AttemptEnd::Failed, failure, effects);
             }
         }
@@ -47,7 +53,14 @@ impl Engine {
     }
 
     /// The attempt failed: try again if the policy has a retry left, else the job has failed.
-    pub(super) fn fail(&mut self, now: Now, job: Ix, end: AttemptEnd, failure: Failure, effects: &mut Effects) {
+    pub(super) fn fail(
+        &mut self,
+        now: Now,
+        job: Ix,
+        end: AttemptEnd,
+        failure: Failure,
+        effects: &mut Effects,
+    ) {
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
@@ -61,7 +74,7 @@ impl Engine {
             self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
             self.set_state(job, JobState::Scheduled);
             self.count_waiting(job);
-            if self.jobs[job].session != super::slab::NONE {
+            if self.jobs[job].session != NONE {
                 // It keeps its place, so that the session does not go on without it.
                 self.enqueue(job);
             }
@@ -138,8 +151,8 @@ impl Engine {
         origin: Option<&Origin>,
         effects: &mut Effects,
     ) {
-        let waited = self.jobs[job].open.is_none();
-        let open = self.jobs[job].open.as_ref();
+        let waited = self.jobs[job].open == NONE;
+        let open = (!waited).then(|| &self.attempts[self.jobs[job].open]);
         let started_at = open.and_then(|open| open.started_at);
         let attempt_id = open.map(|open| open.attempt_id);
         let mut error = None;
@@ -176,7 +189,7 @@ impl Engine {
             losses: entry.losses,
             last_event: entry.last_event,
         })));
-        if self.jobs[job].open.is_none() {
+        if self.jobs[job].open == NONE {
             self.forget(job);
         } else {
             self.arm(job);
@@ -195,7 +208,8 @@ impl Engine {
     ) {
         let open = self.open_row(job);
         self.free_gates(job);
-        self.jobs[job].open = None;
+        let ended = std::mem::replace(&mut self.jobs[job].open, NONE);
+        self.attempts.remove(ended);
         effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
             open,
             end,

@@ -44,7 +44,7 @@ impl Engine {
     }
 
     fn place_of(&self, job: Ix) -> Ix {
-        self.jobs[job].open.as_ref().expect("only open attempts hold gates").place
+        self.attempts[self.jobs[job].open].place
     }
 
     fn turn_class_gates(&mut self, class: Ix, place: Ix, turn: fn(&mut Gate) -> bool) {

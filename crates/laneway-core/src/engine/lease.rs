@@ -35,7 +35,7 @@ impl Engine {
     pub(super) fn mark_running(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         self.set_state(job, JobState::Running);
         let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
-        let open = self.jobs[job].open.as_mut().expect("an assigned job has an open attempt");
+        let open = &mut self.attempts[self.jobs[job].open];
         open.started_at = Some(now.wall);
         open.timeout_at = Some(timeout_at);
         open.lease_until = Some(now.mono + self.settings.lease);
@@ -48,7 +48,7 @@ impl Engine {
     fn renew(&mut self, now: Now, job: Ix) -> Reply {
         let state = self.jobs[job].state;
         let lease = self.settings.lease;
-        let open = self.jobs[job].open.as_mut().expect("the fence matched an open attempt");
+        let open = &mut self.attempts[self.jobs[job].open];
         let stop = state.is_terminal() || open.stopping.is_some();
         if let Some(until) = &mut open.lease_until
             && state != JobState::Assigned

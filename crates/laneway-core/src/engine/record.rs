@@ -3,7 +3,7 @@
 use super::Engine;
 use super::slab::{Ix, NONE};
 use crate::event::JobLine;
-use crate::{Effects, Event, EventKind, Fence, JobState, JobStatus, Now, Origin, Reason, Seq, Wall};
+use crate::{Effects, Event, EventKind, Fence, JobId, JobState, JobStatus, Now, Origin, Reason, Seq, Wall};
 
 impl Engine {
     /// Changes a job's state by THE transition table.
@@ -85,7 +85,7 @@ impl Engine {
     /// The fence of a job's open attempt.
     pub(super) fn fence_of(&self, job: Ix) -> Fence {
         let entry = &self.jobs[job];
-        let open = entry.open.as_ref().expect("the job has an open attempt");
+        let open = &self.attempts[entry.open];
         Fence {
             job: entry.id,
             attempt: entry.attempts,
@@ -109,8 +109,13 @@ impl Engine {
 
     /// The job that `fence` is about, if it has an open attempt and the fence is that attempt's.
     pub(super) fn fenced(&self, fence: &Fence) -> Option<Ix> {
-        let job = *self.by_id.get(&fence.job)?;
-        (self.jobs[job].open.is_some() && self.fence_of(job) == *fence).then_some(job)
+        let job = self.find_job(fence.job)?;
+        (self.jobs[job].open != NONE && self.fence_of(job) == *fence).then_some(job)
+    }
+
+    /// The job of that id, live or lingering.
+    pub(super) fn find_job(&self, id: JobId) -> Option<Ix> {
+        self.by_id.find(self.hashing.hash(&id), |ix| self.jobs[ix].id == id)
     }
 
     /// Counts a job that begins to wait.
@@ -135,10 +140,11 @@ impl Engine {
     pub(super) fn forget(&mut self, job: Ix) {
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
+        let hash = self.hashing.hash(&self.jobs[job].id);
+        self.by_id.remove(hash, job, |ix| self.hashing.hash(&self.jobs[ix].id));
         let entry = self.jobs.remove(job);
         self.tenants[self.classes[entry.class].tenant].states[usize::from(entry.state.code())] -= 1;
-        debug_assert!(entry.bin == NONE && entry.open.is_none(), "a job leaves its bin and its gates first");
-        self.by_id.remove(&entry.id);
+        debug_assert!(entry.bin == NONE && entry.open == NONE, "a job leaves its bin and its gates first");
         self.policies.release(entry.policy);
         if entry.session != NONE {
             self.sessions.release(entry.session);

@@ -1,11 +1,11 @@
 //! The only start-up path: an engine is always built from stored rows, after a clean stop as after a crash.
 
 use super::Engine;
-use super::slab::Ix;
-use super::state::{Open, Wake};
+use super::slab::{Ix, NONE};
+use super::state::{MaybeMono, Open, Wake};
 use crate::{
-    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings, Span, TokenRecord,
-    Wall,
+    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings, Span,
+    TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -84,17 +84,18 @@ impl Recovery {
         let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
         let waited = self.now.wall.since(from);
         self.engine.begin_queue_timeout(job, self.now.mono);
-        if let Some(until) = &mut self.engine.jobs[job].queue_until {
-            *until = self.now.mono + Span(timeout.0.saturating_sub(waited.0));
+        let queue_until = &mut self.engine.jobs[job].queue_until;
+        if *queue_until != MaybeMono::NONE {
+            *queue_until = Some(self.now.mono + Span(timeout.0.saturating_sub(waited.0))).into();
         }
     }
 
     /// Takes up the open attempt of a live job.
     pub fn open(&mut self, open: OpenAttempt) {
-        let Some(&job) = self.engine.by_id.get(&open.fence.job) else { return };
+        let Some(job) = self.engine.find_job(open.fence.job) else { return };
         self.engine.dequeue(job);
         self.engine.jobs[job].wake = None;
-        self.engine.jobs[job].queue_until = None;
+        self.engine.jobs[job].queue_until = MaybeMono::NONE;
         self.engine.uncount_waiting(job);
         // Rows are written once; the attempt's row is newer than the job's.
         self.engine.restate(job, open.state);
@@ -109,7 +110,7 @@ impl Recovery {
         self.engine.restate(job, JobState::Canceled);
         self.take_up(job, &open);
         let until = self.now.mono + self.engine.settings.stop_grace;
-        let entry = self.engine.jobs[job].open.as_mut().expect("it was just taken up");
+        let entry = &mut self.engine.attempts[self.engine.jobs[job].open];
         entry.stopping = Some((AttemptEnd::Canceled, until));
         entry.timeout_at = None;
         self.engine.arm(job);
@@ -127,7 +128,7 @@ impl Recovery {
         entry.attempts = open.fence.attempt;
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
-        entry.open = Some(Box::new(Open {
+        entry.open = engine.attempts.insert(Open {
             attempt_id: open.fence.attempt_id,
             lease_epoch: open.fence.lease_epoch,
             place,
@@ -136,9 +137,13 @@ impl Recovery {
             lease_until: leased.then(|| self.now.mono + engine.settings.lease),
             timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
             stopping: None,
-        }));
+        });
         engine.take_gates(job);
         engine.rekey_node(engine.jobs[job].node);
+        let session = engine.jobs[job].session;
+        if session != NONE && engine.sessions[session].bin != NONE {
+            engine.refresh(engine.sessions[session].bin);
+        }
         engine.arm(job);
         self.open.push(job);
     }
@@ -148,7 +153,7 @@ impl Recovery {
         let Recovery { mut engine, open, .. } = self;
         if restart == Restart::Process {
             for job in open {
-                let place = engine.jobs[job].open.as_ref().expect("it was taken up").place;
+                let place = engine.attempts[engine.jobs[job].open].place;
                 if engine.places[place].mode != PlaceMode::Attached {
                     continue;
                 }

@@ -10,16 +10,14 @@ pub(super) struct Rng {
 }
 
 impl Rng {
+    /// The seed is mixed first: seeds that differ by a step of the generator would else give the same numbers, one later.
     pub(super) fn new(seed: u64) -> Rng {
-        Rng { state: seed, last_ms: 0, in_ms: 0 }
+        Rng { state: mix(seed ^ 0xD1B5_4A32_D192_ED03), last_ms: 0, in_ms: 0 }
     }
 
     pub(super) fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        mix(self.state)
     }
 
     /// A UUID of version 7: milliseconds, then a count within the millisecond, then random bits. Strictly growing within
@@ -44,4 +42,11 @@ impl Rng {
     pub(super) fn attempt_id(&mut self) -> AttemptId {
         AttemptId((u128::from(self.next_u64()) << 64) | u128::from(self.next_u64()))
     }
+}
+
+/// The output function of splitmix64.
+fn mix(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }

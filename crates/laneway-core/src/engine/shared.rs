@@ -10,8 +10,12 @@ use crate::{Key, Name};
 const IDLE_NODES_MAX: usize = 10_000;
 
 impl Engine {
-    /// Adds a user of a tenant's jobs of a kind.
-    pub(super) fn hold_class(&mut self, tenant: &Name, kind: &Name) -> Ix {
+    /// Adds a user of a tenant's jobs of a kind; handles that are known already save looking them up.
+    pub(super) fn hold_class(&mut self, known_tenant: Ix, known_kind: Ix, tenant: &Name, kind: &Name) -> Ix {
+        if let Some(class) = self.classes.find(&(known_tenant, known_kind)) {
+            self.classes.hold_again(class);
+            return class;
+        }
         let limits = self.tenant_limits(tenant);
         let tenant = self.tenants.hold(tenant, || Tenant {
             waiting: 0,
@@ -20,16 +24,9 @@ impl Engine {
             classes: Default::default(),
         });
         let kind = self.hold_kind(kind);
-        let known = self.classes.find(&(tenant, kind)).is_some();
         let class = self.classes.hold(&(tenant, kind), || Class { tenant, kind, lanes: Default::default() });
-        if known {
-            // The class itself is one user of its tenant and kind.
-            self.tenants.release(tenant);
-            self.kinds.release(kind);
-        } else {
-            self.tenants[tenant].classes.insert(class);
-            self.kinds[kind].classes.insert(class);
-        }
+        self.tenants[tenant].classes.insert(class);
+        self.kinds[kind].classes.insert(class);
         class
     }
 
@@ -55,22 +52,21 @@ impl Engine {
         *self.settings.tenants.get(tenant).unwrap_or(&self.settings.tenant_default)
     }
 
-    /// Adds a user of an agent in a lane.
-    pub(super) fn hold_node(&mut self, lane: Ix, tenant: Ix, agent: &Name) -> Ix {
-        let weight = self.weight_of(agent);
-        let key = (lane, tenant, agent.clone());
-        if let Some(node) = self.nodes.find(&key) {
-            if self.nodes[node].idle {
+    /// Adds a user of an agent in a lane; a handle that is known already saves looking it up.
+    pub(super) fn hold_node(&mut self, known: Ix, lane: Ix, tenant: Ix, agent: &Name) -> Ix {
+        if known != NONE {
+            if self.nodes[known].idle {
                 // The remembered agent has had one user all along: being remembered.
-                self.nodes[node].idle = false;
-                self.idle_nodes.remove(&(self.nodes[node].served, node));
+                self.nodes[known].idle = false;
+                self.idle_nodes.remove(&(self.nodes[known].served, known));
             } else {
-                self.nodes.hold_again(node);
+                self.nodes.hold_again(known);
             }
-            return node;
+            return known;
         }
+        let weight = self.weight_of(agent);
         self.tenants.hold_again(tenant);
-        self.nodes.hold(&key, || Node {
+        self.nodes.hold(&(lane, tenant, agent.clone()), || Node {
             lane,
             weight,
             open: 0,

@@ -2,7 +2,9 @@
 //!
 //! Both give small integer handles, so that a job holds no strings and a million jobs stay small.
 
-use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use super::index::{Hashing, Index};
 
 /// A handle into a [`Slab`] or a [`Pool`].
 pub(super) type Ix = u32;
@@ -59,33 +61,40 @@ impl<T> std::ops::IndexMut<Ix> for Slab<T> {
 /// Named things, each with a count of its users; a thing that nobody uses is forgotten.
 pub(super) struct Pool<K, V> {
     items: Slab<Entry<K, V>>,
-    index: BTreeMap<K, Ix>,
+    index: Index,
+    hashing: Hashing,
 }
 
 struct Entry<K, V> {
     key: K,
-    value: V,
+    hash: u64,
     users: u32,
+    value: V,
 }
 
-impl<K: Ord + Clone, V> Pool<K, V> {
-    pub(super) fn new() -> Pool<K, V> {
-        Pool { items: Slab::new(), index: BTreeMap::new() }
+impl<K: Eq + Hash + Clone, V> Pool<K, V> {
+    pub(super) fn new(hashing: Hashing) -> Pool<K, V> {
+        Pool { items: Slab::new(), index: Index::new(), hashing }
     }
 
     /// The handle of `key`, if it is known. Counts no user.
     pub(super) fn find(&self, key: &K) -> Option<Ix> {
-        self.index.get(key).copied()
+        self.find_hashed(key, self.hashing.hash(key))
+    }
+
+    fn find_hashed(&self, key: &K, hash: u64) -> Option<Ix> {
+        self.index.find(hash, |ix| self.items[ix].hash == hash && self.items[ix].key == *key)
     }
 
     /// Adds one user of `key`; makes the thing when it is new.
     pub(super) fn hold(&mut self, key: &K, make: impl FnOnce() -> V) -> Ix {
-        if let Some(&ix) = self.index.get(key) {
+        let hash = self.hashing.hash(key);
+        if let Some(ix) = self.find_hashed(key, hash) {
             self.items[ix].users += 1;
             return ix;
         }
-        let ix = self.items.insert(Entry { key: key.clone(), value: make(), users: 1 });
-        self.index.insert(key.clone(), ix);
+        let ix = self.items.insert(Entry { key: key.clone(), hash, users: 1, value: make() });
+        self.index.insert(hash, ix, |ix| self.items[ix].hash);
         ix
     }
 
@@ -101,8 +110,9 @@ impl<K: Ord + Clone, V> Pool<K, V> {
         if entry.users > 0 {
             return None;
         }
+        let hash = entry.hash;
+        self.index.remove(hash, ix, |ix| self.items[ix].hash);
         let entry = self.items.remove(ix);
-        self.index.remove(&entry.key);
         Some((entry.key, entry.value))
     }
 
@@ -120,7 +130,7 @@ impl<K: Ord + Clone, V> Pool<K, V> {
 
     /// Every handle. A copy, so that the things can be changed while walking.
     pub(super) fn handles(&self) -> Vec<Ix> {
-        self.index.values().copied().collect()
+        self.items.iter().map(|(ix, _)| ix).collect()
     }
 }
 

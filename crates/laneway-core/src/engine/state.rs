@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::slab::{Ix, NONE};
+use super::sorted::Sorted;
 use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Wall};
 
 /// A live job, or an ended one whose run has not ended yet. Holds no strings.
@@ -14,12 +15,11 @@ pub(super) struct Job {
     pub(super) rank_time: u64,
     pub(super) last_event: u64,
     pub(super) created_at: Wall,
-    /// `None`: no deadline.
-    pub(super) deadline: Option<Wall>,
+    pub(super) deadline: MaybeWall,
     /// For a scheduled job: when it becomes queued.
     pub(super) wake: Option<Wake>,
     /// Until when its first attempt must open.
-    pub(super) queue_until: Option<Mono>,
+    pub(super) queue_until: MaybeMono,
     pub(super) timeout_ms: u64,
     pub(super) queue_timeout_ms: u64,
     pub(super) priority: i32,
@@ -35,8 +35,8 @@ pub(super) struct Job {
     pub(super) failures: u32,
     pub(super) losses: u32,
     pub(super) state: JobState,
-    /// The open attempt.
-    pub(super) open: Option<Box<Open>>,
+    /// The open attempt, or `NONE`.
+    pub(super) open: Ix,
     /// Its entries in the timers.
     pub(super) armed: Armed,
 }
@@ -53,8 +53,64 @@ pub(super) enum Wake {
 /// What the timers hold for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Armed {
-    pub(super) mono: Option<Mono>,
-    pub(super) wall: Option<Wall>,
+    pub(super) mono: MaybeMono,
+    pub(super) wall: MaybeWall,
+}
+
+/// A point of the monotonic clock or none, in one word: there are a million of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct MaybeMono(u64);
+
+/// A point of the wall clock or none, in one word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct MaybeWall(i64);
+
+impl MaybeMono {
+    pub(super) const NONE: MaybeMono = MaybeMono(u64::MAX);
+
+    pub(super) fn get(self) -> Option<Mono> {
+        (self != MaybeMono::NONE).then_some(Mono(self.0))
+    }
+
+    pub(super) fn is_due(self, now: Mono) -> bool {
+        self != MaybeMono::NONE && self.0 <= now.0
+    }
+}
+
+impl MaybeWall {
+    pub(super) const NONE: MaybeWall = MaybeWall(i64::MAX);
+
+    pub(super) fn get(self) -> Option<Wall> {
+        (self != MaybeWall::NONE).then_some(Wall(self.0))
+    }
+
+    pub(super) fn is_due(self, now: Wall) -> bool {
+        self != MaybeWall::NONE && self.0 <= now.0
+    }
+}
+
+impl Default for MaybeMono {
+    fn default() -> MaybeMono {
+        MaybeMono::NONE
+    }
+}
+
+impl Default for MaybeWall {
+    fn default() -> MaybeWall {
+        MaybeWall::NONE
+    }
+}
+
+impl From<Option<Mono>> for MaybeMono {
+    fn from(at: Option<Mono>) -> MaybeMono {
+        MaybeMono(at.map_or(u64::MAX, |at| at.0))
+    }
+}
+
+impl From<Option<Wall>> for MaybeWall {
+    fn from(at: Option<Wall>) -> MaybeWall {
+        MaybeWall(at.map_or(i64::MAX, |at| at.0))
+    }
 }
 
 /// An open attempt.
@@ -81,7 +137,7 @@ pub(super) struct Lane {
     pub(super) served: u64,
     /// Jobs that ended since the last retention sweep.
     pub(super) ended: u32,
-    pub(super) sources: BTreeMap<SourceKey, Source>,
+    pub(super) sources: Sources<Source>,
     pub(super) classes: BTreeMap<Ix, ClassHeads>,
     /// The visible heads; the first one is next.
     pub(super) heads: BTreeSet<Head>,
@@ -98,13 +154,13 @@ pub(super) struct Node {
     /// True while it has no job and is only remembered.
     pub(super) idle: bool,
     /// Its bins, by the source they hang in.
-    pub(super) groups: BTreeMap<SourceKey, Group>,
+    pub(super) groups: Sources<Group>,
 }
 
 /// The bins of one agent in one source.
 #[derive(Default)]
 pub(super) struct Group {
-    pub(super) bins: BTreeSet<(Rank, Ix)>,
+    pub(super) bins: Sorted<(Rank, Ix), ()>,
     /// The agent's entry in the source.
     pub(super) shown: Option<Turn>,
 }
@@ -118,6 +174,39 @@ pub(super) struct SourceKey {
 
 impl SourceKey {
     pub(super) const READY: SourceKey = SourceKey { class: NONE, key: NONE };
+}
+
+/// Something for each source. The ready one, which nearly all need, stands apart from those that hang on a gate.
+#[derive(Default)]
+pub(super) struct Sources<T> {
+    pub(super) ready: T,
+    pub(super) parked: BTreeMap<SourceKey, T>,
+}
+
+impl<T: Default> Sources<T> {
+    pub(super) fn get(&self, source: SourceKey) -> Option<&T> {
+        if source == SourceKey::READY { Some(&self.ready) } else { self.parked.get(&source) }
+    }
+
+    pub(super) fn get_mut(&mut self, source: SourceKey) -> Option<&mut T> {
+        if source == SourceKey::READY { Some(&mut self.ready) } else { self.parked.get_mut(&source) }
+    }
+
+    pub(super) fn get_or_default(&mut self, source: SourceKey) -> &mut T {
+        if source == SourceKey::READY { &mut self.ready } else { self.parked.entry(source).or_default() }
+    }
+
+    /// Forgets what is empty now.
+    pub(super) fn prune(&mut self, source: SourceKey) {
+        if source != SourceKey::READY {
+            self.parked.remove(&source);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SourceKey, &T)> {
+        let parked = self.parked.iter().map(|(source, item)| (*source, item));
+        std::iter::once((SourceKey::READY, &self.ready)).chain(parked)
+    }
 }
 
 /// Agents with bins in one source, in the order of their turns.
@@ -153,15 +242,31 @@ pub(super) struct Turn {
 /// The order of jobs; the smallest goes first. `seq` makes it unique.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Rank {
-    pub(super) level: i64,
-    pub(super) time: u64,
-    pub(super) seq: u64,
+    high: u64,
+    low: u64,
+}
+
+impl Rank {
+    /// Bits for the submit number where it shares a word with the time: enough for a million jobs a second for a century.
+    const SEQ_BITS: u32 = 52;
+
+    /// One number first, then the submit number.
+    pub(super) fn by_level(level: i64, seq: u64) -> Rank {
+        Rank { high: (level as u64) ^ (1 << 63), low: seq }
+    }
+
+    /// Priority first, then the time (44 bits of milliseconds reach the year 2527), then the submit number.
+    pub(super) fn by_priority(priority: i32, time: u64, seq: u64) -> Rank {
+        let priority = (priority as u32) ^ (1 << 31);
+        let time = time.min((1 << 44) - 1);
+        let rest = (u128::from(time) << Rank::SEQ_BITS) | u128::from(seq & ((1 << Rank::SEQ_BITS) - 1));
+        Rank { high: (u64::from(priority) << 32) | (rest >> 64) as u64, low: rest as u64 }
+    }
 }
 
 /// Waiting jobs that go in one order and need the same: of one agent, class and keys, or of one session.
 pub(super) struct Bin {
-    pub(super) key: BinKey,
-    pub(super) jobs: BTreeMap<Rank, Ix>,
+    pub(super) jobs: Sorted<Rank, Ix>,
     /// Where it hangs; `None` while its session or its head's backoff holds it.
     pub(super) at: Option<Hanging>,
 }
@@ -173,7 +278,7 @@ pub(super) struct Hanging {
     pub(super) rank: Rank,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum BinKey {
     Plain { node: Ix, class: Ix, keyset: Ix },
     Session(Ix),

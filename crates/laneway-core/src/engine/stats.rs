@@ -137,10 +137,10 @@ impl Engine {
     /// The first job of each of an agent's hanging bins is a candidate; the oldest of them is near enough for people.
     fn oldest_of(&self, node: &Node) -> Option<(JobId, Wall)> {
         node.groups
-            .values()
-            .filter_map(|group| group.bins.first())
-            .filter_map(|(_, bin)| self.bins[*bin].jobs.first_key_value())
-            .map(|(_, job)| (self.jobs[*job].id, self.jobs[*job].created_at))
+            .iter()
+            .filter_map(|(_, group)| group.bins.first())
+            .filter_map(|((_, bin), ())| self.bins[bin].jobs.first())
+            .map(|(_, job)| (self.jobs[job].id, self.jobs[job].created_at))
             .min_by_key(|(_, at)| *at)
     }
 }

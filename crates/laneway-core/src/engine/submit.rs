@@ -4,16 +4,28 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Armed, Job, Wake};
+use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior, Reply, Seq, Span, Wall,
+    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior, Reply, Seq, Span,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
 const RETRY_SOON: Span = Span::secs(1);
+
+/// Where a job belongs, as far as that is known before it is admitted.
+#[derive(Clone, Copy)]
+pub(super) struct Belongs {
+    lane: Ix,
+    /// Its agent in that lane, or `NONE`.
+    node: Ix,
+    /// Its tenant, or `NONE`.
+    tenant: Ix,
+    /// Its kind, or `NONE`.
+    kind: Ix,
+}
 
 /// Jobs that a batch will add, counted before any of them is added.
 #[derive(Default)]
@@ -36,8 +48,9 @@ impl Engine {
         if let Some(existing) = self.find_existing(&submission)? {
             return Ok(self.existing(now, existing, &submission.spec));
         }
-        self.admit(now, &submission.spec, None)?;
-        Ok(self.create(now, submission, effects))
+        let belongs = self.locate(&submission.spec);
+        self.admit(now, &submission.spec, belongs, None)?;
+        Ok(self.create(now, submission, belongs, effects))
     }
 
     /// Admits many jobs: each for itself, or all or none.
@@ -73,16 +86,21 @@ impl Engine {
             return Ok(());
         }
         let spec = &item.spec;
-        if let Some(idempotency) = &spec.idempotency {
-            let key = (spec.tenant.clone(), idempotency.key.clone());
-            match extra.keys.get(&key) {
+        let key = spec.idempotency.as_ref().map(|idempotency| (spec.tenant.clone(), idempotency.key.clone()));
+        if let (Some(idempotency), Some(key)) = (&spec.idempotency, &key) {
+            match extra.keys.get(key) {
                 Some(digest) if *digest != idempotency.digest => return Err(mismatch(&idempotency.key)),
                 Some(_) => return Ok(()),
-                None => extra.keys.insert(key, idempotency.digest),
-            };
+                None => {}
+            }
         }
-        self.admit(now, spec, Some(extra))?;
-        let lane = self.lane_for(&spec.lane);
+        let belongs = self.locate(spec);
+        let lane = belongs.lane;
+        self.admit(now, spec, belongs, Some(extra))?;
+        // Only now: a refused item makes no job that a later one of the same key could be.
+        if let (Some(idempotency), Some(key)) = (&spec.idempotency, key) {
+            extra.keys.insert(key, idempotency.digest);
+        }
         extra.total += 1;
         *extra.lanes.entry(lane).or_default() += 1;
         *extra.nodes.entry((lane, spec.tenant.clone(), spec.agent.clone())).or_default() += 1;
@@ -102,7 +120,7 @@ impl Engine {
     }
 
     fn existing(&self, now: Now, job: JobId, spec: &JobSpec) -> Submitted {
-        let live = self.by_id.get(&job).map(|&ix| &self.jobs[ix]);
+        let live = self.find_job(job).map(|ix| &self.jobs[ix]);
         Submitted {
             seq: Seq(live.map_or(0, |job| job.seq)),
             job,
@@ -114,21 +132,32 @@ impl Engine {
     }
 
     /// Is there room for the job, beside what a batch adds before it?
-    fn admit(&self, now: Now, spec: &JobSpec, extra: Option<&Extra>) -> Result<(), Refusal> {
+    fn admit(
+        &self,
+        now: Now,
+        spec: &JobSpec,
+        belongs: Belongs,
+        extra: Option<&Extra>,
+    ) -> Result<(), Refusal> {
         if self.draining {
             let message = "the server is stopping; submit again after it has restarted";
-            return Err(Refusal { retry_after: Some(Span::secs(5)), ..refuse(RefusalCode::Draining, message) });
+            return Err(Refusal {
+                retry_after: Some(Span::secs(5)),
+                ..refuse(RefusalCode::Draining, message)
+            });
         }
         if self.storage_low {
             let message = "storage runs low; free disk space, then submit again";
-            return Err(Refusal { retry_after: Some(Span::secs(30)), ..refuse(RefusalCode::StorageLow, message) });
+            return Err(Refusal {
+                retry_after: Some(Span::secs(30)),
+                ..refuse(RefusalCode::StorageLow, message)
+            });
         }
-        self.check_form(now, spec)?;
-        let lane_ix = self.lane_for(&spec.lane);
+        self.check_form(now, spec, belongs)?;
+        let lane_ix = belongs.lane;
         let lane = &self.lanes[lane_ix as usize];
-        let tenant_ix = self.tenants.find(&spec.tenant);
-        let node = tenant_ix.and_then(|tenant| self.nodes.find(&(lane_ix, tenant, spec.agent.clone())));
-        let tenant_max = self.settings.tenants.get(&spec.tenant).unwrap_or(&self.settings.tenant_default).queued_max;
+        let tenant_max =
+            self.settings.tenants.get(&spec.tenant).unwrap_or(&self.settings.tenant_default).queued_max;
         let (mut total, mut in_lane, mut of_agent, mut of_tenant) = (0, 0, 0, 0);
         if let Some(extra) = extra {
             total = extra.total;
@@ -137,15 +166,19 @@ impl Engine {
                 extra.nodes.get(&(lane_ix, spec.tenant.clone(), spec.agent.clone())).copied().unwrap_or(0);
             of_tenant = extra.tenants.get(&spec.tenant).copied().unwrap_or(0);
         }
-        of_agent += node.map_or(0, |node| self.nodes[node].waiting);
-        of_tenant += tenant_ix.map_or(0, |tenant| self.tenants[tenant].waiting);
+        if belongs.node != NONE {
+            of_agent += self.nodes[belongs.node].waiting;
+        }
+        if belongs.tenant != NONE {
+            of_tenant += self.tenants[belongs.tenant].waiting;
+        }
         check_cap("server: limits.queued_max", self.waiting + total, self.settings.queued_max)?;
         check_cap("lane: queued_max", lane.waiting + in_lane, lane.settings.queued_max)?;
         check_cap("tenant: queued_max", of_tenant, tenant_max)?;
         check_cap("agent in this lane: queued_per_agent_max", of_agent, lane.settings.queued_per_agent_max)
     }
 
-    fn check_form(&self, now: Now, spec: &JobSpec) -> Result<(), Refusal> {
+    fn check_form(&self, now: Now, spec: &JobSpec, belongs: Belongs) -> Result<(), Refusal> {
         if spec.keys.len() > KEYS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("keys: at most {KEYS_MAX} are allowed")));
         }
@@ -154,36 +187,54 @@ impl Engine {
         }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
-                return Err(refuse(RefusalCode::DeadlinePast, "deadline: has passed; give a time in the future"));
+                return Err(refuse(
+                    RefusalCode::DeadlinePast,
+                    "deadline: has passed; give a time in the future",
+                ));
             }
             if spec.not_before.is_some_and(|at| at >= deadline) {
                 let message = "not_before: comes after the deadline; give an earlier one";
                 return Err(refuse(RefusalCode::DeadlinePast, message));
             }
         }
-        if self.settings.strict_kinds && !self.is_known_kind(&spec.kind) {
-            let message = format!("kind: nobody offers {:?}; register a handler or a target for it", spec.kind.as_str());
+        let offered = belongs.kind != NONE && self.kinds[belongs.kind].place != NONE;
+        if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
+            let message = format!(
+                "kind: nobody offers {:?}; register a handler or a target for it",
+                spec.kind.as_str()
+            );
             return Err(refuse(RefusalCode::UnknownKind, message));
         }
         Ok(())
     }
 
-    fn is_known_kind(&self, kind: &Name) -> bool {
-        self.settings.kinds.contains_key(kind)
-            || self.kinds.find(kind).is_some_and(|kind| self.kinds[kind].place != NONE)
-    }
-
-    pub(super) fn lane_for(&self, name: &Name) -> Ix {
-        self.lane_of.get(name).copied().unwrap_or_else(|| self.lane_of[&Name::fixed(MAIN_LANE)])
+    /// Finds what the job shares with others already. An unknown lane means `main`.
+    fn locate(&self, spec: &JobSpec) -> Belongs {
+        let lane = self.lane_of.get(&spec.lane).copied();
+        let lane = lane.unwrap_or_else(|| self.lane_of[&Name::fixed(MAIN_LANE)]);
+        let tenant = self.tenants.find(&spec.tenant).unwrap_or(NONE);
+        let kind = self.kinds.find(&spec.kind).unwrap_or(NONE);
+        let node = match tenant {
+            NONE => NONE,
+            tenant => self.nodes.find(&(lane, tenant, spec.agent.clone())).unwrap_or(NONE),
+        };
+        Belongs { lane, node, tenant, kind }
     }
 
     /// Makes the job: it is admitted.
-    fn create(&mut self, now: Now, submission: Submission, effects: &mut Effects) -> Submitted {
+    fn create(
+        &mut self,
+        now: Now,
+        submission: Submission,
+        belongs: Belongs,
+        effects: &mut Effects,
+    ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _ } = submission;
-        self.fill_in_defaults(&mut spec);
+        self.fill_in_defaults(&mut spec, belongs);
         self.rank_clock = self.rank_clock.max(u64::try_from(now.wall.0).unwrap_or(0));
         let wake = spec.not_before.filter(|&at| at > now.wall);
-        let rank_time = wake.map_or(self.rank_clock, |at| self.rank_clock.max(u64::try_from(at.0).unwrap_or(0)));
+        let rank_time =
+            wake.map_or(self.rank_clock, |at| self.rank_clock.max(u64::try_from(at.0).unwrap_or(0)));
         self.last_seq += 1;
         let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
         let lane = spec.lane.clone();
@@ -195,14 +246,21 @@ impl Engine {
             created_at: now.wall,
             rank_time,
             submitted_by: origin.actor.clone(),
-            status: crate::JobStatus { state, wake_at: wake, attempts: 0, failures: 0, losses: 0, last_event: 0 },
+            status: crate::JobStatus {
+                state,
+                wake_at: wake,
+                attempts: 0,
+                failures: 0,
+                losses: 0,
+                last_event: 0,
+            },
             spec,
         });
         if let Some(idempotency) = &row.spec.idempotency {
             let key = (row.spec.tenant.clone(), idempotency.key.clone());
             self.fresh_keys.insert(key, Prior { job: id, digest: idempotency.digest });
         }
-        let job = self.remember(&row);
+        let job = self.insert_job(&row, belongs);
         self.jobs[job].wake = wake.map(Wake::NotBefore);
         if state == JobState::Queued {
             self.begin_queue_timeout(job, now.mono);
@@ -216,9 +274,10 @@ impl Engine {
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
-    fn fill_in_defaults(&self, spec: &mut JobSpec) {
-        if !self.lane_of.contains_key(&spec.lane) {
-            spec.lane = Name::fixed(MAIN_LANE);
+    fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
+        let lane = &self.lanes[belongs.lane as usize].name;
+        if spec.lane != *lane {
+            spec.lane = lane.clone();
         }
         let kind = self.settings.kinds.get(&spec.kind);
         spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(self.settings.timeout));
@@ -228,17 +287,23 @@ impl Engine {
             let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.settings.retry);
             spec.retry = Some(policy.clone());
         }
-        spec.keys.sort();
-        spec.keys.dedup();
+        if spec.keys.len() > 1 {
+            spec.keys.sort();
+            spec.keys.dedup();
+        }
     }
 
     /// Takes a stored row into memory: the job, and whatever it shares with others. Puts it in no bin.
     pub(super) fn remember(&mut self, row: &JobRow) -> Ix {
+        let belongs = self.locate(&row.spec);
+        self.insert_job(row, belongs)
+    }
+
+    fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix {
         let spec = &row.spec;
-        let lane = self.lane_for(&spec.lane);
-        let class = self.hold_class(&spec.tenant, &spec.kind);
+        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind);
         let tenant = self.classes[class].tenant;
-        let node = self.hold_node(lane, tenant, &spec.agent);
+        let node = self.hold_node(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
             Some(session) => (self.hold_session(tenant, &session.key), session.max_concurrent.max(1)),
             None => (NONE, 0),
@@ -251,9 +316,9 @@ impl Engine {
             rank_time: row.rank_time,
             last_event: row.status.last_event,
             created_at: row.created_at,
-            deadline: spec.deadline,
+            deadline: spec.deadline.into(),
             wake: None,
-            queue_until: None,
+            queue_until: MaybeMono::NONE,
             timeout_ms: spec.timeout.expect("defaults are filled in").0,
             queue_timeout_ms: spec.queue_timeout.map_or(u64::MAX, |span| span.0),
             priority: spec.priority,
@@ -268,10 +333,11 @@ impl Engine {
             failures: row.status.failures,
             losses: row.status.losses,
             state: row.status.state,
-            open: None,
+            open: NONE,
             armed: Armed::default(),
         });
-        self.by_id.insert(row.id, job);
+        let hash = self.hashing.hash(&row.id);
+        self.by_id.insert(hash, job, |ix| self.hashing.hash(&self.jobs[ix].id));
         self.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
         job
@@ -281,7 +347,7 @@ impl Engine {
     pub(super) fn begin_queue_timeout(&mut self, job: Ix, from: Mono) {
         let entry = &mut self.jobs[job];
         if entry.attempts == 0 && entry.queue_timeout_ms != u64::MAX {
-            entry.queue_until = Some(from + Span(entry.queue_timeout_ms));
+            entry.queue_until = Some(from + Span(entry.queue_timeout_ms)).into();
         }
     }
 
@@ -294,22 +360,23 @@ impl Engine {
 
     fn due_times(&self, job: Ix) -> Armed {
         let entry = &self.jobs[job];
-        if let Some(open) = &entry.open {
+        if entry.open != NONE {
+            let open = &self.attempts[entry.open];
             let stop = open.stopping.map(|(_, until)| until);
             let mono = [open.lease_until, open.timeout_at, stop].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();
-            return Armed { mono, wall: if asked { None } else { entry.deadline } };
+            let wall = if asked { MaybeWall::NONE } else { entry.deadline };
+            return Armed { mono: mono.into(), wall };
         }
         match entry.wake {
-            Some(Wake::NotBefore(at)) => Armed { mono: None, wall: earlier(Some(at), entry.deadline) },
-            Some(Wake::Backoff(at)) => Armed { mono: Some(at), wall: entry.deadline },
+            Some(Wake::NotBefore(at)) => {
+                let wall = entry.deadline.get().map_or(at, |deadline| deadline.min(at));
+                Armed { mono: MaybeMono::NONE, wall: Some(wall).into() }
+            }
+            Some(Wake::Backoff(at)) => Armed { mono: Some(at).into(), wall: entry.deadline },
             None => Armed { mono: entry.queue_until, wall: entry.deadline },
         }
     }
-}
-
-fn earlier(a: Option<Wall>, b: Option<Wall>) -> Option<Wall> {
-    [a, b].into_iter().flatten().min()
 }
 
 fn check_cap(scope: &str, waiting: u32, cap: u32) -> Result<(), Refusal> {
@@ -321,7 +388,8 @@ fn check_cap(scope: &str, waiting: u32, cap: u32) -> Result<(), Refusal> {
 }
 
 fn mismatch(key: &Name) -> Refusal {
-    let message = format!("idempotency_key: {:?} was used for another request; choose a new key", key.as_str());
+    let message =
+        format!("idempotency_key: {:?} was used for another request; choose a new key", key.as_str());
     refuse(RefusalCode::IdempotencyMismatch, message)
 }
 

@@ -56,8 +56,7 @@ impl Engine {
 
     fn look_at_waiting(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        let late = entry.deadline.is_some_and(|at| at <= now.wall);
-        if late || entry.queue_until.is_some_and(|at| at <= now.mono) {
+        if entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono) {
             return self.expire(now, job, effects);
         }
         let due = match entry.wake {
@@ -87,7 +86,7 @@ impl Engine {
 
     fn look_at_open(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        let open = entry.open.as_ref().expect("an open job has an open attempt");
+        let open = &self.attempts[entry.open];
         let stopping = open.stopping;
         if let Some((cause, until)) = stopping
             && until <= now.mono
@@ -102,7 +101,7 @@ impl Engine {
             };
         }
         if stopping.is_none() {
-            if entry.deadline.is_some_and(|at| at <= now.wall) {
+            if entry.deadline.is_due(now.wall) {
                 return self.ask_to_stop(now, job, AttemptEnd::Expired, effects);
             }
             if open.timeout_at.is_some_and(|at| at <= now.mono) {
@@ -114,7 +113,7 @@ impl Engine {
     }
 
     fn look_at_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
-        let open = self.jobs[job].open.as_ref().expect("an ended job in memory has an open attempt");
+        let open = &self.attempts[self.jobs[job].open];
         let grace_over = open.stopping.is_some_and(|(_, until)| until <= now.mono);
         if grace_over || self.lease_is_over(now, open.lease_until) {
             return self.release_lingering(now, job, effects);
@@ -130,7 +129,7 @@ impl Engine {
     /// A lease that is only kept by the lost time is written as what it is, so that its timer moves.
     fn extend_to_floor(&mut self, now: Now, job: Ix) {
         let floor = self.lease_floor;
-        let open = self.jobs[job].open.as_mut().expect("only open attempts have leases");
+        let open = &mut self.attempts[self.jobs[job].open];
         if let Some(until) = &mut open.lease_until
             && *until <= now.mono
         {

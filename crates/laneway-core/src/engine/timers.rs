@@ -17,18 +17,18 @@ impl Timers {
     /// Replaces what is armed for `job`.
     pub(super) fn rearm(&mut self, job: Ix, was: Armed, now: Armed) {
         if was.mono != now.mono {
-            if let Some(at) = was.mono {
+            if let Some(at) = was.mono.get() {
                 self.mono.remove(&(at, job));
             }
-            if let Some(at) = now.mono {
+            if let Some(at) = now.mono.get() {
                 self.mono.insert((at, job));
             }
         }
         if was.wall != now.wall {
-            if let Some(at) = was.wall {
+            if let Some(at) = was.wall.get() {
                 self.wall.remove(&(at, job));
             }
-            if let Some(at) = now.wall {
+            if let Some(at) = now.wall.get() {
                 self.wall.insert((at, job));
             }
         }
@@ -52,8 +52,8 @@ impl Timers {
     }
 
     pub(super) fn holds(&self, job: Ix, armed: Armed) -> bool {
-        armed.mono.is_none_or(|at| self.mono.contains(&(at, job)))
-            && armed.wall.is_none_or(|at| self.wall.contains(&(at, job)))
+        armed.mono.get().is_none_or(|at| self.mono.contains(&(at, job)))
+            && armed.wall.get().is_none_or(|at| self.wall.contains(&(at, job)))
     }
 
     pub(super) fn len(&self) -> (usize, usize) {

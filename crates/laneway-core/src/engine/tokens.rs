@@ -7,13 +7,27 @@ use crate::{Change, Effects, EventKind, Name, Now, Origin, RefusalCode, Reply, T
 
 impl Engine {
     /// Keeps a token, new or changed.
-    pub(super) fn put_token(&mut self, now: Now, token: TokenRecord, origin: &Origin, effects: &mut Effects) -> Reply {
+    pub(super) fn put_token(
+        &mut self,
+        now: Now,
+        token: TokenRecord,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
         if self.tokens.len() >= TOKENS_MAX && !self.tokens.contains_key(&token.id) {
-            let message = format!("a server keeps at most {TOKENS_MAX} tokens; revoke some that are no longer used");
+            let message =
+                format!("a server keeps at most {TOKENS_MAX} tokens; revoke some that are no longer used");
             return Reply::Refused(refuse(RefusalCode::TooMany, message));
         }
         let detail = format!("token {} with role {}", token.id, token.role.word());
-        self.house_event(now, EventKind::TokenCreated, token.tenant.clone(), Some(origin), detail.into(), effects);
+        self.house_event(
+            now,
+            EventKind::TokenCreated,
+            token.tenant.clone(),
+            Some(origin),
+            detail.into(),
+            effects,
+        );
         effects.changes.push(Change::TokenPut(Box::new(token.clone())));
         self.tokens.insert(token.id.clone(), token);
         Reply::Done
@@ -37,7 +51,14 @@ impl Engine {
         }
         token.revoked_at = Some(now.wall);
         let (token, detail) = (token.clone(), format!("token {id}"));
-        self.house_event(now, EventKind::TokenRevoked, token.tenant.clone(), Some(origin), detail.into(), effects);
+        self.house_event(
+            now,
+            EventKind::TokenRevoked,
+            token.tenant.clone(),
+            Some(origin),
+            detail.into(),
+            effects,
+        );
         effects.changes.push(Change::TokenPut(Box::new(token)));
         Reply::Done
     }

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Bin, BinKey, Group, Hanging, Rank, SourceKey, Turn};
+use super::state::{Bin, BinKey, Hanging, Rank, SourceKey, Turn};
 use crate::settings::LaneOrder;
 use crate::{JobState, LaneSettings};
 
@@ -20,11 +20,10 @@ impl Engine {
     pub(super) fn enqueue(&mut self, job: Ix) {
         let key = self.bin_key(job);
         let order = self.order_in_bin(job);
-        let bin = match self.bin_of.get(&key) {
-            Some(&bin) => bin,
+        let bin = match self.bins.find(&key) {
+            Some(bin) => bin,
             None => {
-                let bin = self.bins.insert(Bin { key, jobs: Default::default(), at: None });
-                self.bin_of.insert(key, bin);
+                let bin = self.bins.hold(&key, || Bin { jobs: Default::default(), at: None });
                 if let BinKey::Session(session) = key {
                     self.sessions[session].bin = bin;
                 }
@@ -50,7 +49,7 @@ impl Engine {
     /// The head of a bin, its session or its backoff may have changed: hangs the bin where it belongs now.
     pub(super) fn refresh(&mut self, bin: Ix) {
         // All jobs of a plain bin need the same, so it stays where it hangs; a session's next job may need something else.
-        let stays = matches!(self.bins[bin].key, BinKey::Plain { .. });
+        let stays = matches!(self.bins.key(bin), BinKey::Plain { .. });
         let source = match self.bins[bin].at {
             Some(at) if stays => at.source,
             _ => SourceKey::READY,
@@ -60,11 +59,9 @@ impl Engine {
 
     /// The same, and hangs the bin in `source` if it hangs at all.
     pub(super) fn refresh_in(&mut self, bin: Ix, source: SourceKey) {
-        let Some((_, &head)) = self.bins[bin].jobs.first_key_value() else {
+        let Some((_, head)) = self.bins[bin].jobs.first() else {
             self.hang(bin, None);
-            let emptied = self.bins.remove(bin);
-            self.bin_of.remove(&emptied.key);
-            if let BinKey::Session(session) = emptied.key {
+            if let Some((BinKey::Session(session), _)) = self.bins.release(bin) {
                 self.sessions[session].bin = NONE;
             }
             return;
@@ -84,13 +81,12 @@ impl Engine {
 
     /// An agent's load, share or limit changed: all its entries move.
     pub(super) fn rekey_node(&mut self, node: Ix) {
-        if self.nodes[node].groups.len() == 1 {
-            // By far the most common: everything it waits for hangs in one source.
-            let source = *self.nodes[node].groups.keys().next().expect("there is one");
-            return self.rekey(node, source);
+        self.rekey(node, SourceKey::READY);
+        if self.nodes[node].groups.parked.is_empty() {
+            return;
         }
-        let sources: Vec<SourceKey> = self.nodes[node].groups.keys().copied().collect();
-        for source in sources {
+        let parked: Vec<SourceKey> = self.nodes[node].groups.parked.keys().copied().collect();
+        for source in parked {
             self.rekey(node, source);
         }
     }
@@ -141,7 +137,7 @@ impl Engine {
         if entry.session == NONE {
             return self.rank_of(job);
         }
-        Rank { level: 0, time: entry.rank_time, seq: entry.seq }
+        Rank::by_level(i64::try_from(entry.rank_time).unwrap_or(i64::MAX), entry.seq)
     }
 
     /// True when a head must wait although all its gates might be open.
@@ -158,14 +154,16 @@ impl Engine {
             return;
         }
         if let Some(at) = from {
-            let group = self.nodes[at.node].groups.get_mut(&at.source).expect("a hanging bin has its group");
+            let group = self.nodes[at.node].groups.get_mut(at.source).expect("a hanging bin has its group");
             group.bins.remove(&(at.rank, bin));
         }
         if let Some(at) = to {
-            self.nodes[at.node].groups.entry(at.source).or_default().bins.insert((at.rank, bin));
+            self.nodes[at.node].groups.get_or_default(at.source).bins.insert((at.rank, bin), ());
         }
         match (from, to) {
-            (Some(from), Some(to)) if (from.node, from.source) == (to.node, to.source) => self.rekey(to.node, to.source),
+            (Some(from), Some(to)) if (from.node, from.source) == (to.node, to.source) => {
+                self.rekey(to.node, to.source)
+            }
             (from, to) => {
                 for at in [from, to].into_iter().flatten() {
                     self.rekey(at.node, at.source);
@@ -184,17 +182,17 @@ impl Engine {
             LaneOrder::Fair => (u64::from(entry.open) * LOAD_UNIT / u64::from(entry.weight), entry.served),
             LaneOrder::Priority => (0, 0),
         };
-        let Some(group) = entry.groups.get_mut(&source) else { return };
+        let Some(group) = entry.groups.get_mut(source) else { return };
         let best = if withheld { None } else { group.bins.first() };
-        let now = best.map(|&(rank, _)| Turn { load, served, rank });
+        let now = best.map(|((rank, _), ())| Turn { load, served, rank });
         let was = std::mem::replace(&mut group.shown, now);
         if group.bins.is_empty() {
-            entry.groups.remove(&source);
+            entry.groups.prune(source);
         }
         if was == now {
             return;
         }
-        let agents = &mut self.lanes[lane as usize].sources.entry(source).or_default().agents;
+        let agents = &mut self.lanes[lane as usize].sources.get_or_default(source).agents;
         if let Some(turn) = was {
             agents.remove(&(turn, node));
         }
@@ -211,11 +209,11 @@ impl Engine {
     fn show_source(&mut self, lane: Ix, source: SourceKey) {
         let open = source.key == NONE || self.keys[source.key].gate.is_open();
         let entry = &mut self.lanes[lane as usize];
-        let Some(hanging) = entry.sources.get_mut(&source) else { return };
+        let Some(hanging) = entry.sources.get_mut(source) else { return };
         let now = if open { hanging.agents.first().copied() } else { None };
         let was = std::mem::replace(&mut hanging.head, now);
         if hanging.agents.is_empty() {
-            entry.sources.remove(&source);
+            entry.sources.prune(source);
             if source.key != NONE {
                 self.keys[source.key].sources.remove(&(lane, source));
             }
@@ -266,32 +264,28 @@ impl Engine {
     pub(super) fn replant_lane(&mut self, lane: Ix, was: &LaneSettings) {
         let order_changed = was.order != self.lanes[lane as usize].settings.order
             || was.aging_step != self.lanes[lane as usize].settings.aging_step;
-        let nodes: Vec<Ix> = self.nodes.handles().into_iter().filter(|&node| self.nodes[node].lane == lane).collect();
+        let nodes: Vec<Ix> =
+            self.nodes.handles().into_iter().filter(|&node| self.nodes[node].lane == lane).collect();
         if !order_changed {
             for node in nodes {
                 self.rekey_node(node);
             }
             return;
         }
-        let bins: Vec<Ix> = self.bins.iter().map(|(ix, _)| ix).collect();
+        let bins = self.bins.handles();
         for bin in bins {
-            let head = *self.bins[bin].jobs.first_key_value().expect("bins are not empty").1;
+            let (_, head) = self.bins[bin].jobs.first().expect("bins are not empty");
             if self.nodes[self.jobs[head].node].lane != lane {
                 continue;
             }
             self.hang(bin, None);
             let jobs = std::mem::take(&mut self.bins[bin].jobs);
-            let sorted = jobs.into_values().map(|job| (self.order_in_bin(job), job)).collect();
-            self.bins[bin].jobs = sorted;
+            for (_, job) in jobs.iter() {
+                let order = self.order_in_bin(job);
+                self.bins[bin].jobs.insert(order, job);
+            }
             self.refresh(bin);
         }
-    }
-}
-
-impl Group {
-    /// The bin of an agent's best job here.
-    pub(super) fn first_bin(&self) -> Ix {
-        self.bins.first().expect("a group is not empty").1
     }
 }
 
@@ -301,8 +295,8 @@ pub(super) fn rank(lane: &LaneSettings, priority: i32, rank_time: u64, seq: u64)
         Some(step) => {
             let bonus = i64::from(priority).saturating_mul(i64::try_from(step.0).unwrap_or(i64::MAX));
             let time = i64::try_from(rank_time).unwrap_or(i64::MAX);
-            Rank { level: time.saturating_add(bonus), time: 0, seq }
+            Rank::by_level(time.saturating_add(bonus), seq)
         }
-        None => Rank { level: i64::from(priority), time: rank_time, seq },
+        None => Rank::by_priority(priority, rank_time, seq),
     }
 }

@@ -1,0 +1,123 @@
+//! Ending jobs on request.
+
+use super::check;
+use expect_test::expect;
+
+#[test]
+fn what_waits_is_canceled_at_once() {
+    check(
+        "
+        lane main running=1
+        submit a1 | submit a2 | submit a3 after=60s
+        cancel a2 | cancel a3
+        cancel a2
+        finish a1 ok
+        ",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submit a1 | submit a2 | submit a3 after=60s
+                a1 started #1
+            cancel a2 | cancel a3
+                was queued
+                a2 canceled #0 (requested)
+                was scheduled
+                a3 canceled #0 (requested)
+            cancel a2
+                not found
+            finish a1 ok
+                a1 succeeded #1 (done)
+        "#]],
+    );
+}
+
+#[test]
+fn a_canceled_run_holds_its_gates_until_it_has_ended() {
+    check(
+        "
+        submit s1 session=chat | submit s2 session=chat
+        cancel s1
+        explain s2
+        finish s1 ok
+        ",
+        expect![[r#"
+            submit s1 session=chat | submit s2 session=chat
+                s1 started #1
+            cancel s1
+                was running
+                s1 canceled #1 (requested)
+                stop s1
+            explain s2
+                s2 is queued, 0 ahead: session chat 1/1
+            finish s1 ok
+                stale
+                s1 released #1
+                s2 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_does_not_stop_is_let_go_after_its_grace() {
+    check(
+        "submit s1 session=chat | submit s2 session=chat\ncancel s1\nwait 10s\nfinish s1 ok",
+        expect![[r#"
+        submit s1 session=chat | submit s2 session=chat
+            s1 started #1
+        cancel s1
+            was running
+            s1 canceled #1 (requested)
+            stop s1
+        wait 10s
+            s1 released #1
+            s2 started #1
+        finish s1 ok
+            stale
+    "#]],
+    );
+}
+
+#[test]
+fn a_tenant_cannot_cancel_anothers_job() {
+    check(
+        "submit a1 tenant=t1\ncancel a1 tenant=t2\ncancel a1 tenant=t1",
+        expect![[r#"
+        submit a1 tenant=t1
+            a1 started #1
+        cancel a1 tenant=t2
+            not found
+        cancel a1 tenant=t1
+            was running
+            a1 canceled #1 (requested)
+            stop a1
+    "#]],
+    );
+}
+
+#[test]
+fn draining_starts_nothing_and_cancels_where_the_lane_says_so() {
+    check(
+        "
+        lane main running=1 | lane brief running=1 stop=cancel
+        submit a1 | submit a2 | submit b1 lane=brief | submit b2 lane=brief
+        drain
+        finish a1 back
+        finish b1 canceled
+        ",
+        expect![[r#"
+            lane main running=1 | lane brief running=1 stop=cancel
+                config.changed
+                config.changed
+            submit a1 | submit a2 | submit b1 lane=brief | submit b2 lane=brief
+                a1 started #1
+                b1 started #1
+            drain
+                server.draining
+                b2 canceled #0 (shutdown)
+            finish a1 back
+                a1 queued #1 (handed_back)
+            finish b1 canceled
+                b1 queued #1 (handed_back)
+        "#]],
+    );
+}

@@ -1,0 +1,119 @@
+//! Workers that answer, go silent, answer late, or lie.
+
+use super::check;
+use expect_test::expect;
+
+#[test]
+fn an_offer_that_nobody_answers_goes_back() {
+    check(
+        "
+        place w1 leased kinds=far slots=1
+        submit a1 kind=far
+        wait 5s
+        start a1#1
+        start a1
+        ",
+        expect![[r#"
+            place w1 leased kinds=far slots=1
+            submit a1 kind=far
+                a1 assigned #1
+            wait 5s
+                a1 queued #1 (handed_back)
+                a1 assigned #2
+            start a1#1
+                stale
+            start a1
+                a1 started #2
+        "#]],
+    );
+}
+
+#[test]
+fn heartbeats_keep_a_lease_and_silence_ends_it() {
+    check(
+        "
+        place w1 leased kinds=far slots=1
+        submit a1 kind=far | start a1
+        wait 20s
+        beat a1
+        wait 20s
+        wait 10s
+        beat a1#1
+        ",
+        expect![[r#"
+            place w1 leased kinds=far slots=1
+            submit a1 kind=far | start a1
+                a1 assigned #1
+                a1 started #1
+            wait 20s
+            beat a1
+            wait 20s
+            wait 10s
+                a1 queued #1 (lost)
+                a1 assigned #2
+            beat a1#1
+                stale
+        "#]],
+    );
+}
+
+#[test]
+fn late_and_forged_words_change_nothing() {
+    check(
+        "
+        place w1 leased kinds=far slots=1
+        submit a1 kind=far | start a1
+        wait 30s
+        finish a1#1 ok
+        finish a1! ok
+        beat a1!
+        start a1
+        finish a1 ok
+        finish a1 ok
+        ",
+        expect![[r#"
+            place w1 leased kinds=far slots=1
+            submit a1 kind=far | start a1
+                a1 assigned #1
+                a1 started #1
+            wait 30s
+                a1 queued #1 (lost)
+                a1 assigned #2
+            finish a1#1 ok
+                stale
+            finish a1! ok
+                stale
+            beat a1!
+                stale
+            start a1
+                a1 started #2
+            finish a1 ok
+                a1 succeeded #2 (done)
+            finish a1 ok
+                stale
+        "#]],
+    );
+}
+
+#[test]
+fn a_wall_clock_that_jumps_ends_no_lease() {
+    check(
+        "
+        place w1 leased kinds=far slots=1
+        submit a1 kind=far | start a1
+        jump 86400
+        jump -172800
+        finish a1 ok
+        ",
+        expect![[r#"
+            place w1 leased kinds=far slots=1
+            submit a1 kind=far | start a1
+                a1 assigned #1
+                a1 started #1
+            jump 86400
+            jump -172800
+            finish a1 ok
+                a1 succeeded #1 (done)
+        "#]],
+    );
+}

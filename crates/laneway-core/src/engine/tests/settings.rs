@@ -1,0 +1,130 @@
+//! Settings that change while jobs wait and run.
+
+use super::check;
+use expect_test::expect;
+
+#[test]
+fn raised_limits_are_used_at_once_and_lowered_ones_start_nothing() {
+    check(
+        "
+        lane main running=1 | kind k running=1 | key profile limit=1
+        submit a1 keys=profile:p | submit a2 keys=profile:p | submit a3 keys=profile:p | submit b1 agent=B
+        lane main running=9
+        kind k running=9
+        key profile limit=2
+        lane main running=1
+        finish a1 ok | finish a2 ok | finish b1 ok
+        ",
+        expect![[r#"
+            lane main running=1 | kind k running=1 | key profile limit=1
+                config.changed
+                config.changed
+                config.changed
+            submit a1 keys=profile:p | submit a2 keys=profile:p | submit a3 keys=profile:p | submit b1 agent=B
+                a1 started #1
+            lane main running=9
+                config.changed
+            kind k running=9
+                config.changed
+                b1 started #1
+            key profile limit=2
+                config.changed
+                a2 started #1
+            lane main running=1
+                config.changed
+            finish a1 ok | finish a2 ok | finish b1 ok
+                a1 succeeded #1 (done)
+                a2 succeeded #1 (done)
+                b1 succeeded #1 (done)
+                a3 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn pausing_a_lane_stops_starts_not_runs() {
+    check(
+        "
+        lane main paused=yes
+        submit a1
+        explain a1
+        lane main paused=no
+        lane main paused=yes
+        submit a2
+        finish a1 ok
+        ",
+        expect![[r#"
+            lane main paused=yes
+                config.changed
+            submit a1
+            explain a1
+                a1 is queued, 0 ahead: lane main paused
+            lane main paused=no
+                config.changed
+                a1 started #1
+            lane main paused=yes
+                config.changed
+            submit a2
+            finish a1 ok
+                a1 succeeded #1 (done)
+        "#]],
+    );
+}
+
+#[test]
+fn changing_the_order_sorts_what_waits() {
+    check(
+        "
+        lane main running=1 aging=1s
+        submit a0 | submit a1 priority=9 | submit a2 agent=B priority=5
+        wait 20s
+        submit a3 agent=A
+        lane main order=priority aging=none
+        finish a0 ok
+        finish a3 ok
+        finish a2 ok
+        ",
+        expect![[r#"
+            lane main running=1 aging=1s
+                config.changed
+            submit a0 | submit a1 priority=9 | submit a2 agent=B priority=5
+                a0 started #1
+            wait 20s
+            submit a3 agent=A
+            lane main order=priority aging=none
+                config.changed
+            finish a0 ok
+                a0 succeeded #1 (done)
+                a3 started #1
+            finish a3 ok
+                a3 succeeded #1 (done)
+                a2 started #1
+            finish a2 ok
+                a2 succeeded #1 (done)
+                a1 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn per_agent_limits_follow_the_settings() {
+    check(
+        "
+        lane main per_agent=1
+        submit a1 | submit a2 | submit a3
+        explain a2
+        lane main per_agent=2
+        ",
+        expect![[r#"
+            lane main per_agent=1
+                config.changed
+            submit a1 | submit a2 | submit a3
+                a1 started #1
+            explain a2
+                a2 is queued, 0 ahead: agent A 1/1
+            lane main per_agent=2
+                config.changed
+                a2 started #1
+        "#]],
+    );
+}
