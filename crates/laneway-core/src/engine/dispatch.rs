@@ -126,7 +126,7 @@ impl Engine {
             seq: crate::Seq(entry.seq),
             fence: self.fence_of(job),
             place: self.places.key(open.place).clone(),
-            mode: self.places[open.place].mode,
+            mode: open.mode(),
             state: if open.started_at.is_some() { JobState::Running } else { JobState::Assigned },
             opened_at: open.opened_at,
             started_at: open.started_at,

@@ -153,8 +153,7 @@ impl Recovery {
         let Recovery { mut engine, open, .. } = self;
         if restart == Restart::Process {
             for job in open {
-                let place = engine.attempts[engine.jobs[job].open].place;
-                if engine.places[place].mode != PlaceMode::Attached {
+                if engine.attempts[engine.jobs[job].open].mode() != PlaceMode::Attached {
                     continue;
                 }
                 if engine.jobs[job].state.is_terminal() {

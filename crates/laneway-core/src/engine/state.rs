@@ -128,6 +128,13 @@ pub(super) struct Open {
     pub(super) stopping: Option<(AttemptEnd, Mono)>,
 }
 
+impl Open {
+    /// How it lives and dies. Fixed when it opened: a place may change its mode while its attempts go on.
+    pub(super) fn mode(&self) -> PlaceMode {
+        if self.lease_until.is_some() { PlaceMode::Leased } else { PlaceMode::Attached }
+    }
+}
+
 /// A lane and its tree of heads.
 pub(super) struct Lane {
     pub(super) name: Name,

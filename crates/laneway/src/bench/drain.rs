@@ -1,0 +1,186 @@
+//! Draining a backlog by handlers that do nothing, beside raw claim and finish.
+//!
+//! 1,024 attempts open at once, 1,000 agents, 200-byte payloads, and all rules on: four kinds and the tenant have limits,
+//! agents have a limit and weights, priorities age, one job in ten belongs to a session and one in ten needs a key.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
+use laneway_core::{
+    JobSpec, Key, LaneSettings, Name, Origin, Outcome, Reply, Session, Settings, Submission,
+};
+use laneway_runtime::{Handlers, Options, Scheduler};
+use laneway_store::SqliteStore;
+
+use super::Bench;
+use super::raw::{self, payload};
+use super::report::{Figure, Goal, Unit};
+
+const OPEN: u32 = 1_024;
+
+/// The figure.
+pub fn by_local_handlers(bench: &Bench) -> anyhow::Result<Figure> {
+    let jobs = bench.sized(200_000);
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for run in 1..=bench.runs {
+        bench.now(format!("drain, run {run}: raw claim and finish"));
+        raw.push(raw::sqlite(&bench.fresh_dir("drain-raw")?, jobs)?.1);
+        bench.now(format!("drain, run {run}: ours"));
+        ours.push(drain_once(&bench.fresh_dir("drain")?, jobs)?);
+    }
+    let raw_is = "raw SQLite claim and finish, 256 of each a transaction, FULL";
+    let goal = Some(Goal::AtLeast(1.2));
+    Ok(Figure::beside("drain by local handlers", Unit::PerSecond, ours, raw, raw_is, goal))
+}
+
+fn drain_once(dir: &Path, jobs: u64) -> anyhow::Result<f64> {
+    runtime()?.block_on(async {
+        let house = House::open_paused(dir).await?;
+        house.submit(0..jobs, job).await?;
+        let start = Instant::now();
+        house.pause(false).await?;
+        house.wait_until_waiting(0).await?;
+        let rate = jobs as f64 / start.elapsed().as_secs_f64();
+        house.close().await?;
+        Ok(rate)
+    })
+}
+
+/// A runtime as the program itself has one.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// A scheduler in this process with handlers that do nothing, and one that never ends by itself.
+pub struct House {
+    /// The handle.
+    pub scheduler: Scheduler,
+    settings: Settings,
+}
+
+impl House {
+    /// Opens the data directory and starts the loop; nothing starts until [`House::pause`] says so.
+    pub async fn open_paused(dir: &Path) -> anyhow::Result<House> {
+        let settings = settings(true);
+        let store = SqliteStore::open(dir, Default::default())?;
+        let (scheduler, _running) = Scheduler::start(Box::new(store), Options::new(settings.clone()))?;
+        let mut handlers = Handlers::new();
+        for kind in kinds() {
+            handlers = handlers.on(kind.as_str(), |_| async { Outcome::Succeeded(None) });
+        }
+        handlers = handlers.on("forever", |context| async move {
+            context.cancellation().cancelled().await;
+            Outcome::Canceled
+        });
+        let reply = scheduler.run_here(Name::fixed("local"), handlers, u32::MAX).await?;
+        ensure!(reply == Reply::Done, "the handlers are taken: {reply:?}");
+        Ok(House { scheduler, settings })
+    }
+
+    /// Pauses or resumes the lane.
+    pub async fn pause(&self, paused: bool) -> anyhow::Result<()> {
+        let mut settings = self.settings.clone();
+        settings.lanes.get_mut(&Name::fixed("main")).context("there is a main lane")?.paused = paused;
+        self.scheduler.configure(settings, None, "bench", Origin::house("bench")).await?;
+        Ok(())
+    }
+
+    /// Submits jobs by their numbers.
+    pub async fn submit(
+        &self,
+        numbers: std::ops::Range<u64>,
+        make: impl Fn(u64) -> Submission,
+    ) -> anyhow::Result<()> {
+        let mut number = numbers.start;
+        while number < numbers.end {
+            let end = (number + 1_000).min(numbers.end);
+            for verdict in self.scheduler.submit_batch((number..end).map(&make).collect(), false).await? {
+                verdict.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))?;
+            }
+            number = end;
+        }
+        Ok(())
+    }
+
+    /// Waits until at most `left` jobs wait.
+    pub async fn wait_until_waiting(&self, left: u64) -> anyhow::Result<()> {
+        while self.waiting().await? > left {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+
+    /// How many jobs wait or run.
+    pub async fn waiting(&self) -> anyhow::Result<u64> {
+        Ok(self
+            .scheduler
+            .read(|engine, _| {
+                let stats = engine.stats(None);
+                stats.scheduled + stats.queued + stats.assigned + stats.running
+            })
+            .await?)
+    }
+
+    /// Stops the loop and closes the store.
+    pub async fn close(self) -> anyhow::Result<()> {
+        self.scheduler.drain(Duration::ZERO).await?;
+        Ok(())
+    }
+}
+
+fn kinds() -> Vec<Name> {
+    ["noop-0", "noop-1", "noop-2", "noop-3"].map(Name::fixed).to_vec()
+}
+
+/// All rules on, none of them so low that it would be what is measured.
+fn settings(paused: bool) -> Settings {
+    let lane = LaneSettings { paused, running_max: OPEN, running_per_agent_max: 64, ..LaneSettings::default() };
+    let kind = KindSettings { running_max: Some(OPEN / 2), ..KindSettings::default() };
+    let limits = TenantSettings { queued_max: 10_000_000, running_max: OPEN };
+    Settings {
+        queued_max: 10_000_000,
+        running_max: OPEN,
+        lanes: BTreeMap::from([(
+            Name::fixed("main"),
+            LaneSettings { queued_max: 10_000_000, queued_per_agent_max: 10_000_000, ..lane },
+        )]),
+        kinds: kinds().into_iter().map(|name| (name, kind.clone())).collect(),
+        tenants: BTreeMap::from([(Name::fixed("default"), limits)]),
+        agents: BTreeMap::from([(Name::fixed("agent-0"), AgentSettings { weight: 2 })]),
+        keys: BTreeMap::from([(Name::fixed("profile"), 2)]),
+        ..Settings::default()
+    }
+}
+
+/// Job `number` of the mix described above.
+pub fn job(number: u64) -> Submission {
+    let name = |text: String| Name::new(&text).expect("a short name");
+    let session = (number % 10 == 3).then(|| Session { key: name(format!("session-{}", number % 5_000)), max_concurrent: 1 });
+    let key = (number % 10 == 7).then(|| Key { name: Name::fixed("profile"), value: name(format!("p-{}", number % 7_919)) });
+    submission(JobSpec {
+        tenant: Name::fixed("default"),
+        kind: name(format!("noop-{}", number % 4)),
+        agent: name(format!("agent-{}", number % 1_000)),
+        lane: Name::fixed("main"),
+        session,
+        keys: key.into_iter().collect(),
+        priority: (number % 7) as i32,
+        not_before: None,
+        deadline: None,
+        queue_timeout: None,
+        timeout: None,
+        retry: None,
+        idempotency: None,
+        retry_of: None,
+        tags: Vec::new(),
+    }, number)
+}
+
+/// A submission of `spec` with the usual payload.
+pub fn submission(spec: JobSpec, number: u64) -> Submission {
+    let payload = payload(number).into_bytes().into();
+    Submission { spec, payload, origin: Origin::house("bench"), prior: None }
+}

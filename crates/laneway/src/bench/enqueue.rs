@@ -1,0 +1,85 @@
+//! Submitting over HTTP: one job a call beside a bare echo, a thousand a call beside raw inserts.
+//!
+//! 1,000 agents, 200-byte payloads, the lane paused, every answer after its fsync.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Bench;
+use super::child::Server;
+use super::load::requests_per_second;
+use super::raw::{self, payload};
+use super::report::{Figure, Goal, Unit};
+
+/// Nothing starts: only admission is measured.
+const PAUSED: [(&str, &str); 1] = [("LANEWAY_LANES__MAIN__PAUSED", "true")];
+const CONNECTIONS: u64 = 32;
+const JOBS_PER_CALL: u64 = 1_000;
+/// Connections that send batches: enough that one is parsed while another is committed.
+const BATCH_CONNECTIONS: u64 = 4;
+
+/// One job a call.
+pub fn one_a_call(bench: &Bench) -> anyhow::Result<Figure> {
+    let requests = bench.sized(200_000);
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for run in 1..=bench.runs {
+        bench.now(format!("enqueue over HTTP, run {run}: echo"));
+        let echo = Server::echo()?;
+        raw.push(requests_per_second(echo.address, "/v1/jobs", CONNECTIONS, requests, job)?);
+        drop(echo);
+        bench.now(format!("enqueue over HTTP, run {run}: ours"));
+        let server = Server::laneway(&bench.fresh_dir("enqueue")?, &PAUSED)?;
+        ours.push(requests_per_second(server.address, "/v1/jobs", CONNECTIONS, requests, job)?);
+    }
+    let raw_is = "a bare axum echo that parses the same body, same client";
+    let goal = Some(Goal::AtLeast(0.4));
+    Ok(Figure::beside("enqueue over HTTP, 32 connections", Unit::PerSecond, ours, raw, raw_is, goal))
+}
+
+/// A thousand jobs a call, without and with idempotency keys.
+pub fn thousand_a_call(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+    let jobs = bench.sized(200_000);
+    let (mut plain, mut keyed, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=bench.runs {
+        bench.now(format!("batch submit, run {run}: raw inserts"));
+        raw.push(raw::sqlite(&bench.fresh_dir("batch-raw")?, jobs)?.0);
+        bench.now(format!("batch submit, run {run}: ours"));
+        plain.push(batches(bench, jobs, false)?);
+        bench.now(format!("batch submit, run {run}: ours with idempotency keys"));
+        keyed.push(batches(bench, jobs, true)?);
+    }
+    let raw_is = "raw SQLite inserts of as many rows, 1,024 a transaction, FULL";
+    let goal = Some(Goal::AtLeast(0.4));
+    Ok(vec![
+        Figure::beside("batch submit, 1,000 a call", Unit::PerSecond, plain, raw.clone(), raw_is, goal),
+        Figure::beside("batch submit with idempotency keys", Unit::PerSecond, keyed, raw, raw_is, None),
+    ])
+}
+
+fn batches(bench: &Bench, jobs: u64, keyed: bool) -> anyhow::Result<f64> {
+    let server = Server::laneway(&bench.fresh_dir("batch")?, &PAUSED)?;
+    let calls = jobs / JOBS_PER_CALL;
+    let key = AtomicU64::new(0);
+    let body = move |call: u64| {
+        let mut text = String::with_capacity(300 * JOBS_PER_CALL as usize);
+        text.push_str("{\"jobs\":[");
+        for at in 0..JOBS_PER_CALL {
+            if at > 0 {
+                text.push(',');
+            }
+            let mut one = job(call * JOBS_PER_CALL + at);
+            if keyed {
+                one.pop();
+                one.push_str(&format!(",\"idempotency_key\":\"key-{}\"}}", key.fetch_add(1, Ordering::Relaxed)));
+            }
+            text.push_str(&one);
+        }
+        text.push_str("]}");
+        text
+    };
+    let rate = requests_per_second(server.address, "/v1/jobs/batch", BATCH_CONNECTIONS, calls, body)?;
+    Ok(rate * JOBS_PER_CALL as f64)
+}
+
+fn job(number: u64) -> String {
+    format!("{{\"kind\":\"noop\",\"agent\":\"agent-{}\",\"payload\":{}}}", number % 1_000, payload(number))
+}

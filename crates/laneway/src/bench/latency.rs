@@ -1,0 +1,102 @@
+//! From submit to the handler's first line on an idle server, beside one append of 4 KiB with fdatasync.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use laneway_core::{Name, Outcome, Settings};
+use laneway_runtime::{Handlers, Options, Scheduler};
+use laneway_store::SqliteStore;
+use tokio::sync::mpsc;
+
+use super::Bench;
+use super::drain::{job, runtime};
+use super::load::Connection;
+use super::raw::{append_and_sync, payload};
+use super::report::{Figure, Goal, Unit, median};
+
+/// Both figures: in process, and over HTTP.
+pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+    let count = u32::try_from(bench.sized(500).max(50))?;
+    let (mut inside, mut http, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=bench.runs {
+        bench.now(format!("idle latency, run {run}"));
+        let dir = bench.fresh_dir("latency")?;
+        raw.push(median_ms(&append_and_sync(&dir, count)?));
+        let (one, other) = runtime()?.block_on(measure(&dir.join("data"), count))?;
+        inside.push(median_ms(&one));
+        http.push(median_ms(&other));
+    }
+    let raw_is = "one append of 4 KiB with fdatasync on the same disk";
+    let goals = (Some(Goal::AtMost(2.5)), Some(Goal::AtMost(4.0)));
+    Ok(vec![
+        Figure::beside("submit to handler, in process, p50", Unit::Millis, inside, raw.clone(), raw_is, goals.0),
+        Figure::beside("submit to handler, over HTTP, p50", Unit::Millis, http, raw, raw_is, goals.1),
+    ])
+}
+
+/// Times in process, then over HTTP, one job at a time.
+async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+    let store = SqliteStore::open(data_dir, Default::default())?;
+    let (scheduler, _running) = Scheduler::start(Box::new(store), Options::new(Settings::default()))?;
+    let (entered, mut entries) = mpsc::channel::<Instant>(16);
+    let handlers = Handlers::new().on("noop-0", move |_| {
+        let at = Instant::now();
+        let entered = entered.clone();
+        async move {
+            drop(entered.send(at).await);
+            Outcome::Succeeded(None)
+        }
+    });
+    scheduler.run_here(Name::fixed("local"), handlers, u32::MAX).await?;
+
+    let mut inside = Vec::new();
+    for number in 0..count {
+        let submission = job(u64::from(number) * 4);
+        let start = Instant::now();
+        scheduler.submit(submission).await?.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))?;
+        inside.push(entries.recv().await.context("the handler runs")?.duration_since(start));
+        settle(&scheduler).await?;
+    }
+
+    let (address, stop) = super::latency_server(scheduler.clone()).await?;
+    let http = over_http(address, &scheduler, &mut entries, count).await?;
+    stop.cancel();
+    scheduler.drain(Duration::ZERO).await?;
+    Ok((inside, http))
+}
+
+async fn over_http(
+    address: SocketAddr,
+    scheduler: &Scheduler,
+    entries: &mut mpsc::Receiver<Instant>,
+    count: u32,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut connection = Connection::open(address).await?;
+    let mut times = Vec::new();
+    for number in 0..count {
+        let body = Arc::new(format!("{{\"kind\":\"noop-0\",\"payload\":{}}}", payload(u64::from(number))));
+        let start = Instant::now();
+        connection.post("/v1/jobs", body.as_bytes()).await?;
+        times.push(entries.recv().await.context("the handler runs")?.duration_since(start));
+        settle(scheduler).await?;
+    }
+    Ok(times)
+}
+
+/// Waits until nothing is left to do, so that the next job finds an idle server.
+async fn settle(scheduler: &Scheduler) -> anyhow::Result<()> {
+    loop {
+        let stats = scheduler.read(|engine, _| engine.stats(None)).await?;
+        if stats.queued + stats.running == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+}
+
+fn median_ms(times: &[Duration]) -> f64 {
+    median(&times.iter().map(|time| time.as_secs_f64() * 1_000.0).collect::<Vec<_>>())
+}
