@@ -1,1 +1,30 @@
 //! The loop that drives the engine, the handle everybody holds, executors, configuration.
+//!
+//! [`Scheduler`] is the handle: every surface of the house asks through it. Behind it one thread runs THE loop
+//! (`run.rs`): take commands, decide, commit, and only then tell ([`Turn`]). What is told goes to callers, to places that
+//! run jobs (`executors.rs`) and to the event bus (`events.rs`). This crate decides nothing about jobs: that is
+//! `laneway-core`; and it writes no rows: that is `laneway-store`.
+
+mod cache;
+pub mod clock;
+pub mod config;
+pub mod drain;
+pub mod events;
+pub mod executors;
+pub mod live_config;
+pub mod metrics;
+pub mod run;
+pub mod scheduler;
+pub mod storage_probe;
+pub mod turn;
+mod waiters;
+
+pub use clock::Clock;
+pub use events::{EventBus, Item, Progress, Subscription};
+pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Place, Work};
+/// What readers of the store give, for the surfaces that [`Scheduler::query`] it.
+pub use laneway_store as store;
+pub use metrics::Metrics;
+pub use run::{Fatal, Options, Running, StartError};
+pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitError};
+pub use turn::{Told, Turn};

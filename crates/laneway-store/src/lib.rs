@@ -3,9 +3,25 @@
 //! The store puts, gets and fences. It decides nothing: order, fairness and limits are the engine's. Every write comes
 //! through [`Store::commit`], one transaction for each turn of the loop. Reads for people go through [`Reader`], which
 //! sees committed state only.
+//!
+//! [`MemoryStore`] is the readable reference, [`SqliteStore`] the real one. What stores with rows share is in `codec.rs`
+//! (what a column holds), `rows.rs` and `batch.rs` (one final image of each row). [`suite`] is what every store must
+//! pass.
 
+mod batch;
+mod codec;
+mod logs;
+pub mod memory;
+mod rows;
+pub mod sqlite;
 mod store;
+#[cfg(feature = "suite")]
+pub mod suite;
 
+pub use logs::{LOG_BYTES_MAX, LOG_LINES_MAX};
+pub use memory::MemoryStore;
+pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{
-    AttemptView, EventFilter, JobFilter, JobView, Loaded, LogView, Page, Reader, Store, StoreError,
+    AttemptView, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX, Reader, Store,
+    StoreError,
 };

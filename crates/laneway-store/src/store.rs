@@ -4,16 +4,24 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    AttemptEnd, Bytes, ClosedAttempt, Effects, Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, Seq,
-    TokenRecord, Wall,
+    AttemptEnd, Bytes, ClosedAttempt, Effects, Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt,
+    Prior, Seq, TokenRecord, Wall,
 };
 use thiserror::Error;
+
+/// How many rows one call for a list looks at: a filter that matches nothing must not hold a reader for long.
+pub const ROWS_SCANNED_MAX: usize = 20_000;
 
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
     /// Gives every live job, then every open attempt (with its job where that has ended already), then says where the
     /// numbers stand.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
+
+    /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
+    fn head(&mut self) -> Result<Head, StoreError> {
+        self.load(&mut |_| ())
+    }
 
     /// Every token, revoked ones included.
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError>;
@@ -30,7 +38,8 @@ pub trait Store: Send {
     /// What a committed idempotency key stands for.
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
 
-    /// Rows and payloads of live jobs, in the order asked for; what the runtime needs to run them.
+    /// Rows and payloads of jobs with an open attempt, in the order asked for; what the runtime needs to run them. A
+    /// job that is not there is a disagreement: an open attempt keeps its job from being purged.
     fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError>;
 
     /// A reader of committed state, to be shared among threads.
@@ -44,7 +53,12 @@ pub trait Reader: Send + Sync {
 
     /// Jobs, newest first. Looks at a bounded number of rows: a page may be short, or even empty, and still have a
     /// `next`.
-    fn jobs(&self, filter: &JobFilter, before: Option<Seq>, limit: usize) -> Result<Page<JobView>, StoreError>;
+    fn jobs(
+        &self,
+        filter: &JobFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError>;
 
     /// What the job was submitted with.
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;
@@ -56,10 +70,16 @@ pub trait Reader: Send + Sync {
     fn logs(&self, job: Seq, after: u64, limit: usize) -> Result<Vec<LogView>, StoreError>;
 
     /// Events after number `after`, oldest first, bounded in rows looked at. `next` is the number to go on after.
-    fn events_after(&self, filter: &EventFilter, after: u64, limit: usize) -> Result<Page<Event>, StoreError>;
+    fn events_after(&self, filter: &EventFilter, after: u64, limit: usize)
+    -> Result<Page<Event>, StoreError>;
 
     /// Events before number `before` (`None` = from the newest), newest first, bounded in rows looked at.
-    fn events_before(&self, filter: &EventFilter, before: Option<u64>, limit: usize) -> Result<Page<Event>, StoreError>;
+    fn events_before(
+        &self,
+        filter: &EventFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Page<Event>, StoreError>;
 
     /// The events of a job, oldest first, walked back from its latest.
     fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError>;
@@ -78,7 +98,8 @@ pub enum Loaded {
     Job(JobRow),
     /// The open attempt of a live job.
     Open(OpenAttempt),
-    /// An open attempt whose job has ended already.
+    /// An open attempt whose job has ended already. The row's `status.last_event` is the end's, so that the next event
+    /// names it as the one before.
     Lingering(JobRow, OpenAttempt),
 }
 
@@ -156,6 +177,29 @@ pub struct JobFilter {
     pub created_after: Option<Wall>,
 }
 
+impl JobFilter {
+    /// Does the list show this job?
+    pub fn matches(&self, job: &JobView) -> bool {
+        self.matches_row(&job.row) && (self.states.is_empty() || self.states.contains(&job.state()))
+    }
+
+    /// The part of [`JobFilter::matches`] that the stored row alone answers.
+    pub(crate) fn matches_row(&self, row: &JobRow) -> bool {
+        let JobFilter { tenant, states: _, lane, agent, kind, session, tag, created_before, created_after } =
+            self;
+        let spec = &row.spec;
+        let is = |wanted: &Option<Name>, name: &Name| wanted.as_ref().is_none_or(|wanted| wanted == name);
+        is(tenant, &spec.tenant)
+            && is(lane, &spec.lane)
+            && is(agent, &spec.agent)
+            && is(kind, &spec.kind)
+            && session.as_ref().is_none_or(|key| spec.session.as_ref().is_some_and(|s| s.key == *key))
+            && tag.as_ref().is_none_or(|tag| spec.tags.contains(tag))
+            && created_before.is_none_or(|time| row.created_at < time)
+            && created_after.is_none_or(|time| row.created_at > time)
+    }
+}
+
 /// Which events a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
@@ -163,6 +207,13 @@ pub struct EventFilter {
     pub tenant: Option<Name>,
     /// Only events that a call caused (the audit list).
     pub called: bool,
+}
+
+impl EventFilter {
+    /// Does the list show this event?
+    pub fn matches(&self, event: &Event) -> bool {
+        (self.tenant.is_none() || self.tenant == event.tenant) && (!self.called || event.actor.is_some())
+    }
 }
 
 /// A part of a list.

@@ -1,0 +1,114 @@
+//! Rows and payloads of jobs that were just submitted, so that a job that starts at once is not read from the store.
+//!
+//! Bounded in bytes; the oldest leave first. What is not here is read from the store: nothing depends on this for
+//! correctness.
+
+use std::collections::BTreeMap;
+
+use laneway_core::{Bytes, JobRow, Seq};
+
+/// What an entry costs besides its payload, in bytes: a row with its names, roughly.
+const ROW_LEN: usize = 512;
+
+/// Rows and payloads by job number. Numbers grow, so the first entry is the oldest.
+pub(crate) struct PayloadCache {
+    entries: BTreeMap<Seq, (Box<JobRow>, Bytes)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl PayloadCache {
+    pub(crate) fn new(bytes_max: usize) -> PayloadCache {
+        PayloadCache { entries: BTreeMap::new(), bytes: 0, bytes_max }
+    }
+
+    /// Keeps a job's row and payload, at the cost of the oldest.
+    pub(crate) fn put(&mut self, row: Box<JobRow>, payload: Bytes) {
+        self.bytes += ROW_LEN + payload.len();
+        if let Some((_, replaced)) = self.entries.insert(row.seq, (row, payload)) {
+            self.bytes -= ROW_LEN + replaced.len();
+        }
+        while self.bytes > self.bytes_max {
+            let Some((_, (_, gone))) = self.entries.pop_first() else { return };
+            self.bytes -= ROW_LEN + gone.len();
+        }
+    }
+
+    /// Gives a job's row and payload away, if they are here.
+    pub(crate) fn take(&mut self, seq: Seq) -> Option<(Box<JobRow>, Bytes)> {
+        let (row, payload) = self.entries.remove(&seq)?;
+        self.bytes -= ROW_LEN + payload.len();
+        Some((row, payload))
+    }
+
+    /// Forgets a job that has ended.
+    pub(crate) fn forget(&mut self, seq: Seq) {
+        self.take(seq);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
+    use laneway_core::{JobId, JobSpec, JobState, JobStatus, Name, Wall};
+
+    use super::*;
+
+    fn row(seq: u64) -> Box<JobRow> {
+        let spec = JobSpec {
+            tenant: Name::fixed(DEFAULT_TENANT),
+            kind: Name::fixed("k"),
+            agent: Name::fixed(DEFAULT_AGENT),
+            lane: Name::fixed(MAIN_LANE),
+            session: None,
+            keys: Vec::new(),
+            priority: 0,
+            not_before: None,
+            deadline: None,
+            queue_timeout: None,
+            timeout: None,
+            retry: None,
+            idempotency: None,
+            retry_of: None,
+            tags: Vec::new(),
+        };
+        let status = JobStatus {
+            state: JobState::Queued,
+            wake_at: None,
+            attempts: 0,
+            failures: 0,
+            losses: 0,
+            last_event: 1,
+        };
+        Box::new(JobRow {
+            seq: Seq(seq),
+            id: JobId(u128::from(seq)),
+            spec,
+            payload_len: 0,
+            created_at: Wall(0),
+            rank_time: 0,
+            submitted_by: Name::fixed("test"),
+            status,
+        })
+    }
+
+    #[test]
+    fn the_oldest_leave_when_there_is_no_room() {
+        let payload: Bytes = vec![0; 488].into();
+        let mut cache = PayloadCache::new(3_000);
+        (1..=4).for_each(|seq| cache.put(row(seq), payload.clone()));
+        assert!(cache.take(Seq(1)).is_none());
+        assert!(cache.take(Seq(2)).is_some());
+        assert!(cache.take(Seq(2)).is_none());
+        cache.put(row(5), payload);
+        assert!(cache.take(Seq(3)).is_some(), "room was made by taking");
+    }
+
+    #[test]
+    fn a_payload_larger_than_the_cache_is_not_kept() {
+        let mut cache = PayloadCache::new(1_000);
+        cache.put(row(1), vec![0; 2_000].into());
+        assert!(cache.take(Seq(1)).is_none());
+        assert_eq!(cache.bytes, 0);
+    }
+}

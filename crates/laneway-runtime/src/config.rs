@@ -1,0 +1,151 @@
+//! The configuration: how settings are written, where they come from, and what they mean.
+//!
+//! Order, weakest first: the embedded `config.default.toml` (it is also the reference), the file, the environment
+//! (`LANEWAY_SECTION__KEY`), the flags, and last what API calls changed and the store keeps. All of it is merged into
+//! one tree, checked once as a whole, and becomes a typed [`Config`]; every problem is reported, not only the first.
+//! What the values do is not decided here: limits are `laneway_core::Settings`, and changing a configuration while the
+//! server runs is the work of `live_config.rs`.
+//!
+//! Nothing here reads the environment by itself: the binary gives it.
+
+mod build;
+mod diff;
+mod error;
+mod layers;
+mod overrides;
+mod path;
+mod render;
+mod secret;
+mod section;
+mod units;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use laneway_core::{Name, Settings};
+
+pub use diff::{ChangedKey, changed_keys};
+pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
+pub use layers::{Layers, preview};
+pub use overrides::Overrides;
+pub use path::KeyPath;
+pub use secret::{REDACTED, Secret};
+pub use units::{format_size, format_span, parse_size, parse_span};
+
+use layers::Places;
+
+/// The reference: every key with its sentence and its default.
+pub const DEFAULTS: &str = include_str!("../config.default.toml");
+
+/// A configuration that was checked as a whole.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where and how the server listens and stores.
+    pub server: ServerConfig,
+    /// What the server says of itself.
+    pub log: LogConfig,
+    /// How many local handlers run at once.
+    pub local_slots: u32,
+    /// Free bytes in the data directory below which nothing is admitted.
+    pub storage_low: u64,
+    /// Kinds whose jobs are forwarded by HTTP.
+    pub targets: BTreeMap<Name, Target>,
+    settings: Settings,
+    places: Places,
+}
+
+/// Where and how the server listens and stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// The address of the API.
+    pub listen: SocketAddr,
+    /// Where jobs are kept.
+    pub data_dir: PathBuf,
+    /// How long a stop may take.
+    pub drain_limit: Duration,
+    /// Most bytes of a request's body.
+    pub body_max: usize,
+    /// Host names that requests may name besides the loopback names and the listen address.
+    pub allowed_hosts: Vec<String>,
+    /// Origins whose pages may call the API besides those of the allowed hosts.
+    pub allowed_origins: Vec<String>,
+    /// TLS, when the server speaks it.
+    pub tls: Option<TlsConfig>,
+}
+
+/// The files of TLS, all PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The server's certificate chain.
+    pub cert: PathBuf,
+    /// The server's private key.
+    pub key: PathBuf,
+    /// Clients must show a certificate that one of these authorities signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What the server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How lines look.
+    pub format: LogFormat,
+    /// Which lines are written, in the syntax of `tracing`'s filters.
+    pub filter: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the jobs of a kind are forwarded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Gets a POST for every attempt.
+    pub url: reqwest::Url,
+    /// Sent along with every request.
+    pub headers: Vec<(String, Secret)>,
+    /// Sent as `Authorization: Bearer …`.
+    pub token: Option<Secret>,
+    /// Most bytes of a response's body.
+    pub response_max: usize,
+}
+
+impl Config {
+    /// The embedded defaults alone.
+    pub fn builtin() -> Config {
+        Layers::builtin().resolve(&Overrides::none()).expect("the embedded defaults are a configuration")
+    }
+
+    /// What the engine holds.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The whole effective configuration as TOML that can be read again. Values that are not the default are followed
+    /// by where they come from; secrets are `***`.
+    pub fn dump(&self) -> String {
+        render::to_toml(self)
+    }
+
+    /// Takes the values that only a restart can change from the configuration in force.
+    pub(crate) fn keep_until_restart(&mut self, current: &Config) {
+        self.server = current.server.clone();
+        self.log = current.log.clone();
+        self.local_slots = current.local_slots;
+        self.places.retain(|key, _| !diff::needs_restart(key));
+        let kept = current.places.iter().filter(|(key, _)| diff::needs_restart(key));
+        self.places.extend(kept.map(|(key, place)| (key.clone(), place.clone())));
+    }
+
+    /// The whole effective configuration as one JSON tree, as API calls show and patch it; secrets are `***`.
+    pub fn to_json(&self) -> serde_json::Value {
+        render::to_json(self)
+    }
+}

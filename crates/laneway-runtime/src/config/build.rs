@@ -1,0 +1,407 @@
+//! Makes a typed configuration of the merged tree: every key, its type, its range, and what must fit together.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
+use laneway_core::{
+    Backoff, Jitter, LaneOrder, LaneSettings, Name, RetryPolicy, Settings, ShutdownPolicy, Span,
+};
+use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
+use toml::{Table, Value};
+
+use super::error::ConfigErrors;
+use super::layers::{BUILTIN, Places};
+use super::path::KeyPath;
+use super::section::{NONE, Problems, Section};
+use super::units::parse_span;
+use super::{Config, LogConfig, LogFormat, Secret, ServerConfig, Target, TlsConfig};
+
+/// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
+const QUEUED_MAX: u32 = 10_000_000;
+/// Most attempts a cap may let run.
+const RUNNING_MAX: u32 = 1_000_000;
+/// Most lanes: the engine looks at all of them now and then.
+const LANES_MAX: usize = 1_000;
+/// Most entries of another section with names: each costs memory for as long as the server runs.
+const NAMED_MAX: usize = 10_000;
+/// Longest length of time: ten years. Everything beyond is a slip of the pen.
+const SPAN_MAX: Span = Span::hours(24 * 3_650);
+/// Shortest lease, and shortest time to say a word: less than a slow network's round trip only loses work.
+const SECOND: Span = Span::secs(1);
+const MILLISECOND: Span = Span(1);
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+/// Most headers of a target, and longest URL, in bytes.
+const TARGET_HEADERS_MAX: usize = 32;
+const TARGET_URL_MAX: usize = 2_048;
+/// Headers that the forwarding itself sets, or that frame the request.
+const TARGET_HEADERS_TAKEN: [&str; 9] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "idempotency-key",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Reads the whole tree, or says everything that is wrong with it.
+pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors> {
+    let problems = Problems::new(places);
+    let root = Section::new(KeyPath::root(), tree, None, &problems);
+    let server = server(&root);
+    let log = log(&root);
+    let (mut settings, local_slots, storage_low) = limits(&root);
+    settings.lanes = lanes(&root);
+    let (kinds, targets) = kinds(&root);
+    settings.kinds = kinds;
+    settings.tenants = tenants(&root);
+    settings.agents = agents(&root);
+    settings.keys = keys(&root);
+    root.finish();
+    let (places, errors) = problems.finish();
+    ConfigErrors::unless_empty(errors, || Config {
+        server,
+        log,
+        local_slots,
+        storage_low,
+        targets,
+        settings,
+        places,
+    })
+}
+
+fn server(root: &Section<'_>) -> ServerConfig {
+    let section = fixed(root, "server");
+    let listen = section.text("listen");
+    let listen = listen.parse::<SocketAddr>().unwrap_or_else(|_| {
+        section.problem(
+            "listen",
+            format!("is {listen:?}; write an IP address and a port, such as \"127.0.0.1:7717\""),
+        );
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    });
+    let data_dir = section.text("data_dir");
+    if data_dir.is_empty() {
+        section.problem("data_dir", "is empty; write a path");
+    }
+    let server = ServerConfig {
+        listen,
+        data_dir: PathBuf::from(data_dir),
+        drain_limit: Duration::from_millis(section.span("drain_limit", Span(0)..=Span::hours(24)).0),
+        body_max: section.size("body_max", 1024..=1024 * MIB) as usize,
+        allowed_hosts: allowed(&section, "allowed_hosts", is_host, "ops.example"),
+        allowed_origins: allowed(&section, "allowed_origins", is_origin, "https://ops.example"),
+        tls: tls(&section),
+    };
+    section.finish();
+    server
+}
+
+fn allowed(
+    section: &Section<'_>,
+    key: &'static str,
+    is_right: fn(&str) -> bool,
+    example: &str,
+) -> Vec<String> {
+    let texts = section.texts(key);
+    for text in texts.iter().filter(|text| !is_right(text)) {
+        section.problem(key, format!("holds {text:?}; write entries such as {example:?}"));
+    }
+    texts
+}
+
+/// A name or address, with or without a port.
+fn is_host(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    Url::parse(&format!("http://{text}/")).is_ok_and(|url| {
+        let host = url.host_str().unwrap_or_default();
+        text.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+            && url.path() == "/"
+    })
+}
+
+/// Scheme, host and port, written as browsers write them.
+fn is_origin(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| url.origin().is_tuple() && url.origin().ascii_serialization() == text)
+}
+
+fn tls(server: &Section<'_>) -> Option<TlsConfig> {
+    let section = server.section("tls", None)?;
+    let [cert, key, client_ca] =
+        ["cert", "key", "client_ca"].map(|file| section.opt_text(file).map(PathBuf::from));
+    let tls = match (cert, key) {
+        (Some(cert), Some(key)) => Some(TlsConfig { cert, key, client_ca }),
+        (Some(_), None) => {
+            section.problem("cert", "needs `key` beside it");
+            None
+        }
+        (None, Some(_)) => {
+            section.problem("key", "needs `cert` beside it");
+            None
+        }
+        (None, None) => {
+            if client_ca.is_some() {
+                section.problem("client_ca", "needs `cert` and `key` beside it");
+            }
+            None
+        }
+    };
+    section.finish();
+    tls
+}
+
+fn log(root: &Section<'_>) -> LogConfig {
+    let section = fixed(root, "log");
+    let log = LogConfig {
+        format: section.word("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+        filter: section.text("filter"),
+    };
+    section.finish();
+    log
+}
+
+fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
+    let section = fixed(root, "limits");
+    let tenants_default = fixed(root, "tenants_default");
+    let retry_section = fixed(root, "retry");
+    let settings = Settings {
+        queued_max: section.count("queued_max", 0..=QUEUED_MAX),
+        running_max: section.count("running_max", 1..=RUNNING_MAX),
+        strict_kinds: section.flag("strict_kinds"),
+        lease: section.span("lease", SECOND..=Span::hours(24)),
+        ack_timeout: section.span("ack_timeout", SECOND..=Span::hours(1)),
+        stop_grace: section.span("stop_grace", MILLISECOND..=Span::hours(24)),
+        idempotency_window: section.span("idempotency_window", Span(0)..=SPAN_MAX),
+        event_retention: section.span("event_retention", Span::mins(1)..=SPAN_MAX),
+        timeout: section.span("timeout", MILLISECOND..=SPAN_MAX),
+        queue_timeout: section.span_or_none("queue_timeout", MILLISECOND..=SPAN_MAX),
+        retry: retry(&retry_section),
+        lanes: BTreeMap::new(),
+        kinds: BTreeMap::new(),
+        tenants: BTreeMap::new(),
+        tenant_default: tenant(&tenants_default),
+        agents: BTreeMap::new(),
+        keys: BTreeMap::new(),
+        key_default: section.count("key_default", 1..=RUNNING_MAX),
+    };
+    let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
+    let storage_low = section.size("storage_low", 0..=1024 * TIB);
+    section.finish();
+    tenants_default.finish();
+    retry_section.finish();
+    (settings, local_slots, storage_low)
+}
+
+fn retry(section: &Section<'_>) -> RetryPolicy {
+    RetryPolicy {
+        retries_max: section.count("retries_max", 0..=1_000),
+        losses_max: section.count("losses_max", 0..=1_000),
+        backoff: backoff(section),
+    }
+}
+
+fn backoff(retry: &Section<'_>) -> Backoff {
+    match retry.get("backoff") {
+        None => return Backoff::STANDARD,
+        Some(Value::String(_)) => {
+            return retry.word("backoff", &[("standard", Backoff::STANDARD), ("cron", Backoff::CRON)]);
+        }
+        Some(_) => {}
+    }
+    let standard = BUILTIN.get("retry").and_then(|retry| retry.get("backoff")).and_then(Value::as_table);
+    let Some(section) = retry.section("backoff", standard) else { return Backoff::STANDARD };
+    let backoff = Backoff {
+        base: section.span("base", Span(0)..=SPAN_MAX),
+        factor: section.count("factor", 1..=100),
+        max: section.span("max", Span(0)..=SPAN_MAX),
+        jitter: jitter(&section),
+    };
+    if backoff.max < backoff.base {
+        section.problem("max", "is shorter than `base`; make it at least as long");
+    }
+    section.finish();
+    backoff
+}
+
+fn jitter(section: &Section<'_>) -> Jitter {
+    let text = section.text("jitter");
+    let percent =
+        text.strip_suffix('%').and_then(|number| number.parse::<u8>().ok()).filter(|percent| *percent <= 100);
+    match (percent, parse_span(&text)) {
+        (Some(percent), _) => Jitter::Percent(percent),
+        (None, Some(most)) if most <= SPAN_MAX => Jitter::Add(most),
+        _ => {
+            if text != NONE {
+                let message = format!(
+                    "is {text:?}; write a length of time (\"1s\"), a percentage (\"25%\") or \"none\""
+                );
+                section.problem("jitter", message);
+            }
+            Jitter::None
+        }
+    }
+}
+
+fn lanes(root: &Section<'_>) -> BTreeMap<Name, LaneSettings> {
+    let defaults = BUILTIN.get("lanes").and_then(|lanes| lanes.get("main")).and_then(Value::as_table);
+    let lanes = root.named("lanes", defaults, LANES_MAX).into_iter();
+    lanes.map(|(name, section)| (name, lane(section))).collect()
+}
+
+fn lane(section: Section<'_>) -> LaneSettings {
+    let lane = LaneSettings {
+        queued_max: section.count("queued_max", 0..=QUEUED_MAX),
+        queued_per_agent_max: section.count("queued_per_agent_max", 0..=QUEUED_MAX),
+        running_max: section.count("running_max", 1..=RUNNING_MAX),
+        running_per_agent_max: section.count("running_per_agent_max", 1..=RUNNING_MAX),
+        order: section.word("order", &[("fair", LaneOrder::Fair), ("priority", LaneOrder::Priority)]),
+        aging_step: section.span_or_none("aging_step", MILLISECOND..=SPAN_MAX),
+        paused: section.flag("paused"),
+        retention: section.span("retention", Span(0)..=SPAN_MAX),
+        on_shutdown: section
+            .word("on_shutdown", &[("keep", ShutdownPolicy::Keep), ("cancel", ShutdownPolicy::Cancel)]),
+    };
+    section.finish();
+    lane
+}
+
+fn kinds(root: &Section<'_>) -> (BTreeMap<Name, KindSettings>, BTreeMap<Name, Target>) {
+    let server_retry = root.get("retry").and_then(Value::as_table);
+    let (mut kinds, mut targets) = (BTreeMap::new(), BTreeMap::new());
+    for (name, section) in root.named("kinds", None, NAMED_MAX) {
+        let kind = KindSettings {
+            running_max: section.opt_count("running_max", 1..=RUNNING_MAX),
+            timeout: section.opt_span("timeout", MILLISECOND..=SPAN_MAX),
+            queue_timeout: section.opt_span("queue_timeout", MILLISECOND..=SPAN_MAX),
+            retry: section.section("retry", server_retry).map(|section| {
+                let policy = retry(&section);
+                section.finish();
+                policy
+            }),
+        };
+        if let Some(target) = target(&section) {
+            targets.insert(name.clone(), target);
+        }
+        section.finish();
+        kinds.insert(name, kind);
+    }
+    (kinds, targets)
+}
+
+fn target(section: &Section<'_>) -> Option<Target> {
+    let url = section.opt_text("target");
+    let token = section.opt_text("target_token");
+    let headers = target_headers(section);
+    let response_max = match section.get("target_response_max") {
+        None => MIB as usize,
+        Some(_) => section.size("target_response_max", 0..=64 * MIB) as usize,
+    };
+    let Some(url) = url else {
+        for key in ["target_token", "target_headers"] {
+            if (key == "target_token" && token.is_some()) || (key == "target_headers" && !headers.is_empty())
+            {
+                section.problem(key, "needs `target` beside it");
+            }
+        }
+        return None;
+    };
+    if let Some(token) = &token
+        && (token.is_empty() || HeaderValue::from_str(token).is_err())
+    {
+        section
+            .problem("target_token", "cannot be sent in a header: it is empty or holds a control character");
+    }
+    let url = target_url(&url).map_err(|message| section.problem("target", message)).ok()?;
+    Some(Target { url, headers, token: token.map(|token| Secret::new(&token)), response_max })
+}
+
+/// Messages here never show the URL: it may hold a secret where none belongs.
+fn target_url(text: &str) -> Result<Url, String> {
+    if text.len() > TARGET_URL_MAX {
+        return Err(format!("has {} bytes; at most {TARGET_URL_MAX} are allowed", text.len()));
+    }
+    let url = Url::parse(text)
+        .map_err(|error| format!("is no URL ({error}); write one such as \"http://127.0.0.1:9000/path\""))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("must begin with http:// or https://".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a user or password; use `target_token` or `target_headers`".to_owned());
+    }
+    if url.fragment().is_some() {
+        return Err("must not hold a fragment (#…); it is never sent".to_owned());
+    }
+    Ok(url)
+}
+
+fn target_headers(section: &Section<'_>) -> Vec<(String, Secret)> {
+    let pairs = section.pairs("target_headers");
+    if pairs.len() > TARGET_HEADERS_MAX {
+        section
+            .problem("target_headers", format!("has {} entries; at most {TARGET_HEADERS_MAX}", pairs.len()));
+    }
+    let mut headers = Vec::with_capacity(pairs.len());
+    for (name, value) in pairs {
+        let lower = name.to_ascii_lowercase();
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            section.problem("target_headers", format!("{name:?} is no name of a header"));
+        } else if TARGET_HEADERS_TAKEN.contains(&lower.as_str()) || lower.starts_with("laneway-") {
+            section.problem("target_headers", format!("{name} is set by Laneway itself; remove it"));
+        } else if HeaderValue::from_str(&value).is_err() {
+            section.problem("target_headers", format!("the value of {name} holds a control character"));
+        } else {
+            headers.push((lower, Secret::new(&value)));
+        }
+    }
+    headers
+}
+
+fn tenants(root: &Section<'_>) -> BTreeMap<Name, TenantSettings> {
+    let defaults = root.get("tenants_default").and_then(Value::as_table);
+    let mut tenants = BTreeMap::new();
+    for (name, section) in root.named("tenants", defaults, NAMED_MAX) {
+        tenants.insert(name, tenant(&section));
+        section.finish();
+    }
+    tenants
+}
+
+fn tenant(section: &Section<'_>) -> TenantSettings {
+    TenantSettings {
+        queued_max: section.count("queued_max", 0..=QUEUED_MAX),
+        running_max: section.count("running_max", 1..=RUNNING_MAX),
+    }
+}
+
+fn agents(root: &Section<'_>) -> BTreeMap<Name, AgentSettings> {
+    let mut agents = BTreeMap::new();
+    for (name, section) in root.named("agents", None, NAMED_MAX) {
+        agents.insert(name, AgentSettings { weight: section.opt_count("weight", 1..=1_000).unwrap_or(1) });
+        section.finish();
+    }
+    agents
+}
+
+fn keys(root: &Section<'_>) -> BTreeMap<Name, u32> {
+    let mut keys = BTreeMap::new();
+    for (name, section) in root.named("keys", None, NAMED_MAX) {
+        keys.insert(name, section.opt_count("limit", 1..=RUNNING_MAX).unwrap_or(1));
+        section.finish();
+    }
+    keys
+}
+
+/// A section that the defaults hold, so that it is always there unless something else stands in its place.
+fn fixed<'a>(root: &Section<'a>, key: &'static str) -> Section<'a> {
+    let base = BUILTIN.get(key).and_then(Value::as_table);
+    let base = base.expect("the embedded defaults hold every fixed section");
+    root.section(key, Some(base))
+        .unwrap_or_else(|| Section::new(KeyPath::of(&[key]), base, None, root.problems()))
+}

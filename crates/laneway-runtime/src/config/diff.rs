@@ -1,0 +1,58 @@
+//! What differs between two configurations, key by key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Config;
+use super::path::KeyPath;
+use super::render::{Entry, entries};
+
+/// Keys and sections whose values hold only after a restart.
+const RESTART_ONLY: [&[&str]; 3] = [&["server"], &["log"], &["limits", "local_slots"]];
+
+/// A key whose value changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedKey {
+    /// The key.
+    pub key: KeyPath,
+    /// What it was, as TOML; `***` for a secret. `None`: it was not there.
+    pub from: Option<String>,
+    /// What it is, as TOML; `***` for a secret. `None`: it is gone.
+    pub to: Option<String>,
+    /// True: the new value holds only after a restart.
+    pub needs_restart: bool,
+}
+
+impl fmt::Display for ChangedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = (self.from.as_deref().unwrap_or("unset"), self.to.as_deref().unwrap_or("unset"));
+        write!(f, "{}: {from} -> {to}", self.key)
+    }
+}
+
+/// What differs between two configurations, key by key. Changed secrets are told, not shown.
+pub fn changed_keys(from: &Config, to: &Config) -> Vec<ChangedKey> {
+    let (from, to) = (by_path(from), by_path(to));
+    let mut keys: Vec<&KeyPath> = from.keys().chain(to.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let differs =
+        keys.into_iter().filter(|key| from.get(key).map(|e| &e.value) != to.get(key).map(|e| &e.value));
+    differs
+        .map(|key| ChangedKey {
+            key: key.clone(),
+            from: from.get(key).map(|entry| entry.shown().to_string()),
+            to: to.get(key).map(|entry| entry.shown().to_string()),
+            needs_restart: needs_restart(key),
+        })
+        .collect()
+}
+
+/// True when a new value of the key holds only after a restart.
+pub(super) fn needs_restart(key: &KeyPath) -> bool {
+    RESTART_ONLY.iter().any(|only| key.starts_with(only))
+}
+
+fn by_path(config: &Config) -> BTreeMap<KeyPath, Entry> {
+    entries(config).into_iter().map(|entry| (entry.path.clone(), entry)).collect()
+}

@@ -1,0 +1,156 @@
+//! What API calls changed: the topmost layer, kept by the store.
+//!
+//! It holds only what calls may change: limits and policies. Addresses, files, secrets and the targets that get them
+//! stay where only the operator of the machine can write.
+
+use std::sync::Arc;
+
+use laneway_core::Bytes;
+use serde_json::{Map, Value};
+
+use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
+use super::layers::{Layer, Place};
+use super::path::KeyPath;
+
+/// Keys of a kind that calls may not change: whoever could move a target would be sent its token.
+const TARGET_KEYS: [&str; 4] = ["target", "target_headers", "target_token", "target_response_max"];
+
+/// What is said of keys that are read at start.
+const RESTART: &str =
+    "cannot be changed by a call: change it in the file, the environment or the flags, and restart";
+
+/// What API calls changed, as a tree that lies over all other layers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides(Map<String, Value>);
+
+impl Overrides {
+    /// Nothing was changed.
+    pub fn none() -> Overrides {
+        Overrides::default()
+    }
+
+    /// Reads what [`Overrides::to_stored`] wrote.
+    pub fn from_stored(bytes: &Bytes) -> Result<Overrides, ConfigErrors> {
+        serde_json::from_slice(bytes).map(Overrides).map_err(|error| {
+            let message = format!("what the store keeps of earlier changes cannot be read: {error}");
+            ConfigErrors::one(
+                ConfigErrorKind::Unreadable,
+                &KeyPath::root(),
+                Place::Stored.to_string(),
+                message,
+            )
+        })
+    }
+
+    /// The bytes that the store keeps: JSON.
+    pub fn to_stored(&self) -> Bytes {
+        Arc::from(Value::Object(self.0.clone()).to_string().into_bytes())
+    }
+
+    /// These changes with `patch` merged over them as RFC 7396 says: `null` removes a change.
+    pub fn patched(&self, patch: &Value) -> Result<Overrides, ConfigErrors> {
+        let Value::Object(patch) = patch else {
+            let message = r#"a change of the configuration is a JSON object, such as {"lanes": {"main": {"paused": true}}}"#;
+            return Err(ConfigErrors::one(ConfigErrorKind::Invalid, &KeyPath::root(), "", message));
+        };
+        let mut errors = Vec::new();
+        refuse_unchangeable(patch, &mut errors);
+        let mut tree = self.0.clone();
+        merge_patch(&mut tree, patch);
+        ConfigErrors::unless_empty(errors, || Overrides(tree))
+    }
+
+    /// The changes as a layer.
+    pub(super) fn layer(&self) -> Result<Layer, ConfigErrors> {
+        let mut errors = Vec::new();
+        let tree = to_table(&self.0, &KeyPath::root(), &mut errors);
+        ConfigErrors::unless_empty(errors, || Layer::all_from(tree, &Place::Stored))
+    }
+
+    /// Removes the change of the key that prints as `key`, if there is one.
+    pub(super) fn remove_printed(&mut self, key: &str) {
+        fn remove(tree: &mut Map<String, Value>, path: &KeyPath, key: &str) {
+            tree.retain(|part, _| path.join(part).to_string() != key);
+            for (part, value) in tree.iter_mut() {
+                if let Value::Object(below) = value {
+                    remove(below, &path.join(part), key);
+                }
+            }
+        }
+        if !key.is_empty() {
+            remove(&mut self.0, &KeyPath::root(), key);
+        }
+    }
+}
+
+fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>) {
+    let mut refuse = |path: KeyPath, message: String| {
+        let (kind, key) = (ConfigErrorKind::NotChangeable, path.to_string());
+        errors.push(ConfigError { kind, key, place: String::new(), message });
+    };
+    for section in patch.keys().filter(|section| matches!(section.as_str(), "server" | "log")) {
+        refuse(KeyPath::of(&[section]), RESTART.to_owned());
+    }
+    if patch.get("limits").is_some_and(|limits| limits.get("local_slots").is_some()) {
+        refuse(KeyPath::of(&["limits", "local_slots"]), RESTART.to_owned());
+    }
+    let kinds = patch.get("kinds").and_then(Value::as_object).into_iter().flatten();
+    for (kind, keys) in kinds {
+        for key in
+            keys.as_object().into_iter().flat_map(Map::keys).filter(|key| TARGET_KEYS.contains(&key.as_str()))
+        {
+            let message =
+                "cannot be changed by a call, because a target is sent secrets: change it in the file";
+            refuse(KeyPath::of(&["kinds", kind, key]), message.to_owned());
+        }
+    }
+}
+
+/// RFC 7396: objects are merged, `null` removes, everything else replaces.
+fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (key, value) in patch {
+        match value {
+            Value::Null => drop(target.remove(key)),
+            Value::Object(patch) => {
+                let below = target.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()));
+                if !below.is_object() {
+                    *below = Value::Object(Map::new());
+                }
+                if let Value::Object(below) = below {
+                    merge_patch(below, patch);
+                }
+            }
+            value => drop(target.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
+fn to_table(tree: &Map<String, Value>, path: &KeyPath, errors: &mut Vec<ConfigError>) -> toml::Table {
+    let values = tree.iter().filter_map(|(key, value)| {
+        let value = to_toml(value, &path.join(key), errors)?;
+        Some((key.clone(), value))
+    });
+    values.collect()
+}
+
+fn to_toml(value: &Value, path: &KeyPath, errors: &mut Vec<ConfigError>) -> Option<toml::Value> {
+    let mut refuse = |message: &str| {
+        let (kind, key, place) = (ConfigErrorKind::Invalid, path.to_string(), Place::Stored.to_string());
+        errors.push(ConfigError { kind, key, place, message: message.to_owned() });
+        None
+    };
+    match value {
+        Value::Null => refuse("null is no value in a list"),
+        Value::Bool(flag) => Some(toml::Value::Boolean(*flag)),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(number), _) => Some(toml::Value::Integer(number)),
+            (None, Some(number)) => Some(toml::Value::Float(number)),
+            (None, None) => refuse("the number is beyond every range"),
+        },
+        Value::String(text) => Some(toml::Value::String(text.clone())),
+        Value::Array(items) => {
+            Some(toml::Value::Array(items.iter().filter_map(|item| to_toml(item, path, errors)).collect()))
+        }
+        Value::Object(tree) => Some(toml::Value::Table(to_table(tree, path, errors))),
+    }
+}

@@ -1,0 +1,282 @@
+//! Shows a configuration: as TOML that can be read again, and as JSON.
+
+use std::collections::BTreeMap;
+
+use laneway_core::settings::{KindSettings, TenantSettings};
+use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, RetryPolicy, ShutdownPolicy, Span};
+use toml::{Table, Value};
+
+use super::path::KeyPath;
+use super::secret::REDACTED;
+use super::section::NONE;
+use super::units::{format_size, format_span};
+use super::{Config, LogFormat, Secret, Target};
+
+/// A key of the effective configuration, with its value as it would be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) path: KeyPath,
+    pub(super) value: Value,
+    /// True: nobody may see the value.
+    pub(super) secret: bool,
+}
+
+impl Entry {
+    /// The value as people may see it.
+    pub(super) fn shown(&self) -> Value {
+        if self.secret { Value::from(REDACTED) } else { self.value.clone() }
+    }
+}
+
+/// The whole configuration as TOML, section by section.
+pub(super) fn to_toml(config: &Config) -> String {
+    let mut text = String::from(
+        "# The configuration in force. Values that are not the default say where they come from.\n",
+    );
+    let mut section = None;
+    for entry in entries(config) {
+        let Some((above, key)) = entry.path.split_last() else { continue };
+        if section.as_ref() != Some(&above) {
+            text.push_str(&format!("\n[{above}]\n"));
+        }
+        section = Some(above);
+        if let Value::Table(table) = &entry.value
+            && table.is_empty()
+        {
+            continue;
+        }
+        let key = KeyPath::of(&[key]);
+        text.push_str(&format!("{key} = {}", entry.shown()));
+        if let Some(place) = config.places.get(&entry.path) {
+            text.push_str(&format!(" # from {}", place.to_string().replace(char::is_control, " ")));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The whole configuration as one JSON tree.
+pub(super) fn to_json(config: &Config) -> serde_json::Value {
+    let mut tree = serde_json::Map::new();
+    for entry in entries(config) {
+        let Some((above, key)) = entry.path.split_last() else { continue };
+        let mut table = &mut tree;
+        for part in above.parts() {
+            let below =
+                table.entry(part.clone()).or_insert_with(|| serde_json::Value::Object(Default::default()));
+            table = below.as_object_mut().expect("no entry lies below a plain value");
+        }
+        let empty_section = key == EXISTS;
+        if !empty_section {
+            table.insert(key.to_owned(), json_of(&entry.shown()));
+        }
+    }
+    serde_json::Value::Object(tree)
+}
+
+fn json_of(value: &Value) -> serde_json::Value {
+    match value {
+        Value::String(text) => text.as_str().into(),
+        Value::Integer(number) => (*number).into(),
+        Value::Float(number) => (*number).into(),
+        Value::Boolean(flag) => (*flag).into(),
+        Value::Datetime(time) => time.to_string().into(),
+        Value::Array(items) => items.iter().map(json_of).collect(),
+        Value::Table(table) => table.iter().map(|(key, value)| (key.clone(), json_of(value))).collect(),
+    }
+}
+
+/// Stands for a section without keys, such as a kind that is only named.
+const EXISTS: &str = "";
+
+/// Every key of the configuration, in the order of the reference.
+pub(super) fn entries(config: &Config) -> Vec<Entry> {
+    let Config { server, log, local_slots, storage_low, targets, settings, places: _ } = config;
+    let mut list = List::default();
+    list.section(&["server"]);
+    list.put("listen", server.listen.to_string());
+    list.put("data_dir", server.data_dir.display().to_string());
+    list.put("drain_limit", span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))));
+    list.put("body_max", format_size(server.body_max as u64));
+    list.put("allowed_hosts", server.allowed_hosts.clone());
+    list.put("allowed_origins", server.allowed_origins.clone());
+    if let Some(tls) = &server.tls {
+        list.section(&["server", "tls"]);
+        list.put("cert", tls.cert.display().to_string());
+        list.put("key", tls.key.display().to_string());
+        if let Some(client_ca) = &tls.client_ca {
+            list.put("client_ca", client_ca.display().to_string());
+        }
+    }
+    list.section(&["log"]);
+    list.put(
+        "format",
+        match log.format {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        },
+    );
+    list.put("filter", log.filter.clone());
+    list.section(&["limits"]);
+    list.put("queued_max", settings.queued_max);
+    list.put("running_max", settings.running_max);
+    list.put("local_slots", *local_slots);
+    list.put("strict_kinds", settings.strict_kinds);
+    list.put("timeout", span(settings.timeout));
+    list.put("queue_timeout", span_or_none(settings.queue_timeout));
+    list.put("lease", span(settings.lease));
+    list.put("ack_timeout", span(settings.ack_timeout));
+    list.put("stop_grace", span(settings.stop_grace));
+    list.put("idempotency_window", span(settings.idempotency_window));
+    list.put("event_retention", span(settings.event_retention));
+    list.put("key_default", settings.key_default);
+    list.put("storage_low", format_size(*storage_low));
+    list.section(&["retry"]);
+    list.retry(&settings.retry);
+    for (name, lane) in &settings.lanes {
+        list.section(&["lanes", name.as_str()]);
+        list.lane(lane);
+    }
+    for (name, kind) in &settings.kinds {
+        list.kind(name.as_str(), kind, targets.get(name));
+    }
+    list.section(&["tenants_default"]);
+    list.tenant(&settings.tenant_default);
+    for (name, tenant) in &settings.tenants {
+        list.section(&["tenants", name.as_str()]);
+        list.tenant(tenant);
+    }
+    for (name, agent) in &settings.agents {
+        list.section(&["agents", name.as_str()]);
+        list.put("weight", agent.weight);
+    }
+    for (name, limit) in &settings.keys {
+        list.section(&["keys", name.as_str()]);
+        list.put("limit", *limit);
+    }
+    list.entries
+}
+
+#[derive(Default)]
+struct List {
+    section: KeyPath,
+    entries: Vec<Entry>,
+}
+
+impl List {
+    fn section(&mut self, parts: &[&str]) {
+        self.section = KeyPath::of(parts);
+    }
+
+    fn put(&mut self, key: &str, value: impl Into<Value>) {
+        self.entries.push(Entry { path: self.section.join(key), value: value.into(), secret: false });
+    }
+
+    fn put_secret(&mut self, path: KeyPath, secret: &Secret) {
+        self.entries.push(Entry { path, value: Value::from(secret.reveal()), secret: true });
+    }
+
+    fn retry(&mut self, retry: &RetryPolicy) {
+        let RetryPolicy { retries_max, losses_max, backoff } = retry;
+        self.put("retries_max", *retries_max);
+        self.put("losses_max", *losses_max);
+        self.put("backoff", backoff_value(backoff));
+    }
+
+    fn lane(&mut self, lane: &LaneSettings) {
+        let LaneSettings {
+            queued_max,
+            queued_per_agent_max,
+            running_max,
+            running_per_agent_max,
+            order,
+            aging_step,
+            paused,
+            retention,
+            on_shutdown,
+        } = lane;
+        self.put("queued_max", *queued_max);
+        self.put("queued_per_agent_max", *queued_per_agent_max);
+        self.put("running_max", *running_max);
+        self.put("running_per_agent_max", *running_per_agent_max);
+        self.put(
+            "order",
+            match order {
+                LaneOrder::Fair => "fair",
+                LaneOrder::Priority => "priority",
+            },
+        );
+        self.put("aging_step", span_or_none(*aging_step));
+        self.put("paused", *paused);
+        self.put("retention", span(*retention));
+        self.put(
+            "on_shutdown",
+            match on_shutdown {
+                ShutdownPolicy::Keep => "keep",
+                ShutdownPolicy::Cancel => "cancel",
+            },
+        );
+    }
+
+    fn kind(&mut self, name: &str, kind: &KindSettings, target: Option<&Target>) {
+        let KindSettings { running_max, timeout, queue_timeout, retry } = kind;
+        self.section(&["kinds", name]);
+        let before = self.entries.len();
+        if let Some(running_max) = running_max {
+            self.put("running_max", *running_max);
+        }
+        if let Some(timeout) = timeout {
+            self.put("timeout", span(*timeout));
+        }
+        if let Some(queue_timeout) = queue_timeout {
+            self.put("queue_timeout", span(*queue_timeout));
+        }
+        if let Some(target) = target {
+            self.put("target", target.url.as_str());
+            self.put("target_response_max", format_size(target.response_max as u64));
+            if let Some(token) = &target.token {
+                self.put_secret(self.section.join("target_token"), token);
+            }
+        }
+        if self.entries.len() == before && retry.is_none() {
+            self.put(EXISTS, Table::new());
+        }
+        for (header, value) in target.into_iter().flat_map(|target| &target.headers) {
+            self.put_secret(KeyPath::of(&["kinds", name, "target_headers", header]), value);
+        }
+        if let Some(retry) = retry {
+            self.section(&["kinds", name, "retry"]);
+            self.retry(retry);
+        }
+    }
+
+    fn tenant(&mut self, tenant: &TenantSettings) {
+        let TenantSettings { queued_max, running_max } = tenant;
+        self.put("queued_max", *queued_max);
+        self.put("running_max", *running_max);
+    }
+}
+
+fn backoff_value(backoff: &Backoff) -> Value {
+    let Backoff { base, factor, max, jitter } = backoff;
+    let jitter = match jitter {
+        Jitter::None => NONE.to_owned(),
+        Jitter::Add(most) => format_span(*most),
+        Jitter::Percent(percent) => format!("{percent}%"),
+    };
+    let table: BTreeMap<String, Value> = BTreeMap::from([
+        ("base".to_owned(), span(*base)),
+        ("factor".to_owned(), Value::from(*factor)),
+        ("max".to_owned(), span(*max)),
+        ("jitter".to_owned(), Value::from(jitter)),
+    ]);
+    Value::Table(table.into_iter().collect())
+}
+
+fn span(span: Span) -> Value {
+    Value::from(format_span(span))
+}
+
+fn span_or_none(limit: Option<Span>) -> Value {
+    limit.map_or_else(|| Value::from(NONE), span)
+}

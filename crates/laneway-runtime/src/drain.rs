@@ -1,0 +1,72 @@
+//! The polite end: nothing is lost and no attempt is burnt.
+//!
+//! Correctness never needs this. A process that is killed recovers from its store; a process that drains leaves its
+//! handlers time, and hands back what they did not end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use laneway_core::{Command, Span};
+use tokio::sync::oneshot;
+
+use crate::executors::local::LocalPlace;
+use crate::run::Ask;
+use crate::scheduler::{Scheduler, Stopped};
+
+/// How long handlers have to end after their tokens were canceled.
+const CANCEL_GRACE: Span = Span::secs(2);
+/// How long runs may take to be handed back; only a handler that blocks its thread takes longer than an instant.
+const HAND_BACK_GRACE: Span = Span::secs(1);
+
+/// How a drain went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Runs that had not ended within the limit and were told to stop.
+    pub interrupted: usize,
+    /// Runs of these that were handed back while their handler still held on to a thread.
+    pub abandoned: usize,
+}
+
+impl Scheduler {
+    /// Stops admission and dispatch, gives running handlers until `limit` to end, hands back what has not ended then, and
+    /// ends the loop. When this returns, the store is closed.
+    pub async fn drain(&self, limit: Duration) -> Result<Drained, Stopped> {
+        self.send(Command::Drain).await?;
+        let places = self.runners.all();
+        let mut drained = Drained::default();
+        let limit = Span(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        if !self.idle_within(&places, limit).await {
+            drained.interrupted = places.iter().map(|place| place.running()).sum();
+            tracing::warn!(
+                runs = drained.interrupted,
+                "the time to drain is over; running handlers are told to stop"
+            );
+            places.iter().for_each(|place| place.cancel_all());
+            if !self.idle_within(&places, CANCEL_GRACE).await {
+                places.iter().for_each(|place| place.abandon_all());
+                self.idle_within(&places, HAND_BACK_GRACE).await;
+            }
+            for place in &places {
+                drained.abandoned += place.hand_back_rest().await;
+            }
+        }
+        let (stop, stopped) = oneshot::channel();
+        self.asks.send(Ask::Stop(stop)).await.map_err(|_| Stopped)?;
+        stopped.await.map_err(|_| Stopped)?;
+        Ok(drained)
+    }
+
+    /// Waits until nothing runs in this process, at most for `span`. True when nothing does.
+    async fn idle_within(&self, places: &[Arc<LocalPlace>], span: Span) -> bool {
+        let idle = async {
+            for place in places {
+                place.idle().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = idle => true,
+            () = self.shared.clock.sleep(span) => false,
+        }
+    }
+}

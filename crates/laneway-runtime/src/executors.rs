@@ -1,0 +1,39 @@
+//! Where attempts run: what a place is told, and what it must say back.
+//!
+//! A [`Place`] gets offers and stops from the loop, after their commit. It must say `Command::Finish` for every offer,
+//! sooner or later. The one place of this crate runs async handlers in the process (`local.rs`); forwarding a job to a URL
+//! is such a handler, too (`http.rs`).
+
+pub mod context;
+pub mod http;
+pub mod local;
+mod logs;
+
+use laneway_core::{Bytes, Fence, JobRow, Span, Wall};
+
+pub use context::JobContext;
+pub use local::{Handler, HandlerFuture, Handlers, IntoOutcome, IntoResult};
+
+/// Where attempts run. Both calls come from the loop's thread and must return at once.
+pub trait Place: Send + Sync {
+    /// Run these attempts.
+    fn offer(&self, work: Vec<Work>);
+
+    /// These runs must stop; what has not ended after `grace` is given up by the engine.
+    fn stop(&self, fences: &[Fence], grace: Span);
+}
+
+/// One attempt to run.
+#[derive(Debug)]
+pub struct Work {
+    /// The job as stored.
+    pub row: Box<JobRow>,
+    /// What the job was submitted with.
+    pub payload: Bytes,
+    /// What every word about the attempt must carry.
+    pub fence: Fence,
+    /// How long the attempt may run.
+    pub timeout: Option<Span>,
+    /// When the job's deadline passes.
+    pub deadline: Option<Wall>,
+}

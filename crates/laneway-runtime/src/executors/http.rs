@@ -1,0 +1,271 @@
+//! Forwards jobs to URLs: one POST for every attempt, its answer is the outcome.
+//!
+//! Every kind with a target is a place of its own whose handler makes the call, so that targets can come, move and go
+//! while the server runs. A stop drops the call and closes its connection. More cannot be done: a target that goes on
+//! working after that may still work while the next attempt runs, which is why every call carries its fence.
+
+mod answer;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use laneway_core::{Bytes, Command, Failure, Fence, Name, Outcome, PlaceMode, PlaceOffer, Reply, Wall};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::local::{Handler, HandlerFuture, Handlers, LocalPlace};
+use super::{JobContext, context::cut};
+use crate::config::{Config, Target};
+use crate::live_config::LiveConfig;
+use crate::scheduler::{Scheduler, Stopped};
+
+/// How long a target may take to accept a connection: it is up or it is not.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections to one host that are kept open for the next call.
+const IDLE_CONNECTIONS_MAX: usize = 64;
+/// Slots of a target's place: the limits of lanes, kinds and the server bound the calls, not the place.
+const SLOTS: u32 = 1_000_000;
+
+/// Why calls cannot be made at all.
+#[derive(Debug, Error)]
+#[error("cannot set up HTTP calls: {0}")]
+pub struct HttpError(#[from] reqwest::Error);
+
+/// The client that all calls share.
+#[derive(Clone, Debug)]
+pub struct HttpClient(reqwest::Client);
+
+impl HttpClient {
+    /// Follows no redirects and asks no proxy: a call goes where the configuration says, and nowhere else.
+    pub fn new() -> Result<HttpClient, HttpError> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .referer(false)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .user_agent(concat!("laneway/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(HttpClient(client))
+    }
+
+    /// Makes the call. Returns [`Outcome::Canceled`] as soon as `stop` is canceled; the connection is closed then.
+    pub async fn forward(&self, target: &Target, call: &Call, stop: &CancellationToken) -> Outcome {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Outcome::Canceled,
+            outcome = self.exchange(target, call) => outcome,
+        }
+    }
+
+    async fn exchange(&self, target: &Target, call: &Call) -> Outcome {
+        if call.time_left == Some(Duration::ZERO) {
+            return Outcome::Failed(Failure::retryable(
+                "http_timeout",
+                "no time was left to call the target",
+            ));
+        }
+        match self.request(target, call).send().await {
+            Ok(response) => answer::outcome_of(response, target.response_max).await,
+            Err(error) => answer::failure_of(error),
+        }
+    }
+
+    fn request(&self, target: &Target, call: &Call) -> reqwest::RequestBuilder {
+        let Fence { job, attempt, attempt_id, lease_epoch: _ } = call.fence;
+        // The shared bytes are copied once: the client needs them for itself.
+        let mut request = self.0.post(target.url.clone()).body(call.payload.to_vec());
+        if let Some(time_left) = call.time_left {
+            request = request.timeout(time_left);
+        }
+        for (name, value) in &target.headers {
+            if let Ok(mut value) = HeaderValue::from_str(value.reveal()) {
+                value.set_sensitive(true);
+                request = request.header(name, value);
+            }
+        }
+        if let Some(token) = &target.token {
+            request = request.bearer_auth(token.reveal());
+        }
+        request = request
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header("idempotency-key", format!("{job}:{attempt}"))
+            .header("laneway-job-id", job.to_string())
+            .header("laneway-attempt", attempt)
+            .header("laneway-attempt-id", attempt_id.to_string());
+        for (name, value) in [("kind", &call.kind), ("agent", &call.agent), ("tenant", &call.tenant)] {
+            request = request.header(format!("laneway-{name}"), header_text(value));
+        }
+        match call.ends_at.and_then(rfc3339) {
+            Some(deadline) => request.header("laneway-deadline", deadline),
+            None => request,
+        }
+    }
+}
+
+/// What a target is told about an attempt.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The body.
+    pub payload: Bytes,
+    /// Names the attempt.
+    pub fence: Fence,
+    /// The job's kind.
+    pub kind: Name,
+    /// The job's agent.
+    pub agent: Name,
+    /// The job's tenant.
+    pub tenant: Name,
+    /// How long the call may take.
+    pub time_left: Option<Duration>,
+    /// When that is over, by the wall clock.
+    pub ends_at: Option<Wall>,
+}
+
+impl Call {
+    fn of(context: &JobContext) -> Call {
+        Call {
+            payload: context.payload().clone(),
+            fence: context.fence(),
+            kind: context.kind().clone(),
+            agent: context.agent().clone(),
+            tenant: context.tenant().clone(),
+            time_left: context.time_left(),
+            ends_at: context.ends_at(),
+        }
+    }
+}
+
+/// Keeps the places of all targets as the configuration says, until it is dropped.
+#[derive(Debug)]
+pub struct Forwarding {
+    _stop: DropGuard,
+}
+
+impl Forwarding {
+    /// Offers every kind that has a target, and follows the configuration from then on.
+    pub async fn start(scheduler: Scheduler, live: &LiveConfig) -> Result<Forwarding, HttpError> {
+        let client = HttpClient::new()?;
+        let mut configs = live.subscribe();
+        let mut places =
+            TargetPlaces { scheduler, client, configs: configs.clone(), places: BTreeMap::new() };
+        let now = configs.borrow_and_update().clone();
+        // A loop that has stopped runs nothing; whoever started it knows that already.
+        let _ = places.follow(&now).await;
+        let stop = CancellationToken::new();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            while configs.changed().await.is_ok() {
+                let now = configs.borrow_and_update().clone();
+                if places.follow(&now).await.is_err() {
+                    return;
+                }
+            }
+        }));
+        Ok(Forwarding { _stop: stop.drop_guard() })
+    }
+}
+
+struct TargetPlaces {
+    scheduler: Scheduler,
+    client: HttpClient,
+    configs: watch::Receiver<Arc<Config>>,
+    /// The place of every kind that ever had a target. It is kept when the target goes: a stop must find its run.
+    places: BTreeMap<Name, TargetPlace>,
+}
+
+struct TargetPlace {
+    name: Name,
+    local: Arc<LocalPlace>,
+    offered: bool,
+}
+
+impl TargetPlaces {
+    async fn follow(&mut self, config: &Config) -> Result<(), Stopped> {
+        for (kind, place) in &mut self.places {
+            if place.offered && !config.targets.contains_key(kind) {
+                self.scheduler.send(Command::Withdraw(place.name.clone())).await?;
+                place.offered = false;
+                tracing::info!(%kind, "jobs of this kind are no longer forwarded");
+            }
+        }
+        for (kind, target) in &config.targets {
+            self.offer(kind, target).await?;
+        }
+        Ok(())
+    }
+
+    async fn offer(&mut self, kind: &Name, target: &Target) -> Result<(), Stopped> {
+        let number = self.places.len() + 1;
+        let place = self.places.entry(kind.clone()).or_insert_with(|| {
+            let mut handlers = Handlers::new().result_len_max(usize::MAX);
+            handlers.insert(kind.clone(), handler(self.client.clone(), self.configs.clone()));
+            let Scheduler { asks: _, words, shared, runners } = &self.scheduler;
+            let local = LocalPlace::new(handlers, words.clone(), Arc::clone(shared));
+            runners.add(&local);
+            let name = Name::new(&format!("http-{number}")).expect("a word and a number are a name");
+            TargetPlace { name, local, offered: false }
+        });
+        if place.offered {
+            return Ok(());
+        }
+        let offer = PlaceOffer {
+            place: place.name.clone(),
+            mode: PlaceMode::Attached,
+            kinds: vec![kind.clone()],
+            slots: SLOTS,
+        };
+        let host = target.url.host_str().unwrap_or_default();
+        match self.scheduler.add_place(offer, place.local.clone()).await? {
+            Reply::Refused(refusal) => {
+                tracing::error!(%kind, %host, %refusal, "jobs of this kind cannot be forwarded");
+            }
+            _ => {
+                tracing::info!(%kind, %host, "jobs of this kind are forwarded");
+                place.offered = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The handler of every kind with a target. The target is looked up for every call, so that a changed one holds at once.
+fn handler(client: HttpClient, configs: watch::Receiver<Arc<Config>>) -> Handler {
+    Arc::new(move |context: JobContext| {
+        let client = client.clone();
+        let target = configs.borrow().targets.get(context.kind()).cloned();
+        Box::pin(async move {
+            match target {
+                Some(target) => client.forward(&target, &Call::of(&context), context.cancellation()).await,
+                // The target went away between the offer and now: the job waits until somebody offers its kind.
+                None => Outcome::HandedBack,
+            }
+        }) as HandlerFuture
+    })
+}
+
+/// A name as a header's value. Names may hold any letter, headers only plain ones: others are escaped.
+fn header_text(name: &Name) -> String {
+    name.as_str().escape_default().to_string()
+}
+
+fn rfc3339(at: Wall) -> Option<String> {
+    Timestamp::from_millisecond(at.0).ok().map(|at| format!("{at:.3}"))
+}
+
+/// Longest message of a failure, in bytes.
+const MESSAGE_MAX: usize = 2_048;
+
+/// A text from outside as part of a message: bounded, and without signs that could disturb a terminal or a log.
+fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len().min(MESSAGE_MAX));
+    for letter in text.chars().take(MESSAGE_MAX) {
+        if letter.is_control() { safe.extend(letter.escape_default()) } else { safe.push(letter) }
+    }
+    cut(&safe, MESSAGE_MAX).to_owned()
+}

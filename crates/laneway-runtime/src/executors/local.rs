@@ -1,0 +1,398 @@
+//! Runs jobs in this process: async handlers by kind.
+//!
+//! A handler that panics fails its attempt and nothing else. One that is told to stop gets its token canceled and some
+//! time; what it awaits then is dropped. A handler that blocks its thread cannot be dropped: such work belongs into
+//! `spawn_blocking`, with a look at the token now and then.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+
+use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, Name, Outcome, Span};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::context::{JobContext, cut};
+use super::{Place, Work};
+use crate::run::Word;
+use crate::scheduler::Shared;
+
+/// Longest result of a handler in bytes, where [`Handlers::result_len_max`] does not say.
+const RESULT_LEN_MAX: usize = 1 << 20;
+/// Longest message of a failure in bytes; the rest is cut off.
+const MESSAGE_LEN_MAX: usize = 4 << 10;
+/// Longest detail of a failure in bytes; a longer one is left out.
+const DETAIL_LEN_MAX: usize = 64 << 10;
+
+/// What a handler is inside: from a context to an outcome.
+pub type Handler = Arc<dyn Fn(JobContext) -> HandlerFuture + Send + Sync>;
+/// A handler at work.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// Handlers by kind.
+#[derive(Clone, Default)]
+pub struct Handlers {
+    by_kind: BTreeMap<Name, Handler>,
+    result_len_max: Option<usize>,
+}
+
+impl Handlers {
+    /// None yet.
+    pub fn new() -> Handlers {
+        Handlers::default()
+    }
+
+    /// Adds a handler: `|ctx| async move { Ok::<_, Failure>(…) }`. Panics when `kind` is not a name; see
+    /// [`Handlers::insert`] for kinds that come from outside.
+    pub fn on<F, Fut>(mut self, kind: &str, handler: F) -> Handlers
+    where
+        F: Fn(JobContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        let kind = Name::new(kind).unwrap_or_else(|error| panic!("the kind {kind:?} {error}"));
+        let handler = Arc::new(move |context| {
+            let work = handler(context);
+            Box::pin(async move { work.await.into_outcome() }) as HandlerFuture
+        });
+        self.insert(kind, handler);
+        self
+    }
+
+    /// Adds a handler that is made already.
+    pub fn insert(&mut self, kind: Name, handler: Handler) {
+        self.by_kind.insert(kind, handler);
+    }
+
+    /// Longest result in bytes; a longer one fails its attempt. Defaults to 1 MiB.
+    pub fn result_len_max(mut self, bytes: usize) -> Handlers {
+        self.result_len_max = Some(bytes);
+        self
+    }
+
+    /// The kinds that have a handler.
+    pub fn kinds(&self) -> Vec<Name> {
+        self.by_kind.keys().cloned().collect()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_kind.is_empty()
+    }
+}
+
+/// What a handler may give back: an [`Outcome`], or a `Result` of anything that makes result bytes.
+pub trait IntoOutcome {
+    /// The outcome it means.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl<R: IntoResult, E: Into<Failure>> IntoOutcome for Result<R, E> {
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Ok(result) => Outcome::Succeeded(result.into_result()),
+            Err(failure) => Outcome::Failed(failure.into()),
+        }
+    }
+}
+
+/// What makes result bytes.
+pub trait IntoResult {
+    /// The bytes, or nothing.
+    fn into_result(self) -> Option<Bytes>;
+}
+
+impl IntoResult for () {
+    fn into_result(self) -> Option<Bytes> {
+        None
+    }
+}
+
+impl IntoResult for Bytes {
+    fn into_result(self) -> Option<Bytes> {
+        Some(self)
+    }
+}
+
+impl IntoResult for Option<Bytes> {
+    fn into_result(self) -> Option<Bytes> {
+        self
+    }
+}
+
+impl IntoResult for Vec<u8> {
+    fn into_result(self) -> Option<Bytes> {
+        Some(self.into())
+    }
+}
+
+impl IntoResult for String {
+    fn into_result(self) -> Option<Bytes> {
+        Some(self.into_bytes().into())
+    }
+}
+
+impl IntoResult for serde_json::Value {
+    fn into_result(self) -> Option<Bytes> {
+        Some(self.to_string().into_bytes().into())
+    }
+}
+
+/// The place that runs [`Handlers`].
+pub(crate) struct LocalPlace {
+    handlers: BTreeMap<Name, Handler>,
+    result_len_max: usize,
+    words: mpsc::Sender<Word>,
+    shared: Arc<Shared>,
+    handle: Handle,
+    runs: Mutex<HashMap<AttemptId, Arc<Stop>>>,
+    /// Told each time the last run has ended.
+    idle: Notify,
+    /// True from the moment every run was asked to stop because the server stops.
+    closing: AtomicBool,
+    /// Canceled when what still runs is to be handed back at once.
+    abandon: CancellationToken,
+    me: Weak<LocalPlace>,
+}
+
+/// How a run is told to stop.
+struct Stop {
+    fence: Fence,
+    token: CancellationToken,
+    /// How long the engine gives the run after it told it to stop, in milliseconds; [`NOT_TOLD`] until then.
+    grace_ms: AtomicU64,
+}
+
+/// The engine has not told the run to stop.
+const NOT_TOLD: u64 = u64::MAX;
+
+impl LocalPlace {
+    /// Must be called where a tokio runtime is at hand: the handlers run on it.
+    pub(crate) fn new(handlers: Handlers, words: mpsc::Sender<Word>, shared: Arc<Shared>) -> Arc<LocalPlace> {
+        let Handlers { by_kind, result_len_max } = handlers;
+        let handle = Handle::current();
+        Arc::new_cyclic(|me| LocalPlace {
+            handlers: by_kind,
+            result_len_max: result_len_max.unwrap_or(RESULT_LEN_MAX),
+            words,
+            shared,
+            handle,
+            runs: Mutex::default(),
+            idle: Notify::new(),
+            closing: AtomicBool::new(false),
+            abandon: CancellationToken::new(),
+            me: me.clone(),
+        })
+    }
+
+    /// Waits until nothing runs here, and everything that ran has said so to the loop.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let told = self.idle.notified();
+            if self.runs().is_empty() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Asks every run to stop because the server stops. What fails from now on is handed back.
+    pub(crate) fn cancel_all(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        for run in self.runs().values() {
+            run.token.cancel();
+        }
+    }
+
+    /// Drops every handler where it waits and hands its attempt back.
+    pub(crate) fn abandon_all(&self) {
+        self.abandon.cancel();
+    }
+
+    /// Hands back what could not be dropped, because its handler holds on to a thread. Gives how many there were.
+    pub(crate) async fn hand_back_rest(&self) -> usize {
+        let rest: Vec<Fence> = self.runs().values().map(|stop| stop.fence).collect();
+        for fence in &rest {
+            let command = Command::Finish(*fence, Outcome::HandedBack);
+            drop(self.words.send(Word { command, reply: None }).await);
+        }
+        rest.len()
+    }
+
+    /// How many attempts run here.
+    pub(crate) fn running(&self) -> usize {
+        self.runs().len()
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<AttemptId, Arc<Stop>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One attempt from its offer to its end.
+    async fn run(self: Arc<Self>, work: Work, stop: Arc<Stop>) {
+        let fence = work.fence;
+        let context = JobContext::new(
+            work,
+            stop.token.clone(),
+            self.words.clone(),
+            Arc::clone(&self.shared),
+            self.handle.clone(),
+        );
+        let outcome = match self.handlers.get(context.kind()) {
+            Some(handler) => self.carry(handler, &context, &stop).await,
+            None => {
+                Outcome::Failed(Failure::retryable("no_handler", "this process has no handler for the kind"))
+            }
+        };
+        let told_by_engine = stop.grace_ms.load(Ordering::SeqCst) != NOT_TOLD;
+        let interrupted = self.closing.load(Ordering::SeqCst) && stop.token.is_cancelled() && !told_by_engine;
+        let outcome = if interrupted { handed_back_unless_done(outcome) } else { outcome };
+        context.flush_logs().await;
+        context.forget();
+        let command = Command::Finish(fence, bounded(outcome, self.result_len_max));
+        // A loop that has stopped finds the attempt open at its next start; there is nobody to tell now.
+        drop(self.words.send(Word { command, reply: None }).await);
+        let mut runs = self.runs();
+        runs.remove(&fence.attempt_id);
+        if runs.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Runs the handler until it ends, or has been told to stop and does not.
+    async fn carry(&self, handler: &Handler, context: &JobContext, stop: &Stop) -> Outcome {
+        let begun = catch_unwind(AssertUnwindSafe(|| handler(context.clone())));
+        let mut work = match begun {
+            Ok(work) => work,
+            Err(panic) => return panicked(panic.as_ref()),
+        };
+        let handler_ends = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(poll) => poll,
+            Err(panic) => Poll::Ready(panicked(panic.as_ref())),
+        });
+        let grace_passes = async {
+            stop.token.cancelled().await;
+            match stop.grace_ms.load(Ordering::SeqCst) {
+                NOT_TOLD => std::future::pending().await,
+                grace_ms => self.shared.clock.sleep(grace_of_runner(Span(grace_ms))).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = handler_ends => outcome,
+            () = self.abandon.cancelled() => Outcome::HandedBack,
+            () = grace_passes => Outcome::Canceled,
+        }
+    }
+}
+
+impl Place for LocalPlace {
+    fn offer(&self, work: Vec<Work>) {
+        let Some(me) = self.me.upgrade() else { return };
+        let mut begun = Vec::with_capacity(work.len());
+        let mut runs = self.runs();
+        for work in work {
+            let stop = Arc::new(Stop {
+                fence: work.fence,
+                token: CancellationToken::new(),
+                grace_ms: AtomicU64::new(NOT_TOLD),
+            });
+            runs.insert(work.fence.attempt_id, Arc::clone(&stop));
+            begun.push((work, stop));
+        }
+        drop(runs);
+        if begun.len() == 1 {
+            for (work, stop) in begun {
+                self.handle.spawn(Arc::clone(&me).run(work, stop));
+            }
+            return;
+        }
+        // One wake-up for the batch: a task that is on the runtime spawns the others there without crossing threads.
+        self.handle.spawn(async move {
+            for (work, stop) in begun {
+                tokio::spawn(Arc::clone(&me).run(work, stop));
+            }
+        });
+    }
+
+    fn stop(&self, fences: &[Fence], grace: Span) {
+        let runs = self.runs();
+        for fence in fences {
+            if let Some(run) = runs.get(&fence.attempt_id) {
+                run.grace_ms.store(grace.0, Ordering::SeqCst);
+                run.token.cancel();
+            }
+        }
+    }
+}
+
+/// Every place in this process that runs handlers; what `drain.rs` waits for.
+#[derive(Default)]
+pub(crate) struct Runners {
+    /// The loop holds on to a place while it is offered, a run while it goes on.
+    places: Mutex<Vec<Weak<LocalPlace>>>,
+}
+
+impl Runners {
+    pub(crate) fn add(&self, place: &Arc<LocalPlace>) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|place| place.strong_count() > 0);
+        places.push(Arc::downgrade(place));
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<LocalPlace>> {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// The runner gives up a little before the engine does, so that a run that is given up has really ended first.
+fn grace_of_runner(grace: Span) -> Span {
+    Span(grace.0 - (grace.0 / 10).min(500))
+}
+
+/// A run that the server itself interrupted failed through no fault of its own.
+fn handed_back_unless_done(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Succeeded(result) => Outcome::Succeeded(result),
+        Outcome::Failed(_) | Outcome::Canceled | Outcome::HandedBack => Outcome::HandedBack,
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Outcome {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    Outcome::Failed(Failure::retryable("panicked", format!("the handler panicked: {text}")))
+}
+
+/// Holds what a handler gave back to its bounds.
+fn bounded(outcome: Outcome, result_len_max: usize) -> Outcome {
+    match outcome {
+        Outcome::Succeeded(Some(result)) if result.len() > result_len_max => {
+            let message = format!("the result has {} bytes; at most {result_len_max} are kept", result.len());
+            Outcome::Failed(Failure::permanent("result_too_large", message))
+        }
+        Outcome::Failed(mut failure) => {
+            if failure.message.len() > MESSAGE_LEN_MAX {
+                failure.message = cut(&failure.message, MESSAGE_LEN_MAX).into();
+            }
+            failure.detail = failure.detail.filter(|detail| detail.len() <= DETAIL_LEN_MAX);
+            Outcome::Failed(failure)
+        }
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,268 @@
+//! The configuration while the server runs: API calls, file changes and SIGHUP change it, all or nothing.
+//!
+//! A change is merged, checked as a whole, handed to the engine (which makes it durable), and only then seen by others.
+//! A change that fails in any of these steps changes nothing. What keys there are and what they mean is the business of
+//! `config.rs`; how a file change is noticed is in `live_config/watch.rs`.
+
+mod watch;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use laneway_core::{Bytes, Command, Name, Origin, Refusal, RefusalCode, Reply};
+use serde_json::Value;
+use tokio::sync::{Mutex, watch as latest};
+
+use crate::config::{
+    ChangedKey, Config, ConfigErrorKind, ConfigErrors, KeyPath, Layers, Overrides, changed_keys, preview,
+};
+use crate::scheduler::Scheduler;
+
+pub use watch::{ConfigWatch, WatchError};
+
+/// Longest list of changes that is kept in the audit list, in bytes.
+const DETAIL_MAX: usize = 2_048;
+
+/// The handle on the configuration in force; clones share it.
+#[derive(Clone)]
+pub struct LiveConfig {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    scheduler: Scheduler,
+    published: latest::Sender<Arc<Config>>,
+    /// Held through a whole change, so that changes come one after the other.
+    inputs: Mutex<Inputs>,
+}
+
+/// What the configuration in force was made of.
+#[derive(Clone)]
+struct Inputs {
+    layers: Layers,
+    overrides: Overrides,
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default)]
+pub struct Reloaded {
+    /// What holds from now on.
+    pub changed: Vec<ChangedKey>,
+    /// What was written in the file but needs a restart to hold.
+    pub needs_restart: Vec<ChangedKey>,
+}
+
+impl LiveConfig {
+    /// A handle on `config`, which was made of `layers` and `overrides` and which the scheduler was started with.
+    pub fn new(layers: Layers, overrides: Overrides, config: Config, scheduler: Scheduler) -> LiveConfig {
+        let (published, _) = latest::channel(Arc::new(config));
+        LiveConfig {
+            shared: Arc::new(Shared {
+                scheduler,
+                published,
+                inputs: Mutex::new(Inputs { layers, overrides }),
+            }),
+        }
+    }
+
+    /// The configuration in force.
+    pub fn current(&self) -> Arc<Config> {
+        self.shared.published.borrow().clone()
+    }
+
+    /// Follows the configuration: wakes after every change, and gives the one in force.
+    pub fn subscribe(&self) -> latest::Receiver<Arc<Config>> {
+        self.shared.published.subscribe()
+    }
+
+    /// The file that the configuration is read from, if there is one.
+    pub async fn file(&self) -> Option<PathBuf> {
+        self.shared.inputs.lock().await.layers.file().map(PathBuf::from)
+    }
+
+    /// What the configuration would be after `patch`; changes nothing.
+    pub async fn preview(&self, patch: &Value) -> Result<Config, ConfigErrors> {
+        let inputs = self.shared.inputs.lock().await.clone();
+        preview(&inputs.layers, &inputs.overrides, patch)
+    }
+
+    /// Merges `patch` (RFC 7396) over what earlier calls changed: `null` undoes such a change. The new values hold, and
+    /// survive a restart, when this returns `Ok`; after an `Err` nothing has changed.
+    pub async fn patch(&self, patch: Value, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
+        self.to_the_end(|shared| async move { shared.patch(patch, origin).await }).await
+    }
+
+    /// Reads the file again; the binary calls this on SIGHUP. A file that cannot be used changes nothing. One log line
+    /// says what changed, or what is wrong.
+    pub async fn reload(&self) -> Result<Reloaded, ConfigErrors> {
+        self.to_the_end(|shared| async move {
+            let done = shared.reload().await;
+            log_reload(&done);
+            done
+        })
+        .await
+    }
+
+    /// Reloads whenever the file changes, until the returned guard is dropped. `None`: there is no file.
+    pub async fn watch(&self) -> Result<Option<ConfigWatch>, WatchError> {
+        let (file, seen) = {
+            let inputs = self.shared.inputs.lock().await;
+            (inputs.layers.file().map(PathBuf::from), inputs.layers.content())
+        };
+        file.map(|file| ConfigWatch::start(self.clone(), file, seen)).transpose()
+    }
+
+    /// Runs a change in a task of its own: a caller that goes away half-way (a client that hangs up) must not leave the
+    /// engine with settings that this handle does not know.
+    async fn to_the_end<T, F>(&self, change: impl FnOnce(Arc<Shared>) -> F) -> Result<T, ConfigErrors>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ConfigErrors>> + Send + 'static,
+    {
+        let task = tokio::spawn(change(self.shared.clone()));
+        match task.await {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(stopped("the change was cut short because the server stops")),
+        }
+    }
+}
+
+impl Shared {
+    async fn patch(&self, patch: Value, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
+        let mut inputs = self.inputs.lock().await;
+        let overrides = inputs.overrides.patched(&patch)?;
+        let mut next = inputs.layers.resolve(&overrides)?;
+        next.keep_until_restart(&self.published.borrow());
+        refuse_removal_of_fixed_lanes(&patch, &next)?;
+        self.refuse_removal_of_used_lanes(&next).await?;
+        let next = Arc::new(next);
+        let changes = changed_keys(&self.published.borrow(), &next);
+        self.configure(&next, Some(overrides.to_stored()), &changes, origin).await?;
+        inputs.overrides = overrides;
+        self.published.send_replace(next.clone());
+        tracing::info!(changes = %one_line(&changes), "configuration changed by a call");
+        Ok(next)
+    }
+
+    async fn reload(&self) -> Result<Reloaded, ConfigErrors> {
+        let mut inputs = self.inputs.lock().await;
+        let current = self.published.borrow().clone();
+        let layers = inputs.layers.read_again()?;
+        let mut next = layers.resolve(&inputs.overrides)?;
+        let (needs_restart, changed): (Vec<_>, Vec<_>) =
+            changed_keys(&current, &next).into_iter().partition(|change| change.needs_restart);
+        next.keep_until_restart(&current);
+        self.refuse_removal_of_used_lanes(&next).await?;
+        if !changed.is_empty() {
+            self.configure(&next, None, &changed, Origin::house("config")).await?;
+        }
+        inputs.layers = layers;
+        self.published.send_replace(Arc::new(next));
+        Ok(Reloaded { changed, needs_restart })
+    }
+
+    /// Hands the settings to the engine; returns when they are durable.
+    async fn configure(
+        &self,
+        next: &Config,
+        overrides: Option<Bytes>,
+        changes: &[ChangedKey],
+        origin: Origin,
+    ) -> Result<(), ConfigErrors> {
+        let settings = Box::new(next.settings().clone());
+        let detail = bounded(one_line(changes)).into_boxed_str();
+        match self.scheduler.send(Command::Configure { settings, overrides, detail, origin }).await {
+            Ok(Reply::Done) => Ok(()),
+            Ok(Reply::Refused(refusal)) => Err(refused(&refusal)),
+            Ok(other) => {
+                tracing::error!(?other, "unexpected reply to a change of settings");
+                Err(stopped("the engine gave an unexpected reply; see the server's log"))
+            }
+            Err(_) => Err(stopped("the server has stopped; try again after its restart")),
+        }
+    }
+
+    /// A lane that still has jobs stays: they would run under another lane's limits.
+    async fn refuse_removal_of_used_lanes(&self, next: &Config) -> Result<(), ConfigErrors> {
+        let gone: BTreeSet<Name> = {
+            let current = self.published.borrow();
+            let lanes = &next.settings().lanes;
+            current.settings().lanes.keys().filter(|name| !lanes.contains_key(*name)).cloned().collect()
+        };
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let stats = self.scheduler.read(|engine, _| engine.stats(None)).await;
+        let stats = stats.map_err(|_| stopped("the server has stopped; try again after its restart"))?;
+        match stats.lanes.iter().find(|lane| gone.contains(&lane.lane) && lane.waiting + lane.open > 0) {
+            None => Ok(()),
+            Some(lane) => {
+                let message = format!(
+                    "the lane still has {} jobs waiting and {} running; cancel them or wait for their end, then remove it",
+                    lane.waiting, lane.open
+                );
+                Err(conflict(&lane.lane, message))
+            }
+        }
+    }
+}
+
+/// `null` for a lane asks for its removal, and a lane that the file, the environment or a flag names cannot go that way.
+fn refuse_removal_of_fixed_lanes(patch: &Value, next: &Config) -> Result<(), ConfigErrors> {
+    let asked = patch.get("lanes").and_then(Value::as_object).into_iter().flatten();
+    for (name, _) in asked.filter(|(_, value)| value.is_null()) {
+        if let Some((lane, _)) = next.settings().lanes.iter().find(|(lane, _)| lane.as_str() == name) {
+            let message = "the lane is not only known from calls: remove it where it is written (file, environment, flags), \
+                           or set its single keys to null to undo what calls changed";
+            return Err(conflict(lane, message));
+        }
+    }
+    Ok(())
+}
+
+fn conflict(lane: &Name, message: impl Into<String>) -> ConfigErrors {
+    let key = KeyPath::of(&["lanes", lane.as_str()]);
+    ConfigErrors::one(ConfigErrorKind::Conflict, &key, "", message)
+}
+
+fn stopped(message: &str) -> ConfigErrors {
+    ConfigErrors::one(ConfigErrorKind::Stopped, &KeyPath::root(), "", message)
+}
+
+fn refused(refusal: &Refusal) -> ConfigErrors {
+    let kind = match refusal.code {
+        RefusalCode::Draining => ConfigErrorKind::Stopped,
+        _ => ConfigErrorKind::Conflict,
+    };
+    ConfigErrors::one(kind, &KeyPath::root(), "", refusal.message.as_ref())
+}
+
+fn log_reload(done: &Result<Reloaded, ConfigErrors>) {
+    match done {
+        Err(errors) => tracing::error!(problems = %errors, "configuration not reloaded; the old values hold"),
+        Ok(done) if done.changed.is_empty() && done.needs_restart.is_empty() => {
+            tracing::info!("configuration reloaded; nothing changed");
+        }
+        Ok(done) => {
+            let (changes, needs_restart) = (one_line(&done.changed), one_line(&done.needs_restart));
+            tracing::info!(%changes, %needs_restart, "configuration reloaded");
+        }
+    }
+}
+
+fn one_line(changes: &[ChangedKey]) -> String {
+    let words: Vec<String> = changes.iter().map(ChangedKey::to_string).collect();
+    words.join(", ")
+}
+
+fn bounded(mut text: String) -> String {
+    if text.len() > DETAIL_MAX {
+        let end = (0..=DETAIL_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,323 @@
+//! Figures for Prometheus, in base units.
+//!
+//! Counters follow from what was committed, histograms from what was measured, gauges from the engine at the moment of the
+//! scrape. Labels are lanes, codes and states only: agents, tenants and sessions come from clients and have no bound.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use laneway_core::engine::{Head, Stats};
+use laneway_core::{
+    Bytes, Change, Effects, Event, EventKind, JobRow, Name, Prior, RefusalCode, Reply, Seq, Span, TokenRecord,
+};
+use laneway_store::{Loaded, Reader, Store, StoreError};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::clock::Stopwatch;
+use crate::turn::Told;
+
+/// Bounds for times in seconds: a no-op handler and a long browser job both show.
+const TIMES: [f64; 15] =
+    [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0];
+
+/// All figures. Clones are the same figures.
+#[derive(Clone)]
+pub struct Metrics {
+    shared: Arc<Figures>,
+}
+
+struct Figures {
+    registry: Registry,
+    /// The lanes' counters, found without a lookup by text. Written by the loop only.
+    lanes: Mutex<BTreeMap<Name, LaneCounters>>,
+    jobs: Family<LaneEvent, Counter>,
+    refusals: Family<CodeLabel, Counter>,
+    events: Counter,
+    turns: Counter,
+    queue_wait: Histogram,
+    run_time: Histogram,
+    commit_time: Histogram,
+    batch_commands: Histogram,
+    batch_changes: Histogram,
+    inbox_len: Family<InboxLabel, Gauge>,
+    jobs_now: Family<StateLabel, Gauge>,
+    lane_waiting: Family<LaneLabel, Gauge>,
+    lane_open: Family<LaneLabel, Gauge>,
+    draining: Gauge,
+    stall: Counter<f64, AtomicU64>,
+}
+
+#[derive(Clone)]
+struct LaneCounters {
+    submitted: Counter,
+    started: Counter,
+    retried: Counter,
+    succeeded: Counter,
+    failed: Counter,
+    canceled: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneEvent {
+    lane: Text,
+    event: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabel {
+    lane: Text,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InboxLabel {
+    inbox: &'static str,
+}
+
+/// A name as the value of a label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Text(Name);
+
+impl EncodeLabelValue for Text {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
+        EncodeLabelValue::encode(&self.0.as_str(), encoder)
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let mut figures = Figures::new();
+        figures.register();
+        Metrics { shared: Arc::new(figures) }
+    }
+
+    /// The page for Prometheus. Gauges are as of the last [`crate::Scheduler::render_metrics`].
+    pub fn render(&self) -> String {
+        let mut page = String::new();
+        encode(&mut page, &self.shared.registry).expect("a string takes whatever is written to it");
+        page
+    }
+
+    /// A call was refused before it reached the loop, for the reason `code`.
+    pub fn refused(&self, code: &'static str) {
+        self.shared.refusals.get_or_create(&CodeLabel { code }).inc();
+    }
+
+    /// Counts what one turn let out.
+    pub(crate) fn turn(&self, told: &Told) {
+        let figures = &self.shared;
+        figures.turns.inc();
+        figures.events.inc_by(told.events.len() as u64);
+        if !told.replies.is_empty() {
+            figures.batch_commands.observe(told.replies.len() as f64);
+        }
+        if !told.changes.is_empty() {
+            figures.batch_changes.observe(told.changes.len() as f64);
+        }
+        told.replies.iter().for_each(|reply| self.reply(reply));
+        self.events(&told.events);
+        for change in &told.changes {
+            if let Change::AttemptClosed(closed) = change
+                && let Some(started) = closed.open.started_at
+            {
+                figures.run_time.observe(seconds(closed.closed_at.since(started)));
+            }
+        }
+    }
+
+    /// A job's first attempt opened after this much waiting.
+    pub(crate) fn waited(&self, wait: Span) {
+        self.shared.queue_wait.observe(seconds(wait));
+    }
+
+    /// The process did not run for this long.
+    pub(crate) fn stalled(&self, time: Duration) {
+        self.shared.stall.inc_by(time.as_secs_f64());
+    }
+
+    /// Takes down the figures of this moment.
+    pub(crate) fn observe_now(&self, stats: &Stats, asks: usize, words: usize) {
+        let figures = &self.shared;
+        let states = [
+            ("scheduled", stats.scheduled),
+            ("queued", stats.queued),
+            ("assigned", stats.assigned),
+            ("running", stats.running),
+            ("lingering", stats.lingering),
+        ];
+        for (state, count) in states {
+            figures.jobs_now.get_or_create(&StateLabel { state }).set(count.cast_signed());
+        }
+        figures.lane_waiting.clear();
+        figures.lane_open.clear();
+        for lane in &stats.lanes {
+            let label = LaneLabel { lane: Text(lane.lane.clone()) };
+            figures.lane_waiting.get_or_create(&label).set(lane.waiting.cast_signed());
+            figures.lane_open.get_or_create(&label).set(lane.open.cast_signed());
+        }
+        for (inbox, len) in [("commands", asks), ("runners", words)] {
+            figures.inbox_len.get_or_create(&InboxLabel { inbox }).set(len as i64);
+        }
+        figures.draining.set(i64::from(stats.draining));
+    }
+
+    fn reply(&self, reply: &Reply) {
+        let count = |code: RefusalCode| self.refused(code.word());
+        match reply {
+            Reply::Refused(refusal) => count(refusal.code),
+            Reply::Batch(verdicts) => {
+                verdicts
+                    .iter()
+                    .filter_map(|verdict| verdict.as_ref().err())
+                    .for_each(|refusal| count(refusal.code));
+            }
+            _ => {}
+        }
+    }
+
+    fn events(&self, events: &[Event]) {
+        let mut lanes = self.shared.lanes();
+        for event in events {
+            let Some(line) = &event.job else { continue };
+            if !lanes.contains_key(&line.lane) {
+                lanes.insert(line.lane.clone(), self.shared.lane_counters(&line.lane));
+            }
+            let Some(lane) = lanes.get(&line.lane) else { continue };
+            match event.kind {
+                EventKind::JobSubmitted => lane.submitted.inc(),
+                EventKind::JobStarted => lane.started.inc(),
+                EventKind::JobRetrying => lane.retried.inc(),
+                EventKind::JobSucceeded => lane.succeeded.inc(),
+                EventKind::JobFailed => lane.failed.inc(),
+                EventKind::JobCanceled => lane.canceled.inc(),
+                _ => continue,
+            };
+        }
+    }
+}
+
+impl Figures {
+    fn new() -> Figures {
+        let times = || Histogram::new(TIMES);
+        let sizes = || Histogram::new(exponential_buckets(1.0, 2.0, 13));
+        Figures {
+            registry: Registry::with_prefix("laneway"),
+            lanes: Mutex::default(),
+            jobs: Family::default(),
+            refusals: Family::default(),
+            events: Counter::default(),
+            turns: Counter::default(),
+            queue_wait: times(),
+            run_time: times(),
+            commit_time: times(),
+            batch_commands: sizes(),
+            batch_changes: sizes(),
+            inbox_len: Family::default(),
+            jobs_now: Family::default(),
+            lane_waiting: Family::default(),
+            lane_open: Family::default(),
+            draining: Gauge::default(),
+            stall: Counter::default(),
+        }
+    }
+
+    /// Names every figure. A counter's name gets `_total` from the encoder.
+    fn register(&mut self) {
+        let to = &mut self.registry;
+        to.register("jobs", "What happened to jobs, by lane", self.jobs.clone());
+        to.register("refusals", "Calls that were refused, by code", self.refusals.clone());
+        to.register("events", "Events committed", self.events.clone());
+        to.register("turns", "Turns of the loop", self.turns.clone());
+        to.register("queue_wait_seconds", "Time from eligible to first start", self.queue_wait.clone());
+        to.register("run_time_seconds", "Time that attempts ran", self.run_time.clone());
+        to.register("commit_seconds", "Time that commits took", self.commit_time.clone());
+        to.register("batch_commands", "Commands in one commit", self.batch_commands.clone());
+        to.register("batch_changes", "Changes in one commit", self.batch_changes.clone());
+        to.register("inbox_length", "Messages that wait for the loop", self.inbox_len.clone());
+        to.register("jobs_now", "Live jobs, by state", self.jobs_now.clone());
+        to.register("lane_waiting", "Jobs that wait, by lane", self.lane_waiting.clone());
+        to.register("lane_open_attempts", "Open attempts, by lane", self.lane_open.clone());
+        to.register("draining", "1 while the server stops", self.draining.clone());
+        to.register("stall_seconds", "Time in which the process did not run", self.stall.clone());
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Name, LaneCounters>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lane_counters(&self, lane: &Name) -> LaneCounters {
+        let counter = |event| self.jobs.get_or_create(&LaneEvent { lane: Text(lane.clone()), event }).clone();
+        LaneCounters {
+            submitted: counter("submitted"),
+            started: counter("started"),
+            retried: counter("retried"),
+            succeeded: counter("succeeded"),
+            failed: counter("failed"),
+            canceled: counter("canceled"),
+        }
+    }
+}
+
+fn seconds(span: Span) -> f64 {
+    span.0 as f64 / 1_000.0
+}
+
+/// A store whose commits are timed.
+pub(crate) struct TimedStore {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Store for TimedStore {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+        self.store.load(visit)
+    }
+
+    fn head(&mut self) -> Result<Head, StoreError> {
+        self.store.head()
+    }
+
+    fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
+        self.store.tokens()
+    }
+
+    fn overrides(&mut self) -> Result<Option<Bytes>, StoreError> {
+        self.store.overrides()
+    }
+
+    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+        let watch = Stopwatch::start();
+        let outcome = self.store.commit(effects);
+        self.metrics.shared.commit_time.observe(watch.elapsed().as_secs_f64());
+        outcome
+    }
+
+    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+        self.store.prior(tenant, key)
+    }
+
+    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+        self.store.payloads(jobs)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        self.store.reader()
+    }
+}

@@ -1,0 +1,143 @@
+//! What the tests share: a store that survives its loop and fails on demand, submissions, a loop on a manual clock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use laneway_core::engine::Head;
+use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
+use laneway_core::{
+    Backoff, Bytes, Change, Effects, Jitter, JobId, JobRow, JobSpec, Mono, Name, Now, Origin, Prior,
+    RetryPolicy, Seq, Settings, Span, Submission, TokenRecord, Wall,
+};
+use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
+use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
+
+/// When tests begin.
+pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
+
+/// A store in memory that outlives the loop that owns it, and fails on demand. Clones are the same store.
+#[derive(Clone, Default)]
+pub struct TestStore {
+    inner: Arc<Mutex<MemoryStore>>,
+    broken: Arc<AtomicBool>,
+    refuses_results: Arc<AtomicBool>,
+}
+
+impl TestStore {
+    /// From now on every commit fails, and nobody knows what was written.
+    pub fn break_commits(&self, broken: bool) {
+        self.broken.store(broken, Ordering::SeqCst);
+    }
+
+    /// From now on a commit that keeps a result is refused.
+    pub fn refuse_results(&self, refuses: bool) {
+        self.refuses_results.store(refuses, Ordering::SeqCst);
+    }
+
+    /// From now on a commit that creates a job of this kind is refused.
+    pub fn refuse_kind(&self, kind: &'static str) {
+        self.inner().refuse_kind(Name::fixed(kind));
+    }
+
+    fn inner(&self) -> MutexGuard<'_, MemoryStore> {
+        self.inner.lock().unwrap()
+    }
+}
+
+impl Store for TestStore {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+        self.inner().load(visit)
+    }
+
+    fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
+        self.inner().tokens()
+    }
+
+    fn overrides(&mut self) -> Result<Option<Bytes>, StoreError> {
+        self.inner().overrides()
+    }
+
+    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(StoreError::Failed("the disk is gone".into()));
+        }
+        let keeps_result = |change: &Change| matches!(change, Change::JobEnded(end) if end.result.is_some());
+        if self.refuses_results.load(Ordering::SeqCst) && effects.changes.iter().any(keeps_result) {
+            return Err(StoreError::Refused("results cannot be kept".into()));
+        }
+        self.inner().commit(effects)
+    }
+
+    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+        self.inner().prior(tenant, key)
+    }
+
+    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+        self.inner().payloads(jobs)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        self.inner().reader()
+    }
+}
+
+/// A loop over `store` on a manual clock, with `handlers` at the place `here`.
+pub async fn start(store: &TestStore, handlers: Handlers) -> (Scheduler, Running, Clock) {
+    start_with(store, handlers, |_| ()).await
+}
+
+/// The same, with a say in the options.
+pub async fn start_with(
+    store: &TestStore,
+    handlers: Handlers,
+    adjust: impl FnOnce(&mut Options),
+) -> (Scheduler, Running, Clock) {
+    let clock = Clock::manual(START);
+    let mut options = Options { clock: clock.clone(), ..Options::new(Settings::default()) };
+    adjust(&mut options);
+    let (scheduler, running) = Scheduler::start(Box::new(store.clone()), options).unwrap();
+    if !handlers.is_empty() {
+        scheduler.run_here(Name::fixed("here"), handlers, 1_024).await.unwrap();
+    }
+    (scheduler, running, clock)
+}
+
+/// A job of this kind, with an empty payload and one retry without a wait.
+pub fn job(kind: &str) -> Submission {
+    let spec = JobSpec {
+        tenant: Name::fixed(DEFAULT_TENANT),
+        kind: Name::new(kind).unwrap(),
+        agent: Name::fixed(DEFAULT_AGENT),
+        lane: Name::fixed(MAIN_LANE),
+        session: None,
+        keys: Vec::new(),
+        priority: 0,
+        not_before: None,
+        deadline: None,
+        queue_timeout: None,
+        timeout: None,
+        retry: Some(RetryPolicy { retries_max: 1, losses_max: 1, backoff: NO_WAIT }),
+        idempotency: None,
+        retry_of: None,
+        tags: Vec::new(),
+    };
+    Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None }
+}
+
+/// A job without retries.
+pub fn job_once(kind: &str) -> Submission {
+    let mut submission = job(kind);
+    submission.spec.retry = Some(RetryPolicy { retries_max: 0, losses_max: 0, backoff: NO_WAIT });
+    submission
+}
+
+const NO_WAIT: Backoff = Backoff { base: Span(0), factor: 1, max: Span(0), jitter: Jitter::None };
+
+pub fn origin() -> Origin {
+    Origin::house("test")
+}
+
+/// Submits, and gives the job's id.
+pub async fn submit(scheduler: &Scheduler, submission: Submission) -> JobId {
+    scheduler.submit(submission).await.unwrap().unwrap().job
+}

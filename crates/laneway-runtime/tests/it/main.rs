@@ -1,0 +1,13 @@
+//! The runtime as its users see it: the handle, handlers, events, restarts, failures and configuration.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod config;
+mod config_live;
+mod drain;
+mod events;
+mod failures;
+mod house;
+mod jobs;
+mod sqlite;
+mod turn;

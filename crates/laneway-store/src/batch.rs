@@ -1,0 +1,295 @@
+//! Folds the changes of one turn into final row images, so that each row is written once.
+//!
+//! A turn may create, open, close and end the same job. A store with rows wants none of that journey, only where it
+//! ended: one insert into each table, in the order of the tables' keys. Folding also checks the journey: every change
+//! must fit the ones before it, exactly as if they were applied one by one. What it cannot know (what is stored already)
+//! it hands on as a row whose count the store must check.
+//!
+//! It writes nothing and knows no database.
+
+use laneway_core::command::LogLine;
+use laneway_core::{
+    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, TokenRecord, Wall,
+};
+
+use crate::StoreError;
+
+/// The final images of a run of changes. Every list is in the order of its table's key.
+#[derive(Debug, Default)]
+pub(crate) struct Batch<'a> {
+    /// Jobs that were not created here and must be live before the batch.
+    pub must_live: Vec<Seq>,
+    /// Jobs to insert, with their payload.
+    pub jobs: Vec<JobImage<'a>>,
+    /// Jobs that were stored before and have a new status.
+    pub moved: Vec<(Seq, &'a JobStatus)>,
+    /// Jobs that must have no open attempt before the batch, and get none by it.
+    pub not_open: Vec<Seq>,
+    /// Open attempts to remove: exactly one row each.
+    pub closed: Vec<(Seq, &'a Fence)>,
+    /// Open attempts to replace: exactly one row each.
+    pub started: Vec<&'a OpenAttempt>,
+    /// Open attempts to insert, after the removals; there must be none.
+    pub opened: Vec<&'a OpenAttempt>,
+    /// Closed attempts to keep.
+    pub attempts: Vec<&'a ClosedAttempt>,
+    /// Jobs that end, in the order of their ends.
+    pub ends: Vec<&'a JobEnd>,
+    /// Lines to append, in order. The job must be stored.
+    pub logs: Vec<(Seq, u32, &'a [LogLine])>,
+}
+
+/// A job to insert, as it is at the end of the batch.
+#[derive(Debug)]
+pub(crate) struct JobImage<'a> {
+    /// The row, except for its status.
+    pub row: &'a JobRow,
+    /// Its status.
+    pub status: &'a JobStatus,
+    /// Its payload.
+    pub payload: &'a Bytes,
+}
+
+/// Forget ended jobs of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobPurge<'a> {
+    pub lane: &'a Name,
+    pub finished_before: Wall,
+    pub keyed_finished_before: Wall,
+    pub max: u32,
+}
+
+/// One step of a commit.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    /// Write these images.
+    Write(Box<Batch<'a>>),
+    /// Then forget ended jobs: what came before the purge must be stored by then.
+    PurgeJobs(JobPurge<'a>),
+    /// Forget events.
+    PurgeEvents(Wall),
+    /// Keep the runtime's own settings bytes.
+    PutOverrides(&'a Bytes),
+    /// Keep a token.
+    PutToken(&'a TokenRecord),
+}
+
+/// The steps of a commit, in order.
+pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
+    let mut steps = Vec::new();
+    let mut of_jobs: Vec<(Seq, u32, &Change)> = Vec::with_capacity(changes.len());
+    for (index, change) in (0u32..).zip(changes) {
+        let step = match change {
+            Change::JobsPurged { lane, finished_before, keyed_finished_before, max } => {
+                flush(&mut of_jobs, &mut steps)?;
+                Step::PurgeJobs(JobPurge {
+                    lane,
+                    finished_before: *finished_before,
+                    keyed_finished_before: *keyed_finished_before,
+                    max: *max,
+                })
+            }
+            Change::EventsPurged { before } => Step::PurgeEvents(*before),
+            Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
+            Change::TokenPut(token) => Step::PutToken(token),
+            Change::JobCreated { row, .. } => {
+                of_jobs.push((row.seq, index, change));
+                continue;
+            }
+            Change::JobMoved { seq, .. } | Change::LogAppended { seq, .. } => {
+                of_jobs.push((*seq, index, change));
+                continue;
+            }
+            Change::AttemptOpened(open) | Change::AttemptStarted(open) => {
+                of_jobs.push((open.seq, index, change));
+                continue;
+            }
+            Change::AttemptClosed(closed) => {
+                of_jobs.push((closed.open.seq, index, change));
+                continue;
+            }
+            Change::JobEnded(end) => {
+                of_jobs.push((end.seq, index, change));
+                continue;
+            }
+        };
+        steps.push(step);
+    }
+    flush(&mut of_jobs, &mut steps)?;
+    Ok(steps)
+}
+
+/// Folds what has been gathered so far into one batch.
+fn flush<'a>(of_jobs: &mut Vec<(Seq, u32, &'a Change)>, steps: &mut Vec<Step<'a>>) -> Result<(), StoreError> {
+    if of_jobs.is_empty() {
+        return Ok(());
+    }
+    of_jobs.sort_unstable_by_key(|(seq, index, _)| (*seq, *index));
+    let mut batch = Batch::default();
+    let mut ends = Vec::new();
+    for changes in of_jobs.chunk_by(|left, right| left.0 == right.0) {
+        let mut fold = Fold::default();
+        for (seq, index, change) in changes {
+            fold.apply(*seq, change)?;
+            if let Change::JobEnded(end) = change {
+                ends.push((*index, &**end));
+            } else if let Change::LogAppended { seq, attempt, lines } = change {
+                batch.logs.push((*seq, *attempt, lines));
+            } else if let Change::AttemptClosed(closed) = change
+                && !closed.last
+            {
+                batch.attempts.push(closed);
+            }
+        }
+        fold.emit(changes[0].0, &mut batch);
+    }
+    ends.sort_unstable_by_key(|(index, _)| *index);
+    batch.ends.extend(ends.into_iter().map(|(_, end)| end));
+    of_jobs.clear();
+    steps.push(Step::Write(Box::new(batch)));
+    Ok(())
+}
+
+/// What the changes so far say of one job.
+#[derive(Default)]
+struct Fold<'a> {
+    created: Option<(&'a JobRow, &'a Bytes)>,
+    must_live: bool,
+    ended: bool,
+    touched: bool,
+    status: Option<&'a JobStatus>,
+    /// The stored open attempt that goes.
+    removed: Option<&'a Fence>,
+    open: Open<'a>,
+}
+
+/// What the changes so far say of a job's open attempt.
+#[derive(Clone, Copy, Default)]
+enum Open<'a> {
+    /// Nothing: whatever is stored stays.
+    #[default]
+    Untouched,
+    /// There is none, and none was stored when the batch began (or it was removed).
+    None,
+    /// There is none, and the store must not have had one: it was opened and closed here.
+    NeverStored,
+    /// One was opened here.
+    Opened(&'a OpenAttempt),
+    /// The stored one was replaced.
+    Started(&'a OpenAttempt),
+}
+
+impl<'a> Fold<'a> {
+    fn apply(&mut self, seq: Seq, change: &'a Change) -> Result<(), StoreError> {
+        match change {
+            Change::JobCreated { row, payload } => self.create(row, payload)?,
+            Change::JobMoved { status, .. } => {
+                self.live(seq)?;
+                self.status = Some(status);
+            }
+            Change::AttemptOpened(open) => {
+                self.live(seq)?;
+                self.open(open)?;
+            }
+            Change::AttemptStarted(open) => self.start(open)?,
+            Change::AttemptClosed(closed) => self.close(seq, &closed.open.fence)?,
+            Change::JobEnded(_) => {
+                self.live(seq)?;
+                self.ended = true;
+            }
+            _ => {}
+        }
+        self.touched = true;
+        Ok(())
+    }
+
+    fn create(&mut self, row: &'a JobRow, payload: &'a Bytes) -> Result<(), StoreError> {
+        if self.created.is_some() {
+            return Err(StoreError::Refused(format!("job {}: its number is taken", row.id)));
+        }
+        if self.touched {
+            return Err(disagree(row.seq, "is changed before it is created"));
+        }
+        self.created = Some((row, payload));
+        self.status = Some(&row.status);
+        self.open = Open::None;
+        Ok(())
+    }
+
+    fn live(&mut self, seq: Seq) -> Result<(), StoreError> {
+        if self.ended {
+            return Err(disagree(seq, "has ended already"));
+        }
+        self.must_live = true;
+        Ok(())
+    }
+
+    fn open(&mut self, open: &'a OpenAttempt) -> Result<(), StoreError> {
+        match self.open {
+            Open::Untouched | Open::None | Open::NeverStored => {
+                self.open = Open::Opened(open);
+                Ok(())
+            }
+            Open::Opened(_) | Open::Started(_) => Err(disagree(open.seq, "has an open attempt already")),
+        }
+    }
+
+    fn start(&mut self, open: &'a OpenAttempt) -> Result<(), StoreError> {
+        self.open = match self.open {
+            Open::Untouched => Open::Started(open),
+            Open::Started(now) if now.fence == open.fence => Open::Started(open),
+            Open::Opened(now) if now.fence == open.fence => Open::Opened(open),
+            _ => return Err(disagree(open.seq, "has no open attempt with that fence")),
+        };
+        Ok(())
+    }
+
+    fn close(&mut self, seq: Seq, fence: &'a Fence) -> Result<(), StoreError> {
+        self.open = match self.open {
+            Open::Untouched => {
+                self.removed = Some(fence);
+                Open::None
+            }
+            Open::Started(now) if now.fence == *fence => {
+                self.removed = Some(fence);
+                Open::None
+            }
+            Open::Opened(now) if now.fence == *fence => {
+                if self.created.is_some() || self.removed.is_some() {
+                    Open::None
+                } else {
+                    Open::NeverStored
+                }
+            }
+            _ => return Err(disagree(seq, "has no open attempt with that fence")),
+        };
+        Ok(())
+    }
+
+    fn emit(self, seq: Seq, batch: &mut Batch<'a>) {
+        match (self.created, self.status) {
+            (Some((row, payload)), Some(status)) => batch.jobs.push(JobImage { row, status, payload }),
+            (None, Some(status)) => batch.moved.push((seq, status)),
+            (_, None) => {}
+        }
+        if self.must_live && self.created.is_none() {
+            batch.must_live.push(seq);
+        }
+        if let Some(fence) = self.removed {
+            batch.closed.push((seq, fence));
+        }
+        match self.open {
+            Open::Untouched | Open::None => {}
+            Open::NeverStored => batch.not_open.push(seq),
+            Open::Opened(open) => batch.opened.push(open),
+            Open::Started(open) => batch.started.push(open),
+        }
+    }
+}
+
+fn disagree(seq: Seq, what: &str) -> StoreError {
+    StoreError::Disagree(format!("job {} {what}", seq.0))
+}
+
+#[cfg(test)]
+mod tests;

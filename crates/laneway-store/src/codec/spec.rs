@@ -1,0 +1,191 @@
+//! The part of a job's row that no list filters by, in one column.
+
+use laneway_core::job::IdempotencyKey;
+use laneway_core::{Backoff, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Span, Wall};
+
+use super::{Input, put_bytes, put_i64, put_u64};
+use crate::StoreError;
+
+const VERSION: u8 = 1;
+
+// One bit for each part that may be missing.
+const SESSION: u64 = 1 << 0;
+const NOT_BEFORE: u64 = 1 << 1;
+const DEADLINE: u64 = 1 << 2;
+const QUEUE_TIMEOUT: u64 = 1 << 3;
+const TIMEOUT: u64 = 1 << 4;
+const RETRY: u64 = 1 << 5;
+const IDEMPOTENCY: u64 = 1 << 6;
+const RETRY_OF: u64 = 1 << 7;
+const KEYS: u64 = 1 << 8;
+const TAGS: u64 = 1 << 9;
+const ALL: u64 = (1 << 10) - 1;
+
+/// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
+#[derive(Debug)]
+pub(crate) struct SpecRest {
+    pub payload_len: u32,
+    pub submitted_by: Name,
+    pub session_max_concurrent: Option<u32>,
+    pub keys: Vec<Key>,
+    pub not_before: Option<Wall>,
+    pub deadline: Option<Wall>,
+    pub queue_timeout: Option<Span>,
+    pub timeout: Option<Span>,
+    pub retry: Option<RetryPolicy>,
+    pub idempotency: Option<IdempotencyKey>,
+    pub retry_of: Option<JobId>,
+    pub tags: Vec<Name>,
+}
+
+/// Appends the form of `row` to `out`.
+pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
+    let spec = &row.spec;
+    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
+    out.push(VERSION);
+    put_u64(
+        out,
+        flag(spec.session.is_some(), SESSION)
+            | flag(spec.not_before.is_some(), NOT_BEFORE)
+            | flag(spec.deadline.is_some(), DEADLINE)
+            | flag(spec.queue_timeout.is_some(), QUEUE_TIMEOUT)
+            | flag(spec.timeout.is_some(), TIMEOUT)
+            | flag(spec.retry.is_some(), RETRY)
+            | flag(spec.idempotency.is_some(), IDEMPOTENCY)
+            | flag(spec.retry_of.is_some(), RETRY_OF)
+            | flag(!spec.keys.is_empty(), KEYS)
+            | flag(!spec.tags.is_empty(), TAGS),
+    );
+    put_u64(out, row.payload_len.into());
+    put_bytes(out, row.submitted_by.as_str().as_bytes());
+    if let Some(session) = &spec.session {
+        put_u64(out, session.max_concurrent.into());
+    }
+    for time in [spec.not_before, spec.deadline].into_iter().flatten() {
+        put_i64(out, time.0);
+    }
+    for span in [spec.queue_timeout, spec.timeout].into_iter().flatten() {
+        put_u64(out, span.0);
+    }
+    if let Some(retry) = &spec.retry {
+        write_retry(out, retry);
+    }
+    if let Some(idempotency) = &spec.idempotency {
+        put_bytes(out, idempotency.key.as_str().as_bytes());
+        out.extend_from_slice(&idempotency.digest);
+    }
+    if let Some(job) = spec.retry_of {
+        out.extend_from_slice(&job.0.to_be_bytes());
+    }
+    if !spec.keys.is_empty() {
+        put_u64(out, spec.keys.len() as u64);
+        for key in &spec.keys {
+            put_bytes(out, key.name.as_str().as_bytes());
+            put_bytes(out, key.value.as_str().as_bytes());
+        }
+    }
+    if !spec.tags.is_empty() {
+        put_u64(out, spec.tags.len() as u64);
+        for tag in &spec.tags {
+            put_bytes(out, tag.as_str().as_bytes());
+        }
+    }
+}
+
+fn write_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
+    let RetryPolicy { retries_max, losses_max, backoff } = retry;
+    let Backoff { base, factor, max, jitter } = backoff;
+    put_u64(out, (*retries_max).into());
+    put_u64(out, (*losses_max).into());
+    put_u64(out, base.0);
+    put_u64(out, (*factor).into());
+    put_u64(out, max.0);
+    match jitter {
+        Jitter::None => out.push(0),
+        Jitter::Add(span) => {
+            out.push(1);
+            put_u64(out, span.0);
+        }
+        Jitter::Percent(percent) => out.extend_from_slice(&[2, *percent]),
+    }
+}
+
+/// Reads a form back. `intern` makes the names, so that equal ones can share their text.
+pub(crate) fn read_spec(
+    bytes: &[u8],
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<SpecRest, StoreError> {
+    let mut input = Input::new("the spec of a job", bytes);
+    input.version(VERSION)?;
+    let flags = input.u64()?;
+    if flags & !ALL != 0 {
+        return Err(input.damaged("it has parts that this program does not know"));
+    }
+    let has = |bit: u64| flags & bit != 0;
+    // Evaluated in the order in which the parts are written.
+    let spec = SpecRest {
+        payload_len: input.u32()?,
+        submitted_by: intern(input.text()?)?,
+        session_max_concurrent: has(SESSION).then(|| input.u32()).transpose()?,
+        not_before: has(NOT_BEFORE).then(|| input.i64().map(Wall)).transpose()?,
+        deadline: has(DEADLINE).then(|| input.i64().map(Wall)).transpose()?,
+        queue_timeout: has(QUEUE_TIMEOUT).then(|| input.u64().map(Span)).transpose()?,
+        timeout: has(TIMEOUT).then(|| input.u64().map(Span)).transpose()?,
+        retry: has(RETRY).then(|| read_retry(&mut input)).transpose()?,
+        idempotency: has(IDEMPOTENCY).then(|| read_idempotency(&mut input)).transpose()?,
+        retry_of: has(RETRY_OF)
+            .then(|| input.array().map(|id| JobId(u128::from_be_bytes(id))))
+            .transpose()?,
+        keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
+        tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
+    };
+    input.end()?;
+    Ok(spec)
+}
+
+fn read_retry(input: &mut Input<'_>) -> Result<RetryPolicy, StoreError> {
+    let (retries_max, losses_max) = (input.u32()?, input.u32()?);
+    let (base, factor, max) = (Span(input.u64()?), input.u32()?, Span(input.u64()?));
+    let jitter = match input.u8()? {
+        0 => Jitter::None,
+        1 => Jitter::Add(Span(input.u64()?)),
+        2 => Jitter::Percent(input.u8()?),
+        other => return Err(input.damaged(&format!("there is no jitter {other}"))),
+    };
+    Ok(RetryPolicy { retries_max, losses_max, backoff: Backoff { base, factor, max, jitter } })
+}
+
+fn read_idempotency(input: &mut Input<'_>) -> Result<IdempotencyKey, StoreError> {
+    Ok(IdempotencyKey { key: input.name()?, digest: input.array()? })
+}
+
+fn read_keys(
+    input: &mut Input<'_>,
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<Vec<Key>, StoreError> {
+    let count = read_count(input)?;
+    let mut keys = Vec::with_capacity(count);
+    for _ in 0..count {
+        keys.push(Key { name: intern(input.text()?)?, value: intern(input.text()?)? });
+    }
+    Ok(keys)
+}
+
+fn read_tags(
+    input: &mut Input<'_>,
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<Vec<Name>, StoreError> {
+    let count = read_count(input)?;
+    let mut tags = Vec::with_capacity(count);
+    for _ in 0..count {
+        tags.push(intern(input.text()?)?);
+    }
+    Ok(tags)
+}
+
+fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
+    match usize::try_from(input.u64()?) {
+        Ok(count) if count <= input.left() => Ok(count),
+        _ => Err(input.damaged("a list is longer than its bytes")),
+    }
+}

@@ -1,0 +1,183 @@
+//! What was written comes back; what was damaged is refused, whatever the damage.
+
+use laneway_core::{Event, EventKind, JobRow, Name, Wall};
+use proptest::prelude::*;
+
+use super::*;
+use crate::suite::driver::{Driver, failure, rich_spec};
+use crate::{MemoryStore, Store};
+
+struct Memory;
+
+impl crate::suite::Place for Memory {
+    fn open(&self) -> Box<dyn Store> {
+        Box::new(MemoryStore::new())
+    }
+}
+
+fn rich_row() -> JobRow {
+    let mut row = Driver::new(&Memory).draft();
+    row.spec = rich_spec();
+    row.payload_len = 300;
+    row
+}
+
+fn events() -> Vec<Event> {
+    let mut driver = Driver::new(&Memory);
+    let row = rich_row();
+    let job = driver.submit(row, b"{}");
+    driver.open(job);
+    driver.server_event(EventKind::ConfigChanged, "détail");
+    driver.finish(job, None);
+    driver.events
+}
+
+fn spec_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_spec(&mut bytes, &rich_row());
+    bytes
+}
+
+fn failure_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_failure(&mut bytes, &failure());
+    bytes
+}
+
+fn read_events(bytes: &[u8], first: u64, count: u64) -> Result<Vec<Event>, StoreError> {
+    EventReader::new(bytes, first, count)?.collect()
+}
+
+/// Reads damaged bytes in every form; must not panic. What can still be read is not wrong by itself: the chain of hashes
+/// and the database see to the rest.
+fn read_all(bytes: &[u8]) {
+    let _ = read_spec(bytes, &mut crate::rows::stored_name);
+    let _ = read_failure(bytes);
+    for count in [1, 4, u64::MAX] {
+        let _ = read_events(bytes, 1, count);
+    }
+}
+
+#[test]
+fn numbers_of_every_length_come_back() {
+    let around = |shift: u32| [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1];
+    for value in (0..64).flat_map(around).chain([u64::MAX]) {
+        let mut bytes = Vec::new();
+        put_u64(&mut bytes, value);
+        put_i64(&mut bytes, value.cast_signed());
+        let mut input = Input::new("numbers", &bytes);
+        assert_eq!(input.u64().unwrap(), value);
+        assert_eq!(input.i64().unwrap(), value.cast_signed());
+        input.end().unwrap();
+    }
+}
+
+#[test]
+fn a_number_that_is_too_long_is_refused() {
+    for bytes in [&[0x80; 10][..], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]]
+    {
+        assert!(Input::new("a number", bytes).u64().is_err(), "{bytes:?}");
+    }
+}
+
+#[test]
+fn every_prefix_is_refused() {
+    let (spec, failure) = (spec_bytes(), failure_bytes());
+    for len in 0..spec.len() {
+        assert!(matches!(
+            read_spec(&spec[..len], &mut crate::rows::stored_name),
+            Err(StoreError::Damaged(_))
+        ));
+    }
+    for len in 0..failure.len() {
+        assert!(matches!(read_failure(&failure[..len]), Err(StoreError::Damaged(_))));
+    }
+    let events = events();
+    let mut writer = EventWriter::default();
+    let bytes = writer.write(&events);
+    for len in 0..bytes.len() {
+        assert!(matches!(read_events(&bytes[..len], 1, events.len() as u64), Err(StoreError::Damaged(_))));
+    }
+}
+
+#[test]
+fn bytes_left_over_and_other_versions_are_refused() {
+    for edit in [|bytes: &mut Vec<u8>| bytes.push(0), |bytes: &mut Vec<u8>| bytes[0] = 2] {
+        let (mut spec, mut failure) = (spec_bytes(), failure_bytes());
+        edit(&mut spec);
+        edit(&mut failure);
+        assert!(read_spec(&spec, &mut crate::rows::stored_name).is_err());
+        assert!(read_failure(&failure).is_err());
+        let events = events();
+        let mut bytes = EventWriter::default().write(&events).to_vec();
+        edit(&mut bytes);
+        assert!(read_events(&bytes, 1, events.len() as u64).is_err());
+    }
+}
+
+#[test]
+fn a_batch_must_be_that_of_its_row() {
+    let events = events();
+    let mut writer = EventWriter::default();
+    let bytes = writer.write(&events);
+    let count = events.len() as u64;
+    assert_eq!(read_events(bytes, 1, count).unwrap(), events);
+    assert!(read_events(bytes, 2, count).is_err());
+    assert!(read_events(bytes, 1, count - 1).is_err());
+}
+
+#[test]
+fn equal_names_are_written_once() {
+    let one = events();
+    let mut many = Vec::new();
+    for number in 1..=100 {
+        let mut event = one[0].clone();
+        event.number = number;
+        many.push(event);
+    }
+    let mut writer = EventWriter::default();
+    let first = writer.write(&many[..1]).len();
+    let all = writer.write(&many).len();
+    assert!(all < first + 99 * 40, "{first} bytes for one, {all} for a hundred");
+}
+
+#[test]
+fn a_name_may_not_be_used_before_it_is_given() {
+    let event = Event {
+        number: 1,
+        at: Wall(0),
+        kind: EventKind::ConfigChanged,
+        tenant: Some(Name::fixed("t")),
+        job: None,
+        actor: None,
+        request: None,
+        detail: None,
+    };
+    let mut bytes = EventWriter::default().write(&[event]).to_vec();
+    let at = bytes.len() - 3;
+    assert_eq!(bytes[at..], [0, 1, b't']);
+    bytes.truncate(at);
+    bytes.push(1);
+    assert!(read_events(&bytes, 1, 1).is_err());
+}
+
+proptest! {
+    #[test]
+    fn damaged_bytes_never_panic(at in 0usize..1_000, bit in 0u8..8, len in 0usize..1_000) {
+        let mut writer = EventWriter::default();
+        for mut bytes in [spec_bytes(), failure_bytes(), writer.write(&events()).to_vec()] {
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            bytes.truncate(len.max(at + 1));
+            read_all(&bytes);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        read_all(&bytes);
+        let mut versioned = vec![1, 1, 4];
+        versioned.extend(bytes);
+        read_all(&versioned);
+    }
+}

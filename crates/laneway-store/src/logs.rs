@@ -1,0 +1,43 @@
+//! How much of a job's logs is kept. Every store asks here, so that all of them keep the same lines.
+
+use laneway_core::Name;
+use laneway_core::command::LogLine;
+
+/// Most lines kept of one job, the last of which says that later ones were dropped.
+pub const LOG_LINES_MAX: u64 = 10_000;
+/// Most bytes of text kept of one job.
+pub const LOG_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What the last line says when there was more.
+const DROPPED: &str = "later lines were dropped: a job keeps 10000 lines or 1 MiB of logs";
+
+/// How much is kept of a job's logs so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogTally {
+    /// Number of the last line kept.
+    pub lines: u64,
+    /// Bytes of text kept; more than [`LOG_BYTES_MAX`] once the last line is written.
+    pub bytes: u64,
+}
+
+impl LogTally {
+    /// Counts one more line. Gives the text to keep under number `self.lines`, or `None` when the line is dropped.
+    pub fn admit<'a>(&mut self, line: &'a LogLine) -> Option<&'a str> {
+        if self.bytes > LOG_BYTES_MAX {
+            return None;
+        }
+        let bytes = self.bytes + line.text.len() as u64;
+        self.lines += 1;
+        if self.lines == LOG_LINES_MAX || bytes > LOG_BYTES_MAX {
+            self.bytes = LOG_BYTES_MAX + 1;
+            return Some(DROPPED);
+        }
+        self.bytes = bytes;
+        Some(&line.text)
+    }
+}
+
+/// The stream that a kept text belongs to: the line's own, or the house's for the last one.
+pub(crate) fn stream_of(line: &LogLine, kept: &str) -> Name {
+    if std::ptr::eq(kept, DROPPED) { Name::fixed("laneway") } else { line.stream.clone() }
+}

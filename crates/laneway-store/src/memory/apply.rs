@@ -1,0 +1,264 @@
+//! Applies one commit to the memory store: change by change, all or nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use laneway_core::command::LogLine;
+use laneway_core::{
+    Bytes, Change, ClosedAttempt, Effects, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq,
+    TokenRecord, Wall,
+};
+
+use super::state::{EventBatch, Job, State};
+use crate::logs::stream_of;
+use crate::{LogView, StoreError};
+
+/// Applies everything, or fails and leaves the state as it was.
+pub(super) fn commit(state: &mut State, effects: &Effects) -> Result<(), StoreError> {
+    check_numbers(state, &effects.events)?;
+    let mut commit = Commit { before: Before::of(state), state };
+    let result = effects.changes.iter().try_for_each(|change| commit.apply(change));
+    if result.is_err() {
+        commit.undo();
+        return result;
+    }
+    let at = effects.events.iter().map(|event| event.at).max();
+    if let (Some(at), Some(last)) = (at, effects.events.last()) {
+        commit.state.last_event = last.number;
+        commit.state.batches.push_back(Arc::new(EventBatch { at, events: effects.events.as_slice().into() }));
+    }
+    Ok(())
+}
+
+/// Event numbers have no gaps: this is what lets a reader say that it has seen everything.
+fn check_numbers(state: &State, events: &[Event]) -> Result<(), StoreError> {
+    for (event, number) in events.iter().zip(state.last_event + 1..) {
+        if event.number != number {
+            return Err(disagree(format!("event {} comes where {number} must", event.number)));
+        }
+    }
+    Ok(())
+}
+
+/// A commit under way: the state, and what it was where it has been touched.
+struct Commit<'a> {
+    state: &'a mut State,
+    before: Before,
+}
+
+/// What the state was before the commit, as far as the commit has touched it.
+struct Before {
+    /// Touched jobs; `None`: it was not there.
+    jobs: BTreeMap<Seq, Option<Arc<Job>>>,
+    batches: Option<VecDeque<Arc<EventBatch>>>,
+    tokens: Option<BTreeMap<Name, TokenRecord>>,
+    overrides: Option<Bytes>,
+    last_seq: u64,
+    ended: u64,
+}
+
+impl Before {
+    fn of(state: &State) -> Before {
+        Before {
+            jobs: BTreeMap::new(),
+            batches: None,
+            tokens: None,
+            overrides: state.overrides.clone(),
+            last_seq: state.last_seq,
+            ended: state.ended,
+        }
+    }
+}
+
+impl Commit<'_> {
+    fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::JobCreated { row, payload } => self.create_job(row, payload),
+            Change::JobMoved { seq, status } => self.move_job(*seq, status),
+            Change::AttemptOpened(open) => self.open_attempt(open),
+            Change::AttemptStarted(open) => self.start_attempt(open),
+            Change::AttemptClosed(closed) => self.close_attempt(closed),
+            Change::JobEnded(end) => self.end_job(end),
+            Change::LogAppended { seq, attempt, lines } => self.append_log(*seq, *attempt, lines),
+            Change::JobsPurged { lane, finished_before, keyed_finished_before, max } => {
+                self.purge_jobs(lane, *finished_before, *keyed_finished_before, *max);
+                Ok(())
+            }
+            Change::EventsPurged { before } => {
+                self.purge_events(*before);
+                Ok(())
+            }
+            Change::OverridesPut(bytes) => {
+                self.state.overrides = Some(Bytes::clone(bytes));
+                Ok(())
+            }
+            Change::TokenPut(token) => {
+                self.before.tokens.get_or_insert_with(|| self.state.tokens.clone());
+                self.state.tokens.insert(token.id.clone(), TokenRecord::clone(token));
+                Ok(())
+            }
+        }
+    }
+
+    fn create_job(&mut self, row: &JobRow, payload: &Bytes) -> Result<(), StoreError> {
+        let refused = |what: &str| Err(StoreError::Refused(format!("job {}: {what} is taken", row.id)));
+        if self.state.jobs.contains_key(&row.seq) {
+            return refused("its number");
+        }
+        if self.state.ids.contains_key(&row.id) {
+            return refused("its id");
+        }
+        let job = Job {
+            row: row.clone(),
+            payload: Bytes::clone(payload),
+            open: None,
+            closed: Vec::new(),
+            end: None,
+            logs: Vec::new(),
+            tally: Default::default(),
+        };
+        if job.key().is_some_and(|key| self.state.keys.contains_key(&key)) {
+            return refused("its idempotency key");
+        }
+        self.before.jobs.entry(row.seq).or_insert(None);
+        self.state.last_seq = self.state.last_seq.max(row.seq.0);
+        self.state.insert(row.seq, Arc::new(job));
+        Ok(())
+    }
+
+    fn move_job(&mut self, seq: Seq, status: &JobStatus) -> Result<(), StoreError> {
+        let job = self.live_job(seq)?;
+        job.row.status = status.clone();
+        Ok(())
+    }
+
+    fn open_attempt(&mut self, open: &OpenAttempt) -> Result<(), StoreError> {
+        let job = self.live_job(open.seq)?;
+        if job.open.is_some() {
+            return Err(disagree(format!("job {} has an open attempt already", open.seq.0)));
+        }
+        job.open = Some(open.clone());
+        Ok(())
+    }
+
+    fn start_attempt(&mut self, open: &OpenAttempt) -> Result<(), StoreError> {
+        let job = self.fenced_job(open.seq, &open.fence)?;
+        job.open = Some(open.clone());
+        Ok(())
+    }
+
+    fn close_attempt(&mut self, closed: &ClosedAttempt) -> Result<(), StoreError> {
+        let job = self.fenced_job(closed.open.seq, &closed.open.fence)?;
+        job.open = None;
+        if !closed.last {
+            job.closed.push(closed.clone());
+        }
+        Ok(())
+    }
+
+    fn end_job(&mut self, end: &JobEnd) -> Result<(), StoreError> {
+        self.state.ended += 1;
+        let nth = self.state.ended;
+        let job = self.live_job(end.seq)?;
+        job.end = Some((end.clone(), nth));
+        Ok(())
+    }
+
+    fn append_log(&mut self, seq: Seq, attempt: u32, lines: &[LogLine]) -> Result<(), StoreError> {
+        let job = self.stored_job(seq)?;
+        for line in lines {
+            if let Some(text) = job.tally.admit(line) {
+                let stream = stream_of(line, text);
+                job.logs.push(LogView {
+                    line: job.tally.lines,
+                    attempt,
+                    at: line.at,
+                    stream,
+                    text: text.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job.
+    fn purge_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
+        let mut due: Vec<(Wall, u64, Seq)> = Vec::new();
+        for (seq, job) in &self.state.jobs {
+            let Some((end, nth)) = &job.end else { continue };
+            let keyed = job.row.spec.idempotency.is_some();
+            if job.row.spec.lane == *lane
+                && end.finished_at < finished_before
+                && (!keyed || end.finished_at < keyed_finished_before)
+                && job.open.is_none()
+            {
+                due.push((end.finished_at, *nth, *seq));
+            }
+        }
+        due.sort_unstable();
+        for (_, _, seq) in due.into_iter().take(usize::try_from(max).unwrap_or(usize::MAX)) {
+            self.before.jobs.entry(seq).or_insert_with(|| self.state.jobs.get(&seq).cloned());
+            self.state.remove(seq);
+        }
+    }
+
+    /// Takes out the oldest batches, up to the first one that has an event from `before` or later.
+    fn purge_events(&mut self, before: Wall) {
+        self.before.batches.get_or_insert_with(|| self.state.batches.clone());
+        let batches = &mut self.state.batches;
+        let kept_from = batches.iter().position(|batch| batch.at >= before).unwrap_or(batches.len());
+        batches.drain(..kept_from);
+    }
+
+    /// The job, ready to be changed; remembered as it was.
+    fn stored_job(&mut self, seq: Seq) -> Result<&mut Job, StoreError> {
+        let Some(job) = self.state.jobs.get_mut(&seq) else {
+            return Err(disagree(format!("there is no job {}", seq.0)));
+        };
+        self.before.jobs.entry(seq).or_insert_with(|| Some(Arc::clone(job)));
+        Ok(Arc::make_mut(job))
+    }
+
+    fn live_job(&mut self, seq: Seq) -> Result<&mut Job, StoreError> {
+        let job = self.stored_job(seq)?;
+        if job.end.is_some() {
+            return Err(disagree(format!("job {} has ended already", seq.0)));
+        }
+        Ok(job)
+    }
+
+    fn fenced_job(&mut self, seq: Seq, fence: &Fence) -> Result<&mut Job, StoreError> {
+        let job = self.stored_job(seq)?;
+        match &job.open {
+            Some(open) if open.fence == *fence => Ok(job),
+            Some(open) => Err(disagree(format!("job {} has {:?} open, not {fence:?}", seq.0, open.fence))),
+            None => Err(disagree(format!("job {} has no open attempt; {fence:?} was to be it", seq.0))),
+        }
+    }
+
+    fn undo(self) {
+        let Before { jobs, batches, tokens, overrides, last_seq, ended } = self.before;
+        // All out before any goes in: a purged job may have had the key of a new one.
+        for seq in jobs.keys() {
+            self.state.remove(*seq);
+        }
+        for (seq, job) in jobs {
+            if let Some(job) = job {
+                self.state.insert(seq, job);
+            }
+        }
+        if let Some(batches) = batches {
+            self.state.batches = batches;
+        }
+        if let Some(tokens) = tokens {
+            self.state.tokens = tokens;
+        }
+        self.state.overrides = overrides;
+        self.state.last_seq = last_seq;
+        self.state.ended = ended;
+    }
+}
+
+fn disagree(what: String) -> StoreError {
+    StoreError::Disagree(what)
+}

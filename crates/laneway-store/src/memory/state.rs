@@ -1,0 +1,150 @@
+//! What the memory store holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use laneway_core::engine::Head;
+use laneway_core::{
+    Bytes, ClosedAttempt, Event, JobEnd, JobId, JobRow, Name, OpenAttempt, Prior, Seq, TokenRecord, Wall,
+};
+
+use crate::logs::LogTally;
+use crate::{JobView, LogView};
+
+/// Everything that is committed. Jobs and event batches are behind references: a copy of the state shares them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct State {
+    /// Every stored job, live or ended.
+    pub jobs: BTreeMap<Seq, Arc<Job>>,
+    /// Where a job is, by its name for the outside.
+    pub ids: BTreeMap<JobId, Seq>,
+    /// Where the job of an idempotency key is.
+    pub keys: BTreeMap<(Name, Name), Seq>,
+    /// Event batches, oldest first, one for each commit that had events.
+    pub batches: VecDeque<Arc<EventBatch>>,
+    /// Tokens by their public part.
+    pub tokens: BTreeMap<Name, TokenRecord>,
+    /// The runtime's own settings bytes.
+    pub overrides: Option<Bytes>,
+    /// Highest job number ever stored.
+    pub last_seq: u64,
+    /// Highest event number ever stored.
+    pub last_event: u64,
+    /// How many jobs have ended, ever.
+    pub ended: u64,
+}
+
+/// All that is stored of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Job {
+    /// Its row.
+    pub row: JobRow,
+    /// What it was submitted with.
+    pub payload: Bytes,
+    /// Its open attempt.
+    pub open: Option<OpenAttempt>,
+    /// Its closed attempts, except one that ended it.
+    pub closed: Vec<ClosedAttempt>,
+    /// How it ended, and as which in the order of endings.
+    pub end: Option<(JobEnd, u64)>,
+    /// The lines it wrote.
+    pub logs: Vec<LogView>,
+    /// How much it wrote.
+    pub tally: LogTally,
+}
+
+/// The events of one commit.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct EventBatch {
+    /// The latest time among them.
+    pub at: Wall,
+    /// In order of their numbers; never empty.
+    pub events: Box<[Event]>,
+}
+
+impl State {
+    /// Where the numbers stand.
+    pub fn head(&self) -> Head {
+        Head {
+            last_seq: self.last_seq,
+            last_event: self.last_event,
+            // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
+            last_rank_time: self.jobs.last_key_value().map_or(0, |(_, job)| job.row.rank_time),
+        }
+    }
+
+    /// What an idempotency key stands for.
+    pub fn prior(&self, tenant: &Name, key: &Name) -> Option<Prior> {
+        let seq = self.keys.get(&(tenant.clone(), key.clone()))?;
+        let row = &self.jobs.get(seq)?.row;
+        let idempotency = row.spec.idempotency.as_ref()?;
+        Some(Prior { job: row.id, digest: idempotency.digest })
+    }
+
+    /// The kept event of that number.
+    pub fn event(&self, number: u64) -> Option<&Event> {
+        let after = self.batches.partition_point(|batch| batch.first() <= number);
+        let batch = self.batches.get(after.checked_sub(1)?)?;
+        batch.events.get(usize::try_from(number - batch.first()).ok()?)
+    }
+
+    /// Puts a job in, with everything that points to it.
+    pub fn insert(&mut self, seq: Seq, job: Arc<Job>) {
+        self.ids.insert(job.row.id, seq);
+        if let Some(key) = job.key() {
+            self.keys.insert(key, seq);
+        }
+        self.jobs.insert(seq, job);
+    }
+
+    /// Takes a job out, with everything that points to it.
+    pub fn remove(&mut self, seq: Seq) {
+        if let Some(job) = self.jobs.remove(&seq) {
+            self.ids.remove(&job.row.id);
+            if let Some(key) = job.key() {
+                self.keys.remove(&key);
+            }
+        }
+    }
+}
+
+impl Job {
+    /// The job as people see it.
+    pub fn view(&self) -> JobView {
+        JobView {
+            row: self.row.clone(),
+            open: self.open.clone(),
+            end: self.end.as_ref().map(|(end, _)| end.clone()),
+        }
+    }
+
+    /// Its tenant and idempotency key, if it has one.
+    pub fn key(&self) -> Option<(Name, Name)> {
+        #[cfg(feature = "zoo")]
+        if laneway_core::zoo::is_out(laneway_core::zoo::Bug::IdemKeyOutsideTx) {
+            return None;
+        }
+        let spec = &self.row.spec;
+        spec.idempotency.as_ref().map(|idempotency| (spec.tenant.clone(), idempotency.key.clone()))
+    }
+
+    /// Number of its latest event.
+    pub fn last_event(&self) -> u64 {
+        let closed = self.closed.iter().map(|closed| closed.open.last_event);
+        let open = self.open.iter().map(|open| open.last_event);
+        let end = self.end.iter().map(|(end, _)| end.last_event);
+        closed.chain(open).chain(end).fold(self.row.status.last_event, u64::max)
+    }
+}
+
+impl EventBatch {
+    /// Number of its first event.
+    pub fn first(&self) -> u64 {
+        self.events.first().map_or(0, |event| event.number)
+    }
+
+    /// Number of its last event.
+    pub fn last(&self) -> u64 {
+        self.events.last().map_or(0, |event| event.number)
+    }
+}

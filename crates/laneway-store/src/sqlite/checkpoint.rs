@@ -1,0 +1,109 @@
+//! Moves pages from the write-ahead log into the database, between commits, by the one connection that writes.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::open::BUSY;
+use crate::StoreError;
+
+/// Pages (4 KiB each) in the log that ask for a checkpoint: between many small ones and long pauses.
+const PAGES_DUE: i64 = 4_000;
+/// Pages in the log at which readers are waited for, so that it can begin anew: 256 MiB. Until then a checkpoint waits
+/// for nobody, and readers that always overlap may keep the log from beginning anew.
+const PAGES_MANY: i64 = 64_000;
+/// How long readers are waited for. Every commit waits as long, so it is short; the next try comes after as many pages.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// When to checkpoint.
+pub(super) struct Checkpoints {
+    due: i64,
+    many: i64,
+    /// Pages in the log when a checkpoint was last tried.
+    tried_at: i64,
+}
+
+/// How far the log is.
+struct Log {
+    /// Pages in the log.
+    pages: i64,
+    /// How many of them are in the database already.
+    moved: i64,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Checkpoints {
+        Checkpoints { due: PAGES_DUE, many: PAGES_MANY, tried_at: 0 }
+    }
+}
+
+impl Checkpoints {
+    /// Checkpoints when the log has grown enough. An error is as bad as one of the commit itself: its fsync may have
+    /// lost pages.
+    pub fn after_commit(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        let log = state(conn, "PRAGMA wal_checkpoint(NOOP)")?;
+        if log.pages < self.tried_at {
+            // The log has begun anew.
+            self.tried_at = 0;
+        }
+        if log.pages - log.moved.max(self.tried_at) < self.due {
+            return Ok(());
+        }
+        self.tried_at = log.pages;
+        if log.pages < self.many {
+            state(conn, "PRAGMA wal_checkpoint(PASSIVE)")?;
+            return Ok(());
+        }
+        conn.busy_timeout(PATIENCE)?;
+        state(conn, "PRAGMA wal_checkpoint(RESTART)")?;
+        conn.busy_timeout(BUSY)?;
+        Ok(())
+    }
+}
+
+fn state(conn: &Connection, pragma: &str) -> Result<Log, StoreError> {
+    let mut statement = conn.prepare_cached(pragma)?;
+    Ok(statement.query_row([], |row| Ok(Log { pages: row.get(1)?, moved: row.get(2)? }))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(dir: &tempfile::TempDir) -> Connection {
+        let conn = Connection::open(dir.path().join("db")).unwrap();
+        conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0").unwrap();
+        conn
+    }
+
+    fn write(conn: &Connection, checkpoints: &mut Checkpoints) -> i64 {
+        conn.execute("INSERT INTO t VALUES (zeroblob(4000))", []).unwrap();
+        checkpoints.after_commit(conn).unwrap();
+        state(conn, "PRAGMA wal_checkpoint(NOOP)").unwrap().pages
+    }
+
+    #[test]
+    fn the_log_begins_anew_when_it_is_long_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open(&dir);
+        conn.execute_batch("CREATE TABLE t (x)").unwrap();
+        let mut checkpoints = Checkpoints { due: 20, many: 1_000, tried_at: 0 };
+        let longest = (0..100).map(|_| write(&conn, &mut checkpoints)).max().unwrap();
+        assert!((20..40).contains(&longest), "{longest} pages");
+    }
+
+    #[test]
+    fn a_reader_that_stays_stops_neither_writes_nor_the_log_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open(&dir);
+        conn.execute_batch("CREATE TABLE t (x)").unwrap();
+        let mut checkpoints = Checkpoints { due: 20, many: 60, tried_at: 0 };
+        let reader = open(&dir);
+        reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+        let grown = (0..60).map(|_| write(&conn, &mut checkpoints)).max().unwrap();
+        assert!(grown > 100, "the reader keeps the log: {grown} pages");
+        reader.execute_batch("ROLLBACK").unwrap();
+        let last = (0..30).map(|_| write(&conn, &mut checkpoints)).last().unwrap();
+        assert!(last < grown, "{last} pages after {grown}");
+    }
+}

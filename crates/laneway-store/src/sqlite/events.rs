@@ -1,0 +1,187 @@
+//! Reads the trail: pages of events, the history of a job, the chain of hashes.
+
+use laneway_core::{Event, Seq};
+use rusqlite::{Connection, Row};
+
+use super::columns::number;
+use super::commit::next_hash;
+use crate::codec::EventReader;
+use crate::rows::stored_digest;
+use crate::store::ROWS_SCANNED_MAX;
+use crate::{EventFilter, Page, StoreError};
+
+/// The columns that [`read_batch`] reads, in its order.
+const BATCH: &str = "first, count, bytes";
+/// Batches that one step of the check of the chain reads.
+const VERIFIED_AT_ONCE: usize = 256;
+
+/// Events after number `after`, oldest first.
+pub(super) fn after(
+    conn: &Connection,
+    filter: &EventFilter,
+    after: u64,
+    limit: usize,
+) -> Result<Page<Event>, StoreError> {
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {BATCH} FROM event_batch \
+         WHERE first >= coalesce((SELECT max(first) FROM event_batch WHERE first <= ?1), 0) ORDER BY first"
+    ))?;
+    let mut rows = select.query([i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1)])?;
+    let mut page = PageOfEvents::new(filter, limit);
+    while let Some(row) = rows.next()? {
+        for event in read_batch(row)? {
+            let event = event?;
+            if event.number > after && !page.take(event) {
+                return Ok(page.full());
+            }
+        }
+    }
+    Ok(page.ended())
+}
+
+/// Events before number `before`, newest first.
+pub(super) fn before(
+    conn: &Connection,
+    filter: &EventFilter,
+    before: u64,
+    limit: usize,
+) -> Result<Page<Event>, StoreError> {
+    let mut select = conn
+        .prepare_cached(&format!("SELECT {BATCH} FROM event_batch WHERE first < ?1 ORDER BY first DESC"))?;
+    let mut rows = select.query([i64::try_from(before).unwrap_or(i64::MAX)])?;
+    let mut page = PageOfEvents::new(filter, limit);
+    while let Some(row) = rows.next()? {
+        let events = read_batch(row)?.collect::<Result<Vec<Event>, StoreError>>()?;
+        for event in events.into_iter().rev() {
+            if event.number < before && !page.take(event) {
+                return Ok(page.full());
+            }
+        }
+    }
+    Ok(page.ended())
+}
+
+/// The latest `limit` events of a job, oldest first: each names the one before it. Ends where the rest is purged.
+pub(super) fn of_job(conn: &Connection, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
+    let mut select = conn.prepare_cached(
+        "SELECT coalesce(max(last_event), 0) FROM (
+             SELECT last_event FROM job WHERE seq = ?1
+             UNION ALL SELECT last_event FROM open_attempt WHERE seq = ?1
+             UNION ALL SELECT last_event FROM attempt WHERE seq = ?1
+             UNION ALL SELECT last_event FROM done WHERE seq = ?1)",
+    )?;
+    let latest: i64 = select.query_row([job.0.cast_signed()], |row| row.get(0))?;
+    let mut find = conn.prepare_cached(&format!(
+        "SELECT {BATCH} FROM event_batch WHERE first <= ?1 ORDER BY first DESC LIMIT 1"
+    ))?;
+    let mut number = latest.cast_unsigned();
+    let mut batch: Vec<Event> = Vec::new();
+    let mut walked = Vec::new();
+    while walked.len() < limit && number > 0 {
+        if batch.first().is_none_or(|first| number < first.number) {
+            let mut rows = find.query([number.cast_signed()])?;
+            let Some(row) = rows.next()? else { break };
+            batch = read_batch(row)?.collect::<Result<Vec<Event>, StoreError>>()?;
+        }
+        let Some(at) = batch.iter().position(|event| event.number == number) else { break };
+        let event = batch[at].clone();
+        let Some(line) = event.job.as_ref().filter(|line| line.seq == job && line.previous < number) else {
+            return Err(StoreError::Damaged(format!("event {number} is not of job {}", job.0)));
+        };
+        number = line.previous;
+        walked.push(event);
+    }
+    walked.reverse();
+    Ok(walked)
+}
+
+/// Number of the oldest event that is kept; 0 when none is.
+pub(super) fn first(conn: &Connection) -> Result<u64, StoreError> {
+    let mut select = conn.prepare_cached("SELECT coalesce(min(first), 0) FROM event_batch")?;
+    let first: i64 = select.query_row([], |row| row.get(0))?;
+    Ok(first.cast_unsigned())
+}
+
+/// Where the check of the chain stands: the event that must come next, and the hash before its batch.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    next: u64,
+    hash: [u8; 32],
+}
+
+/// Hashes some batches again from `from` on (`None`: the oldest kept) and reads their events. Gives the number of events
+/// checked, and where to go on. In parts, because a long read would keep the log from beginning anew.
+pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64, Option<Link>), StoreError> {
+    let oldest = oldest_link(conn)?;
+    // What was to come next may have been purged in the meantime.
+    let mut link = from.filter(|link| link.next >= oldest.next).unwrap_or(oldest);
+    let begun_at = link.next;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {BATCH}, hash FROM event_batch WHERE first >= ?1 ORDER BY first LIMIT {VERIFIED_AT_ONCE}"
+    ))?;
+    let mut rows = select.query([link.next.cast_signed()])?;
+    let mut batches = 0;
+    while let Some(row) = rows.next()? {
+        let first = number(row, 0)?;
+        if first != link.next {
+            return Err(StoreError::Damaged(format!("events from {} on are missing", link.next)));
+        }
+        link.hash = next_hash(&link.hash, row.get_ref(2)?.as_blob()?);
+        if link.hash != stored_digest(row.get_ref(3)?.as_blob()?)? {
+            return Err(StoreError::Damaged(format!("events from {first} on are not what was written")));
+        }
+        for event in read_batch(row)? {
+            event?;
+            link.next += 1;
+        }
+        batches += 1;
+    }
+    Ok((link.next - begun_at, (batches == VERIFIED_AT_ONCE).then_some(link)))
+}
+
+fn oldest_link(conn: &Connection) -> Result<Link, StoreError> {
+    let mut select = conn.prepare_cached("SELECT purged_event, purged_hash FROM head")?;
+    let mut rows = select.query([])?;
+    let row = rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table head is missing".into()))?;
+    Ok(Link { next: number(row, 0)? + 1, hash: stored_digest(row.get_ref(1)?.as_blob()?)? })
+}
+
+fn read_batch<'a>(row: &'a Row<'_>) -> Result<EventReader<'a>, StoreError> {
+    EventReader::new(row.get_ref(2)?.as_blob()?, number(row, 0)?, number(row, 1)?)
+}
+
+/// A page while it fills.
+struct PageOfEvents<'a> {
+    filter: &'a EventFilter,
+    limit: usize,
+    items: Vec<Event>,
+    looked_at: usize,
+    last: Option<u64>,
+}
+
+impl<'a> PageOfEvents<'a> {
+    fn new(filter: &'a EventFilter, limit: usize) -> PageOfEvents<'a> {
+        PageOfEvents { filter, limit: limit.max(1), items: Vec::new(), looked_at: 0, last: None }
+    }
+
+    /// Looks at one more event. False: the page was full before it.
+    fn take(&mut self, event: Event) -> bool {
+        if self.items.len() >= self.limit || self.looked_at >= ROWS_SCANNED_MAX {
+            return false;
+        }
+        self.looked_at += 1;
+        self.last = Some(event.number);
+        if self.filter.matches(&event) {
+            self.items.push(event);
+        }
+        true
+    }
+
+    fn full(self) -> Page<Event> {
+        Page { items: self.items, next: self.last }
+    }
+
+    fn ended(self) -> Page<Event> {
+        Page { items: self.items, next: None }
+    }
+}

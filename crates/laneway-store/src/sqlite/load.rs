@@ -1,0 +1,160 @@
+//! What the writer reads: everything live at a start, and rows and payloads of jobs about to run.
+
+use laneway_core::engine::Head;
+use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::SqliteStore;
+use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
+use super::commit::shelf;
+use super::live::CHUNK;
+use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
+use crate::{Loaded, StoreError};
+
+/// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
+const SPARSE: usize = 64;
+
+/// Gives every live job, then every open attempt.
+pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+    let mut names = Interner::default();
+    for chunk in store.live.chunks() {
+        load_chunk(store, chunk, &mut names, visit)?;
+    }
+    load_open(store, &mut names, visit)?;
+    head(store)
+}
+
+/// Where the numbers stand.
+pub(super) fn head(store: &SqliteStore) -> Result<Head, StoreError> {
+    // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
+    let sql = "SELECT rank_time FROM job ORDER BY seq DESC LIMIT 1";
+    let rank_time: Option<i64> = store.conn.query_row(sql, [], |row| row.get(0)).optional()?;
+    Ok(Head {
+        last_seq: store.head.last_seq,
+        last_event: store.head.last_event,
+        last_rank_time: rank_time.unwrap_or(0).cast_unsigned(),
+    })
+}
+
+fn load_chunk(
+    store: &mut SqliteStore,
+    chunk: u64,
+    names: &mut Interner,
+    visit: &mut dyn FnMut(Loaded),
+) -> Result<(), StoreError> {
+    let jobs = store.live.jobs_of(chunk);
+    let ranges: Vec<(Seq, Seq)> = if jobs.len() < SPARSE {
+        jobs.iter().map(|seq| (*seq, *seq)).collect()
+    } else {
+        vec![(Seq(chunk * CHUNK), Seq(chunk * CHUNK + CHUNK - 1))]
+    };
+    let mut select = store
+        .conn
+        .prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"))?;
+    let mut found = 0;
+    for (from, to) in ranges {
+        let mut rows = select.query([from.0.cast_signed(), to.0.cast_signed()])?;
+        while let Some(row) = rows.next()? {
+            let seq = Seq(number(row, 0)?);
+            if store.live.get(seq).is_none() {
+                continue;
+            }
+            let job = read_job(row, names)?;
+            if let Some(lane) = store.lanes.get(&job.spec.lane) {
+                store.live.learn(seq, shelf(*lane, job.spec.idempotency.is_some()));
+            }
+            found += 1;
+            visit(Loaded::Job(job));
+        }
+    }
+    if found != jobs.len() {
+        return Err(StoreError::Damaged(format!(
+            "of {} live jobs from {} on, {found} have rows",
+            jobs.len(),
+            chunk * CHUNK
+        )));
+    }
+    Ok(())
+}
+
+fn load_open(
+    store: &SqliteStore,
+    names: &mut Interner,
+    visit: &mut dyn FnMut(Loaded),
+) -> Result<(), StoreError> {
+    let mut select = store.conn.prepare(&format!("SELECT {OPEN} FROM open_attempt ORDER BY seq"))?;
+    let mut job_id = store.conn.prepare("SELECT id FROM job WHERE seq = ?1")?;
+    let mut job = store.conn.prepare(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+    let mut end = store.conn.prepare("SELECT last_event FROM done WHERE seq = ?1")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let seq = Seq(number(row, 0)?);
+        let missing = || StoreError::Damaged(format!("the open attempt of job {} has no job", seq.0));
+        if store.live.get(seq).is_some() {
+            let mut ids = job_id.query([seq.0.cast_signed()])?;
+            let id = stored_job_id(ids.next()?.ok_or_else(missing)?.get_ref(0)?.as_blob()?)?;
+            visit(Loaded::Open(read_open(row, id)?));
+        } else {
+            let mut jobs = job.query([seq.0.cast_signed()])?;
+            let mut job = read_job(jobs.next()?.ok_or_else(missing)?, names)?;
+            let mut ends = end.query([seq.0.cast_signed()])?;
+            job.status.last_event = number(ends.next()?.ok_or_else(missing)?, 0)?;
+            let open = read_open(row, job.id)?;
+            visit(Loaded::Lingering(job, open));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn tokens(conn: &Connection) -> Result<Vec<TokenRecord>, StoreError> {
+    let mut select = conn.prepare(
+        "SELECT id, tenant, role, digest, note, created_at, expires_at, revoked_at FROM token ORDER BY id",
+    )?;
+    let mut rows = select.query([])?;
+    let mut tokens = Vec::new();
+    while let Some(row) = rows.next()? {
+        tokens.push(TokenRecord {
+            id: stored_name(row.get_ref(0)?.as_str()?)?,
+            tenant: row.get_ref(1)?.as_str_or_null()?.map(stored_name).transpose()?,
+            role: stored_role(small(row, 2)?)?,
+            digest: stored_digest(row.get_ref(3)?.as_blob()?)?,
+            note: row.get_ref(4)?.as_str()?.into(),
+            created_at: Wall(row.get_ref(5)?.as_i64()?),
+            expires_at: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
+            revoked_at: row.get_ref(7)?.as_i64_or_null()?.map(Wall),
+        });
+    }
+    Ok(tokens)
+}
+
+pub(super) fn overrides(conn: &Connection) -> Result<Option<Bytes>, StoreError> {
+    let bytes: Option<Vec<u8>> = conn.query_row("SELECT overrides FROM head", [], |row| row.get(0))?;
+    Ok(bytes.map(Bytes::from))
+}
+
+pub(super) fn prior(conn: &Connection, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+    let mut select =
+        conn.prepare_cached("SELECT job, digest FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
+    let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let job = stored_job_id(row.get_ref(0)?.as_blob()?)?;
+    Ok(Some(Prior { job, digest: stored_digest(row.get_ref(1)?.as_blob()?)? }))
+}
+
+pub(super) fn payloads(
+    conn: &Connection,
+    names: &mut Interner,
+    jobs: &[Seq],
+) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {JOB}, payload.bytes FROM job CROSS JOIN payload WHERE job.seq = ?1 AND payload.seq = ?1"
+    ))?;
+    let mut found = Vec::with_capacity(jobs.len());
+    for seq in jobs {
+        let mut rows = select.query([seq.0.cast_signed()])?;
+        let row = rows.next()?.ok_or_else(|| StoreError::Disagree(format!("there is no job {}", seq.0)))?;
+        let bytes = Bytes::from(row.get_ref(JOB_LEN)?.as_blob()?);
+        found.push((read_job(row, names)?, bytes));
+    }
+    Ok(found)
+}

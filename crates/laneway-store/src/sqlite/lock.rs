@@ -1,0 +1,102 @@
+//! One server a data directory: a lock that the system takes back when its holder dies.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use crate::StoreError;
+
+/// Kinds of file systems whose locks and fsyncs cannot be trusted across machines.
+const NETWORK: [&str; 11] =
+    ["nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ncpfs"];
+
+/// The lock on a data directory; free again when it drops.
+pub(super) struct DirLock {
+    _file: File,
+}
+
+impl DirLock {
+    /// Takes the lock of `dir`, or says who has it.
+    pub fn take(dir: &Path) -> Result<DirLock, StoreError> {
+        let path = dir.join("lock");
+        let cannot =
+            |error: std::io::Error| StoreError::Unusable(format!("cannot lock {}: {error}", path.display()));
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(cannot)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(taken(dir, &mut file)),
+            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+        }
+        // The number is only a hint for people; the lock itself does not need it.
+        file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(cannot)?;
+        Ok(DirLock { _file: file })
+    }
+}
+
+fn taken(dir: &Path, file: &mut File) -> StoreError {
+    let mut pid = String::new();
+    let holder = match file.take(32).read_to_string(&mut pid) {
+        Ok(_) if !pid.trim().is_empty() => format!("process {}", pid.trim()),
+        _ => "another process".to_owned(),
+    };
+    StoreError::Locked(format!(
+        "data directory {} is in use by {holder}; stop it or choose another directory",
+        dir.display()
+    ))
+}
+
+/// Refuses a directory on a network file system, where that can be seen.
+pub(super) fn check_file_system(dir: &Path) -> Result<(), StoreError> {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return Ok(()) };
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    match file_system_of(&dir, &mounts) {
+        Some(kind) if NETWORK.contains(&kind) => Err(StoreError::Unusable(format!(
+            "data directory {} is on a network file system ({kind}), where locks and fsync cannot be trusted; choose a \
+             local disk",
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The kind of file system that `dir` is on: that of the longest mount point above it, the last one where two are equal.
+fn file_system_of<'a>(dir: &Path, mounts: &'a str) -> Option<&'a str> {
+    let mut best: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        let point = point.replace("\\040", " ");
+        if dir.starts_with(&point) && best.is_none_or(|(len, _)| point.len() >= len) {
+            best = Some((point.len(), kind));
+        }
+    }
+    best.map(|(_, kind)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+/dev/vda / ext4 rw 0 0
+server:/export /data nfs4 rw 0 0
+/dev/vdb /data/local xfs rw 0 0
+host /with\\040space 9p rw 0 0
+";
+
+    #[test]
+    fn longest_mount_point_counts() {
+        let kind = |dir: &str| file_system_of(Path::new(dir), MOUNTS);
+        assert_eq!(kind("/home/x"), Some("ext4"));
+        assert_eq!(kind("/data/x"), Some("nfs4"));
+        assert_eq!(kind("/data/local/x"), Some("xfs"));
+        assert_eq!(kind("/database"), Some("ext4"));
+        assert_eq!(kind("/with space/x"), Some("9p"));
+    }
+}

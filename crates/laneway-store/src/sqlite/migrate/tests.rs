@@ -1,0 +1,72 @@
+//! Migrations: old or new, never between.
+
+use rusqlite::Connection;
+
+use super::*;
+
+const FIRST: Migration =
+    Migration { version: 1, name: "0001_a", sql: "CREATE TABLE a (x); INSERT INTO a VALUES (1);" };
+const SECOND: Migration =
+    Migration { version: 2, name: "0002_b", sql: "CREATE TABLE b (y); UPDATE a SET x = 2;" };
+const BROKEN: Migration = Migration {
+    version: 2,
+    name: "0002_b",
+    sql: "CREATE TABLE b (y); UPDATE a SET x = 2; SELECT * FROM nowhere;",
+};
+
+fn version(conn: &Connection) -> i32 {
+    conn.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+}
+
+fn tables(conn: &Connection) -> i64 {
+    conn.query_row("SELECT count(*) FROM sqlite_schema WHERE name IN ('a', 'b')", [], |row| row.get(0))
+        .unwrap()
+}
+
+#[test]
+fn each_runs_once() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate(&conn, &[FIRST]).unwrap();
+    migrate(&conn, &[FIRST]).unwrap();
+    assert_eq!((version(&conn), tables(&conn)), (1, 1));
+    migrate(&conn, &[FIRST, SECOND]).unwrap();
+    migrate(&conn, &[FIRST, SECOND]).unwrap();
+    assert_eq!((version(&conn), tables(&conn)), (2, 2));
+}
+
+#[test]
+fn one_that_fails_leaves_the_version_before() {
+    let conn = Connection::open_in_memory().unwrap();
+    assert!(migrate(&conn, &[FIRST, BROKEN]).is_err());
+    assert_eq!((version(&conn), tables(&conn)), (1, 1));
+    let x: i64 = conn.query_row("SELECT x FROM a", [], |row| row.get(0)).unwrap();
+    assert_eq!(x, 1);
+    migrate(&conn, &[FIRST, SECOND]).unwrap();
+    assert_eq!((version(&conn), tables(&conn)), (2, 2));
+}
+
+#[test]
+fn a_newer_version_is_refused() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate(&conn, &[FIRST, SECOND]).unwrap();
+    let error = migrate(&conn, &[FIRST]).unwrap_err();
+    assert!(matches!(&error, StoreError::Unusable(why) if why.contains("version 2")), "{error}");
+}
+
+#[test]
+fn a_changed_migration_is_refused() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate(&conn, &[FIRST, SECOND]).unwrap();
+    let error = migrate(&conn, &[FIRST, BROKEN]).unwrap_err();
+    assert!(matches!(&error, StoreError::Unusable(why) if why.contains("0002_b")), "{error}");
+}
+
+#[test]
+fn somebody_elses_database_is_refused() {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
+    assert!(matches!(migrate(&conn, &MIGRATIONS), Err(StoreError::Unusable(_))));
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch("PRAGMA application_id = 77").unwrap();
+    assert!(matches!(migrate(&conn, &MIGRATIONS), Err(StoreError::Unusable(_))));
+}

@@ -1,0 +1,190 @@
+//! Reads for people: one job, lists, logs, events. Every call reads one committed state and a bounded number of rows.
+
+use std::sync::Arc;
+
+use laneway_core::{Bytes, Event, JobId, Seq, Wall};
+use rusqlite::{Connection, Row};
+
+use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
+use super::events;
+use super::pool::Pool;
+use crate::rows::{Interner, stored_job_id, stored_name};
+use crate::store::ROWS_SCANNED_MAX;
+use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError};
+
+/// Reads what the writer has committed.
+pub(super) struct SqliteReader(pub Arc<Pool>);
+
+impl Reader for SqliteReader {
+    fn job(&self, id: JobId) -> Result<Option<JobView>, StoreError> {
+        self.0.read(|conn| {
+            let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE id = ?1"))?;
+            let mut rows = select.query([&id.0.to_be_bytes()[..]])?;
+            rows.next()?.map(|row| view(conn, row, &mut Interner::default())).transpose()
+        })
+    }
+
+    fn jobs(
+        &self,
+        filter: &JobFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError> {
+        self.0.read(|conn| jobs(conn, filter, before, limit))
+    }
+
+    fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {
+        self.0.read(|conn| {
+            let mut select = conn.prepare_cached("SELECT bytes FROM payload WHERE seq = ?1")?;
+            let mut rows = select.query([job.0.cast_signed()])?;
+            match rows.next()? {
+                Some(row) => Ok(Some(Bytes::from(row.get_ref(0)?.as_blob()?))),
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
+        self.0.read(|conn| attempts(conn, job))
+    }
+
+    fn logs(&self, job: Seq, after: u64, limit: usize) -> Result<Vec<LogView>, StoreError> {
+        self.0.read(|conn| logs(conn, job, after, limit))
+    }
+
+    fn events_after(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        limit: usize,
+    ) -> Result<Page<Event>, StoreError> {
+        self.0.read(|conn| events::after(conn, filter, after, limit))
+    }
+
+    fn events_before(
+        &self,
+        filter: &EventFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Page<Event>, StoreError> {
+        self.0.read(|conn| events::before(conn, filter, before.unwrap_or(u64::MAX), limit))
+    }
+
+    fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.0.read(|conn| events::of_job(conn, job, limit))
+    }
+
+    fn first_event(&self) -> Result<u64, StoreError> {
+        self.0.read(events::first)
+    }
+
+    fn verify_events(&self) -> Result<u64, StoreError> {
+        let (mut checked, mut from) = (0, None);
+        loop {
+            let (more, next) = self.0.read(|conn| events::verify_part(conn, from))?;
+            checked += more;
+            if next.is_none() {
+                return Ok(checked);
+            }
+            from = next;
+        }
+    }
+}
+
+/// The job in `row`, with its open attempt and its end.
+fn view(conn: &Connection, row: &Row<'_>, names: &mut Interner) -> Result<JobView, StoreError> {
+    let job = read_job(row, names)?;
+    let key = job.seq.0.cast_signed();
+    let mut select = conn.prepare_cached(&format!("SELECT {OPEN} FROM open_attempt WHERE seq = ?1"))?;
+    let open = select.query([key])?.next()?.map(|row| read_open(row, job.id)).transpose()?;
+    let mut select = conn.prepare_cached(&format!("SELECT {END} FROM done WHERE seq = ?1"))?;
+    let end = select.query([key])?.next()?.map(read_end).transpose()?;
+    Ok(JobView { row: job, open, end })
+}
+
+/// Scans jobs from the newest back. The names that most filters ask for are compared in the row, before it is read.
+fn jobs(
+    conn: &Connection,
+    filter: &JobFilter,
+    before: Option<Seq>,
+    limit: usize,
+) -> Result<Page<JobView>, StoreError> {
+    let mut select =
+        conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq < ?1 ORDER BY seq DESC"))?;
+    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
+    let mut rows = select.query([before])?;
+    let mut names = Interner::default();
+    let mut page = Page { items: Vec::new(), next: None };
+    let mut looked_at = 0;
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
+            page.next = last;
+            return Ok(page);
+        }
+        looked_at += 1;
+        last = Some(number(row, 0)?);
+        if may_match(row, filter)? {
+            let job = view(conn, row, &mut names)?;
+            if filter.matches(&job) {
+                page.items.push(job);
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// False when the columns alone say that the filter does not show the job.
+fn may_match(row: &Row<'_>, filter: &JobFilter) -> Result<bool, StoreError> {
+    let columns =
+        [(2, &filter.tenant), (3, &filter.kind), (4, &filter.agent), (5, &filter.lane), (6, &filter.session)];
+    for (column, wanted) in columns {
+        if let Some(wanted) = wanted
+            && row.get_ref(column)?.as_str_or_null()? != Some(wanted.as_str())
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn attempts(conn: &Connection, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
+    let Some(id) = job_id(conn, job)? else { return Ok(Vec::new()) };
+    let mut select = conn
+        .prepare_cached(&format!("SELECT {OPEN}, {CLOSED} FROM attempt WHERE seq = ?1 ORDER BY attempt"))?;
+    let mut rows = select.query([job.0.cast_signed()])?;
+    let mut attempts = Vec::new();
+    while let Some(row) = rows.next()? {
+        attempts.push(AttemptView { closed: read_closed(row, id)? });
+    }
+    Ok(attempts)
+}
+
+fn job_id(conn: &Connection, job: Seq) -> Result<Option<JobId>, StoreError> {
+    let mut select = conn.prepare_cached("SELECT id FROM job WHERE seq = ?1")?;
+    let mut rows = select.query([job.0.cast_signed()])?;
+    match rows.next()? {
+        Some(row) => stored_job_id(row.get_ref(0)?.as_blob()?).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn logs(conn: &Connection, job: Seq, after: u64, limit: usize) -> Result<Vec<LogView>, StoreError> {
+    let mut select = conn.prepare_cached(
+        "SELECT line, attempt, at, stream, text FROM log WHERE seq = ?1 AND line > ?2 ORDER BY line LIMIT ?3",
+    )?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = select.query([job.0.cast_signed(), after, limit])?;
+    let mut lines = Vec::new();
+    while let Some(row) = rows.next()? {
+        lines.push(LogView {
+            line: number(row, 0)?,
+            attempt: small(row, 1)?,
+            at: Wall(row.get_ref(2)?.as_i64()?),
+            stream: stored_name(row.get_ref(3)?.as_str()?)?,
+            text: row.get_ref(4)?.as_str()?.into(),
+        });
+    }
+    Ok(lines)
+}

@@ -1,0 +1,39 @@
+//! What every store must pass, whatever it is made of.
+//!
+//! Each case gets an empty place and opens stores there, one after the other. The cases know the trait only; what is
+//! special about one store (locks, damaged files) is tested beside that store.
+
+mod commit;
+pub mod driver;
+mod events;
+mod fence;
+mod load;
+mod prune;
+mod query;
+
+use crate::Store;
+
+/// Where stores can be opened, one at a time; each finds what the one before has committed.
+pub trait Place {
+    /// Opens a store there. The one before has been dropped.
+    fn open(&self) -> Box<dyn Store>;
+}
+
+/// A case: its name and what it does.
+pub type Case = (&'static str, fn(&dyn Place));
+
+/// Runs every case, each at a place of its own. Panics where a store fails one.
+pub fn exercise(make: &dyn Fn() -> Box<dyn Place>) {
+    for (name, case) in cases() {
+        eprintln!("case {name}");
+        case(&*make());
+    }
+}
+
+/// Every case.
+pub fn cases() -> impl Iterator<Item = Case> {
+    [commit::CASES, fence::CASES, load::CASES, query::CASES, prune::CASES, events::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
+}

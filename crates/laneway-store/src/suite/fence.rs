@@ -1,0 +1,160 @@
+//! Fences: a word about an attempt that is not the stored one fails the commit.
+
+use laneway_core::{AttemptEnd, AttemptId, Change, ClosedAttempt, Fence, JobState, OpenAttempt, Seq};
+
+use super::driver::Driver;
+use super::{Case, Place};
+use crate::StoreError;
+
+pub(super) const CASES: &[Case] = &[
+    ("a wrong fence closes nothing", wrong_fence_closes_nothing),
+    ("a wrong fence starts nothing", wrong_fence_starts_nothing),
+    ("a wrong fence is seen within a commit", wrong_fence_within_a_commit),
+    ("one open attempt a job", one_open_attempt),
+    ("nothing follows an end", nothing_follows_an_end),
+    ("nothing is done to a job that is not there", nothing_without_a_job),
+    ("event numbers have no gap", event_numbers_have_no_gap),
+];
+
+/// Every way in which a fence can be wrong.
+fn wrong_fences(fence: Fence) -> [Fence; 4] {
+    [
+        Fence { attempt: fence.attempt + 1, ..fence },
+        Fence { attempt: 0, ..fence },
+        Fence { attempt_id: AttemptId(fence.attempt_id.0 ^ 1), ..fence },
+        Fence { lease_epoch: fence.lease_epoch + 1, ..fence },
+    ]
+}
+
+fn closed(open: &OpenAttempt) -> Change {
+    Change::AttemptClosed(Box::new(ClosedAttempt {
+        open: open.clone(),
+        end: AttemptEnd::Lost,
+        error: None,
+        closed_at: open.opened_at,
+        last: false,
+    }))
+}
+
+/// Commits `changes`, which must fail and leave everything as it is.
+fn disagrees(driver: &mut Driver, changes: &[Change]) {
+    driver.effects.changes.extend_from_slice(changes);
+    let error = driver.try_commit().expect_err("the changes do not fit");
+    assert!(matches!(error, StoreError::Disagree(_)), "{error:?}");
+    driver.check();
+}
+
+fn with_open_attempt(place: &dyn Place) -> (Driver, OpenAttempt) {
+    let mut driver = Driver::new(place);
+    let job = driver.submit_plain();
+    let open = driver.open(job);
+    driver.commit();
+    (driver, open)
+}
+
+fn wrong_fence_closes_nothing(place: &dyn Place) {
+    let (mut driver, open) = with_open_attempt(place);
+    for fence in wrong_fences(open.fence) {
+        disagrees(&mut driver, &[closed(&OpenAttempt { fence, ..open.clone() })]);
+    }
+    driver.close(open.seq, AttemptEnd::Lost, None);
+    driver.commit();
+    disagrees(&mut driver, &[closed(&open)]);
+}
+
+fn wrong_fence_starts_nothing(place: &dyn Place) {
+    let (mut driver, open) = with_open_attempt(place);
+    let running = OpenAttempt { state: JobState::Running, started_at: Some(open.opened_at), ..open };
+    for fence in wrong_fences(running.fence) {
+        disagrees(&mut driver, &[Change::AttemptStarted(OpenAttempt { fence, ..running.clone() })]);
+    }
+    driver.close(running.seq, AttemptEnd::Lost, None);
+    driver.commit();
+    disagrees(&mut driver, &[Change::AttemptStarted(running)]);
+}
+
+fn wrong_fence_within_a_commit(place: &dyn Place) {
+    let (mut driver, first) = with_open_attempt(place);
+    let second = OpenAttempt {
+        fence: Fence { attempt: 2, attempt_id: AttemptId(22), ..first.fence },
+        ..first.clone()
+    };
+    let reopened = [closed(&first), Change::AttemptOpened(second.clone())];
+    for fence in wrong_fences(second.fence) {
+        let wrong = OpenAttempt { fence, ..second.clone() };
+        disagrees(&mut driver, &[&reopened[..], &[closed(&wrong)]].concat());
+        disagrees(&mut driver, &[&reopened[..], &[Change::AttemptStarted(wrong)]].concat());
+    }
+    // The old attempt's fence opens no door to the new one; a closed one is closed.
+    disagrees(&mut driver, &[&reopened[..], &[closed(&first)]].concat());
+    disagrees(&mut driver, &[closed(&first), closed(&first)]);
+    disagrees(&mut driver, &[closed(&first), Change::AttemptStarted(first.clone())]);
+    for fence in wrong_fences(first.fence) {
+        let wrong = OpenAttempt { fence, ..first.clone() };
+        disagrees(&mut driver, &[Change::AttemptStarted(first.clone()), closed(&wrong)]);
+        disagrees(&mut driver, &[Change::AttemptStarted(wrong.clone()), closed(&wrong)]);
+    }
+}
+
+fn one_open_attempt(place: &dyn Place) {
+    let (mut driver, first) = with_open_attempt(place);
+    let second = OpenAttempt {
+        fence: Fence { attempt: 2, attempt_id: AttemptId(22), ..first.fence },
+        ..first.clone()
+    };
+    disagrees(&mut driver, &[Change::AttemptOpened(second.clone())]);
+    // Also when nothing of it would be left to store.
+    disagrees(&mut driver, &[Change::AttemptOpened(second.clone()), closed(&second)]);
+    disagrees(
+        &mut driver,
+        &[closed(&first), Change::AttemptOpened(second.clone()), Change::AttemptOpened(second)],
+    );
+}
+
+fn nothing_follows_an_end(place: &dyn Place) {
+    let mut driver = Driver::new(place);
+    let jobs: [Seq; 2] = [driver.submit_plain(), driver.submit_plain()];
+    let open = driver.open(jobs[1]);
+    driver.finish(jobs[0], None);
+    driver.commit();
+    let status = driver.jobs[&jobs[0]].view.row.status.clone();
+    let end = driver.jobs[&jobs[0]].view.end.clone().expect("has ended");
+    let ended = |seq: Seq| {
+        let mut end = end.clone();
+        end.seq = seq;
+        Change::JobEnded(Box::new(end))
+    };
+    let opened = |seq: Seq| Change::AttemptOpened(OpenAttempt { seq, ..open.clone() });
+    disagrees(&mut driver, &[ended(jobs[0])]);
+    disagrees(&mut driver, &[opened(jobs[0])]);
+    disagrees(&mut driver, &[Change::JobMoved { seq: jobs[0], status: status.clone() }]);
+    // Within one commit, too.
+    disagrees(&mut driver, &[ended(jobs[1]), ended(jobs[1])]);
+    disagrees(&mut driver, &[ended(jobs[1]), Change::JobMoved { seq: jobs[1], status }]);
+    disagrees(&mut driver, &[ended(jobs[1]), closed(&open), opened(jobs[1])]);
+}
+
+fn nothing_without_a_job(place: &dyn Place) {
+    let (mut driver, open) = with_open_attempt(place);
+    let nobody = OpenAttempt { seq: Seq(77), ..open };
+    let status = driver.jobs[&Seq(1)].view.row.status.clone();
+    disagrees(&mut driver, &[Change::AttemptOpened(nobody.clone())]);
+    disagrees(&mut driver, &[Change::AttemptStarted(nobody.clone())]);
+    disagrees(&mut driver, &[closed(&nobody)]);
+    disagrees(&mut driver, &[Change::JobMoved { seq: Seq(77), status }]);
+    disagrees(&mut driver, &[Change::LogAppended { seq: Seq(77), attempt: 1, lines: Vec::new() }]);
+}
+
+fn event_numbers_have_no_gap(place: &dyn Place) {
+    let (mut driver, open) = with_open_attempt(place);
+    for change_number in [|number| number + 1, |number| number - 1] {
+        let (known, events, now) = (driver.jobs.clone(), driver.events.clone(), driver.now);
+        driver.start(open.seq);
+        let event = driver.effects.events.last_mut().expect("there is an event");
+        event.number = change_number(event.number);
+        let error = driver.try_commit().expect_err("the number does not fit");
+        assert!(matches!(error, StoreError::Disagree(_)), "{error:?}");
+        (driver.jobs, driver.events, driver.now) = (known, events, now);
+        driver.check();
+    }
+}

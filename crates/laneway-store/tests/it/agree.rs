@@ -1,0 +1,231 @@
+//! Memory and SQLite agree: the same random life, committed in the same random batches, reads the same.
+
+use laneway_core::{AttemptEnd, Change, EventKind, Name, Seq, Span, Wall};
+use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
+use laneway_store::{EventFilter, JobFilter, MemoryStore};
+use proptest::prelude::*;
+
+use super::{MemoryPlace, SqlitePlace};
+
+/// One step of a random life. Numbers choose among the jobs that the step fits.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Submit { rich: bool, keyed: bool, lane: u8, payload: u16 },
+    Open(usize),
+    Start(usize),
+    Close(usize),
+    Wait(usize, bool),
+    Finish(usize),
+    Fail(usize),
+    Cancel(usize),
+    Log(usize, u8),
+    ServerEvent,
+    PurgeJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
+    PurgeEvents { keep_secs: u8 },
+    JumpBack,
+    Commit,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use Step::*;
+    let job = || 0usize..1_000;
+    prop_oneof![
+        6 => (any::<bool>(), any::<bool>(), 0u8..3, 0u16..5_000)
+            .prop_map(|(rich, keyed, lane, payload)| Submit { rich, keyed, lane, payload }),
+        6 => job().prop_map(Open),
+        4 => job().prop_map(Start),
+        3 => job().prop_map(Close),
+        3 => (job(), any::<bool>()).prop_map(|(job, later)| Wait(job, later)),
+        4 => job().prop_map(Finish),
+        2 => job().prop_map(Fail),
+        2 => job().prop_map(Cancel),
+        2 => (job(), 0u8..4).prop_map(|(job, lines)| Log(job, lines)),
+        1 => Just(ServerEvent),
+        2 => (0u8..3, 0u8..60, 0u8..60, 0u8..5)
+            .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PurgeJobs { lane, keep_secs, keyed_keep_secs, max }),
+        1 => (0u8..60).prop_map(|keep_secs| PurgeEvents { keep_secs }),
+        1 => Just(JumpBack),
+        8 => Just(Commit),
+        1 => Just(Reopen),
+    ]
+}
+
+fn lane(number: u8) -> Name {
+    Name::new(&format!("lane-{number}")).unwrap()
+}
+
+/// Both stores, driven alike. The drivers' own books are right until the first purge only; the stores are compared with
+/// one another.
+struct Pair {
+    memory: Driver,
+    sqlite: Driver,
+    memory_place: MemoryPlace,
+    sqlite_place: SqlitePlace,
+    keys: u32,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let (memory_place, sqlite_place) = (MemoryPlace(MemoryStore::new()), SqlitePlace::new());
+        let (memory, sqlite) = (Driver::new(&memory_place), Driver::new(&sqlite_place));
+        Pair { memory, sqlite, memory_place, sqlite_place, keys: 0 }
+    }
+
+    /// The job that a step takes: one of those that `fits` says yes to.
+    fn pick(&self, number: usize, fits: impl Fn(&laneway_store::JobView) -> bool) -> Option<Seq> {
+        let fitting: Vec<Seq> =
+            self.memory.jobs.iter().filter(|(_, known)| fits(&known.view)).map(|(seq, _)| *seq).collect();
+        (!fitting.is_empty()).then(|| fitting[number % fitting.len()])
+    }
+
+    fn both(&mut self, mut act: impl FnMut(&mut Driver)) {
+        act(&mut self.memory);
+        act(&mut self.sqlite);
+    }
+
+    fn step(mut self, step: Step) -> Pair {
+        match step {
+            Step::Submit { rich, keyed, lane: number, payload } => {
+                self.keys += 1;
+                let key = keyed.then(|| key(&format!("key-{}", self.keys), self.keys as u8));
+                self.both(|driver| {
+                    let mut row = driver.draft();
+                    if rich {
+                        row.spec = rich_spec();
+                    }
+                    row.spec.lane = lane(number);
+                    row.spec.idempotency = key.clone();
+                    driver.submit(row, &vec![number; payload.into()]);
+                });
+            }
+            Step::Open(n) => {
+                if let Some(job) = self.pick(n, |view| view.end.is_none() && view.open.is_none()) {
+                    self.both(|driver| drop(driver.open(job)));
+                }
+            }
+            Step::Start(n) => {
+                if let Some(job) = self.pick(n, |view| view.open.is_some()) {
+                    self.both(|driver| drop(driver.start(job)));
+                }
+            }
+            Step::Close(n) => {
+                if let Some(job) = self.pick(n, |view| view.open.is_some()) {
+                    let end = AttemptEnd::ALL[n % AttemptEnd::ALL.len()];
+                    let error = (n % 2 == 0).then(failure);
+                    self.both(|driver| drop(driver.close(job, end, error.clone())));
+                }
+            }
+            Step::Wait(n, later) => {
+                if let Some(job) = self.pick(n, |view| view.end.is_none() && view.open.is_none()) {
+                    self.both(|driver| driver.wait(job, later.then_some(Wall(5))));
+                }
+            }
+            Step::Finish(n) => {
+                if let Some(job) = self.pick(n, |view| view.end.is_none()) {
+                    self.both(|driver| driver.finish(job, (n % 2 == 0).then_some(&b"result"[..])));
+                }
+            }
+            Step::Fail(n) => {
+                if let Some(job) = self.pick(n, |view| view.end.is_none()) {
+                    self.both(|driver| driver.fail(job, failure()));
+                }
+            }
+            Step::Cancel(n) => {
+                if let Some(job) = self.pick(n, |view| view.end.is_none()) {
+                    self.both(|driver| driver.cancel(job));
+                }
+            }
+            Step::Log(n, lines) => {
+                if let Some(job) = self.pick(n, |_| true) {
+                    self.both(|driver| driver.log(job, 1, &vec!["a line"; lines.into()]));
+                }
+            }
+            Step::ServerEvent => self.both(|driver| driver.server_event(EventKind::CallDone, "something")),
+            Step::PurgeJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
+                // Committed at once, so that the drivers can be told what is left.
+                let now = self.memory.now;
+                self.both(|driver| {
+                    driver.effects.changes.push(Change::JobsPurged {
+                        lane: lane(number),
+                        finished_before: now.before(Span::secs(keep_secs.into())),
+                        keyed_finished_before: now.before(Span::secs(keyed_keep_secs.into())),
+                        max: max.into(),
+                    });
+                    driver.commit();
+                    let Driver { jobs, reader, .. } = driver;
+                    jobs.retain(|_, known| reader.job(known.view.row.id).unwrap().is_some());
+                });
+            }
+            Step::PurgeEvents { keep_secs } => {
+                let before = self.memory.now.before(Span::secs(keep_secs.into()));
+                self.both(|driver| driver.effects.changes.push(Change::EventsPurged { before }));
+            }
+            Step::JumpBack => self.both(|driver| driver.now = driver.now.before(Span::secs(30))),
+            Step::Commit => self.both(Driver::commit),
+            Step::Reopen => {
+                let Pair { memory, sqlite, memory_place, sqlite_place, keys } = self;
+                let (memory, sqlite) = (memory.reopen(&memory_place), sqlite.reopen(&sqlite_place));
+                return Pair { memory, sqlite, memory_place, sqlite_place, keys };
+            }
+        }
+        self
+    }
+
+    fn compare(&mut self) {
+        let (memory, sqlite) = (&mut self.memory, &mut self.sqlite);
+        assert_eq!(load(&mut *memory.store), load(&mut *sqlite.store));
+        let (left, right) = (&memory.reader, &sqlite.reader);
+        let page = |driver: &Driver| driver.reader.jobs(&JobFilter::default(), None, 10_000).unwrap();
+        assert_eq!(page(memory), page(sqlite));
+        for (&seq, known) in &memory.jobs {
+            let id = known.view.row.id;
+            assert_eq!(left.job(id).unwrap(), right.job(id).unwrap());
+            assert_eq!(left.payload(seq).unwrap(), right.payload(seq).unwrap());
+            assert_eq!(left.attempts(seq).unwrap(), right.attempts(seq).unwrap());
+            assert_eq!(left.logs(seq, 1, 100).unwrap(), right.logs(seq, 1, 100).unwrap());
+            assert_eq!(left.events_of(seq, 5).unwrap(), right.events_of(seq, 5).unwrap());
+        }
+        for key in (1..=self.keys).map(|number| Name::new(&format!("key-{number}")).unwrap()) {
+            for tenant in [Name::fixed("default"), Name::fixed("acme")] {
+                assert_eq!(
+                    memory.store.prior(&tenant, &key).unwrap(),
+                    sqlite.store.prior(&tenant, &key).unwrap()
+                );
+            }
+        }
+        let filter = EventFilter { tenant: Some(Name::fixed("acme")), called: false };
+        for (after, limit) in [(0, 1_000), (3, 7)] {
+            assert_eq!(
+                left.events_after(&filter, after, limit).unwrap(),
+                right.events_after(&filter, after, limit).unwrap()
+            );
+            assert_eq!(
+                left.events_before(&filter, Some(after + 20), limit).unwrap(),
+                right.events_before(&filter, Some(after + 20), limit).unwrap()
+            );
+        }
+        assert_eq!(left.first_event().unwrap(), right.first_event().unwrap());
+        assert_eq!(left.verify_events().unwrap(), right.verify_events().unwrap());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_and_sqlite_agree(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut pair = Pair::new();
+        for (index, step) in steps.into_iter().enumerate() {
+            pair = pair.step(step);
+            if index % 40 == 39 {
+                pair.both(Driver::commit);
+                pair.compare();
+            }
+        }
+        pair.both(Driver::commit);
+        pair.compare();
+        let mut pair = pair.step(Step::Reopen);
+        pair.compare();
+    }
+}

@@ -1,0 +1,280 @@
+//! What only SQLite can do wrong: locks, damaged files, migrations that die, disks that fail.
+
+use std::path::Path;
+use std::process::Command;
+
+use laneway_core::{Change, Name};
+use laneway_store::suite::Place;
+use laneway_store::suite::driver::{Driver, load, rich_spec};
+use laneway_store::{SqliteOptions, SqliteStore, StoreError};
+use rusqlite::Connection;
+use sha2::{Digest, Sha256};
+
+use super::SqlitePlace;
+
+fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
+    SqliteStore::open(dir, SqliteOptions::default())
+}
+
+/// The database from outside, as damage or another program would see it. No store may be open.
+fn raw(place: &SqlitePlace) -> Connection {
+    Connection::open(place.path().join("laneway.db")).unwrap()
+}
+
+/// A place with one rich job that has a closed attempt, and two event batches.
+fn filled() -> SqlitePlace {
+    let place = SqlitePlace::new();
+    let mut driver = Driver::new(&place);
+    let mut row = driver.draft();
+    row.spec = rich_spec();
+    let job = driver.submit(row, b"payload");
+    driver.commit();
+    driver.open(job);
+    driver.close(job, laneway_core::AttemptEnd::Failed, Some(laneway_store::suite::driver::failure()));
+    driver.wait(job, None);
+    driver.commit();
+    place
+}
+
+#[test]
+fn the_second_opener_is_told_who_was_first() {
+    let place = SqlitePlace::new();
+    let first = open(&place.path()).unwrap();
+    let Err(error) = open(&place.path()) else { panic!("two stores on one directory") };
+    let StoreError::Locked(message) = &error else { panic!("{error:?}") };
+    assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
+    assert!(message.contains(&place.path().display().to_string()), "{message}");
+    drop(first);
+    open(&place.path()).unwrap();
+}
+
+#[test]
+fn the_lock_holds_against_another_process() {
+    let place = SqlitePlace::new();
+    let _first = open(&place.path()).unwrap();
+    let Ok(output) = Command::new("flock").arg("-n").arg(place.path().join("lock")).arg("true").status()
+    else {
+        eprintln!("skipped: there is no program flock here");
+        return;
+    };
+    assert!(!output.success(), "another process took the lock");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_directory_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = SqlitePlace::new();
+    let _store = open(&place.path()).unwrap();
+    assert_eq!(std::fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn the_connection_is_set_as_it_must_be() {
+    let place = SqlitePlace::new();
+    drop(open(&place.path()).unwrap());
+    let conn = raw(&place);
+    let text = |pragma: &str| {
+        conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, String>(0)).unwrap()
+    };
+    assert_eq!(text("journal_mode"), "wal");
+    let number =
+        |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(number("application_id"), 0x4c6e_7779);
+    assert_eq!(number("user_version"), 1);
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let place = filled();
+    raw(&place).execute_batch("PRAGMA user_version = 1000").unwrap();
+    let Err(error) = open(&place.path()) else { panic!("a newer schema was opened") };
+    assert!(
+        matches!(&error, StoreError::Unusable(why) if why.contains("1000") && why.contains("data directory"))
+    );
+}
+
+#[test]
+fn another_programs_database_is_refused() {
+    let place = SqlitePlace::new();
+    std::fs::create_dir(place.path()).unwrap();
+    raw(&place).execute_batch("CREATE TABLE theirs (x)").unwrap();
+    assert!(matches!(open(&place.path()), Err(StoreError::Unusable(_))));
+    let place = SqlitePlace::new();
+    std::fs::create_dir(place.path()).unwrap();
+    std::fs::write(place.path().join("laneway.db"), vec![7; 8192]).unwrap();
+    assert!(matches!(open(&place.path()), Err(StoreError::Damaged(_))));
+}
+
+/// What a kill in the middle of the first migration leaves: the files as they are before its commit.
+#[test]
+fn a_migration_that_dies_leaves_the_old_version() {
+    let place = SqlitePlace::new();
+    std::fs::create_dir(place.path()).unwrap();
+    let conn = raw(&place);
+    // A cache of one page forces the changes into the log before the commit.
+    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA cache_size = 1; BEGIN IMMEDIATE").unwrap();
+    let sql = include_str!("../../migrations/sqlite/0001_jobs.sql");
+    conn.execute_batch(sql).unwrap();
+    conn.execute_batch(
+        "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < 1000)
+                        INSERT INTO payload SELECT x, zeroblob(500) FROM n",
+    )
+    .unwrap();
+    let copy = SqlitePlace::new();
+    // By another process: closing a file of SQLite's in this one would drop its locks.
+    let copied = Command::new("cp").arg("-r").arg(place.path()).arg(copy.path()).status().unwrap();
+    assert!(copied.success());
+    let log = std::fs::metadata(copy.path().join("laneway.db-wal")).unwrap().len();
+    assert!(log > 100_000, "the log holds {log} bytes: the changes were under way");
+    let mut store = open(&copy.path()).unwrap();
+    assert_eq!(load(&mut store), Default::default());
+    drop(conn);
+}
+
+fn damaged(place: &SqlitePlace, sql: &str) -> StoreError {
+    raw(place).execute_batch(sql).unwrap();
+    let read = || -> Result<(), StoreError> {
+        let mut store = open(&place.path())?;
+        laneway_store::Store::load(&mut store, &mut |_| ())?;
+        let reader = laneway_store::Store::reader(&store);
+        reader.attempts(laneway_core::Seq(1))?;
+        reader.verify_events()?;
+        Ok(())
+    };
+    read().expect_err("the damage was not seen")
+}
+
+#[test]
+fn damaged_rows_are_seen() {
+    for sql in [
+        "UPDATE job SET spec = CAST(x'02' || substr(spec, 2) AS BLOB)",
+        "UPDATE job SET spec = substr(spec, 1, length(spec) - 1)",
+        "UPDATE job SET spec = CAST(spec || x'41' AS BLOB)",
+        "UPDATE job SET id = x'00'",
+        "UPDATE job SET session = NULL",
+        "UPDATE job SET tenant = ''",
+        "UPDATE job SET failures = -1",
+        "UPDATE attempt SET ended = 200",
+        "UPDATE attempt SET error = x'01'",
+        "UPDATE live_chunk SET bits = randomblob(128)",
+        "DELETE FROM job",
+        "DELETE FROM head",
+        "DELETE FROM event_batch WHERE first = 1",
+        "UPDATE event_batch SET bytes = CAST(substr(bytes, 1, length(bytes) - 1) || x'40' AS BLOB) WHERE first = 1",
+        "UPDATE event_batch SET hash = zeroblob(32) WHERE first > 1",
+        "UPDATE event_batch SET count = count + 1 WHERE first > 1",
+    ] {
+        let error = damaged(&filled(), sql);
+        assert!(matches!(error, StoreError::Damaged(_)), "{sql}: {error:?}");
+    }
+}
+
+/// Whoever rewrites a batch must rewrite all that follow: each hash covers the one before.
+#[test]
+fn the_chain_covers_everything_before() {
+    let place = filled();
+    let conn = raw(&place);
+    let mut select = conn.prepare("SELECT bytes, hash FROM event_batch ORDER BY first").unwrap();
+    let batches: Vec<(Vec<u8>, Vec<u8>)> =
+        select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
+    assert_eq!(batches.len(), 2);
+    let mut previous = vec![0; 32];
+    for (bytes, hash) in batches {
+        let expected = Sha256::digest([previous, bytes].concat());
+        assert_eq!(hash, expected.as_slice());
+        previous = hash;
+    }
+}
+
+#[test]
+fn one_refused_row_leaves_the_store_well() {
+    let place = SqlitePlace::new();
+    let mut driver = Driver::new(&place);
+    let job = driver.submit_plain();
+    driver.commit();
+    let mut twin = driver.draft();
+    twin.id = driver.known(job).view.row.id;
+    driver.forget_drafts();
+    let id = twin.id;
+    let payload = (&b"{}"[..]).into();
+    driver.effects.changes.push(Change::JobCreated { row: Box::new(twin), payload });
+    let error = driver.try_commit().unwrap_err();
+    assert!(matches!(&error, StoreError::Refused(row) if row.contains(&id.to_string())), "{error:?}");
+    driver.submit_plain();
+    driver.commit();
+    driver.check();
+    driver.reopen(&place).check();
+}
+
+/// A disk that is full for the writer: a file size limit, in a process of its own because limits cannot be taken back.
+#[test]
+fn a_write_error_fails_the_store_for_good() {
+    const MARK: &str = "LANEWAY_TEST_FULL_DISK";
+    if let Ok(dir) = std::env::var(MARK) {
+        return fill_until_it_fails(Path::new(&dir));
+    }
+    let place = SqlitePlace::new();
+    let test = "sqlite::a_write_error_fails_the_store_for_good";
+    let this = std::env::current_exe().unwrap();
+    // The limit is in blocks of 512 bytes or 1 KiB, by shell: 1 or 2 MiB. Without the trap the signal would kill.
+    let script = format!("trap '' XFSZ; ulimit -f 2048 && exec \"$0\" --exact {test} --nocapture");
+    let output = Command::new("sh").arg("-c").arg(script).arg(this).env(MARK, place.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    let acked: u64 =
+        told.lines().find_map(|line| line.split("acked ").nth(1)).unwrap().trim().parse().unwrap();
+    assert!(acked > 0);
+    // What was acked is there; what was not may be.
+    let loaded = load(&mut *place.open());
+    assert!(loaded.jobs.len() as u64 >= acked, "{} of {acked} jobs are there", loaded.jobs.len());
+}
+
+fn fill_until_it_fails(dir: &Path) {
+    struct At<'a>(&'a Path);
+    impl Place for At<'_> {
+        fn open(&self) -> Box<dyn laneway_store::Store> {
+            Box::new(open(self.0).unwrap())
+        }
+    }
+    let mut driver = Driver::new(&At(dir));
+    let mut acked = 0;
+    let error = loop {
+        let row = driver.draft();
+        driver.submit(row, &[0; 20_000]);
+        match driver.try_commit() {
+            Ok(()) => acked += 1,
+            Err(error) => break error,
+        }
+        assert!(acked < 10_000, "the limit was never reached");
+    };
+    assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
+    // Not even something harmless is taken now.
+    driver.effects.changes.push(Change::OverridesPut((&b"x"[..]).into()));
+    let error = driver.try_commit().unwrap_err();
+    assert!(matches!(&error, StoreError::Failed(why) if why.contains("opened anew")), "{error:?}");
+    assert!(matches!(driver.store.prior(&Name::fixed("a"), &Name::fixed("b")), Err(StoreError::Failed(_))));
+    println!("acked {acked}");
+}
+
+#[test]
+fn the_log_begins_anew_under_steady_writes() {
+    let place = SqlitePlace::new();
+    let mut driver = Driver::new(&place);
+    // 64 MB of payloads, 16,000 pages: four checkpoints. And more batches than one step of the check reads.
+    for _ in 0..300 {
+        driver.server_event(laneway_core::EventKind::CallDone, "x");
+        driver.commit();
+    }
+    for _ in 0..16 {
+        for _ in 0..40 {
+            let row = driver.draft();
+            driver.submit(row, &[1; 100_000]);
+        }
+        driver.commit();
+    }
+    let log = std::fs::metadata(place.path().join("laneway.db-wal")).unwrap().len();
+    assert!(log < 40_000_000, "the log holds {log} bytes");
+    assert_eq!(load(&mut *driver.store).jobs.len(), 640);
+    assert_eq!(driver.reader.verify_events().unwrap(), 940);
+}
