@@ -85,6 +85,9 @@ pub struct Engine {
     sweep_at: Mono,
     /// When the clock was last looked at.
     looked_at: Mono,
+    /// When the engine was built.
+    #[cfg(feature = "zoo")]
+    born: Now,
     /// No lease ends before this time: the process did not run for a while.
     lease_floor: Mono,
 
@@ -146,6 +149,8 @@ impl Engine {
             timers: Timers::default(),
             sweep_at: now.mono,
             looked_at: now.mono,
+            #[cfg(feature = "zoo")]
+            born: now,
             lease_floor: Mono(0),
             rng: Rng::new(seed),
             last_seq: 0,

@@ -47,6 +47,7 @@ bugs! {
     RefillThinksEmpty = "refill-thinks-empty": "After a restart the queue is taken for empty.",
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
     StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
+    TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
 }
 
 /// Lets one bug out on this thread; `None` locks all of them up again.

@@ -19,12 +19,18 @@ impl Engine {
         let Some(ix) = self.find_job(job) else { return Reply::NotFound };
         let was = self.jobs[ix].state;
         let owner = self.tenants.key(self.classes[self.jobs[ix].class].tenant);
+        #[cfg(feature = "zoo")]
+        let tenant = tenant.filter(|_| !crate::zoo::is_out(crate::zoo::Bug::TenantMissingInWhere));
         if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
         let seq = Seq(self.jobs[ix].seq);
         if was.is_open() {
             self.ask_to_stop(now, ix, AttemptEnd::Canceled, effects);
+            #[cfg(feature = "zoo")]
+            if crate::zoo::is_out(crate::zoo::Bug::CounterDoubleRelease) {
+                self.free_gates(ix);
+            }
         }
         self.end_job(now, ix, JobState::Canceled, Reason::Requested, None, None, Some(origin), effects);
         Reply::Canceled { seq, was }

@@ -3,7 +3,7 @@
 //! A lower limit starts nothing new and stops nothing that runs; a higher one is used in the same turn.
 
 use super::Engine;
-use super::slab::NONE;
+use super::slab::{Ix, NONE};
 use super::state::{Gate, Place};
 use super::submit::refuse;
 use crate::settings::MAIN_LANE;
@@ -129,7 +129,16 @@ impl Engine {
     pub(super) fn withdraw_place(&mut self, name: &Name) -> Reply {
         let Some(place) = self.places.find(name) else { return Reply::NotFound };
         let (mode, slots) = (self.places[place].mode, self.places[place].gate.limit);
-        self.offer_place(PlaceOffer { place: name.clone(), mode, kinds: Vec::new(), slots })
+        let reply = self.offer_place(PlaceOffer { place: name.clone(), mode, kinds: Vec::new(), slots });
+        self.forget_place(place);
+        reply
+    }
+
+    /// Forgets a place that offers nothing and runs nothing.
+    pub(super) fn forget_place(&mut self, place: Ix) {
+        if self.places[place].kinds.is_empty() && self.places[place].gate.used == 0 {
+            self.places.release(place);
+        }
     }
 
     /// What the places offer now; to be given again to an engine that replaces this one.

@@ -8,6 +8,8 @@ use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::{MaybeMono, Open, SourceKey};
 use crate::effect::Offer;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason};
 
 impl Engine {
@@ -16,8 +18,20 @@ impl Engine {
         if self.draining {
             return;
         }
+        #[cfg(feature = "zoo")]
+        let mut unreserved = Vec::new();
         while let Some((job, bin)) = self.next_start(now, effects) {
             self.open_attempt(now, job, bin, effects);
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::LimitCheckBeforeReserve) {
+                let lane = self.nodes[self.jobs[job].node].lane as usize;
+                self.lanes[lane].open -= 1;
+                unreserved.push(lane);
+            }
+        }
+        #[cfg(feature = "zoo")]
+        for lane in unreserved {
+            self.lanes[lane].open += 1;
         }
     }
 
@@ -150,6 +164,10 @@ impl Engine {
     /// True when the job must not start any more, although no timer has said so yet.
     fn is_overdue(&self, now: Now, job: Ix) -> bool {
         let entry = &self.jobs[job];
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::StartAfterDeadline) {
+            return entry.queue_until.is_due(now.mono);
+        }
         entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono)
     }
 

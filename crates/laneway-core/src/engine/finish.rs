@@ -5,6 +5,8 @@
 use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::Wake;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,
     Origin, Outcome, Reason, Reply, Seq,
@@ -19,7 +21,16 @@ impl Engine {
         outcome: Outcome,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        let found = self.fenced(fence);
+        #[cfg(feature = "zoo")]
+        let found = self.found_in_the_zoo(found, fence, Bug::CompleteWithoutAttempt);
+        let Some(job) = found else { return Reply::Stale };
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::CompleteOverwritesCancel) && self.jobs[job].state.is_terminal() {
+            self.restate(job, JobState::Running);
+            let open = self.jobs[job].open;
+            self.attempts[open].stopping = None;
+        }
         if self.jobs[job].state.is_terminal() {
             self.release_lingering(now, job, effects);
             return Reply::Stale;
@@ -72,9 +83,16 @@ impl Engine {
             let wait = backoff.wait(failures, self.rng.next_u64());
             self.close_attempt(now, job, end, Some(failure), false, effects);
             self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RetryBeforeBackoff) {
+                self.jobs[job].wake = Some(Wake::Backoff(now.mono));
+            }
             self.set_state(job, JobState::Scheduled);
             self.count_waiting(job);
-            if self.jobs[job].session != NONE {
+            let keeps_its_place = self.jobs[job].session != NONE;
+            #[cfg(feature = "zoo")]
+            let keeps_its_place = keeps_its_place && !zoo::is_out(Bug::SessionOvertakeOnRetry);
+            if keeps_its_place {
                 // It keeps its place, so that the session does not go on without it.
                 self.enqueue(job);
             }
@@ -207,7 +225,13 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let open = self.open_row(job);
-        self.free_gates(job);
+        #[cfg(feature = "zoo")]
+        let leaks = zoo::is_out(Bug::CounterLeakOnDrop) && end == AttemptEnd::Lost;
+        #[cfg(not(feature = "zoo"))]
+        let leaks = false;
+        if !leaks {
+            self.free_gates(job);
+        }
         let ended = std::mem::replace(&mut self.jobs[job].open, NONE);
         self.attempts.remove(ended);
         effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {

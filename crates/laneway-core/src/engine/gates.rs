@@ -36,6 +36,9 @@ impl Engine {
                 self.refresh(bin);
             }
         }
+        if self.places[place].kinds.is_empty() {
+            self.forget_place(place);
+        }
     }
 
     fn held_by(&self, job: Ix) -> (Ix, Ix, Ix, Ix) {

@@ -3,6 +3,8 @@
 use super::Engine;
 use super::slab::Ix;
 use crate::command::LogLine;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
 
 impl Engine {
@@ -17,7 +19,10 @@ impl Engine {
 
     /// A worker says that it still runs.
     pub(super) fn heartbeat(&mut self, now: Now, fence: &Fence) -> Reply {
-        match self.fenced(fence) {
+        let found = self.fenced(fence);
+        #[cfg(feature = "zoo")]
+        let found = self.found_in_the_zoo(found, fence, Bug::RenewWithoutEpoch);
+        match found {
             Some(job) => self.renew(now, job),
             None => Reply::Stale,
         }
@@ -37,7 +42,8 @@ impl Engine {
         let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
         let open = &mut self.attempts[self.jobs[job].open];
         open.started_at = Some(now.wall);
-        open.timeout_at = Some(timeout_at);
+        // A run that was told to stop before it began has its grace, and no timeout beside it.
+        open.timeout_at = open.stopping.is_none().then_some(timeout_at);
         open.lease_until = Some(now.mono + self.settings.lease);
         self.arm(job);
         self.job_event(now, EventKind::JobStarted, job, None, None, effects);
@@ -50,10 +56,16 @@ impl Engine {
         let lease = self.settings.lease;
         let open = &mut self.attempts[self.jobs[job].open];
         let stop = state.is_terminal() || open.stopping.is_some();
+        #[cfg(feature = "zoo")]
+        let was = open.lease_until.unwrap_or_default();
         if let Some(until) = &mut open.lease_until
             && state != JobState::Assigned
         {
             *until = now.mono + lease;
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RescueByIdOnly) {
+                *until = was;
+            }
         }
         Reply::Alive { lease, stop }
     }

@@ -3,6 +3,8 @@
 use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::{MaybeMono, Open, Wake};
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings, Span,
     TokenRecord, Wall,
@@ -72,6 +74,10 @@ impl Recovery {
             }
             _ => {
                 self.resume_queue_timeout(job, &row);
+                #[cfg(feature = "zoo")]
+                if zoo::is_out(Bug::RefillThinksEmpty) {
+                    return;
+                }
                 self.engine.enqueue(job);
             }
         }
@@ -128,13 +134,16 @@ impl Recovery {
         entry.attempts = open.fence.attempt;
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
+        let lease = engine.settings.lease;
+        #[cfg(feature = "zoo")]
+        let lease = if zoo::is_out(Bug::LeaseShortenedOnRecovery) { Span(lease.0 / 4) } else { lease };
         entry.open = engine.attempts.insert(Open {
             attempt_id: open.fence.attempt_id,
             lease_epoch: open.fence.lease_epoch,
             place,
             opened_at: open.opened_at,
             started_at: open.started_at,
-            lease_until: leased.then(|| self.now.mono + engine.settings.lease),
+            lease_until: leased.then(|| self.now.mono + lease),
             timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
             stopping: None,
         });

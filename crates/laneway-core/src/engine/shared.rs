@@ -129,10 +129,9 @@ impl Engine {
         self.settings.keys.get(name).copied().unwrap_or(self.settings.key_default)
     }
 
-    /// Makes a lane that is not there yet.
+    /// Makes a lane that is not there yet, in the place of one that is named no more and has no jobs.
     pub(super) fn add_lane(&mut self, name: &Name, settings: LaneSettings) {
-        let ix = Ix::try_from(self.lanes.len()).expect("lanes are few");
-        self.lanes.push(Lane {
+        let lane = Lane {
             name: name.clone(),
             settings,
             open: 0,
@@ -142,7 +141,30 @@ impl Engine {
             sources: Default::default(),
             classes: Default::default(),
             heads: Default::default(),
-        });
-        self.lane_of.insert(name.clone(), ix);
+        };
+        let is_free = |lane: &Lane| !self.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
+        let ix = match self.lanes.iter().position(is_free) {
+            Some(free) => {
+                self.forget_idle_nodes(Ix::try_from(free).expect("lanes are few"));
+                self.lanes[free] = lane;
+                free
+            }
+            None => {
+                self.lanes.push(lane);
+                self.lanes.len() - 1
+            }
+        };
+        self.lane_of.insert(name.clone(), Ix::try_from(ix).expect("lanes are few"));
+    }
+
+    fn forget_idle_nodes(&mut self, lane: Ix) {
+        let (gone, kept) = self.idle_nodes.iter().copied().partition(|&(_, node)| self.nodes[node].lane == lane);
+        self.idle_nodes = kept;
+        let gone: std::collections::BTreeSet<(u64, Ix)> = gone;
+        for (_, node) in gone {
+            if let Some(((_, tenant, _), _)) = self.nodes.release(node) {
+                self.tenants.release(tenant);
+            }
+        }
     }
 }

@@ -123,6 +123,11 @@ impl Engine {
     }
 
     fn lease_is_over(&self, now: Now, until: Option<Mono>) -> bool {
+        #[cfg(feature = "zoo")]
+        if crate::zoo::is_out(crate::zoo::Bug::LeaseByWallclock) {
+            let by_wall = self.born.mono + now.wall.since(self.born.wall);
+            return until.is_some_and(|until| until <= by_wall);
+        }
         until.is_some_and(|until| until.max(self.lease_floor) <= now.mono)
     }
 

@@ -9,6 +9,9 @@ use crate::StoreError;
 
 /// Pages (4 KiB each) in the log that ask for a checkpoint: between many small ones and long pauses.
 const PAGES_DUE: i64 = 4_000;
+/// How often the log is looked at, in commits. A commit writes a few hundred pages at most, and a look costs more than
+/// it seems: it drops pages from the cache.
+const LOOK_EVERY: u32 = 16;
 /// Pages in the log at which readers are waited for, so that it can begin anew: 256 MiB. Until then a checkpoint waits
 /// for nobody, and readers that always overlap may keep the log from beginning anew.
 const PAGES_MANY: i64 = 64_000;
@@ -19,6 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Checkpoints {
     due: i64,
     many: i64,
+    look_every: u32,
+    /// Commits since the log was last looked at.
+    unseen: u32,
     /// Pages in the log when a checkpoint was last tried.
     tried_at: i64,
 }
@@ -33,7 +39,7 @@ struct Log {
 
 impl Default for Checkpoints {
     fn default() -> Checkpoints {
-        Checkpoints { due: PAGES_DUE, many: PAGES_MANY, tried_at: 0 }
+        Checkpoints { due: PAGES_DUE, many: PAGES_MANY, look_every: LOOK_EVERY, unseen: 0, tried_at: 0 }
     }
 }
 
@@ -41,6 +47,11 @@ impl Checkpoints {
     /// Checkpoints when the log has grown enough. An error is as bad as one of the commit itself: its fsync may have
     /// lost pages.
     pub fn after_commit(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        self.unseen += 1;
+        if self.unseen < self.look_every {
+            return Ok(());
+        }
+        self.unseen = 0;
         let log = state(conn, "PRAGMA wal_checkpoint(NOOP)")?;
         if log.pages < self.tried_at {
             // The log has begun anew.
@@ -87,7 +98,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let conn = open(&dir);
         conn.execute_batch("CREATE TABLE t (x)").unwrap();
-        let mut checkpoints = Checkpoints { due: 20, many: 1_000, tried_at: 0 };
+        let mut checkpoints = Checkpoints { due: 20, many: 1_000, look_every: 1, ..Checkpoints::default() };
         let longest = (0..100).map(|_| write(&conn, &mut checkpoints)).max().unwrap();
         assert!((20..40).contains(&longest), "{longest} pages");
     }
@@ -97,7 +108,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let conn = open(&dir);
         conn.execute_batch("CREATE TABLE t (x)").unwrap();
-        let mut checkpoints = Checkpoints { due: 20, many: 60, tried_at: 0 };
+        let mut checkpoints = Checkpoints { due: 20, many: 60, look_every: 1, ..Checkpoints::default() };
         let reader = open(&dir);
         reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
         let grown = (0..60).map(|_| write(&conn, &mut checkpoints)).max().unwrap();

@@ -30,7 +30,7 @@ use laneway_wire::JobRequest;
 use rusqlite::{Connection, params};
 
 const INSERTS_PER_TRANSACTION: u64 = 1_024;
-const CLAIMS_PER_TRANSACTION: u64 = 256;
+const CLAIMS_PER_TRANSACTION: i64 = 256;
 
 /// The payload of every benchmark: 200 bytes of JSON.
 pub fn payload(number: u64) -> String {
@@ -70,7 +70,8 @@ fn insert(connection: &Connection, jobs: u64) -> anyhow::Result<()> {
             .prepare_cached("INSERT INTO job(queue,prio,run_at,state,payload) VALUES(?1,?2,?3,0,?4)")?;
         for _ in 0..INSERTS_PER_TRANSACTION.min(jobs - number) {
             number += 1;
-            insert.execute(params![0, number % 10, number, payload(number)])?;
+            let priority = i64::try_from(number % 10)?;
+            insert.execute(params![0, priority, i64::try_from(number)?, payload(number)])?;
         }
         drop(insert);
         connection.execute_batch("COMMIT")?;

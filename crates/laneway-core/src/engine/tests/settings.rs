@@ -128,3 +128,74 @@ fn per_agent_limits_follow_the_settings() {
         "#]],
     );
 }
+
+#[test]
+fn a_lane_that_is_gone_gives_its_place_to_a_new_one_when_it_is_empty() {
+    check(
+        "
+        lane old running=1
+        submit a1 lane=old | submit a2 lane=old
+        nolane old
+        submit a3 lane=old
+        lane new running=1
+        finish a1 ok
+        finish a2 ok
+        nolane new
+        lane newer running=1
+        submit b1 lane=newer | submit b2 lane=newer
+        finish b1 ok
+        ",
+        expect![[r#"
+            lane old running=1
+                config.changed
+            submit a1 lane=old | submit a2 lane=old
+                a1 started #1
+            nolane old
+                config.changed
+            submit a3 lane=old
+                a3 started #1
+            lane new running=1
+                config.changed
+            finish a1 ok
+                a1 succeeded #1 (done)
+                a2 started #1
+            finish a2 ok
+                a2 succeeded #1 (done)
+            nolane new
+                config.changed
+            lane newer running=1
+                config.changed
+            submit b1 lane=newer | submit b2 lane=newer
+                b1 started #1
+            finish b1 ok
+                b1 succeeded #1 (done)
+                b2 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn a_withdrawn_place_is_forgotten_when_its_last_run_ends() {
+    check(
+        "
+        place w1 leased kinds=far slots=1
+        submit a1 kind=far | start a1
+        withdraw w1
+        withdraw w1
+        finish a1 ok
+        withdraw w1
+        ",
+        expect![[r#"
+            place w1 leased kinds=far slots=1
+            submit a1 kind=far | start a1
+                a1 assigned #1
+                a1 started #1
+            withdraw w1
+            withdraw w1
+            finish a1 ok
+                a1 succeeded #1 (done)
+            withdraw w1
+                not found
+        "#]],
+    );
+}

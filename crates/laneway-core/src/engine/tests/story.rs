@@ -261,6 +261,9 @@ impl Story {
     fn configure(&mut self, verb: &str, name: &str, options: &BTreeMap<&str, &str>) -> Command {
         let get = |key: &str| options.get(key).map(|value| number(value));
         match verb {
+            "nolane" => {
+                self.settings.lanes.remove(&text(name));
+            }
             "lane" => set_lane(self.settings.lanes.entry(text(name)).or_default(), options),
             "kind" => {
                 let kind = KindSettings { running_max: get("running"), ..KindSettings::default() };
