@@ -86,7 +86,6 @@ pub struct Engine {
     /// When the clock was last looked at.
     looked_at: Mono,
     /// When the engine was built.
-    #[cfg(feature = "zoo")]
     born: Now,
     /// No lease ends before this time: the process did not run for a while.
     lease_floor: Mono,
@@ -94,8 +93,9 @@ pub struct Engine {
     rng: Rng,
     last_seq: u64,
     last_event: u64,
-    /// Engine time for ordering: the wall clock, but it never goes back.
-    rank_clock: u64,
+    /// Engine time for ordering when the engine was built: the wall clock, or later where a stored job is. From then on
+    /// it follows the monotonic clock, so that a wall clock that is set makes no job older or younger than another.
+    rank_base: u64,
     /// Attempts opened since the start; dates whose turn it was.
     starts: u64,
     /// Jobs that wait, server-wide.
@@ -149,13 +149,12 @@ impl Engine {
             timers: Timers::default(),
             sweep_at: now.mono,
             looked_at: now.mono,
-            #[cfg(feature = "zoo")]
             born: now,
             lease_floor: Mono(0),
             rng: Rng::new(seed),
             last_seq: 0,
             last_event: 0,
-            rank_clock: 0,
+            rank_base: u64::try_from(now.wall.0).unwrap_or(0),
             starts: 0,
             waiting: 0,
             open: 0,

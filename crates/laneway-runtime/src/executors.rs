@@ -9,18 +9,35 @@ pub mod http;
 pub mod local;
 mod logs;
 
-use laneway_core::{Bytes, Fence, JobRow, Span, Wall};
+use laneway_core::{Bytes, Fence, JobRow, Seq, Span, Wall};
 
 pub use context::JobContext;
 pub use local::{Handler, HandlerFuture, Handlers, IntoOutcome, IntoResult};
 
 /// Where attempts run. Both calls come from the loop's thread and must return at once.
 pub trait Place: Send + Sync {
-    /// Run these attempts.
-    fn offer(&self, work: Vec<Work>);
+    /// Run these attempts. What was not kept in memory the place reads itself: the loop has no time for it.
+    fn offer(&self, offered: Vec<Offered>);
 
     /// These runs must stop; what has not ended after `grace` is given up by the engine.
     fn stop(&self, fences: &[Fence], grace: Span);
+}
+
+/// One attempt on offer.
+#[derive(Debug)]
+pub struct Offered {
+    /// The job.
+    pub seq: Seq,
+    /// What every word about the attempt must carry.
+    pub fence: Fence,
+    /// How long the attempt may run.
+    pub timeout: Option<Span>,
+    /// When the job's deadline passes.
+    pub deadline: Option<Wall>,
+    /// When it was offered.
+    pub at: Wall,
+    /// Row and payload, where they are still in memory.
+    pub kept: Option<(Box<JobRow>, Bytes)>,
 }
 
 /// One attempt to run.

@@ -21,7 +21,7 @@ mod waiters;
 
 pub use clock::Clock;
 pub use events::{EventBus, Item, Progress, Subscription};
-pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Place, Work};
+pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Offered, Place, Work};
 /// What readers of the store give, for the surfaces that [`Scheduler::query`] it.
 pub use laneway_store as store;
 pub use metrics::Metrics;

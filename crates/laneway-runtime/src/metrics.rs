@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use laneway_core::engine::{Head, Stats};
 use laneway_core::{
-    Bytes, Change, Effects, Event, EventKind, JobRow, Name, Prior, RefusalCode, Reply, Seq, Span, TokenRecord,
+    Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 use prometheus_client::encoding::text::encode;
@@ -311,10 +311,6 @@ impl Store for TimedStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.store.prior(tenant, key)
-    }
-
-    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
-        self.store.payloads(jobs)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

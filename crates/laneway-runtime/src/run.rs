@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 use laneway_core::effect::Offer;
 use laneway_core::{
-    Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer, Reply, Seq,
-    Settings, Span, Wall,
+    Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer, Reply,
+    Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::cache::PayloadCache;
 use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
-use crate::executors::{Place, Work};
+use crate::executors::{Offered, Place};
 use crate::metrics::{Metrics, TimedStore};
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::turn::{Told, Turn};
@@ -289,7 +289,7 @@ impl Loop {
             }
             let now = self.shared.clock.now();
             let told = self.turn.turn(now, &mut self.commands)?;
-            self.tell(now, told)?;
+            self.tell(now, told);
             for look in self.looks.drain(..) {
                 look(self.turn.engine(), now);
             }
@@ -378,7 +378,7 @@ impl Loop {
     }
 
     /// Lets out what is durable now: work to places, answers to callers, events to listeners.
-    fn tell(&mut self, now: Now, mut told: Told) -> Result<(), StoreError> {
+    fn tell(&mut self, now: Now, mut told: Told) {
         self.shared.metrics.turn(&told);
         let taken = told.replies.len();
         self.took_ask = taken > self.words_left || self.commands.is_empty();
@@ -391,7 +391,7 @@ impl Loop {
             .map(|(caller, reply)| self.place_first(caller, reply))
             .collect();
         let tokens_changed = self.keep_payloads(std::mem::take(&mut told.changes));
-        self.tell_places(now, told.notices)?;
+        self.tell_places(now, told.notices);
         if tokens_changed {
             self.shared.tokens.send_replace(Arc::new(TokenTable::new(self.turn.engine().tokens())));
         }
@@ -408,7 +408,6 @@ impl Loop {
                 drop(caller.send(reply));
             }
         }
-        Ok(())
     }
 
     /// A place whose offer was taken gets its work from this turn on. Gives who waits for the answer.
@@ -442,7 +441,7 @@ impl Loop {
         tokens_changed
     }
 
-    fn tell_places(&mut self, now: Now, notices: Vec<Notice>) -> Result<(), StoreError> {
+    fn tell_places(&mut self, now: Now, notices: Vec<Notice>) {
         let mut offers = Vec::new();
         let mut stops: BTreeMap<Name, Vec<Fence>> = BTreeMap::new();
         for notice in notices {
@@ -454,10 +453,10 @@ impl Loop {
         if !stops.is_empty() {
             self.hand_back_stopped(&mut offers, &stops);
         }
-        for (place, work) in self.work_for(now, offers)? {
+        for (place, offered) in self.by_place(now, offers) {
             match self.places.get(&place) {
-                Some(placed) => placed.now.offer(work),
-                None => self.fail_placeless(&place, work),
+                Some(placed) => placed.now.offer(offered),
+                None => self.fail_placeless(&place, offered),
             }
         }
         let grace = self.turn.engine().settings().stop_grace;
@@ -466,7 +465,6 @@ impl Loop {
                 placed.stop(&fences, grace);
             }
         }
-        Ok(())
     }
 
     /// An attempt that was opened and told to stop in the same turn never reaches its place.
@@ -482,60 +480,26 @@ impl Loop {
         });
     }
 
-    /// Finds row and payload of everything on offer: in memory, or in one read of the store.
-    fn work_for(&mut self, now: Now, offers: Vec<Offer>) -> Result<BTreeMap<Name, Vec<Work>>, StoreError> {
-        let mut by_place: BTreeMap<Name, Vec<Work>> = BTreeMap::new();
-        let mut missing = Vec::new();
-        let mut found = Vec::with_capacity(offers.len());
-        for offer in &offers {
-            let kept = self.cache.take(offer.seq);
-            if kept.is_none() {
-                missing.push(offer.seq);
-            }
-            found.push(kept);
+    /// Everything on offer by its place, with row and payload where they are still in memory.
+    fn by_place(&mut self, now: Now, offers: Vec<Offer>) -> BTreeMap<Name, Vec<Offered>> {
+        let mut by_place: BTreeMap<Name, Vec<Offered>> = BTreeMap::new();
+        for offer in offers {
+            let Offer { seq, fence, place, kind: _, timeout, deadline } = offer;
+            let kept = self.cache.take(seq);
+            let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept };
+            by_place.entry(place).or_default().push(offered);
         }
-        let mut read = self.read_payloads(&missing)?.into_iter();
-        for (offer, kept) in offers.into_iter().zip(found) {
-            let (row, payload) = match kept {
-                Some(kept) => kept,
-                None => read.next().map(|(row, payload)| (Box::new(row), payload)).ok_or_else(|| {
-                    StoreError::Disagree(format!(
-                        "job {} is offered and its payload is not stored",
-                        offer.seq.0
-                    ))
-                })?,
-            };
-            if offer.fence.attempt == 1 {
-                self.shared
-                    .metrics
-                    .waited(now.wall.since(eligible_since(&row.spec.not_before, row.created_at)));
-            }
-            let Offer { seq: _, fence, place, kind: _, timeout, deadline } = offer;
-            by_place.entry(place).or_default().push(Work { row, payload, fence, timeout, deadline });
-        }
-        Ok(by_place)
-    }
-
-    fn read_payloads(
-        &mut self,
-        jobs: &[Seq],
-    ) -> Result<Vec<(laneway_core::JobRow, laneway_core::Bytes)>, StoreError> {
-        if jobs.is_empty() { Ok(Vec::new()) } else { self.turn.payloads(jobs) }
+        by_place
     }
 
     /// The engine knows a place that the loop does not: its attempts fail rather than hang.
-    fn fail_placeless(&mut self, place: &Name, work: Vec<Work>) {
-        for work in work {
+    fn fail_placeless(&mut self, place: &Name, offered: Vec<Offered>) {
+        for offered in offered {
             let failure = Failure::retryable("no_place", format!("the place {place} is not here"));
-            let command = Command::Finish(work.fence, Outcome::Failed(failure));
+            let command = Command::Finish(offered.fence, Outcome::Failed(failure));
             self.put_word_first(Word { command, reply: None });
         }
     }
-}
-
-/// When a job could first have started.
-fn eligible_since(not_before: &Option<Wall>, created_at: Wall) -> Wall {
-    not_before.map_or(created_at, |not_before| not_before.max(created_at))
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use laneway_core::command::Submitted;
 use laneway_core::engine::Restart;
 use laneway_core::{
-    Bytes, Change, Command, Effects, Engine, Event, Failure, JobRow, Name, Notice, Now, Outcome, PlaceOffer,
-    Recovery, Refusal, RefusalCode, Reply, Seq, Settings, Submission,
+    Change, Command, Effects, Engine, Event, Failure, Name, Notice, Now, Outcome, PlaceOffer, Recovery,
+    Refusal, RefusalCode, Reply, Settings, Submission,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 
@@ -134,11 +134,6 @@ impl Turn {
         self.store.reader()
     }
 
-    /// Rows and payloads of jobs that were offered, in the order asked for.
-    pub fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
-        self.store.payloads(jobs)
-    }
-
     /// The number of the latest committed event.
     pub fn last_event(&self) -> u64 {
         self.last_event
@@ -185,22 +180,25 @@ impl Turn {
             return outcome;
         }
         match error {
-            StoreError::Refused(_) if !batch.taken.is_empty() => {
-                let mut told = Told::default();
-                self.rebuild(now, &mut told)?;
-                for command in batch.taken {
-                    let reply = self.apply_alone(now, command, &mut told)?;
-                    told.replies.push(reply);
-                }
-                let mut effects = Effects::default();
-                self.engine.apply(now, Command::Tick, &mut effects);
-                commit(self.store.as_mut(), &effects)?;
-                self.settle(&[], &effects);
-                told.take_in(effects);
-                Ok(told)
-            }
+            StoreError::Refused(_) if !batch.taken.is_empty() => self.one_by_one(now, batch.taken),
             error => Err(error),
         }
+    }
+
+    /// Builds the engine anew and gives it the commands again, each with a commit of its own.
+    fn one_by_one(&mut self, now: Now, commands: Vec<Command>) -> Result<Told, StoreError> {
+        let mut told = Told::default();
+        self.rebuild(now, &mut told)?;
+        for command in commands {
+            let reply = self.apply_alone(now, command, &mut told)?;
+            told.replies.push(reply);
+        }
+        let mut effects = Effects::default();
+        self.engine.apply(now, Command::Tick, &mut effects);
+        commit(self.store.as_mut(), &effects)?;
+        self.settle(&[], &effects);
+        told.take_in(effects);
+        Ok(told)
     }
 
     /// Throws the engine away, with everything in it that is not durable, and builds it anew from the store.
@@ -315,14 +313,7 @@ impl Turn {
             return Some(self.rebuild(now, &mut told).map(|()| told));
         }
         if !refused && is_out(Bug::BlindRetryOfUnknownCommit) {
-            let mut told = Told::default();
-            return Some(self.rebuild(now, &mut told).and_then(|()| {
-                for command in taken.iter().cloned() {
-                    let reply = self.apply_alone(now, command, &mut told)?;
-                    told.replies.push(reply);
-                }
-                Ok(told)
-            }));
+            return Some(self.one_by_one(now, taken.clone()));
         }
         None
     }

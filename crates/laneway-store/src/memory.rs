@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, Change, Effects, JobRow, Name, Prior, Seq, TokenRecord};
+use laneway_core::{Bytes, Change, Effects, Name, Prior, TokenRecord};
 
 use crate::{Loaded, Reader, Store, StoreError};
 use read::MemoryReader;
@@ -146,15 +146,6 @@ impl Store for MemoryStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         Ok(self.shared.read().prior(tenant, key))
-    }
-
-    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
-        let state = self.shared.read();
-        let find = |seq: &Seq| match state.jobs.get(seq) {
-            Some(job) => Ok((job.row.clone(), Bytes::clone(&job.payload))),
-            None => Err(StoreError::Disagree(format!("there is no job {}", seq.0))),
-        };
-        jobs.iter().map(find).collect()
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -22,12 +22,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, Effects, JobRow, Name, Prior, Seq, TokenRecord};
+use laneway_core::{Bytes, Effects, Name, Prior, TokenRecord};
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, ErrorCode};
 
 use crate::codec::EventWriter;
-use crate::rows::Interner;
 use crate::{Loaded, Reader, Store, StoreError};
 use checkpoint::Checkpoints;
 use live::Live;
@@ -44,7 +43,6 @@ pub struct SqliteStore {
     live: Live,
     head: Numbers,
     lanes: HashMap<Name, i64>,
-    names: Interner,
     events: EventWriter,
     blob: Vec<u8>,
     checkpoints: Checkpoints,
@@ -113,11 +111,6 @@ impl Store for SqliteStore {
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.check_well()?;
         load::prior(&self.conn, tenant, key)
-    }
-
-    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
-        self.check_well()?;
-        load::payloads(&self.conn, &mut self.names, jobs)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -38,10 +38,6 @@ pub trait Store: Send {
     /// What a committed idempotency key stands for.
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
 
-    /// Rows and payloads of jobs with an open attempt, in the order asked for; what the runtime needs to run them. A
-    /// job that is not there is a disagreement: an open attempt keeps its job from being purged.
-    fn payloads(&mut self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError>;
-
     /// A reader of committed state, to be shared among threads.
     fn reader(&self) -> Arc<dyn Reader>;
 }
@@ -59,6 +55,9 @@ pub trait Reader: Send + Sync {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
+
+    /// Rows and payloads, in the order asked for: what the runtime needs to run jobs. All of them must be stored.
+    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError>;
 
     /// What the job was submitted with.
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;

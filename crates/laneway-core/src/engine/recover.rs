@@ -52,8 +52,10 @@ impl Recovery {
     /// Takes up a live job.
     pub fn job(&mut self, row: JobRow) {
         let engine = &mut self.engine;
-        if row.spec.not_before.is_none() {
-            engine.rank_clock = engine.rank_clock.max(row.rank_time);
+        // A job whose time has not come has a rank ahead of all others; any other job is older than those to come.
+        let never_due = row.status.state == JobState::Scheduled && row.status.failures == 0;
+        if !never_due {
+            engine.rank_base = engine.rank_base.max(row.rank_time);
         }
         let job = engine.remember(&row);
         match row.status.state {

@@ -158,7 +158,8 @@ impl Engine {
     }
 
     fn forget_idle_nodes(&mut self, lane: Ix) {
-        let (gone, kept) = self.idle_nodes.iter().copied().partition(|&(_, node)| self.nodes[node].lane == lane);
+        let (gone, kept) =
+            self.idle_nodes.iter().copied().partition(|&(_, node)| self.nodes[node].lane == lane);
         self.idle_nodes = kept;
         let gone: std::collections::BTreeSet<(u64, Ix)> = gone;
         for (_, node) in gone {

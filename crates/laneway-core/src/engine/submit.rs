@@ -231,10 +231,10 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        self.rank_clock = self.rank_clock.max(u64::try_from(now.wall.0).unwrap_or(0));
         let wake = spec.not_before.filter(|&at| at > now.wall);
-        let rank_time =
-            wake.map_or(self.rank_clock, |at| self.rank_clock.max(u64::try_from(at.0).unwrap_or(0)));
+        // A job that waits for a time begins to age when that time comes.
+        let ahead = wake.map_or(Span(0), |at| at.since(now.wall));
+        let rank_time = self.rank_now(now).saturating_add(ahead.0);
         self.last_seq += 1;
         let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
         let lane = spec.lane.clone();
@@ -341,6 +341,11 @@ impl Engine {
         self.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
         job
+    }
+
+    /// Engine time for ordering.
+    pub(super) fn rank_now(&self, now: Now) -> u64 {
+        self.rank_base.saturating_add(now.mono.since(self.born.mono).0)
     }
 
     /// From now on the job may start, so from now on its queue timeout runs.

@@ -71,6 +71,10 @@ impl Engine {
     }
 
     fn become_queued(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        if let Some(Wake::NotBefore(_)) = self.jobs[job].wake {
+            // Its rank was the time it waits for; a wall clock that was set ahead since made that come sooner.
+            self.jobs[job].rank_time = self.jobs[job].rank_time.min(self.rank_now(now));
+        }
         self.jobs[job].wake = None;
         self.set_state(job, JobState::Queued);
         self.begin_queue_timeout(job, now.mono);

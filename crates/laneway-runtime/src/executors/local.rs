@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, Name, Outcome, Span};
+use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, JobRow, Name, Outcome, Seq, Span};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::context::{JobContext, cut};
-use super::{Place, Work};
+use super::{Offered, Place, Work};
 use crate::run::Word;
-use crate::scheduler::Shared;
+use crate::scheduler::{Shared, query};
 
 /// Longest result of a handler in bytes, where [`Handlers::result_len_max`] does not say.
 const RESULT_LEN_MAX: usize = 1 << 20;
@@ -239,6 +239,60 @@ impl LocalPlace {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Starts a run for every offer; what was not kept in memory is read in one go, beside those that were.
+    async fn begin(self: Arc<Self>, begun: Vec<(Offered, Arc<Stop>)>) {
+        let (kept, missing): (Vec<_>, Vec<_>) =
+            begun.into_iter().partition(|(offered, _)| offered.kept.is_some());
+        for (mut offered, stop) in kept {
+            if let Some(kept) = offered.kept.take() {
+                self.start_run(offered, kept, stop);
+            }
+        }
+        if missing.is_empty() {
+            return;
+        }
+        let jobs: Vec<Seq> = missing.iter().map(|(offered, _)| offered.seq).collect();
+        let read =
+            query(&self.shared.readers, &self.shared.reader, move |reader| reader.payloads(&jobs)).await;
+        match read {
+            Ok(rows) => {
+                for ((offered, stop), (row, payload)) in missing.into_iter().zip(rows) {
+                    self.start_run(offered, (Box::new(row), payload), stop);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "jobs on offer cannot be read");
+                for (offered, _) in missing {
+                    let failure =
+                        Failure::retryable("unreadable", "the store could not give the job's payload");
+                    self.end_run(offered.fence, Outcome::Failed(failure)).await;
+                }
+            }
+        }
+    }
+
+    fn start_run(self: &Arc<Self>, offered: Offered, kept: (Box<JobRow>, Bytes), stop: Arc<Stop>) {
+        let (row, payload) = kept;
+        if offered.fence.attempt == 1 {
+            let eligible = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
+            self.shared.metrics.waited(offered.at.since(eligible));
+        }
+        let Offered { seq: _, fence, timeout, deadline, at: _, kept: _ } = offered;
+        tokio::spawn(Arc::clone(self).run(Work { row, payload, fence, timeout, deadline }, stop));
+    }
+
+    /// Tells the loop how a run ended and forgets it.
+    async fn end_run(&self, fence: Fence, outcome: Outcome) {
+        let command = Command::Finish(fence, bounded(outcome, self.result_len_max));
+        // A loop that has stopped finds the attempt open at its next start; there is nobody to tell now.
+        drop(self.words.send(Word { command, reply: None }).await);
+        let mut runs = self.runs();
+        runs.remove(&fence.attempt_id);
+        if runs.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
     /// One attempt from its offer to its end.
     async fn run(self: Arc<Self>, work: Work, stop: Arc<Stop>) {
         let fence = work.fence;
@@ -260,14 +314,7 @@ impl LocalPlace {
         let outcome = if interrupted { handed_back_unless_done(outcome) } else { outcome };
         context.flush_logs().await;
         context.forget();
-        let command = Command::Finish(fence, bounded(outcome, self.result_len_max));
-        // A loop that has stopped finds the attempt open at its next start; there is nobody to tell now.
-        drop(self.words.send(Word { command, reply: None }).await);
-        let mut runs = self.runs();
-        runs.remove(&fence.attempt_id);
-        if runs.is_empty() {
-            self.idle.notify_waiters();
-        }
+        self.end_run(fence, outcome).await;
     }
 
     /// Runs the handler until it ends, or has been told to stop and does not.
@@ -298,32 +345,23 @@ impl LocalPlace {
 }
 
 impl Place for LocalPlace {
-    fn offer(&self, work: Vec<Work>) {
+    fn offer(&self, offered: Vec<Offered>) {
         let Some(me) = self.me.upgrade() else { return };
-        let mut begun = Vec::with_capacity(work.len());
+        let mut begun = Vec::with_capacity(offered.len());
+        // Known before anything is read: a stop that comes meanwhile finds its run.
         let mut runs = self.runs();
-        for work in work {
+        for offered in offered {
             let stop = Arc::new(Stop {
-                fence: work.fence,
+                fence: offered.fence,
                 token: CancellationToken::new(),
                 grace_ms: AtomicU64::new(NOT_TOLD),
             });
-            runs.insert(work.fence.attempt_id, Arc::clone(&stop));
-            begun.push((work, stop));
+            runs.insert(offered.fence.attempt_id, Arc::clone(&stop));
+            begun.push((offered, stop));
         }
         drop(runs);
-        if begun.len() == 1 {
-            for (work, stop) in begun {
-                self.handle.spawn(Arc::clone(&me).run(work, stop));
-            }
-            return;
-        }
         // One wake-up for the batch: a task that is on the runtime spawns the others there without crossing threads.
-        self.handle.spawn(async move {
-            for (work, stop) in begun {
-                tokio::spawn(Arc::clone(&me).run(work, stop));
-            }
-        });
+        self.handle.spawn(me.begin(begun));
     }
 
     fn stop(&self, fences: &[Fence], grace: Span) {

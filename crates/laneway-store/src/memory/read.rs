@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, Event, JobId, Seq};
+use laneway_core::{Bytes, Event, JobId, JobRow, Seq};
 
 use super::Shared;
 use super::state::State;
@@ -31,6 +31,15 @@ impl Reader for MemoryReader {
         Ok(page(numbered, limit, |job| {
             filter.matches_row(&job.row).then(|| job.view()).filter(|job| filter.matches(job))
         }))
+    }
+
+    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+        let state = self.0.read();
+        let find = |seq: &Seq| match state.jobs.get(seq) {
+            Some(job) => Ok((job.row.clone(), Bytes::clone(&job.payload))),
+            None => Err(StoreError::Disagree(format!("there is no job {}", seq.0))),
+        };
+        jobs.iter().map(find).collect()
     }
 
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {

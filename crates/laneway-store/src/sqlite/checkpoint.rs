@@ -12,6 +12,8 @@ const PAGES_DUE: i64 = 4_000;
 /// How often the log is looked at, in commits. A commit writes a few hundred pages at most, and a look costs more than
 /// it seems: it drops pages from the cache.
 const LOOK_EVERY: u32 = 16;
+/// Bytes of payloads and results after which the log is looked at whatever the number of commits.
+const LOOK_BYTES: usize = 2 << 20;
 /// Pages in the log at which readers are waited for, so that it can begin anew: 256 MiB. Until then a checkpoint waits
 /// for nobody, and readers that always overlap may keep the log from beginning anew.
 const PAGES_MANY: i64 = 64_000;
@@ -25,6 +27,8 @@ pub(super) struct Checkpoints {
     look_every: u32,
     /// Commits since the log was last looked at.
     unseen: u32,
+    /// Bytes of payloads and results in those commits.
+    unseen_bytes: usize,
     /// Pages in the log when a checkpoint was last tried.
     tried_at: i64,
 }
@@ -39,19 +43,27 @@ struct Log {
 
 impl Default for Checkpoints {
     fn default() -> Checkpoints {
-        Checkpoints { due: PAGES_DUE, many: PAGES_MANY, look_every: LOOK_EVERY, unseen: 0, tried_at: 0 }
+        Checkpoints {
+            due: PAGES_DUE,
+            many: PAGES_MANY,
+            look_every: LOOK_EVERY,
+            unseen: 0,
+            unseen_bytes: 0,
+            tried_at: 0,
+        }
     }
 }
 
 impl Checkpoints {
     /// Checkpoints when the log has grown enough. An error is as bad as one of the commit itself: its fsync may have
     /// lost pages.
-    pub fn after_commit(&mut self, conn: &Connection) -> Result<(), StoreError> {
+    pub fn after_commit(&mut self, conn: &Connection, bytes: usize) -> Result<(), StoreError> {
         self.unseen += 1;
-        if self.unseen < self.look_every {
+        self.unseen_bytes += bytes;
+        if self.unseen < self.look_every && self.unseen_bytes < LOOK_BYTES {
             return Ok(());
         }
-        self.unseen = 0;
+        (self.unseen, self.unseen_bytes) = (0, 0);
         let log = state(conn, "PRAGMA wal_checkpoint(NOOP)")?;
         if log.pages < self.tried_at {
             // The log has begun anew.
@@ -89,7 +101,7 @@ mod tests {
 
     fn write(conn: &Connection, checkpoints: &mut Checkpoints) -> i64 {
         conn.execute("INSERT INTO t VALUES (zeroblob(4000))", []).unwrap();
-        checkpoints.after_commit(conn).unwrap();
+        checkpoints.after_commit(conn, 0).unwrap();
         state(conn, "PRAGMA wal_checkpoint(NOOP)").unwrap().pages
     }
 

@@ -3,7 +3,7 @@
 //! The rows come folded and in key order from `batch.rs`. Statements are prepared once for the connection and fetched
 //! once a batch, not once a row.
 
-use laneway_core::{Effects, Event, Name, Seq, TokenRecord};
+use laneway_core::{Change, Effects, Event, Name, Seq, TokenRecord};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
@@ -32,7 +32,16 @@ pub(super) fn commit(store: &mut SqliteStore, effects: &Effects) -> Result<(), S
     // From here on an error leaves it unknown what is on disk; the caller stops.
     store.conn.prepare_cached("COMMIT")?.execute([])?;
     store.live.committed();
-    store.checkpoints.after_commit(&store.conn)
+    store.checkpoints.after_commit(&store.conn, effects.changes.iter().map(opaque_len).sum())
+}
+
+/// How many bytes of payload or result a change carries.
+fn opaque_len(change: &Change) -> usize {
+    match change {
+        Change::JobCreated { payload, .. } => payload.len(),
+        Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        _ => 0,
+    }
 }
 
 fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Result<(), StoreError> {

@@ -18,7 +18,7 @@ use super::pool::Pool;
 use super::{Numbers, SqliteStore};
 use crate::StoreError;
 use crate::codec::EventWriter;
-use crate::rows::{Interner, stored_digest, stored_name};
+use crate::rows::{stored_digest, stored_name};
 
 /// The database's file within the data directory.
 const FILE: &str = "laneway.db";
@@ -79,7 +79,6 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
         live,
         head,
         lanes,
-        names: Interner::default(),
         events: EventWriter::default(),
         blob: Vec::new(),
         checkpoints: Checkpoints::default(),

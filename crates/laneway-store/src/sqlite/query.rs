@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, Event, JobId, Seq, Wall};
+use laneway_core::{Bytes, Event, JobId, JobRow, Seq, Wall};
 use rusqlite::{Connection, Row};
 
 use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
@@ -31,6 +31,10 @@ impl Reader for SqliteReader {
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
         self.0.read(|conn| jobs(conn, filter, before, limit))
+    }
+
+    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+        self.0.read(|conn| super::load::payloads(conn, &mut Interner::default(), jobs))
     }
 
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {

@@ -347,12 +347,12 @@ fn payloads_in_order(place: &dyn Place) {
     }
     driver.commit();
     let asked = [jobs[3], jobs[0], jobs[4]];
-    let given = driver.store.payloads(&asked).expect("reads");
+    let given = driver.store.reader().payloads(&asked).expect("reads");
     for ((row, payload), job) in given.into_iter().zip(asked) {
         assert_eq!(row, driver.jobs[&job].view.row);
         assert_eq!(payload, driver.jobs[&job].payload);
     }
-    assert!(driver.store.payloads(&[]).expect("reads").is_empty());
-    let error = driver.store.payloads(&[Seq(99)]).expect_err("there is no such job");
+    assert!(driver.store.reader().payloads(&[]).expect("reads").is_empty());
+    let error = driver.store.reader().payloads(&[Seq(99)]).expect_err("there is no such job");
     assert!(matches!(error, StoreError::Disagree(_)), "{error:?}");
 }

@@ -231,7 +231,7 @@ fn store(dir: &std::path::Path, count: u64) -> (f64, f64, Duration) {
         let seqs: Vec<Seq> = next.iter().map(|seq| Seq(*seq)).collect();
         let begun = Instant::now();
         store.commit(&effects).unwrap();
-        assert_eq!(store.payloads(&seqs).unwrap().len(), seqs.len());
+        assert_eq!(store.reader().payloads(&seqs).unwrap().len(), seqs.len());
         spent += begun.elapsed();
         running = next;
     }
