@@ -1,1 +1,34 @@
-//! The native HTTP API: /v1, health, metrics, auth.
+//! The native HTTP API: `/v1`, health, metrics, auth.
+//!
+//! A request goes one way: [`serve`] takes the connection, `router.rs` finds the operation, its gate (`gate.rs`) says who
+//! calls and whether they may, a handler in `v1/` turns the request into a command (`convert.rs`) and the answer into
+//! JSON (`show.rs`), and `error.rs` chooses every status that is not a success. This crate decides nothing about jobs and
+//! writes nothing by itself: every change is a command to the scheduler.
+
+mod api;
+mod audit;
+pub mod auth;
+pub mod authority;
+mod body;
+mod convert;
+mod cursor;
+mod error;
+mod gate;
+mod json;
+mod openapi;
+mod query;
+mod reply;
+mod router;
+mod serve;
+mod show;
+mod sse;
+mod tls;
+mod v1;
+
+pub use api::Api;
+pub use auth::{ListenRefused, check_listen, mint};
+pub use error::{ApiError, Code};
+pub use openapi::document as openapi;
+pub use router::{Route, router, routes};
+pub use serve::{Peer, serve, serve_tls};
+pub use tls::{TlsError, TlsKeys, TlsListener};

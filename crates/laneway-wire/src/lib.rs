@@ -1,1 +1,42 @@
 //! The types of the HTTP API, as they stand on the wire.
+//!
+//! Servers, clients and the command line share these types, so that a field is spelled once. They hold no behaviour:
+//! what a value means, and whether it is allowed, is said where requests are turned into commands. Objects that a
+//! client sends refuse unknown and repeated fields; objects that a server sends may gain fields, and readers skip what
+//! they do not know.
+
+mod attempt;
+mod batch;
+mod config;
+mod event;
+mod explanation;
+mod job;
+mod job_request;
+mod lane;
+mod log;
+mod object;
+mod problem;
+mod server;
+mod stats;
+mod token;
+
+#[cfg(test)]
+mod tests;
+
+pub use attempt::{Attempt, AttemptList};
+pub use batch::{BatchItem, BatchRequest, BatchResponse};
+pub use config::ConfigReload;
+pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, Gap};
+pub use explanation::{Explanation, Hold};
+pub use job::{Job, JobError, JobList, JobProgress, Progress};
+pub use job_request::{
+    BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
+    SessionRequest,
+};
+pub use lane::{Lane, LaneList, LaneRequest, OldestJob};
+pub use log::{LogLine, LogList};
+pub use object::Object;
+pub use problem::Problem;
+pub use server::{Health, HealthQueue, Index, Readiness};
+pub use stats::{AgentStats, Stats};
+pub use token::{Caller, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};

@@ -149,3 +149,10 @@ fn measure_engine(bench: &Bench) -> Vec<Figure> {
         })
         .collect()
 }
+
+/// The HTTP API in front of a scheduler of this process.
+async fn latency_server(
+    _scheduler: laneway_runtime::Scheduler,
+) -> anyhow::Result<(std::net::SocketAddr, tokio_util::sync::CancellationToken)> {
+    anyhow::bail!("the API is not there yet")
+}

@@ -1,1 +1,43 @@
-//! Laneway as a library.
+//! Laneway as a library: the same engine, loop and store as the server, inside your program.
+//!
+//! Start it with [`embedded`], give it handlers by kind, submit jobs, wait for their ends:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use laneway::{Failure, Job};
+//! use serde_json::json;
+//!
+//! let laneway = laneway::embedded()
+//!     .in_memory()
+//!     .handler("greet", |ctx| async move {
+//!         let name: String = ctx.json()?;
+//!         Ok::<_, Failure>(json!({"text": format!("hello {name}")}))
+//!     })
+//!     .start()
+//!     .await?;
+//!
+//! let job = laneway.submit(Job::new("greet").json(&"world").agent("docs")).await?;
+//! let end = job.wait().await?;
+//! assert_eq!(end.json::<serde_json::Value>()?["text"], "hello world");
+//! laneway.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With [`Embedded::data_dir`] instead of [`Embedded::in_memory`], what [`Laneway::submit`] returned is on disk and
+//! survives a crash. There is no server, no port and no token here: who holds the [`Laneway`] may do everything. The
+//! program `laneway` is built from the same parts and adds the HTTP API and the command line.
+
+mod embedded;
+
+pub use embedded::{
+    Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
+    SubmitError, embedded, settings_table,
+};
+pub use laneway_core::engine::{Explanation, Hold};
+pub use laneway_core::{
+    Backoff, Bytes, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Refusal, RefusalCode,
+    RetryPolicy, Span,
+};
+pub use laneway_runtime::{Handlers, IntoOutcome, JobContext, Stopped, WaitError};

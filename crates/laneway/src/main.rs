@@ -1,3 +1,106 @@
-//! The `laneway` program.
+//! The `laneway` program: reads the command line and the environment, runs one command, ends with its code.
 
-fn main() {}
+mod bench;
+mod cli;
+mod client;
+mod commands;
+mod exit;
+mod log;
+mod moment;
+mod samples;
+mod screen;
+mod server;
+mod settings;
+mod sse;
+mod table;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::client::Client;
+use crate::exit::{Exit, Trouble};
+use crate::screen::{Paint, Screen};
+use crate::settings::Environment;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let screen = Screen::new(cli.json, cli.color, no_color);
+    match run(cli, &screen, &environment()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&screen, &error, no_color);
+            exit::code_of(&error).into()
+        }
+    }
+}
+
+/// The variables that may mean something to us. What is not text cannot.
+fn environment() -> Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("LANEWAY_"))
+        .collect()
+}
+
+fn run(cli: Cli, screen: &Screen, environment: &Environment) -> anyhow::Result<()> {
+    match &cli.command {
+        Command::Completions(args) => {
+            commands::completions::run(screen, args);
+            return Ok(());
+        }
+        // It starts runtimes of its own: what it measures must not share one with us.
+        Command::Bench(_) => {
+            let Command::Bench(args) = cli.command else { unreachable!("just matched") };
+            return bench::run(args, screen);
+        }
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(run_async(cli, screen, environment));
+    // A handler that blocks its thread must not keep the program from ending.
+    runtime.shutdown_background();
+    done
+}
+
+async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyhow::Result<()> {
+    let client = Client::new(&cli.server)?;
+    match cli.command {
+        Command::Serve(args) => commands::serve::run(screen, environment, &args).await,
+        Command::Submit(args) => commands::submit::run(screen, &client, &args).await,
+        Command::Jobs(args) => commands::jobs::run(screen, &client, &args).await,
+        Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
+        Command::Stats(args) => commands::stats::run(screen, &client, &args).await,
+        Command::Events(args) => commands::events::run(screen, &client, &args).await,
+        Command::Config(args) => commands::config::run(screen, &client, environment, &args).await,
+        Command::Token(args) => commands::token::run(screen, &client, environment, &args).await,
+        Command::Demo(args) => commands::demo::run(screen, &client, &cli.server, &args).await,
+        Command::Bench(_) | Command::Completions(_) => unreachable!("these need no runtime"),
+    }
+}
+
+/// One clear message on standard error; the server's own words as JSON where JSON was asked for.
+fn report(screen: &Screen, error: &anyhow::Error, no_color: bool) {
+    let trouble = error.downcast_ref::<Trouble>();
+    if screen.json {
+        let code = exit::code_of(error);
+        let document = match trouble.and_then(|trouble| trouble.problem.as_deref()) {
+            Some(problem) => {
+                serde_json::json!({"error": error.to_string(), "exit": code as u8, "problem": problem})
+            }
+            None => serde_json::json!({"error": format!("{error:#}"), "exit": code as u8}),
+        };
+        eprintln!("{document}");
+        return;
+    }
+    let painted = Screen { color: screen.color || (std::io::stderr().is_terminal() && !no_color), ..*screen };
+    let head = match exit::code_of(error) {
+        Exit::NotAllowed => "not allowed:",
+        Exit::NotFound => "not found:",
+        _ => "error:",
+    };
+    eprintln!("{} {error:#}", painted.paint(Paint::Red, head));
+}

@@ -108,7 +108,7 @@ impl House {
     /// Waits until at most `left` jobs wait.
     pub async fn wait_until_waiting(&self, left: u64) -> anyhow::Result<()> {
         while self.waiting().await? > left {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }

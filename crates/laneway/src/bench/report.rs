@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::screen::{Paint, Screen};
-use crate::table::Table;
+use crate::table::{Cell, Table};
 
 /// One measured figure.
 pub struct Figure {
@@ -143,25 +143,32 @@ pub fn show(screen: &Screen, figures: &[Figure], quick: bool) -> anyhow::Result<
         println!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
     }
-    let mut table = Table::new(&["FIGURE", "OURS", "SPREAD", "RAW", "RATIO", "GOAL", "MET"]);
+    let mut table = Table::new()
+        .left("FIGURE")
+        .right("OURS")
+        .left("SPREAD")
+        .right("RAW")
+        .right("RATIO")
+        .left("GOAL")
+        .left("MET");
     for figure in figures {
         let raw = figure.raw.as_ref().map_or(String::new(), |(raw, _)| figure.unit.words(median(raw)));
         let met = match figure.met() {
-            None => String::new(),
-            Some(true) => screen.paint(Paint::Green, "yes"),
-            Some(false) => screen.paint(Paint::Red, "no"),
+            None => Cell::plain(""),
+            Some(true) => Cell::painted("yes", Paint::Green),
+            Some(false) => Cell::painted("no", Paint::Red),
         };
         table.row(vec![
-            figure.name.clone(),
-            figure.unit.words(median(&figure.ours)),
-            figure.unit.spread_words(&figure.ours),
-            raw,
-            figure.ratio_words(),
-            figure.goal_words(),
+            Cell::plain(&figure.name),
+            Cell::plain(figure.unit.words(median(&figure.ours))),
+            Cell::plain(figure.unit.spread_words(&figure.ours)),
+            Cell::plain(raw),
+            Cell::plain(figure.ratio_words()),
+            Cell::plain(figure.goal_words()),
             met,
         ]);
     }
-    print!("{}", table.render());
+    table.print(screen);
     for (figure, raw_is) in figures.iter().filter_map(|figure| Some((figure, figure.raw.as_ref()?.1))) {
         println!("{}: beside {raw_is}", figure.name);
     }

@@ -1,0 +1,91 @@
+//! What every handler holds: the scheduler, the configuration, and the API's own small memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use laneway_core::Name;
+use laneway_runtime::Scheduler;
+use laneway_runtime::live_config::LiveConfig;
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::NoteLimits;
+use crate::auth::{BadTokens, random};
+use crate::convert::DefaultNames;
+use crate::cursor::Cursors;
+use crate::v1::server::Figures;
+
+/// Most event streams at once: each holds a connection and a task.
+const STREAMS_MAX: usize = 1_024;
+
+/// What every handler holds. Clones are the same API.
+#[derive(Clone)]
+pub struct Api {
+    inner: Arc<Inner>,
+}
+
+/// The parts, as handlers see them.
+pub struct Inner {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) config: LiveConfig,
+    pub(crate) names: DefaultNames,
+    pub(crate) cursors: Cursors,
+    pub(crate) bad_tokens: BadTokens,
+    pub(crate) notes: NoteLimits,
+    pub(crate) started: Instant,
+    pub(crate) streams: Arc<Semaphore>,
+    /// What `/health` and `/readyz` said last.
+    pub(crate) figures: Mutex<Option<Figures>>,
+    /// Canceled when the server stops listening: streams end.
+    pub(crate) closing: CancellationToken,
+    /// Differs from boot to boot, so that request ids of two boots do not meet.
+    boot: u32,
+    requests: AtomicU64,
+}
+
+impl Api {
+    /// The API over a running scheduler. Fails when the system has no random numbers.
+    pub fn new(scheduler: Scheduler, config: LiveConfig) -> Result<Api, getrandom::Error> {
+        let inner = Inner {
+            scheduler,
+            config,
+            names: DefaultNames::new(),
+            cursors: Cursors::new(random()?),
+            bad_tokens: BadTokens::default(),
+            notes: NoteLimits::default(),
+            started: Instant::now(),
+            figures: Mutex::new(None),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            closing: CancellationToken::new(),
+            boot: u32::from_be_bytes(random()?),
+            requests: AtomicU64::new(0),
+        };
+        Ok(Api { inner: Arc::new(inner) })
+    }
+
+    /// The scheduler behind the API.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.inner.scheduler
+    }
+
+    /// The configuration behind the API.
+    pub fn config(&self) -> &LiveConfig {
+        &self.inner.config
+    }
+
+    /// A new request's id.
+    pub(crate) fn next_request(&self) -> Name {
+        let number = self.inner.requests.fetch_add(1, Ordering::Relaxed);
+        let text = format!("{:08x}-{number:08x}", self.inner.boot);
+        Name::new(&text).expect("hex digits and a hyphen are a name")
+    }
+}
+
+impl std::ops::Deref for Api {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}

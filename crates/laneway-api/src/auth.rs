@@ -1,0 +1,267 @@
+//! Who calls: tokens, client certificates, or anybody while the server is open.
+//!
+//! A token is `lw_<id>_<secret>`. The server keeps SHA-256 of the secret: 256 random bits need no slow hash. Looking up
+//! and comparing takes the same work whether the id is known or not. What a caller may do is in `authority.rs`; requests
+//! from web pages and for foreign hosts are judged in `auth/site.rs`, floods of bad tokens in `auth/guard.rs`.
+
+mod guard;
+mod identity;
+mod site;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use laneway_core::settings::DEFAULT_TENANT;
+use laneway_core::{Name, Origin, Role, TokenRecord, Wall};
+use laneway_runtime::TokenTable;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+pub use guard::BadTokens;
+pub use identity::Identity;
+pub use site::check_site;
+
+use crate::error::{ApiError, Code};
+
+/// The header by which a server-wide caller acts for one tenant.
+pub const TENANT_HEADER: &str = "laneway-tenant";
+/// What every token begins with.
+const PREFIX: &str = "lw_";
+/// Random bytes of a token's id: enough that 10,000 ids do not meet.
+const ID_BYTES: usize = 8;
+/// Random bytes of a token's secret.
+const SECRET_BYTES: usize = 32;
+
+/// Who calls, as whom, and in which call.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// A token's id, a certificate's identity, or `open`.
+    pub actor: Name,
+    /// What the caller may do.
+    pub role: Role,
+    /// The tenant it is bound to. `None`: server-wide.
+    pub bound: Option<Name>,
+    /// The tenant that a server-wide caller named for this call.
+    pub named: Option<Name>,
+    /// The call's id.
+    pub request: Name,
+    /// When the right to call ends by itself.
+    pub expires_at: Option<Wall>,
+    /// True when the right comes from a token, which may be revoked.
+    pub by_token: bool,
+}
+
+impl Caller {
+    /// Whose things the caller sees. `None`: every tenant's.
+    pub fn scope(&self) -> Option<&Name> {
+        self.bound.as_ref().or(self.named.as_ref())
+    }
+
+    /// The tenant that the caller acts for.
+    pub fn tenant(&self) -> Name {
+        self.scope().cloned().unwrap_or_else(|| Name::fixed(DEFAULT_TENANT))
+    }
+
+    /// True when the caller may touch what every tenant shares.
+    pub fn is_server_wide(&self) -> bool {
+        self.bound.is_none()
+    }
+
+    /// Who asks, for the engine.
+    pub fn origin(&self) -> Origin {
+        Origin { actor: self.actor.clone(), request: Some(self.request.clone()) }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    /// The gate has put it there.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, ApiError> {
+        parts
+            .extensions
+            .get()
+            .cloned()
+            .ok_or_else(|| ApiError::internal("a handler was called without a gate"))
+    }
+}
+
+/// A right to call, before the call is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// A token's id, a certificate's identity, or `open`.
+    pub actor: Name,
+    /// What it may do.
+    pub role: Role,
+    /// The tenant it is bound to. `None`: server-wide.
+    pub bound: Option<Name>,
+    /// When it ends by itself.
+    pub expires_at: Option<Wall>,
+    /// True when it comes from a token.
+    pub by_token: bool,
+}
+
+impl Principal {
+    /// Anybody, while the server is open.
+    pub fn open() -> Principal {
+        Principal {
+            actor: Name::fixed("open"),
+            role: Role::Admin,
+            bound: None,
+            expires_at: None,
+            by_token: false,
+        }
+    }
+}
+
+/// The token that a request carries, if it carries one.
+pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let token = value.to_str().ok().and_then(|text| text.split_once(' '));
+    match token {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
+        _ => Err(unauthorized("send the token as Authorization: Bearer lw_…")),
+    }
+}
+
+/// The right that a presented token gives now.
+pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Principal> {
+    let (id, secret) =
+        presented.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).unwrap_or(("", presented));
+    let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+    let record = Name::new(id).ok().and_then(|id| tokens.get(&id));
+    // An unknown id is compared, too, so that the time taken does not tell which ids there are.
+    let kept = record.map_or([0; 32], |record| record.digest);
+    let matches = bool::from(digest.ct_eq(&kept));
+    record.filter(|record| matches && is_active(record, now)).map(|record| Principal {
+        actor: record.id.clone(),
+        role: record.role,
+        bound: record.tenant.clone(),
+        expires_at: record.expires_at,
+        by_token: true,
+    })
+}
+
+/// True while a token works.
+pub fn is_active(record: &TokenRecord, now: Wall) -> bool {
+    record.revoked_at.is_none() && record.expires_at.is_none_or(|at| now < at)
+}
+
+/// The tenant that the call names in its header.
+pub fn named_tenant(headers: &HeaderMap, principal: &Principal) -> Result<Option<Name>, ApiError> {
+    let Some(value) = headers.get(TENANT_HEADER) else { return Ok(None) };
+    let tenant = crate::convert::name(TENANT_HEADER, value.to_str().unwrap_or(""))?;
+    match &principal.bound {
+        Some(bound) if *bound != tenant => Err(ApiError::new(
+            Code::Forbidden,
+            "the token is bound to another tenant; leave laneway-tenant out",
+        )),
+        _ => Ok(Some(tenant)),
+    }
+}
+
+/// A new token: the record to keep, and the text that its owner gets to see once.
+pub fn mint(
+    tenant: Option<Name>,
+    role: Role,
+    note: &str,
+    created_at: Wall,
+    expires_at: Option<Wall>,
+) -> Result<(TokenRecord, String), getrandom::Error> {
+    let id = hex(&random::<ID_BYTES>()?);
+    let secret = hex(&random::<SECRET_BYTES>()?);
+    let record = TokenRecord {
+        id: Name::new(&id).expect("hex digits are a name"),
+        tenant,
+        role,
+        digest: Sha256::digest(secret.as_bytes()).into(),
+        note: note.into(),
+        created_at,
+        expires_at,
+        revoked_at: None,
+    };
+    Ok((record, format!("{PREFIX}{id}_{secret}")))
+}
+
+/// Random bytes from the operating system.
+pub fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a text takes every digit");
+        text
+    })
+}
+
+/// What a call without a valid token is answered.
+pub fn unauthorized(detail: &'static str) -> ApiError {
+    ApiError::new(Code::Unauthorized, detail)
+}
+
+/// Why the server does not listen where it was told to.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "refusing to listen on {0}: anybody who reaches this address could run jobs, because there is neither a token nor \
+     a demand for client certificates. Listen on 127.0.0.1, or make a token first (`laneway token create --role admin`), \
+     or set server.tls.client_ca"
+)]
+pub struct ListenRefused(SocketAddr);
+
+/// May the server listen on `addr`? Addresses that others can reach need tokens or client certificates.
+pub fn check_listen(
+    addr: SocketAddr,
+    tokens_exist: bool,
+    tls_client_auth: bool,
+) -> Result<(), ListenRefused> {
+    if addr.ip().to_canonical().is_loopback() || tokens_exist || tls_client_auth {
+        return Ok(());
+    }
+    Err(ListenRefused(addr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_long_random_and_kept_as_digests() {
+        let (record, text) = mint(None, Role::Admin, "n", Wall(1), None).unwrap();
+        let (id, secret) = text.strip_prefix("lw_").unwrap().split_once('_').unwrap();
+        assert_eq!((id.len(), secret.len()), (16, 64));
+        assert_eq!(record.id.as_str(), id);
+        assert_eq!(record.digest, <[u8; 32]>::from(Sha256::digest(secret)));
+        assert_ne!(mint(None, Role::Admin, "n", Wall(1), None).unwrap().1, text);
+    }
+
+    #[test]
+    fn reads_only_bearer_tokens() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(bearer(&headers), Ok(None));
+        headers.insert(AUTHORIZATION, "bearer  lw_a_b".parse().unwrap());
+        assert_eq!(bearer(&headers), Ok(Some("lw_a_b")));
+        headers.insert(AUTHORIZATION, "Basic YTpi".parse().unwrap());
+        assert_eq!(bearer(&headers).unwrap_err().code, Code::Unauthorized);
+    }
+
+    #[test]
+    fn listens_for_others_only_with_tokens_or_certificates() {
+        for addr in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(check_listen(addr.parse().unwrap(), false, false), Ok(()), "{addr}");
+        }
+        for addr in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1"] {
+            let addr = addr.parse().unwrap();
+            assert_eq!(check_listen(addr, false, false), Err(ListenRefused(addr)));
+            assert_eq!(check_listen(addr, true, false), Ok(()));
+            assert_eq!(check_listen(addr, false, true), Ok(()));
+        }
+    }
+}

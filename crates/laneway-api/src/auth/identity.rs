@@ -1,0 +1,73 @@
+//! Whom a client certificate stands for: the URI `laneway://tenant/<tenant>/role/<role>` among its names.
+//!
+//! `*` as the tenant means the whole server. Other names of the certificate mean nothing here, and neither does its
+//! subject. That an authority we trust has signed it was checked by the TLS handshake.
+
+use laneway_core::{Name, Role};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
+use super::Principal;
+
+/// Whom a client certificate stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    tenant: Option<Name>,
+    role: Role,
+}
+
+impl Identity {
+    /// Reads it from the certificate. `None` when it names nobody, or more than one.
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Identity> {
+        let certificate = EndEntityCert::try_from(certificate).ok()?;
+        let mut found = certificate.valid_uri_names().filter(|uri| uri.starts_with("laneway:"));
+        let identity = Identity::parse(found.next()?)?;
+        found.next().is_none().then_some(identity)
+    }
+
+    fn parse(uri: &str) -> Option<Identity> {
+        let (tenant, role) = uri.strip_prefix("laneway://tenant/")?.split_once("/role/")?;
+        let tenant = match tenant {
+            "*" => None,
+            text => Some(Name::new(text).ok().filter(Name::is_plain)?),
+        };
+        Some(Identity { tenant, role: Role::parse(role)? })
+    }
+
+    /// The right that it gives.
+    pub fn principal(&self) -> Principal {
+        let tenant = self.tenant.as_ref().map_or("*", Name::as_str);
+        let actor = format!("cert:{}:{tenant}", self.role.word());
+        let actor = Name::new(&actor).unwrap_or_else(|_| Name::fixed("cert"));
+        Principal { actor, role: self.role, bound: self.tenant.clone(), expires_at: None, by_token: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_tenant_and_role() {
+        let acme = Identity::parse("laneway://tenant/acme/role/submitter").unwrap().principal();
+        assert_eq!((acme.actor.as_str(), acme.role), ("cert:submitter:acme", Role::Submitter));
+        assert_eq!(acme.bound, Some(Name::fixed("acme")));
+        let all = Identity::parse("laneway://tenant/*/role/admin").unwrap().principal();
+        assert_eq!((all.actor.as_str(), all.bound), ("cert:admin:*", None));
+    }
+
+    #[test]
+    fn refuses_everything_else() {
+        for uri in [
+            "laneway://tenant//role/admin",
+            "laneway://tenant/a/role/root",
+            "laneway://tenant/a/role/admin/",
+            "laneway://tenant/a b/role/admin",
+            "laneway://tenant/**/role/admin",
+            "https://tenant/a/role/admin",
+            "laneway://role/admin/tenant/a",
+        ] {
+            assert_eq!(Identity::parse(uri), None, "{uri}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Every error of the API: its word, its status and its title are chosen here and nowhere else.
+//!
+//! A handler returns an [`ApiError`]; the gate adds the request's id and writes it as `application/problem+json`. Causes
+//! and remedies of each word are told in `docs/http-api.md`.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use laneway_core::{Name, Refusal, RefusalCode, Span};
+use laneway_runtime::config::{ConfigErrorKind, ConfigErrors};
+use laneway_runtime::{QueryError, Stopped};
+use laneway_wire::Problem;
+
+/// Longest `detail`, in bytes: a message may quote what the client sent, but not all of it.
+const DETAIL_MAX: usize = 600;
+
+/// The words of the API's errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Code {
+    /// The body is not JSON.
+    MalformedJson,
+    /// A field, parameter or header has a value that cannot be.
+    InvalidField,
+    /// No such field or parameter.
+    UnknownField,
+    /// The body is nested too deep.
+    TooDeep,
+    /// The id in the path is not an id.
+    InvalidId,
+    /// The cursor is not one of this list.
+    InvalidCursor,
+    /// No token, or one that is not known, has expired or was revoked.
+    Unauthorized,
+    /// The token may not do this.
+    Forbidden,
+    /// A page of another origin asks.
+    OriginRefused,
+    /// There is no such thing for this caller.
+    NotFound,
+    /// The path does not know the method.
+    MethodNotAllowed,
+    /// The body did not arrive in time.
+    BodyTimeout,
+    /// The job has ended.
+    AlreadyEnded,
+    /// The job has not ended.
+    NotEnded,
+    /// The change does not fit what the server holds now.
+    Conflict,
+    /// The body is too large.
+    BodyTooLarge,
+    /// The body is not said to be JSON.
+    UnsupportedMediaType,
+    /// The request is for another host.
+    Misdirected,
+    /// The deadline has passed.
+    DeadlinePast,
+    /// The idempotency key stands for another request.
+    IdempotencyMismatch,
+    /// Nobody offers the kind.
+    UnknownKind,
+    /// The engine cannot do what was asked.
+    Invalid,
+    /// Another job of the atomic batch was refused.
+    BatchRefused,
+    /// A queue cap is reached.
+    QueueFull,
+    /// Too many bad tokens from one address.
+    TooManyAttempts,
+    /// Too many things of a sort are kept, or streams are open.
+    TooMany,
+    /// Something broke inside.
+    Internal,
+    /// The server is stopping.
+    Draining,
+    /// Storage runs low.
+    StorageLow,
+}
+
+impl Code {
+    /// Every word.
+    pub const ALL: [Code; 29] = [
+        Code::MalformedJson,
+        Code::InvalidField,
+        Code::UnknownField,
+        Code::TooDeep,
+        Code::InvalidId,
+        Code::InvalidCursor,
+        Code::Unauthorized,
+        Code::Forbidden,
+        Code::OriginRefused,
+        Code::NotFound,
+        Code::MethodNotAllowed,
+        Code::BodyTimeout,
+        Code::AlreadyEnded,
+        Code::NotEnded,
+        Code::Conflict,
+        Code::BodyTooLarge,
+        Code::UnsupportedMediaType,
+        Code::Misdirected,
+        Code::DeadlinePast,
+        Code::IdempotencyMismatch,
+        Code::UnknownKind,
+        Code::Invalid,
+        Code::BatchRefused,
+        Code::QueueFull,
+        Code::TooManyAttempts,
+        Code::TooMany,
+        Code::Internal,
+        Code::Draining,
+        Code::StorageLow,
+    ];
+
+    /// The word, its status and its title.
+    fn row(self) -> (&'static str, StatusCode, &'static str) {
+        use StatusCode as S;
+        match self {
+            Code::MalformedJson => ("malformed_json", S::BAD_REQUEST, "The body is not JSON"),
+            Code::InvalidField => ("invalid_field", S::BAD_REQUEST, "A field has a value that cannot be"),
+            Code::UnknownField => ("unknown_field", S::BAD_REQUEST, "No such field"),
+            Code::TooDeep => ("too_deep", S::BAD_REQUEST, "The body is nested too deep"),
+            Code::InvalidId => ("invalid_id", S::BAD_REQUEST, "This is not an id"),
+            Code::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not one of this list"),
+            Code::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is needed"),
+            Code::Forbidden => ("forbidden", S::FORBIDDEN, "The token may not do this"),
+            Code::OriginRefused => ("origin_refused", S::FORBIDDEN, "Pages of this origin may not call"),
+            Code::NotFound => ("not_found", S::NOT_FOUND, "There is no such thing"),
+            Code::MethodNotAllowed => ("method_not_allowed", S::METHOD_NOT_ALLOWED, "Not with this method"),
+            Code::BodyTimeout => ("body_timeout", S::REQUEST_TIMEOUT, "The body did not arrive in time"),
+            Code::AlreadyEnded => ("already_ended", S::CONFLICT, "The job has ended"),
+            Code::NotEnded => ("not_ended", S::CONFLICT, "The job has not ended"),
+            Code::Conflict => ("conflict", S::CONFLICT, "The change does not fit"),
+            Code::BodyTooLarge => ("body_too_large", S::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Code::UnsupportedMediaType => {
+                ("unsupported_media_type", S::UNSUPPORTED_MEDIA_TYPE, "The body must be JSON")
+            }
+            Code::Misdirected => ("misdirected", S::MISDIRECTED_REQUEST, "The request is for another host"),
+            Code::DeadlinePast => ("deadline_past", S::UNPROCESSABLE_ENTITY, "The deadline has passed"),
+            Code::IdempotencyMismatch => {
+                ("idempotency_mismatch", S::UNPROCESSABLE_ENTITY, "The key stands for another request")
+            }
+            Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "Nobody offers the kind"),
+            Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "This cannot be done"),
+            Code::BatchRefused => {
+                ("batch_refused", S::FAILED_DEPENDENCY, "Another job of the batch was refused")
+            }
+            Code::QueueFull => ("queue_full", S::TOO_MANY_REQUESTS, "The queue is full"),
+            Code::TooManyAttempts => ("too_many_attempts", S::TOO_MANY_REQUESTS, "Too many bad tokens"),
+            Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "Too many of them"),
+            Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "Something broke inside"),
+            Code::Draining => ("draining", S::SERVICE_UNAVAILABLE, "The server is stopping"),
+            Code::StorageLow => ("storage_low", S::INSUFFICIENT_STORAGE, "Storage runs low"),
+        }
+    }
+
+    /// The stable word for programs.
+    pub fn word(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The HTTP status.
+    pub fn status(self) -> StatusCode {
+        self.row().1
+    }
+}
+
+/// An error on its way to the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// Which error it is.
+    pub code: Code,
+    /// What was wrong this time, and what to do about it.
+    pub detail: Cow<'static, str>,
+    /// The field, parameter or header that was wrong.
+    pub field: Option<String>,
+    /// When asking again may help.
+    pub retry_after: Option<Span>,
+}
+
+impl ApiError {
+    /// An error with its detail.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError { code, detail: bounded(detail.into()), field: None, retry_after: None }
+    }
+
+    /// A field whose value cannot be; `detail` follows the field's name and says the remedy.
+    pub fn field(field: impl Into<String>, detail: impl std::fmt::Display) -> ApiError {
+        let field = field.into();
+        let mut error = ApiError::new(Code::InvalidField, format!("{field} {detail}"));
+        error.field = Some(field);
+        error
+    }
+
+    /// No such job for this caller. The same for jobs that are not there and jobs of others.
+    pub fn no_job() -> ApiError {
+        ApiError::new(Code::NotFound, "there is no such job; it may have been removed after its retention")
+    }
+
+    /// Something broke inside. `cause` goes to the log only.
+    pub fn internal(cause: impl std::fmt::Display) -> ApiError {
+        tracing::error!(%cause, "a call failed inside");
+        ApiError::new(Code::Internal, "the server could not do this; its log says why, under this request id")
+    }
+
+    /// The server does not take this now.
+    pub fn draining() -> ApiError {
+        let mut error = ApiError::new(Code::Draining, "the server is stopping; ask again after its restart");
+        error.retry_after = Some(Span::secs(5));
+        error
+    }
+
+    /// The same error about a field inside `parent`.
+    pub fn within(mut self, parent: &str) -> ApiError {
+        self.field = Some(match self.field {
+            Some(field) => format!("{parent}.{field}"),
+            None => parent.to_owned(),
+        });
+        self
+    }
+
+    /// The error as it stands on the wire.
+    pub fn to_problem(&self, request: Option<&Name>) -> Problem {
+        let (word, status, title) = self.code.row();
+        Problem {
+            kind: Cow::Owned(format!("urn:laneway:problem:{word}")),
+            title: Cow::Borrowed(title),
+            status: status.as_u16(),
+            detail: self.detail.to_string(),
+            code: Cow::Borrowed(word),
+            field: self.field.clone(),
+            request_id: request.map(Name::to_string),
+            retry_after_ms: self.retry_after.map(|span| span.0),
+        }
+    }
+
+    /// The whole response.
+    pub fn to_response(&self, request: &Name) -> Response {
+        let body = serde_json::to_vec(&self.to_problem(Some(request))).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.code.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(span) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(span.0.div_ceil(1_000).max(1)));
+        }
+        if self.code == Code::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"laneway\""));
+        }
+        response
+    }
+}
+
+impl IntoResponse for ApiError {
+    /// Hands the error to the gate, which knows the request's id and writes it.
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.code.status();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        let code = match refusal.code {
+            RefusalCode::QueueFull => Code::QueueFull,
+            RefusalCode::IdempotencyMismatch => Code::IdempotencyMismatch,
+            RefusalCode::DeadlinePast => Code::DeadlinePast,
+            RefusalCode::UnknownKind => Code::UnknownKind,
+            RefusalCode::Draining => Code::Draining,
+            RefusalCode::StorageLow => Code::StorageLow,
+            RefusalCode::BatchRefused => Code::BatchRefused,
+            RefusalCode::Invalid => Code::Invalid,
+            RefusalCode::TooMany => Code::TooMany,
+        };
+        let mut error = ApiError::new(code, String::from(refusal.message));
+        error.field = match code {
+            Code::DeadlinePast => Some("deadline".to_owned()),
+            Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
+            Code::UnknownKind => Some("kind".to_owned()),
+            _ => None,
+        };
+        error.retry_after = refusal.retry_after.or(match code {
+            Code::QueueFull => Some(Span::secs(1)),
+            Code::Draining => Some(Span::secs(5)),
+            Code::StorageLow => Some(Span::secs(60)),
+            _ => None,
+        });
+        error
+    }
+}
+
+impl From<Stopped> for ApiError {
+    fn from(_: Stopped) -> ApiError {
+        ApiError::draining()
+    }
+}
+
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> ApiError {
+        match error {
+            QueryError::Stopped(_) => ApiError::draining(),
+            QueryError::Store(_) | QueryError::Panicked => ApiError::internal(error),
+        }
+    }
+}
+
+impl From<ConfigErrors> for ApiError {
+    fn from(errors: ConfigErrors) -> ApiError {
+        let code = match errors.kind() {
+            ConfigErrorKind::Invalid => Code::InvalidField,
+            ConfigErrorKind::UnknownKey => Code::UnknownField,
+            ConfigErrorKind::NotChangeable | ConfigErrorKind::Conflict | ConfigErrorKind::Unreadable => {
+                Code::Conflict
+            }
+            ConfigErrorKind::Stopped => return ApiError::draining(),
+        };
+        let mut error = ApiError::new(code, errors.to_string().replace('\n', "; "));
+        error.field = errors.list().iter().find(|error| !error.key.is_empty()).map(|error| error.key.clone());
+        error
+    }
+}
+
+fn bounded(detail: Cow<'static, str>) -> Cow<'static, str> {
+    if detail.len() <= DETAIL_MAX {
+        return detail;
+    }
+    let end = (0..=DETAIL_MAX).rev().find(|&at| detail.is_char_boundary(at)).unwrap_or(0);
+    Cow::Owned(format!("{}…", &detail[..end]))
+}

@@ -1,0 +1,291 @@
+//! Reads JSON bodies: once, without copies, and with the field named when something is wrong.
+//!
+//! What is checked here holds for every body, payloads included: it is UTF-8, it is not nested too deep, and its texts
+//! hold no NUL and no half of a surrogate pair, because not every program that reads them later can. What the fields
+//! mean is the business of `convert.rs`.
+
+use std::fmt;
+
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+
+use laneway_wire::Object;
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+use serde_json::{Map, Number, Value};
+
+use crate::error::{ApiError, Code};
+
+/// Deepest nesting of a body. A batch may be two deeper, so that its jobs have as much as a job of its own.
+pub const DEPTH_MAX: usize = 64;
+
+/// Reads `body` as a `T`.
+pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], depth_max: usize) -> Result<T, ApiError> {
+    parse_text(check(body, depth_max)?)
+}
+
+/// Reads an object of a text that [`check`] has passed.
+pub fn parse_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
+    let read = serde_json::from_str(text).map(|Object(value)| value);
+    read.map_err(|error| explain::<Object<T>>(text, &error))
+}
+
+/// Refuses a body that claims to be something else than JSON. No claim is fine.
+pub fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let essence = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
+    let is_json = essence.eq_ignore_ascii_case("application/json")
+        || (essence.len() > 5
+            && essence.is_char_boundary(essence.len() - 5)
+            && essence[essence.len() - 5..].eq_ignore_ascii_case("+json"));
+    if is_json {
+        return Ok(());
+    }
+    Err(ApiError::new(Code::UnsupportedMediaType, "send the body as content-type: application/json"))
+}
+
+/// The body as a text, if it has nothing that no body may have.
+pub fn check(body: &[u8], depth_max: usize) -> Result<&str, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        ApiError::new(
+            Code::MalformedJson,
+            format!("the body is not UTF-8 after byte {}", error.valid_up_to()),
+        )
+    })?;
+    scan(body, depth_max).map(|()| text)
+}
+
+/// Walks over the body once: how deep it is, and what its escapes stand for. Whether it is JSON at all is for the parser
+/// to say, so this only has to be right for bodies that are.
+fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
+    let mut depth = 0usize;
+    let mut at = 0;
+    while at < body.len() {
+        match body[at] {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > depth_max {
+                    let detail = format!("the body is nested deeper than {depth_max} levels; flatten it");
+                    return Err(ApiError::new(Code::TooDeep, detail));
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                at = scan_text(body, at + 1)?;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// Walks over a text that begins at `at`; gives the place after its closing quote.
+fn scan_text(body: &[u8], mut at: usize) -> Result<usize, ApiError> {
+    while at < body.len() {
+        match body[at] {
+            b'"' => return Ok(at + 1),
+            b'\\' if body.get(at + 1) == Some(&b'u') => match hex4(body, at + 2) {
+                Some(0) => return Err(unreadable_text(at, "\\u0000")),
+                Some(0xD800..=0xDBFF) => {
+                    let pair = body.get(at + 6..at + 8) == Some(b"\\u");
+                    if !pair || !matches!(hex4(body, at + 8), Some(0xDC00..=0xDFFF)) {
+                        return Err(unreadable_text(at, "half of a surrogate pair"));
+                    }
+                    at += 12;
+                }
+                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(at, "half of a surrogate pair")),
+                _ => at += 6,
+            },
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    Ok(at)
+}
+
+fn hex4(body: &[u8], at: usize) -> Option<u16> {
+    let digits = std::str::from_utf8(body.get(at..at + 4)?).ok()?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+fn unreadable_text(at: usize, what: &str) -> ApiError {
+    let detail =
+        format!("a text holds {what} at byte {at}; not every program can read it back, so leave it out");
+    ApiError::new(Code::MalformedJson, detail)
+}
+
+/// Says what is wrong with a body that could not be read. Reads it a second time to learn the path: only bad bodies pay.
+fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> ApiError {
+    if !matches!(error.classify(), Category::Data) {
+        return ApiError::new(Code::MalformedJson, error.to_string());
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let path = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        Ok(_) => String::new(),
+        Err(tracked) => tracked.path().to_string(),
+    };
+    let path = if path == "." { "" } else { path.as_str() };
+    let message = error.to_string();
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(front, _)| front);
+    let named = message.split('`').nth(1).unwrap_or("");
+    let is_unknown = message.starts_with("unknown field");
+    let names_field =
+        is_unknown || message.starts_with("missing field") || message.starts_with("duplicate field");
+    let field = match (names_field, path) {
+        (false, "") => "the body".to_owned(),
+        (false, path) => path.to_owned(),
+        (true, "") => named.to_owned(),
+        (true, path) if path == named || path.ends_with(&format!(".{named}")) => path.to_owned(),
+        (true, path) => format!("{path}.{named}"),
+    };
+    let code = if is_unknown { Code::UnknownField } else { Code::InvalidField };
+    let mut explained = ApiError::new(code, format!("{field}: {message}"));
+    explained.field = (field != "the body").then_some(field);
+    explained
+}
+
+/// Any JSON, with fields that come twice refused.
+pub struct StrictValue(pub Value);
+
+impl<'de> Deserialize<'de> for StrictValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StrictValue, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = Value;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any JSON")
+            }
+            fn visit_unit<E>(self) -> Result<Value, E> {
+                Ok(Value::Null)
+            }
+            fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+                Ok(flag.into())
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+                Ok(number.into())
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+                Ok(number.into())
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+                Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+                Ok(text.into())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(StrictValue(item)) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(Value::Array(list))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+                let mut map = Map::new();
+                while let Some((key, StrictValue(value))) = entries.next_entry::<String, StrictValue>()? {
+                    if map.contains_key(&key) {
+                        return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(Value::Object(map))
+            }
+        }
+        deserializer.deserialize_any(Shape).map(StrictValue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_wire::{BatchRequest, JobRequest};
+
+    use super::*;
+
+    fn job(body: &str) -> Result<(), ApiError> {
+        parse::<JobRequest<'_>>(body.as_bytes(), DEPTH_MAX).map(drop)
+    }
+
+    fn nested(levels: usize) -> String {
+        format!(r#"{{"kind":"k","payload":{}1{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
+    }
+
+    #[test]
+    fn names_the_field_and_the_code() {
+        for (body, code, field) in [
+            (r#"{"kind":"k""#, Code::MalformedJson, None),
+            ("", Code::MalformedJson, None),
+            ("\u{feff}{}", Code::MalformedJson, None),
+            (r#"{"kind":NaN}"#, Code::MalformedJson, None),
+            (r#"{"kind":"k"} x"#, Code::MalformedJson, None),
+            ("[]", Code::InvalidField, None),
+            ("7", Code::InvalidField, None),
+            ("{}", Code::InvalidField, Some("kind")),
+            (r#"{"kind":5}"#, Code::InvalidField, Some("kind")),
+            (r#"{"kind":"k","kind":"k"}"#, Code::InvalidField, Some("kind")),
+            (r#"{"kind":"k","knd":"k"}"#, Code::UnknownField, Some("knd")),
+            (
+                r#"{"kind":"k","retry":{"backoff":{"bse":"1s"}}}"#,
+                Code::UnknownField,
+                Some("retry.backoff.bse"),
+            ),
+            (r#"{"kind":"k","retry":{"retries_max":"x"}}"#, Code::InvalidField, Some("retry.retries_max")),
+            (r#"{"kind":"k","priority":1e999}"#, Code::MalformedJson, None),
+            (r#"{"kind":"k","priority":99999999999}"#, Code::InvalidField, Some("priority")),
+            (r#"{"kind":"k","tags":["a",1]}"#, Code::InvalidField, Some("tags[1]")),
+            (r#"{"kind":"k","keys":{"a":1}}"#, Code::InvalidField, Some("keys.a")),
+        ] {
+            let error = job(body).unwrap_err();
+            assert_eq!((error.code, error.field.as_deref()), (code, field), "{body}: {}", error.detail);
+        }
+    }
+
+    #[test]
+    fn names_the_job_of_a_batch() {
+        let body = br#"{"jobs":[{"kind":"a"},{"kind":"b","payload":{"x":1},"lne":"c"}]}"#;
+        let error = parse::<BatchRequest<'_>>(body, DEPTH_MAX + 2).map(drop).unwrap_err();
+        assert_eq!(error.field.as_deref(), Some("jobs[1].lne"));
+    }
+
+    #[test]
+    fn counts_depth_outside_of_texts_only() {
+        assert!(job(&nested(64)).is_ok());
+        assert_eq!(job(&nested(65)).unwrap_err().code, Code::TooDeep);
+        assert_eq!(job(&nested(20_000)).unwrap_err().code, Code::TooDeep);
+        assert!(job(&format!(r#"{{"kind":"k","payload":"{}"}}"#, "[{\\\"".repeat(500))).is_ok());
+    }
+
+    #[test]
+    fn refuses_texts_that_cannot_be_read_back() {
+        for text in [r"\u0000", r"a\ud800", r"\ud800\u0041", r"\udc00", r"\udfff\ud800", r"\\\ud8ff"] {
+            for body in [format!(r#"{{"kind":"k","payload":"{text}"}}"#), format!(r#"{{"kind":"{text}"}}"#)] {
+                assert_eq!(job(&body).unwrap_err().code, Code::MalformedJson, "{body}");
+            }
+        }
+        for text in [r"\ud83d\ude00", r"\\u0000", r"\u0001", r"\\\\ud800", "\u{1f600}"] {
+            assert!(job(&format!(r#"{{"kind":"k","payload":"{text}"}}"#)).is_ok(), "{text}");
+        }
+        assert_eq!(
+            parse::<JobRequest<'_>>(b"{\"kind\":\"\xff\"}", 64).map(drop).unwrap_err().code,
+            Code::MalformedJson
+        );
+    }
+
+    #[test]
+    fn strict_values_refuse_fields_that_come_twice() {
+        let StrictValue(value) = parse(br#"{"a":{"b":[1,-2,1.5,null,true,"x"]}}"#, 64).unwrap();
+        assert_eq!(value, serde_json::json!({"a": {"b": [1, -2, 1.5, null, true, "x"]}}));
+        let error = parse::<StrictValue>(br#"{"a":{"b":1,"b":2}}"#, 64).map(drop).unwrap_err();
+        assert_eq!((error.code, error.field.as_deref()), (Code::InvalidField, Some("a.b")));
+    }
+
+    #[test]
+    fn never_panics_on_cut_bodies() {
+        let body = r#"{"kind":"k\u00e9\ud83d\ude00","payload":{"a":"\\\"\u1234"}}"#.as_bytes();
+        for end in 0..body.len() {
+            assert!(parse::<JobRequest<'_>>(&body[..end], DEPTH_MAX).is_err(), "{end}");
+        }
+    }
+}

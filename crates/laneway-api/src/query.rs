@@ -1,0 +1,186 @@
+//! Reads the parameters of lists and paths. Unknown and repeated ones are refused, as in bodies.
+
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use laneway_core::{JobId, JobState, Name, Wall};
+use laneway_runtime::store::JobFilter;
+
+use crate::convert;
+use crate::error::{ApiError, Code};
+
+/// Most entries of a page, and how many it has when nothing is said.
+const LIMIT_MAX: usize = 500;
+const LIMIT_DEFAULT: usize = 50;
+
+/// Parameters, in the order they were written.
+pub struct Parameters(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Parameters {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Parameters, ApiError> {
+        let Query(pairs) = Query::from_request_parts(parts, state).await.map_err(|_| {
+            ApiError::new(
+                Code::InvalidField,
+                "the parameters after ? cannot be read; encode them as name=value&…",
+            )
+        })?;
+        Ok(Parameters(pairs))
+    }
+}
+
+/// The name that a path holds.
+pub struct PathName(pub Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathName {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathName, ApiError> {
+        convert::name("the name in the path", &path_text(parts, state).await).map(PathName)
+    }
+}
+
+/// The job that a path names.
+pub struct PathJob(pub JobId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathJob {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathJob, ApiError> {
+        convert::job_id(&path_text(parts, state).await).map(PathJob)
+    }
+}
+
+/// The one part of the path that is not fixed; empty when it is no text.
+async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
+    let text = Path::<String>::from_request_parts(parts, state).await;
+    text.map(|Path(text)| text).unwrap_or_default()
+}
+
+impl Parameters {
+    /// Refuses parameters that are not in `known`, and those that come twice (except `state`).
+    pub fn only(self, known: &[&str]) -> Result<Parameters, ApiError> {
+        for (index, (name, _)) in self.0.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let detail = match known {
+                    [] => format!("{name}: this path takes no parameters"),
+                    known => format!("{name}: no such parameter; there are {}", known.join(", ")),
+                };
+                let mut error = ApiError::new(Code::UnknownField, detail);
+                error.field = Some(name.clone());
+                return Err(error);
+            }
+            if name != "state" && self.0[..index].iter().any(|(other, _)| other == name) {
+                return Err(ApiError::field(name.as_str(), "is given twice; give it once"));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The value of a parameter.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The parameter as a name.
+    pub fn name(&self, name: &str) -> Result<Option<Name>, ApiError> {
+        self.get(name).map(|value| convert::name(name, value)).transpose()
+    }
+
+    /// The parameter as a time.
+    fn time(&self, name: &str) -> Result<Option<Wall>, ApiError> {
+        self.get(name).map(|value| convert::time(name, value)).transpose()
+    }
+
+    /// The parameter as a number.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let parse = |value: &str| {
+            value.parse().map_err(|_| ApiError::field(name, "must be a number that is not negative"))
+        };
+        self.get(name).map(parse).transpose()
+    }
+
+    /// How many entries the page shall have.
+    pub fn limit(&self) -> Result<usize, ApiError> {
+        match self.number("limit")? {
+            None => Ok(LIMIT_DEFAULT),
+            Some(limit) => usize::try_from(limit)
+                .ok()
+                .filter(|limit| (1..=LIMIT_MAX).contains(limit))
+                .ok_or_else(|| ApiError::field("limit", format!("must be from 1 to {LIMIT_MAX}"))),
+        }
+    }
+
+    /// Which jobs the list shall show, within `scope`.
+    pub fn job_filter(&self, scope: Option<&Name>) -> Result<JobFilter, ApiError> {
+        Ok(JobFilter {
+            tenant: scope.cloned(),
+            states: self.states()?,
+            lane: self.name("lane")?,
+            agent: self.name("agent")?,
+            kind: self.name("kind")?,
+            session: self.name("session")?,
+            tag: self.name("tag")?,
+            created_before: self.time("created_before")?,
+            created_after: self.time("created_after")?,
+        })
+    }
+
+    /// The states asked for, each once: repeated parameters, lists with commas, or both.
+    fn states(&self) -> Result<Vec<JobState>, ApiError> {
+        let mut states = Vec::new();
+        let given = self.0.iter().filter(|(name, _)| name == "state").flat_map(|(_, value)| value.split(','));
+        for word in given {
+            let state = JobState::parse(word.trim()).ok_or_else(|| {
+                let words: Vec<&str> = JobState::ALL.iter().map(|state| state.word()).collect();
+                ApiError::field("state", format!("must be one or more of {}", words.join(", ")))
+            })?;
+            if !states.contains(&state) {
+                states.push(state);
+            }
+        }
+        states.sort();
+        Ok(states)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(pairs: &[(&str, &str)]) -> Parameters {
+        Parameters(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn reads_states_repeated_or_with_commas() {
+        let list = parameters(&[("state", "running,queued"), ("state", "failed"), ("state", "queued")]);
+        let states = list.job_filter(None).unwrap().states;
+        assert_eq!(states, [JobState::Queued, JobState::Running, JobState::Failed]);
+        assert_eq!(
+            parameters(&[("state", "lost")]).job_filter(None).unwrap_err().field.as_deref(),
+            Some("state")
+        );
+    }
+
+    #[test]
+    fn refuses_unknown_and_repeated_parameters() {
+        let error = parameters(&[("lne", "a")]).only(&["lane"]).map(drop).unwrap_err();
+        assert_eq!((error.code, error.field.as_deref()), (Code::UnknownField, Some("lne")));
+        let error = parameters(&[("lane", "a"), ("lane", "b")]).only(&["lane"]).map(drop).unwrap_err();
+        assert_eq!((error.code, error.field.as_deref()), (Code::InvalidField, Some("lane")));
+    }
+
+    #[test]
+    fn bounds_the_page() {
+        assert_eq!(parameters(&[]).limit(), Ok(50));
+        assert_eq!(parameters(&[("limit", "500")]).limit(), Ok(500));
+        for limit in ["0", "501", "-1", "x", "99999999999999999999"] {
+            assert_eq!(
+                parameters(&[("limit", limit)]).limit().unwrap_err().field.as_deref(),
+                Some("limit"),
+                "{limit}"
+            );
+        }
+    }
+}

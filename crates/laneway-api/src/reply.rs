@@ -1,0 +1,39 @@
+//! Writes answers.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, LOCATION};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use laneway_core::JobId;
+use serde::Serialize;
+
+use crate::error::ApiError;
+
+/// What handlers give.
+pub type Answer = Result<Response, ApiError>;
+
+/// Room for a job without large fields, so that most answers are written without growing.
+const USUAL_LEN: usize = 640;
+
+/// 200 with `value` as JSON.
+pub fn ok(value: &impl Serialize) -> Answer {
+    json(StatusCode::OK, value)
+}
+
+/// `value` as JSON.
+pub fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let mut bytes = Vec::with_capacity(USUAL_LEN);
+    serde_json::to_writer(&mut bytes, value).map_err(ApiError::internal)?;
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// 201 with a new job and where it is.
+pub fn created_job(job: JobId, value: &impl Serialize) -> Answer {
+    let mut response = json(StatusCode::CREATED, value)?;
+    let location = HeaderValue::from_str(&format!("/v1/jobs/{job}")).map_err(ApiError::internal)?;
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
+}

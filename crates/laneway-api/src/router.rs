@@ -1,0 +1,131 @@
+//! Every route of the API, one line each.
+//!
+//! A route is mounted behind the gate that `authority.rs` has for its operation; an operation without a row there stops
+//! the server at start, and a test before that.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
+
+use crate::api::Api;
+use crate::authority;
+use crate::error::{ApiError, Code};
+use crate::gate::{self, Gate};
+use crate::v1::{audit, config, events, jobs, lanes, server, stats, submit, tokens};
+
+/// One route: a method, a path, and the operation behind them.
+pub struct Route {
+    /// The method.
+    pub method: Method,
+    /// The path, with its parts in braces.
+    pub path: &'static str,
+    /// The name of the handler.
+    pub operation: &'static str,
+    handler: MethodRouter<Api>,
+}
+
+/// Every route.
+pub fn routes() -> Vec<Route> {
+    let (get, post, put, patch, delete) =
+        (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    vec![
+        route(&get, "/", "get_index", server::get_index),
+        route(&get, "/livez", "get_livez", server::get_livez),
+        route(&get, "/readyz", "get_readyz", server::get_readyz),
+        route(&get, "/health", "get_health", server::get_health),
+        route(&get, "/metrics", "get_metrics", server::get_metrics),
+        route(&get, "/openapi.json", "get_openapi", server::get_openapi),
+        route(&post, "/v1/jobs", "submit_job", submit::submit_job),
+        route(&post, "/v1/jobs/batch", "submit_batch", submit::submit_batch),
+        route(&get, "/v1/jobs", "list_jobs", jobs::list_jobs),
+        route(&get, "/v1/jobs/{id}", "get_job", jobs::get_job),
+        route(&get, "/v1/jobs/{id}/payload", "get_job_payload", jobs::get_job_payload),
+        route(&post, "/v1/jobs/{id}/cancel", "cancel_job", jobs::cancel_job),
+        route(&post, "/v1/jobs/{id}/retry", "retry_job", jobs::retry_job),
+        route(&get, "/v1/jobs/{id}/explain", "explain_job", jobs::explain_job),
+        route(&get, "/v1/jobs/{id}/logs", "list_job_logs", jobs::list_job_logs),
+        route(&get, "/v1/jobs/{id}/events", "list_job_events", jobs::list_job_events),
+        route(&get, "/v1/jobs/{id}/attempts", "list_attempts", jobs::list_attempts),
+        route(&get, "/v1/events", "stream_events", events::stream_events),
+        route(&get, "/v1/stats", "get_stats", stats::get_stats),
+        route(&get, "/v1/lanes", "list_lanes", lanes::list_lanes),
+        route(&get, "/v1/lanes/{name}", "get_lane", lanes::get_lane),
+        route(&put, "/v1/lanes/{name}", "put_lane", lanes::put_lane),
+        route(&post, "/v1/lanes/{name}/pause", "pause_lane", lanes::pause_lane),
+        route(&post, "/v1/lanes/{name}/resume", "resume_lane", lanes::resume_lane),
+        route(&get, "/v1/config", "get_config", config::get_config),
+        route(&patch, "/v1/config", "patch_config", config::patch_config),
+        route(&post, "/v1/config/reload", "reload_config", config::reload_config),
+        route(&get, "/v1/audit", "list_audit", audit::list_audit),
+        route(&get, "/v1/tokens", "list_tokens", tokens::list_tokens),
+        route(&post, "/v1/tokens", "create_token", tokens::create_token),
+        route(&get, "/v1/tokens/{id}", "get_token", tokens::get_token),
+        route(&delete, "/v1/tokens/{id}", "revoke_token", tokens::revoke_token),
+        route(&post, "/v1/tokens/{id}/rotate", "rotate_token", tokens::rotate_token),
+        route(&get, "/v1/caller", "get_caller", tokens::get_caller),
+    ]
+}
+
+/// The whole API as one service.
+pub fn router(api: Api) -> Router {
+    let mut router = Router::new();
+    for Route { path, operation, handler, .. } in routes() {
+        let authority =
+            authority::of(operation).expect("every operation has a row in the table of authority");
+        let gate = Gate { api: api.clone(), authority };
+        router = router.route(path, handler.route_layer(from_fn_with_state(gate, gate::pass)));
+    }
+    router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(api)
+}
+
+fn route<T: 'static>(
+    method: &Method,
+    path: &'static str,
+    operation: &'static str,
+    handler: impl Handler<T, Api>,
+) -> Route {
+    let filter = MethodFilter::try_from(method.clone()).expect("routes use common methods");
+    Route { method: method.clone(), path, operation, handler: on(filter, handler) }
+}
+
+async fn unknown_path(state: axum::extract::State<Api>) -> axum::response::Response {
+    let error = ApiError::new(Code::NotFound, "there is no such path; /openapi.json lists them");
+    gate::turn_away(state, error).await
+}
+
+async fn unknown_method(state: axum::extract::State<Api>) -> axum::response::Response {
+    let error = ApiError::new(
+        Code::MethodNotAllowed,
+        "the path does not know this method; the Allow header lists those it knows",
+    );
+    gate::turn_away(state, error).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_route_has_a_row_of_authority_and_every_row_a_route() {
+        let mounted: Vec<&str> = routes().iter().map(|route| route.operation).collect();
+        let ruled: Vec<&str> = authority::TABLE.iter().map(|row| row.operation).collect();
+        assert_eq!(
+            mounted.len(),
+            mounted.iter().collect::<BTreeSet<_>>().len(),
+            "an operation is mounted twice"
+        );
+        assert_eq!(mounted.iter().collect::<BTreeSet<_>>(), ruled.iter().collect::<BTreeSet<_>>());
+    }
+
+    #[test]
+    fn only_reads_are_get() {
+        for route in routes() {
+            let row = authority::of(route.operation).unwrap();
+            assert_eq!(row.mutates, route.method != Method::GET, "{}", route.operation);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Turns what the house holds into what clients see: jobs, attempts, lines, events, tokens.
+//!
+//! The way back of `convert.rs`. Nothing is decided here; whether the caller may see a thing was checked before. Lanes,
+//! figures and explanations are in `show/figures.rs`.
+
+mod figures;
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use jiff::fmt::temporal::DateTimePrinter;
+use laneway_core::command::Submitted;
+use laneway_core::{
+    AttemptEnd, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name, OpenAttempt, Reason, Settings,
+    Span, TokenRecord, Wall,
+};
+use laneway_runtime::Progress;
+use laneway_runtime::config::format_span;
+use laneway_runtime::store::{AttemptView, JobView, LogView};
+use laneway_wire as wire;
+use laneway_wire::JobRequest;
+use serde_json::value::RawValue;
+
+pub use figures::{explanation, explanation_of_ended, lane, stats};
+
+/// A time as clients see it: UTC with milliseconds.
+pub fn time(at: Wall) -> String {
+    const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+    let at = jiff::Timestamp::from_millisecond(at.0).unwrap_or(jiff::Timestamp::MAX);
+    PRINTER.timestamp_to_string(&at)
+}
+
+fn shown_time(at: Option<Wall>) -> Option<Cow<'static, str>> {
+    at.map(|at| Cow::Owned(time(at)))
+}
+
+fn shown_span(span: Option<Span>) -> Option<Cow<'static, str>> {
+    span.map(|span| Cow::Owned(format_span(span)))
+}
+
+/// What of a spec an answer to a submit needs after the spec has gone to the engine.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    priority: i32,
+    not_before: Option<Wall>,
+    deadline: Option<Wall>,
+    timeout: Option<Span>,
+    queue_timeout: Option<Span>,
+}
+
+impl Asked {
+    /// Takes it from the spec, with the defaults that the engine fills in.
+    pub fn of(spec: &JobSpec, settings: &Settings) -> Asked {
+        let kind = settings.kinds.get(&spec.kind);
+        Asked {
+            priority: spec.priority,
+            not_before: spec.not_before,
+            deadline: spec.deadline,
+            timeout: spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(settings.timeout)),
+            queue_timeout: spec
+                .queue_timeout
+                .or(kind.and_then(|kind| kind.queue_timeout))
+                .or(settings.queue_timeout),
+        }
+    }
+}
+
+/// The job that a submit has just made, told from the request: the store is not asked.
+pub fn submitted<'a>(
+    request: &'a JobRequest<'_>,
+    asked: Asked,
+    submitted: &'a Submitted,
+    tenant: &'a Name,
+    actor: &'a Name,
+) -> wire::Job<'a> {
+    let session = request.session.as_ref().map(|session| match session {
+        wire::SessionRequest::Key(key) => key.as_ref(),
+        wire::SessionRequest::Object(object) => object.key.as_ref(),
+    });
+    let keys = request.keys.as_ref().map(|keys| keys.0.as_slice()).unwrap_or_default();
+    let tags = request.tags.as_deref().unwrap_or_default();
+    wire::Job {
+        id: submitted.job.to_string().into(),
+        state: submitted.state.word().into(),
+        reason: None,
+        kind: request.kind.as_ref().into(),
+        agent: request.agent.as_deref().unwrap_or(laneway_core::settings::DEFAULT_AGENT).into(),
+        lane: submitted.lane.as_str().into(),
+        session: session.map(Cow::Borrowed),
+        tenant: tenant.as_str().into(),
+        priority: asked.priority,
+        keys: keys.iter().map(|(name, value)| (name.as_ref().into(), value.as_ref().into())).collect(),
+        attempt: 0,
+        failures: 0,
+        losses: 0,
+        created_at: time(submitted.created_at).into(),
+        started_at: None,
+        finished_at: None,
+        not_before: shown_time(asked.not_before),
+        deadline: shown_time(asked.deadline),
+        timeout: shown_span(asked.timeout),
+        queue_timeout: shown_span(asked.queue_timeout),
+        tags: tags.iter().map(|tag| tag.as_ref().into()).collect(),
+        retry_of: None,
+        progress: None,
+        result: None,
+        error: None,
+        submitted_by: Some(actor.as_str().into()),
+        existing: submitted.existing,
+    }
+}
+
+/// A job as stored, with its progress if it runs.
+pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
+    let JobView { row, open, end } = view;
+    let spec = &row.spec;
+    let state = view.state();
+    let (attempts, failures, losses) = match end {
+        Some(end) => (end.attempts, end.failures, end.losses),
+        None => {
+            let opened = open.as_ref().map_or(0, |open| open.fence.attempt);
+            (row.status.attempts.max(opened), row.status.failures, row.status.losses)
+        }
+    };
+    let wake_at = row.status.wake_at.filter(|_| state == JobState::Scheduled);
+    wire::Job {
+        id: row.id.to_string().into(),
+        state: state.word().into(),
+        reason: end.as_ref().map(|end| end.reason.word().into()),
+        kind: spec.kind.as_str().into(),
+        agent: spec.agent.as_str().into(),
+        lane: spec.lane.as_str().into(),
+        session: spec.session.as_ref().map(|session| session.key.as_str().into()),
+        tenant: spec.tenant.as_str().into(),
+        priority: spec.priority,
+        keys: spec.keys.iter().map(|key| (key.name.as_str().into(), key.value.as_str().into())).collect(),
+        attempt: attempts,
+        failures,
+        losses,
+        created_at: time(row.created_at).into(),
+        started_at: shown_time(match end {
+            Some(end) => end.started_at,
+            None => open.as_ref().and_then(|open| open.started_at),
+        }),
+        finished_at: shown_time(end.as_ref().map(|end| end.finished_at)),
+        not_before: shown_time(wake_at.or(spec.not_before)),
+        deadline: shown_time(spec.deadline),
+        timeout: shown_span(spec.timeout),
+        queue_timeout: shown_span(spec.queue_timeout),
+        tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
+        retry_of: spec.retry_of.map(|job| job.to_string().into()),
+        progress: progress.filter(|_| state == JobState::Running).map(shown_progress),
+        result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
+        error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
+        submitted_by: Some(row.submitted_by.as_str().into()),
+        existing: false,
+    }
+}
+
+fn shown_progress(progress: Progress) -> wire::Progress {
+    wire::Progress { fraction: progress.fraction, message: progress.message.into(), at: time(progress.at) }
+}
+
+/// A report of a running job, as the live stream shows it.
+pub fn job_progress(progress: &Progress) -> wire::JobProgress {
+    wire::JobProgress {
+        job_id: progress.job.to_string(),
+        attempt: progress.attempt,
+        progress: shown_progress(progress.clone()),
+    }
+}
+
+/// Bytes as JSON where they are JSON, else as an object that holds them in base64.
+pub fn raw(bytes: &[u8]) -> Box<RawValue> {
+    let as_json =
+        std::str::from_utf8(bytes).ok().and_then(|text| RawValue::from_string(text.to_owned()).ok());
+    as_json.unwrap_or_else(|| {
+        let text = format!("{{\"base64\":\"{}\"}}", BASE64_STANDARD.encode(bytes));
+        RawValue::from_string(text).expect("base64 needs no escapes")
+    })
+}
+
+fn failure(failure: &Failure) -> wire::JobError {
+    wire::JobError {
+        code: failure.code.to_string(),
+        message: failure.message.to_string(),
+        retryable: failure.retryable,
+        detail: failure.detail.as_deref().map(|bytes| {
+            serde_json::from_slice(bytes)
+                .unwrap_or_else(|_| serde_json::json!({ "base64": BASE64_STANDARD.encode(bytes) }))
+        }),
+    }
+}
+
+/// Every attempt of a job, oldest first: closed ones, the one that ended the job, and the open one.
+pub fn attempts(view: &JobView, closed: &[AttemptView]) -> wire::AttemptList {
+    let mut attempts: Vec<wire::Attempt> = closed.iter().map(closed_attempt).collect();
+    if let Some(end) = &view.end {
+        let still_open = view.open.as_ref().map(|open| open.fence.attempt_id);
+        let listed = |id: &str| attempts.iter().any(|attempt| attempt.attempt_id.as_deref() == Some(id));
+        if let Some(id) = end.attempt_id.filter(|id| Some(*id) != still_open && !listed(&id.to_string())) {
+            attempts.push(last_attempt(end, id.to_string()));
+        }
+    }
+    attempts.extend(view.open.as_ref().map(open_attempt));
+    wire::AttemptList { attempts }
+}
+
+fn closed_attempt(view: &AttemptView) -> wire::Attempt {
+    let open = &view.closed.open;
+    wire::Attempt {
+        state: view.end().word().to_owned(),
+        finished_at: Some(time(view.closed.closed_at)),
+        error: view.closed.error.as_ref().map(failure),
+        ..open_attempt(open)
+    }
+}
+
+fn open_attempt(open: &OpenAttempt) -> wire::Attempt {
+    wire::Attempt {
+        attempt: open.fence.attempt,
+        attempt_id: Some(open.fence.attempt_id.to_string()),
+        state: open.state.word().to_owned(),
+        place: Some(open.place.to_string()),
+        opened_at: Some(time(open.opened_at)),
+        started_at: open.started_at.map(time),
+        finished_at: None,
+        error: None,
+    }
+}
+
+/// The attempt that ended its job, told from the job's end: no row of its own is kept.
+fn last_attempt(end: &JobEnd, id: String) -> wire::Attempt {
+    let how = match (end.state, end.reason) {
+        (JobState::Succeeded, _) => AttemptEnd::Succeeded,
+        (JobState::Canceled, _) => AttemptEnd::Canceled,
+        (_, Reason::TimedOut) => AttemptEnd::TimedOut,
+        (_, Reason::Expired) => AttemptEnd::Expired,
+        (_, Reason::Lost) => AttemptEnd::Lost,
+        _ => AttemptEnd::Failed,
+    };
+    wire::Attempt {
+        attempt: end.attempts,
+        attempt_id: Some(id),
+        state: how.word().to_owned(),
+        place: None,
+        opened_at: None,
+        started_at: end.started_at.map(time),
+        finished_at: Some(time(end.finished_at)),
+        error: end.error.as_ref().map(failure),
+    }
+}
+
+/// A line of a job's logs.
+pub fn log_line(line: &LogView) -> wire::LogLine {
+    wire::LogLine {
+        line: line.line,
+        attempt: line.attempt,
+        at: time(line.at),
+        stream: line.stream.to_string(),
+        text: line.text.to_string(),
+    }
+}
+
+/// An event.
+pub fn event(event: &Event) -> wire::Event {
+    wire::Event {
+        number: event.number,
+        at: time(event.at),
+        kind: event.kind.word().to_owned(),
+        tenant: event.tenant.as_ref().map(Name::to_string),
+        job: event.job.as_ref().map(|job| wire::EventJob {
+            id: job.id.to_string(),
+            kind: job.kind.to_string(),
+            lane: job.lane.to_string(),
+            agent: job.agent.to_string(),
+            attempt: job.attempt,
+            reason: job.reason.map(|reason| reason.word().to_owned()),
+        }),
+        actor: event.actor.as_ref().map(Name::to_string),
+        request_id: event.request.as_ref().map(Name::to_string),
+        detail: event.detail.as_ref().map(|detail| detail.to_string()),
+    }
+}
+
+/// An event as a line of the audit list.
+pub fn audit_entry(event: &Event) -> wire::AuditEntry {
+    let outcome = match event.kind {
+        EventKind::CallRefused => "refused",
+        EventKind::CallDenied => "denied",
+        _ => "done",
+    };
+    wire::AuditEntry {
+        number: event.number,
+        at: time(event.at),
+        actor: event.actor.as_ref().map(Name::to_string).unwrap_or_default(),
+        action: event.kind.word().to_owned(),
+        outcome: outcome.to_owned(),
+        tenant: event.tenant.as_ref().map(Name::to_string),
+        job_id: event.job.as_ref().map(|job| job.id.to_string()),
+        request_id: event.request.as_ref().map(Name::to_string),
+        detail: event.detail.as_ref().map(|detail| detail.to_string()),
+    }
+}
+
+/// A token, without anything secret.
+pub fn token(record: &TokenRecord, now: Wall) -> wire::Token {
+    let state = match record {
+        TokenRecord { revoked_at: Some(_), .. } => "revoked",
+        TokenRecord { expires_at: Some(at), .. } if *at <= now => "expired",
+        _ => "active",
+    };
+    wire::Token {
+        id: record.id.to_string(),
+        tenant: record.tenant.as_ref().map_or_else(|| "*".to_owned(), Name::to_string),
+        role: record.role.word().to_owned(),
+        note: record.note.to_string(),
+        state: state.to_owned(),
+        created_at: time(record.created_at),
+        expires_at: record.expires_at.map(time),
+        revoked_at: record.revoked_at.map(time),
+    }
+}

@@ -1,0 +1,151 @@
+//! The live stream of events, as server-sent events.
+//!
+//! The stream is read at the client's pace: what it is too slow for is read from the store later, and what the store no
+//! longer has is told as one `gap`. The stream ends when the right to it ends, and when the server stops.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::Response;
+use futures_util::stream;
+use laneway_core::{JobId, Name};
+use laneway_runtime::{Item, Subscription, TokenTable};
+use laneway_wire::Gap;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Api;
+use crate::auth::{Caller, is_active};
+use crate::show;
+
+/// A comment is sent after this much silence, so that both ends learn of a broken connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Further away than any stream lives, and near enough for every clock.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Which events a stream shows.
+pub struct StreamFilter {
+    /// Only this tenant's.
+    pub tenant: Option<Name>,
+    /// Only this job's.
+    pub job: Option<JobId>,
+}
+
+struct Stream {
+    api: Api,
+    caller: Caller,
+    filter: StreamFilter,
+    events: Subscription,
+    tokens: watch::Receiver<std::sync::Arc<TokenTable>>,
+    closing: CancellationToken,
+    ends_at: Instant,
+    greeted: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The response that streams what comes after event number `after`; `None`: from now on.
+pub fn respond(
+    api: Api,
+    caller: Caller,
+    filter: StreamFilter,
+    after: Option<u64>,
+    permit: OwnedSemaphorePermit,
+) -> Response {
+    let wall = api.scheduler.wall();
+    let left = caller.expires_at.map_or(FAR, |at| Duration::from_millis(at.since(wall).0).min(FAR));
+    let stream = Stream {
+        events: api.scheduler.events().subscribe(after),
+        tokens: api.scheduler.token_changes(),
+        closing: api.closing.clone(),
+        ends_at: Instant::now() + left,
+        greeted: false,
+        api,
+        caller,
+        filter,
+        _permit: permit,
+    };
+    let body = Body::from_stream(stream::unfold(stream, |mut stream| async move {
+        stream.next().await.map(|text| (Ok::<_, Infallible>(Bytes::from(text)), stream))
+    }));
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl Stream {
+    /// What is sent next. `None`: the stream has ended.
+    async fn next(&mut self) -> Option<String> {
+        if !self.greeted {
+            // Something must be sent at once, or the client does not learn that the stream stands.
+            self.greeted = true;
+            return Some("retry: 1000\n\n".to_owned());
+        }
+        let keep_alive_at = Instant::now() + KEEP_ALIVE;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return None,
+                () = tokio::time::sleep_until(self.ends_at) => return None,
+                changed = self.tokens.changed() => {
+                    changed.ok()?;
+                    if !self.is_still_allowed() {
+                        return None;
+                    }
+                }
+                item = self.events.next() => {
+                    if let Some(text) = self.write(item.ok()?) {
+                        return Some(text);
+                    }
+                }
+                () = tokio::time::sleep_until(keep_alive_at) => return Some(": keep-alive\n\n".to_owned()),
+            }
+        }
+    }
+
+    fn is_still_allowed(&mut self) -> bool {
+        let tokens = self.tokens.borrow_and_update();
+        if self.caller.by_token {
+            let now = self.api.scheduler.wall();
+            return tokens.get(&self.caller.actor).is_some_and(|record| is_active(record, now));
+        }
+        // A certificate is as good as before; an open server is open until the first token is made.
+        self.caller.actor.as_str() != "open" || tokens.is_empty()
+    }
+
+    /// The item as text, if the filter lets it through.
+    fn write(&self, item: Item) -> Option<String> {
+        match item {
+            Item::Event(event) => {
+                let ours = self.filter.tenant.is_none() || self.filter.tenant == event.tenant;
+                let asked =
+                    self.filter.job.is_none_or(|id| event.job.as_ref().is_some_and(|job| job.id == id));
+                (ours && asked).then(|| frame(Some(event.number), event.kind.word(), &show::event(&event)))
+            }
+            Item::Progress(progress) => {
+                let ours = self.filter.tenant.as_ref().is_none_or(|tenant| *tenant == progress.tenant);
+                let asked = self.filter.job.is_none_or(|id| progress.job == id);
+                (ours && asked).then(|| frame(None, "job.progress", &show::job_progress(&progress)))
+            }
+            Item::Gap { from, to } => {
+                let gap = Gap { after: from.saturating_sub(1), resumes_at: to.saturating_add(1) };
+                Some(frame(Some(to), "gap", &gap))
+            }
+        }
+    }
+}
+
+fn frame(id: Option<u64>, kind: &str, data: &impl Serialize) -> String {
+    // Compact JSON has no line breaks, so it is one line of data.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    match id {
+        Some(id) => format!("id: {id}\nevent: {kind}\ndata: {data}\n\n"),
+        None => format!("event: {kind}\ndata: {data}\n\n"),
+    }
+}

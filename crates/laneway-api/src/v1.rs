@@ -1,0 +1,11 @@
+//! The handlers, one file a noun.
+
+pub mod audit;
+pub mod config;
+pub mod events;
+pub mod jobs;
+pub mod lanes;
+pub mod server;
+pub mod stats;
+pub mod submit;
+pub mod tokens;

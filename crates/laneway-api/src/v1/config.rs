@@ -1,0 +1,51 @@
+//! The configuration: shows it, changes it, reads its file again.
+
+use axum::extract::{Request, State};
+use laneway_wire::{ConfigReload, Problem};
+
+use crate::api::Api;
+use crate::audit;
+use crate::auth::Caller;
+use crate::body;
+use crate::json::{self, StrictValue};
+use crate::reply::{self, Answer};
+
+/// Shows the configuration in force. Secrets are `***`.
+#[utoipa::path(get, path = "/v1/config", operation_id = "get_config", tag = "config", responses((status = 200, description = "The whole tree", body = serde_json::Value)))]
+pub async fn get_config(State(api): State<Api>) -> Answer {
+    reply::ok(&api.config.current().to_json())
+}
+
+/// Changes the configuration (JSON merge patch, RFC 7396), all or nothing. `null` undoes what earlier calls changed.
+#[utoipa::path(
+    patch, path = "/v1/config", operation_id = "patch_config", tag = "config", request_body = serde_json::Value,
+    responses((status = 200, description = "The whole tree after the change", body = serde_json::Value), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
+)]
+pub async fn patch_config(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
+    let StrictValue(patch) = json::parse(&bytes, json::DEPTH_MAX)?;
+    let config = api.config.patch(patch, caller.origin()).await?;
+    reply::ok(&config.to_json())
+}
+
+/// Reads the configuration file again, all or nothing.
+#[utoipa::path(
+    post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config",
+    responses((status = 200, body = ConfigReload), (status = 409, description = "conflict: the file cannot be used", body = Problem))
+)]
+pub async fn reload_config(State(api): State<Api>, caller: Caller) -> Answer {
+    let done = api.config.reload().await?;
+    let lines =
+        |changes: &[laneway_runtime::config::ChangedKey]| changes.iter().map(ToString::to_string).collect();
+    let answer = ConfigReload { changed: lines(&done.changed), needs_restart: lines(&done.needs_restart) };
+    let who = audit::Who { actor: caller.actor.clone(), tenant: None, request: caller.request.clone() };
+    let detail = format!(
+        "reload_config: {} keys changed, {} need a restart",
+        answer.changed.len(),
+        answer.needs_restart.len()
+    );
+    audit::note_done(&api, who, &detail).await;
+    reply::ok(&answer)
+}

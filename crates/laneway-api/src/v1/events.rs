@@ -1,0 +1,57 @@
+//! The live stream of events.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use laneway_core::Span;
+use laneway_wire::Problem;
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::query::Parameters;
+use crate::reply::Answer;
+use crate::sse::{self, StreamFilter};
+
+/// The header by which a client that comes back says what it has seen.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Streams events as they happen (server-sent events).
+///
+/// With `Last-Event-ID` (or `after`) the stream begins with everything after that number, in order and once, or with one
+/// event `gap` for what is no longer kept.
+#[utoipa::path(
+    get, path = "/v1/events", operation_id = "stream_events", tag = "events",
+    params(
+        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen"),
+        ("after" = Option<u64>, Query, description = "The same, for clients that cannot set headers"),
+        ("job" = Option<String>, Query, description = "Only events of this job"),
+    ),
+    responses((status = 200, description = "The stream", content_type = "text/event-stream", body = String), (status = 429, description = "too_many streams are open", body = Problem))
+)]
+pub async fn stream_events(
+    State(api): State<Api>,
+    caller: Caller,
+    list: Parameters,
+    headers: HeaderMap,
+) -> Answer {
+    let list = list.only(&["after", "job"])?;
+    let after = match headers.get(LAST_EVENT_ID) {
+        Some(value) => {
+            let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+            Some(number.ok_or_else(|| ApiError::field("Last-Event-ID", "must be the number of an event"))?)
+        }
+        None => list.number("after")?,
+    };
+    let job = list.get("job").map(convert::job_id).transpose()?;
+    let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
+        let mut error =
+            ApiError::new(Code::TooMany, "too many event streams are open; close one, or ask again later");
+        error.retry_after = Some(Span::secs(5));
+        error
+    })?;
+    let filter = StreamFilter { tenant: caller.scope().cloned(), job };
+    Ok(sse::respond(api, caller, filter, after, permit))
+}

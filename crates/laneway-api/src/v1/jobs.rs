@@ -1,0 +1,198 @@
+//! Looks at jobs, cancels them and tries them again.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use laneway_core::{JobId, Name, Reply};
+use laneway_runtime::Retried;
+use laneway_runtime::store::JobView;
+use laneway_wire::{AttemptList, EventList, Explanation, Job, JobList, LogList, Problem};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::error::{ApiError, Code};
+use crate::query::{Parameters, PathJob};
+use crate::reply::{self, Answer};
+use crate::show;
+
+/// Most events of a job that are shown: more than its attempts can leave with any sane policy.
+const EVENTS_MAX: usize = 1_000;
+
+/// Shows a job.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = Job<'_>), (status = 400, description = "invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_job(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    list: Parameters,
+) -> Answer {
+    list.only(&[])?;
+    let view = find(&api, &caller, id).await?;
+    reply::ok(&show::job(&view, api.scheduler.progress(id)))
+}
+
+/// Shows what a job was submitted with, byte for byte.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/payload", operation_id = "get_job_payload", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The payload", body = serde_json::Value), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_job_payload(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+    let view = find(&api, &caller, id).await?;
+    let payload = api.scheduler.query(move |reader| reader.payload(view.row.seq)).await?;
+    let payload = payload.ok_or_else(ApiError::no_job)?;
+    let mut response = Response::new(Body::from(payload.to_vec()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// Lists jobs, newest first.
+#[utoipa::path(
+    get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
+    params(
+        ("state" = Option<String>, Query, description = "One or more states: repeated, or with commas."),
+        ("lane" = Option<String>, Query), ("agent" = Option<String>, Query), ("kind" = Option<String>, Query),
+        ("session" = Option<String>, Query), ("tag" = Option<String>, Query),
+        ("created_before" = Option<String>, Query, description = "RFC 3339"),
+        ("created_after" = Option<String>, Query, description = "RFC 3339"),
+        ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
+    ),
+    responses((status = 200, body = JobList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
+)]
+pub async fn list_jobs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let known = [
+        "state",
+        "lane",
+        "agent",
+        "kind",
+        "session",
+        "tag",
+        "created_before",
+        "created_after",
+        "limit",
+        "cursor",
+    ];
+    let list = list.only(&known)?;
+    let (filter, limit) = (list.job_filter(caller.scope())?, list.limit()?);
+    let name = format!("jobs {filter:?}");
+    let before =
+        list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(laneway_core::Seq);
+    let page = api.scheduler.query(move |reader| reader.jobs(&filter, before, limit)).await?;
+    let jobs = page.items.iter().map(|view| show::job(view, api.scheduler.progress(view.row.id))).collect();
+    reply::ok(&JobList { jobs, next: page.next.map(|next| api.cursors.write(&name, next)) })
+}
+
+/// Ends a job.
+///
+/// A job that waits never starts. A job that runs is canceled at once; its run is asked to stop and holds its limits until
+/// it has.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The canceled job", body = Job<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "already_ended", body = Problem))
+)]
+pub async fn cancel_job(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+    match api.scheduler.cancel(caller.scope().cloned(), id, caller.origin()).await? {
+        Reply::Canceled { .. } => {
+            let view = find(&api, &caller, id).await?;
+            reply::ok(&show::job(&view, None))
+        }
+        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::NotFound => {
+            let view = find(&api, &caller, id).await?;
+            let detail = format!("the job has ended ({}), so there is nothing to cancel", view.state());
+            Err(ApiError::new(Code::AlreadyEnded, detail))
+        }
+        other => Err(ApiError::internal(format!("the engine answered a cancel with {other:?}"))),
+    }
+}
+
+/// Tries an ended job again: makes a new job with the same spec and payload.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/retry", operation_id = "retry_job", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 429, description = "queue_full", body = Problem))
+)]
+pub async fn retry_job(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+    match api.scheduler.retry(caller.scope().cloned(), id, caller.origin()).await? {
+        Retried::Submitted(submitted) => {
+            let view = find(&api, &caller, submitted.job).await?;
+            reply::created_job(submitted.job, &show::job(&view, None))
+        }
+        Retried::Refused(refusal) => Err(refusal.into()),
+        Retried::Live(state) => {
+            let detail =
+                format!("the job is {state}; only ended jobs can be tried again, so wait or cancel it first");
+            Err(ApiError::new(Code::NotEnded, detail))
+        }
+        Retried::NotFound => Err(ApiError::no_job()),
+    }
+}
+
+/// Says why a job does not run.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/explain", operation_id = "explain_job", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = Explanation), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn explain_job(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+    let scope: Option<Name> = caller.scope().cloned();
+    let found = api.scheduler.read(move |engine, now| engine.explain(now, scope.as_ref(), id)).await?;
+    if let Some(explanation) = found {
+        return reply::ok(&show::explanation(id.to_string(), &explanation));
+    }
+    let view = find(&api, &caller, id).await?;
+    reply::ok(&show::explanation_of_ended(id.to_string(), &view))
+}
+
+/// Lists the lines that a job's attempts wrote, oldest first.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/logs", operation_id = "list_job_logs", tag = "jobs",
+    params(("id" = String, Path), ("after" = Option<u64>, Query, description = "Only lines after this number"), ("limit" = Option<usize>, Query)),
+    responses((status = 200, body = LogList), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn list_job_logs(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    list: Parameters,
+) -> Answer {
+    let list = list.only(&["after", "limit"])?;
+    let (after, limit) = (list.number("after")?.unwrap_or(0), list.limit()?);
+    let view = find(&api, &caller, id).await?;
+    let lines = api.scheduler.query(move |reader| reader.logs(view.row.seq, after, limit)).await?;
+    let next = lines.last().filter(|_| lines.len() == limit).map(|line| line.line);
+    reply::ok(&LogList { lines: lines.iter().map(show::log_line).collect(), next })
+}
+
+/// Lists what happened to a job, oldest first.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/events", operation_id = "list_job_events", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = EventList), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn list_job_events(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+    let view = find(&api, &caller, id).await?;
+    let events = api.scheduler.query(move |reader| reader.events_of(view.row.seq, EVENTS_MAX)).await?;
+    reply::ok(&EventList { events: events.iter().map(show::event).collect() })
+}
+
+/// Lists the attempts of a job, oldest first.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/attempts", operation_id = "list_attempts", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = AttemptList), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn list_attempts(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+    let view = find(&api, &caller, id).await?;
+    let seq = view.row.seq;
+    let closed = api.scheduler.query(move |reader| reader.attempts(seq)).await?;
+    reply::ok(&show::attempts(&view, &closed))
+}
+
+/// The job, if there is one that the caller may see. Jobs of others are as absent as jobs that never were.
+async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<JobView, ApiError> {
+    let view = api.scheduler.query(move |reader| reader.job(id)).await?;
+    let visible = |view: &JobView| caller.scope().is_none_or(|tenant| *tenant == view.row.spec.tenant);
+    view.filter(visible).ok_or_else(ApiError::no_job)
+}

@@ -1,0 +1,94 @@
+//! Lanes: shows them, makes them, changes their limits, pauses and resumes them.
+//!
+//! A lane is a part of the configuration, so every change is a change of the configuration: checked as a whole, durable,
+//! and in the audit list.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use laneway_core::Name;
+use laneway_wire::{Lane, LaneList, LaneRequest, Problem};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::PathName;
+use crate::reply::{self, Answer};
+use crate::show;
+use crate::v1::stats;
+
+/// Lists every lane with its limits and figures.
+#[utoipa::path(get, path = "/v1/lanes", operation_id = "list_lanes", tag = "lanes", responses((status = 200, body = LaneList)))]
+pub async fn list_lanes(State(api): State<Api>, caller: Caller) -> Answer {
+    let stats = stats::read(&api, &caller).await?;
+    reply::ok(&LaneList { lanes: stats.lanes.iter().map(show::lane).collect() })
+}
+
+/// Shows a lane.
+#[utoipa::path(
+    get, path = "/v1/lanes/{name}", operation_id = "get_lane", tag = "lanes", params(("name" = String, Path)),
+    responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_lane(State(api): State<Api>, caller: Caller, PathName(name): PathName) -> Answer {
+    reply::ok(&find(&api, &caller, &name).await?)
+}
+
+/// Makes a lane, or changes its limits. What is absent stays as it is.
+#[utoipa::path(
+    put, path = "/v1/lanes/{name}", operation_id = "put_lane", tag = "lanes", params(("name" = String, Path)),
+    request_body = LaneRequest,
+    responses((status = 200, description = "Changed", body = Lane), (status = 201, description = "Made", body = Lane), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
+)]
+pub async fn put_lane(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(name): PathName,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
+    let lane: LaneRequest = json::parse(&bytes, json::DEPTH_MAX)?;
+    let is_new = !api.config.current().settings().lanes.contains_key(&name);
+    change(&api, &caller, &name, serde_json::to_value(&lane).map_err(ApiError::internal)?).await?;
+    let lane = find(&api, &caller, &name).await?;
+    reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &lane)
+}
+
+/// Pauses a lane: jobs are still admitted, and nothing starts.
+#[utoipa::path(
+    post, path = "/v1/lanes/{name}/pause", operation_id = "pause_lane", tag = "lanes", params(("name" = String, Path)),
+    responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn pause_lane(State(api): State<Api>, caller: Caller, PathName(name): PathName) -> Answer {
+    set_paused(&api, &caller, &name, true).await
+}
+
+/// Resumes a lane.
+#[utoipa::path(
+    post, path = "/v1/lanes/{name}/resume", operation_id = "resume_lane", tag = "lanes", params(("name" = String, Path)),
+    responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn resume_lane(State(api): State<Api>, caller: Caller, PathName(name): PathName) -> Answer {
+    set_paused(&api, &caller, &name, false).await
+}
+
+async fn set_paused(api: &Api, caller: &Caller, name: &Name, paused: bool) -> Answer {
+    find(api, caller, name).await?;
+    change(api, caller, name, json!({ "paused": paused })).await?;
+    reply::ok(&find(api, caller, name).await?)
+}
+
+async fn change(api: &Api, caller: &Caller, name: &Name, keys: Value) -> Result<(), ApiError> {
+    let patch = json!({ "lanes": { name.as_str(): keys } });
+    api.config.patch(patch, caller.origin()).await?;
+    Ok(())
+}
+
+async fn find(api: &Api, caller: &Caller, name: &Name) -> Result<Lane, ApiError> {
+    let stats = stats::read(api, caller).await?;
+    let lane = stats.lanes.iter().find(|lane| lane.lane == *name).map(show::lane);
+    lane.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such lane; PUT makes one"))
+}

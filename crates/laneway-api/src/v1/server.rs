@@ -1,0 +1,133 @@
+//! What the server says about itself: where things are, whether it lives, whether it takes work, its metrics.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use laneway_core::engine::Stats;
+use laneway_wire::{Health, HealthQueue, Index, Problem, Readiness};
+
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::openapi;
+use crate::reply::{self, Answer};
+use crate::show;
+
+/// Figures that anybody may ask for are read from the engine at most this often.
+const FIGURES_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// Says where things are.
+#[utoipa::path(get, path = "/", operation_id = "get_index", tag = "server", responses((status = 200, body = Index)))]
+pub async fn get_index() -> Answer {
+    let links = [
+        ("api", "/v1"),
+        ("openapi", "/openapi.json"),
+        ("health", "/health"),
+        ("live", "/livez"),
+        ("ready", "/readyz"),
+        ("metrics", "/metrics"),
+        ("events", "/v1/events"),
+    ];
+    reply::ok(&Index {
+        name: "laneway".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        links: links.map(|(word, path)| (word.to_owned(), path.to_owned())).into(),
+    })
+}
+
+/// Says that the process answers.
+#[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "server", responses((status = 200, description = "Alive", content_type = "text/plain", body = String)))]
+pub async fn get_livez() -> &'static str {
+    "ok\n"
+}
+
+/// Says whether the server takes work: 200, or 503 while it stops or storage runs low.
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "server", responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
+pub async fn get_readyz(State(api): State<Api>) -> Answer {
+    let figures = figures(&api).await;
+    let word = match &figures {
+        _ if !api.scheduler.ready() => "draining",
+        Err(_) => "draining",
+        Ok(figures) if figures.storage_low => "storage_low",
+        Ok(_) => "ready",
+    };
+    let status = if word == "ready" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    reply::json(status, &Readiness { status: word.to_owned() })
+}
+
+/// Says how the server is.
+#[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "server", responses((status = 200, body = Health), (status = 503, description = "draining", body = Problem)))]
+pub async fn get_health(State(api): State<Api>) -> Answer {
+    let figures = figures(&api).await?;
+    let reason = match figures {
+        _ if api.scheduler.is_draining() => Some("the server is stopping"),
+        Figures { storage_low: true, .. } => Some("storage runs low; nothing new is admitted"),
+        _ => None,
+    };
+    reply::ok(&Health {
+        status: if reason.is_none() { "ok" } else { "degraded" }.to_owned(),
+        reason: reason.map(str::to_owned),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: api.started.elapsed().as_secs(),
+        queue: HealthQueue {
+            queued: figures.waiting,
+            running: figures.open,
+            max_concurrent: figures.running_max,
+        },
+        db: "ok".to_owned(),
+        timestamp: show::time(api.scheduler.wall()),
+    })
+}
+
+/// The page for Prometheus.
+#[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "server", responses((status = 200, description = "The page", content_type = "application/openmetrics-text", body = String)))]
+pub async fn get_metrics(State(api): State<Api>) -> Answer {
+    let mut response = Response::new(Body::from(api.scheduler.render_metrics().await?));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Describes the API, from the code itself.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "server", responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
+pub async fn get_openapi() -> Answer {
+    reply::ok(&openapi::document())
+}
+
+/// A few figures of the whole server.
+#[derive(Clone, Copy)]
+pub struct Figures {
+    read_at: Instant,
+    waiting: u64,
+    open: u64,
+    running_max: u32,
+    storage_low: bool,
+}
+
+impl Figures {
+    fn of(stats: &Stats) -> Figures {
+        Figures {
+            read_at: Instant::now(),
+            waiting: stats.scheduled + stats.queued,
+            open: stats.assigned + stats.running + stats.lingering,
+            running_max: stats.running_max,
+            storage_low: stats.storage_low,
+        }
+    }
+}
+
+async fn figures(api: &Api) -> Result<Figures, ApiError> {
+    // The lock is held over the read on purpose: many who ask at once cause one read.
+    let mut kept = api.figures.lock().await;
+    match *kept {
+        Some(figures) if figures.read_at.elapsed() < FIGURES_AGE_MAX => Ok(figures),
+        _ => {
+            let figures = Figures::of(&api.scheduler.read(|engine, _| engine.stats(None)).await?);
+            *kept = Some(figures);
+            Ok(figures)
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Submits jobs: one, or many in one call. The hot path of the API.
+//!
+//! A body is read once, its payloads are never parsed into a tree, and the answer is made of the request and the engine's
+//! word: the store is asked only when an idempotency key names a job that was there before.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use laneway_core::command::Submitted;
+use laneway_core::{Bytes, EventKind, JobId, Name, Refusal, RefusalCode, Settings, Submission};
+use laneway_runtime::store::JobView;
+use laneway_wire::{BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::api::Api;
+use crate::audit;
+use crate::auth::Caller;
+use crate::body;
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::reply::{self, Answer};
+use crate::show::{self, Asked};
+
+/// Most jobs of a batch: one command of the engine stays short enough for others to wait for.
+const BATCH_JOBS_MAX: usize = 10_000;
+/// Most bytes of a batch, where the configuration does not allow more for any body.
+const BATCH_BODY_MAX: usize = 32 << 20;
+/// The header that says the same as the field `idempotency_key`.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Submits a job.
+///
+/// The answer means that the job is durable. A repeated request with the same idempotency key is answered with 200 and
+/// the first job.
+#[utoipa::path(
+    post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same as the field `idempotency_key`.")),
+    request_body = JobRequest<'_>,
+    responses(
+        (status = 201, description = "The new job", body = Job<'_>),
+        (status = 200, description = "The job that an equal request made earlier", body = Job<'_>),
+        (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
+        (status = 413, description = "body_too_large", body = Problem),
+        (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, invalid", body = Problem),
+        (status = 429, description = "queue_full, with Retry-After", body = Problem),
+        (status = 503, description = "draining, with Retry-After", body = Problem),
+        (status = 507, description = "storage_low", body = Problem),
+    )
+)]
+pub async fn submit_job(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let config = api.config.current();
+    let bytes = body::read(&parts.headers, body, config.server.body_max).await?;
+    let mut job: JobRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
+    take_key_of_header(&parts.headers, &mut job)?;
+    let tenant = caller.tenant();
+    let (submission, asked) = prepare(&api, &caller, &tenant, config.settings(), &job)?;
+    let submitted = api.scheduler.submit(submission).await??;
+    if submitted.existing {
+        return answer_existing(&api, &job, asked, &submitted, &caller, &tenant).await;
+    }
+    let shown = show::submitted(&job, asked, &submitted, &tenant, &caller.actor);
+    reply::created_job(submitted.job, &shown)
+}
+
+/// Submits many jobs: each for itself, or all or none.
+///
+/// Without `atomic` the answer is 200 with one verdict for each job, in order. With `atomic` it is 201 with all jobs, or
+/// the problem of the first job that was refused, and none is stored.
+#[utoipa::path(
+    post, path = "/v1/jobs/batch", operation_id = "submit_batch", tag = "jobs",
+    request_body = BatchRequest<'_>,
+    responses(
+        (status = 200, description = "One verdict for each job", body = BatchResponse<'_>),
+        (status = 201, description = "All jobs of an atomic batch", body = BatchResponse<'_>),
+        (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
+        (status = 413, description = "body_too_large", body = Problem),
+        (status = 422, description = "An atomic batch was refused", body = Problem),
+        (status = 429, description = "queue_full: an atomic batch was refused", body = Problem),
+        (status = 503, description = "draining, with Retry-After", body = Problem),
+        (status = 507, description = "storage_low", body = Problem),
+    )
+)]
+pub async fn submit_batch(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    if parts.headers.contains_key(IDEMPOTENCY_KEY) {
+        return Err(ApiError::field(
+            "Idempotency-Key",
+            "is for single jobs; give each job of a batch its own idempotency_key",
+        ));
+    }
+    let config = api.config.current();
+    let bytes = body::read(&parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
+    let (jobs, atomic) = read_batch(json::check(&bytes, json::DEPTH_MAX + 2)?)?;
+    check_count(jobs.len())?;
+    let tenant = caller.tenant();
+    let mut submissions = Vec::with_capacity(jobs.len());
+    let mut items: Vec<Result<(JobRequest<'_>, Asked), ApiError>> = Vec::with_capacity(jobs.len());
+    for (index, job) in jobs.into_iter().enumerate() {
+        let prepared = job.and_then(|job| {
+            let (submission, asked) = prepare_item(&api, &caller, &tenant, &config, &job)?;
+            submissions.push(submission);
+            Ok((job, asked))
+        });
+        match prepared {
+            Err(error) if atomic => return Err(error.within(&format!("jobs[{index}]"))),
+            prepared => items.push(prepared),
+        }
+    }
+    let verdicts = api.scheduler.submit_batch(submissions, atomic).await?;
+    if atomic {
+        refuse_whole(&verdicts)?;
+    }
+    let existing = read_existing(&api, &verdicts).await?;
+    let response = judge(&items, verdicts.iter(), &existing, &tenant, &caller.actor);
+    note_refused(&api, &caller, &tenant, &response).await;
+    reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
+}
+
+/// The header and the field mean the same; both must say the same.
+fn take_key_of_header<'a>(headers: &'a HeaderMap, job: &mut JobRequest<'a>) -> Result<(), ApiError> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
+    let text = value.to_str().map_err(|_| ApiError::field("Idempotency-Key", "must be plain ASCII"))?;
+    if job.idempotency_key.as_deref().is_some_and(|key| key != text) {
+        return Err(ApiError::field(
+            "Idempotency-Key",
+            "differs from the field idempotency_key; give one of them",
+        ));
+    }
+    job.idempotency_key = Some(Cow::Borrowed(text));
+    Ok(())
+}
+
+/// What the engine needs of a request, and what the answer needs after that.
+fn prepare(
+    api: &Api,
+    caller: &Caller,
+    tenant: &Name,
+    settings: &Settings,
+    job: &JobRequest<'_>,
+) -> Result<(Submission, Asked), ApiError> {
+    let spec = convert::job_spec(job, tenant, settings, &api.names)?;
+    let asked = Asked::of(&spec, settings);
+    let payload: Bytes = job.payload.map_or("null", RawValue::get).as_bytes().into();
+    Ok((Submission { spec, payload, origin: caller.origin(), prior: None }, asked))
+}
+
+/// The same for a job of a batch, whose payload must be no larger than that of a job of its own.
+fn prepare_item(
+    api: &Api,
+    caller: &Caller,
+    tenant: &Name,
+    config: &laneway_runtime::config::Config,
+    job: &JobRequest<'_>,
+) -> Result<(Submission, Asked), ApiError> {
+    if job.payload.is_some_and(|payload| payload.get().len() > config.server.body_max) {
+        return Err(body::too_large(config.server.body_max));
+    }
+    prepare(api, caller, tenant, config.settings(), job)
+}
+
+async fn answer_existing(
+    api: &Api,
+    job: &JobRequest<'_>,
+    asked: Asked,
+    submitted: &Submitted,
+    caller: &Caller,
+    tenant: &Name,
+) -> Answer {
+    let id = submitted.job;
+    match api.scheduler.query(move |reader| reader.job(id)).await? {
+        Some(view) => reply::ok(&Job { existing: true, ..show::job(&view, api.scheduler.progress(id)) }),
+        // Its retention ended between the two looks.
+        None => reply::ok(&show::submitted(job, asked, submitted, tenant, &caller.actor)),
+    }
+}
+
+/// A batch whose jobs are not looked into yet.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnreadBatch<'a> {
+    #[serde(borrow)]
+    jobs: Vec<&'a RawValue>,
+    #[serde(default)]
+    atomic: bool,
+}
+
+/// The jobs of a batch, or what is wrong with each, and whether it is atomic.
+type ReadBatch<'a> = (Vec<Result<JobRequest<'a>, ApiError>>, bool);
+
+/// Reads a batch in one go. Only when that fails is every job read by itself, so that each gets its own verdict.
+fn read_batch(text: &str) -> Result<ReadBatch<'_>, ApiError> {
+    if let Ok(BatchRequest { jobs, atomic }) = serde_json::from_str(text) {
+        return Ok((jobs.into_iter().map(Ok).collect(), atomic));
+    }
+    let UnreadBatch { jobs, atomic } = json::parse_text(text)?;
+    Ok((jobs.into_iter().map(|job| json::parse_text(job.get())).collect(), atomic))
+}
+
+fn check_count(count: usize) -> Result<(), ApiError> {
+    match count {
+        0 => Err(ApiError::field("jobs", "is empty; give at least one job")),
+        1..=BATCH_JOBS_MAX => Ok(()),
+        _ => Err(ApiError::field(
+            "jobs",
+            format!("has {count} jobs; give at most {BATCH_JOBS_MAX} in one call"),
+        )),
+    }
+}
+
+/// An atomic batch that was refused is answered with the problem of the job that was the reason.
+fn refuse_whole(verdicts: &[Result<Submitted, Refusal>]) -> Result<(), ApiError> {
+    let refusals =
+        verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((index, verdict.as_ref().err()?)));
+    let Some((index, refusal)) =
+        refusals.min_by_key(|(_, refusal)| refusal.code == RefusalCode::BatchRefused)
+    else {
+        return Ok(());
+    };
+    Err(ApiError::from(refusal.clone()).within(&format!("jobs[{index}]")))
+}
+
+/// The jobs that idempotency keys of the batch stand for already.
+async fn read_existing(
+    api: &Api,
+    verdicts: &[Result<Submitted, Refusal>],
+) -> Result<HashMap<JobId, JobView>, ApiError> {
+    let admitted = verdicts.iter().filter_map(|verdict| verdict.as_ref().ok());
+    let ids: Vec<JobId> =
+        admitted.filter(|submitted| submitted.existing).map(|submitted| submitted.job).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let views = api.scheduler.query(move |reader| {
+        let mut views = HashMap::new();
+        for id in ids {
+            views.extend(reader.job(id)?.map(|view| (id, view)));
+        }
+        Ok(views)
+    });
+    Ok(views.await?)
+}
+
+/// One verdict for each job, in order; `verdicts` has those of the jobs that reached the engine.
+fn judge<'a>(
+    items: &'a [Result<(JobRequest<'_>, Asked), ApiError>],
+    mut verdicts: impl Iterator<Item = &'a Result<Submitted, Refusal>>,
+    existing: &'a HashMap<JobId, JobView>,
+    tenant: &'a Name,
+    actor: &'a Name,
+) -> BatchResponse<'a> {
+    let refused = |error: ApiError| BatchItem {
+        status: error.code.status().as_u16(),
+        job: None,
+        problem: Some(error.to_problem(None)),
+    };
+    let items: Vec<BatchItem<'a>> = items
+        .iter()
+        .map(|item| match item {
+            Err(error) => refused(error.clone()),
+            Ok((job, asked)) => match verdicts.next() {
+                Some(Ok(submitted)) => BatchItem {
+                    status: if submitted.existing { 200 } else { 201 },
+                    job: Some(match existing.get(&submitted.job) {
+                        Some(view) => Job { existing: true, ..show::job(view, None) },
+                        None => show::submitted(job, *asked, submitted, tenant, actor),
+                    }),
+                    problem: None,
+                },
+                Some(Err(refusal)) => refused(refusal.clone().into()),
+                None => refused(ApiError::internal("the engine gave fewer verdicts than jobs")),
+            },
+        })
+        .collect();
+    let accepted = items.iter().filter(|item| item.job.is_some()).count();
+    BatchResponse { accepted, refused: items.len() - accepted, items }
+}
+
+/// Jobs of a batch that were refused have no event of their own.
+async fn note_refused(api: &Api, caller: &Caller, tenant: &Name, response: &BatchResponse<'_>) {
+    let Some(problem) = response.items.iter().find_map(|item| item.problem.as_ref()) else { return };
+    let (refused, all) = (response.refused, response.items.len());
+    let detail = format!(
+        "submit_batch: {refused} of {all} jobs refused; the first: {}: {}",
+        problem.code, problem.detail
+    );
+    let who = audit::Who {
+        actor: caller.actor.clone(),
+        tenant: Some(tenant.clone()),
+        request: caller.request.clone(),
+    };
+    audit::note(api, "submit_batch", who, EventKind::CallRefused, Code::BatchRefused, detail).await;
+}

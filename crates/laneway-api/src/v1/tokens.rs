@@ -1,0 +1,209 @@
+//! Tokens: makes them, lists them, replaces them, ends them.
+//!
+//! An admin that is bound to a tenant sees and makes that tenant's tokens only. Two rules keep owners from locking
+//! themselves out: the first token, which closes an open server, must be a server-wide admin's, and the last such token
+//! cannot be revoked.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use laneway_core::{Name, Reply, Role, Span, TokenRecord, Wall};
+use laneway_wire::{
+    Caller as WireCaller, Problem, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret,
+};
+
+use crate::api::Api;
+use crate::auth::{self, Caller, is_active};
+use crate::body;
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::PathName;
+use crate::reply::{self, Answer};
+use crate::show;
+
+/// Longest note, in bytes.
+const NOTE_MAX: usize = 200;
+
+/// Says who the server takes the caller for.
+#[utoipa::path(get, path = "/v1/caller", operation_id = "get_caller", tag = "tokens", responses((status = 200, body = WireCaller)))]
+pub async fn get_caller(caller: Caller) -> Answer {
+    reply::ok(&WireCaller {
+        actor: caller.actor.to_string(),
+        role: caller.role.word().to_owned(),
+        tenant: caller.bound.as_ref().map_or_else(|| "*".to_owned(), Name::to_string),
+    })
+}
+
+/// Lists tokens, ended ones included.
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", responses((status = 200, body = TokenList)))]
+pub async fn list_tokens(State(api): State<Api>, caller: Caller) -> Answer {
+    let now = api.scheduler.wall();
+    let table = api.scheduler.tokens();
+    let tokens =
+        table.iter().filter(|record| is_visible(&caller, record)).map(|record| show::token(record, now));
+    reply::ok(&TokenList { tokens: tokens.collect() })
+}
+
+/// Shows a token, without its secret.
+#[utoipa::path(
+    get, path = "/v1/tokens/{id}", operation_id = "get_token", tag = "tokens", params(("id" = String, Path)),
+    responses((status = 200, body = Token), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_token(State(api): State<Api>, caller: Caller, PathName(id): PathName) -> Answer {
+    reply::ok(&show::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
+}
+
+/// Makes a token. Its secret is shown this once.
+#[utoipa::path(
+    post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = TokenRequest,
+    responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant's", body = Problem), (status = 409, description = "conflict: the first token must be a server-wide admin's", body = Problem), (status = 429, description = "too_many", body = Problem))
+)]
+pub async fn create_token(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+    let bytes = read_body(&api, request).await?;
+    let asked: TokenRequest = json::parse(&bytes, json::DEPTH_MAX)?;
+    let role = Role::parse(&asked.role)
+        .ok_or_else(|| ApiError::field("role", "must be admin, operator, submitter, worker or viewer"))?;
+    let tenant = tenant_of(&caller, asked.tenant.as_deref())?;
+    let note = asked.note.as_deref().unwrap_or("");
+    if note.len() > NOTE_MAX || note.chars().any(char::is_control) {
+        return Err(ApiError::field(
+            "note",
+            format!("must have at most {NOTE_MAX} bytes and no control characters"),
+        ));
+    }
+    let now = api.scheduler.wall();
+    let expires_at =
+        asked.expires_in.as_deref().map(|text| convert::positive_span("expires_in", text)).transpose()?;
+    let is_first = api.scheduler.tokens().is_empty();
+    if is_first && !(role == Role::Admin && tenant.is_none() && expires_at.is_none()) {
+        let detail = "the first token closes the open server: make one with role admin, tenant * and no expiry first, \
+                      or nobody could make more";
+        return Err(ApiError::new(Code::Conflict, detail));
+    }
+    let secret = put_new(&api, &caller, tenant, role, note, expires_at.map(|span| now + span)).await?;
+    reply::json(StatusCode::CREATED, &secret)
+}
+
+/// Ends a token: the next call with it is refused, and its open streams are closed.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{id}", operation_id = "revoke_token", tag = "tokens", params(("id" = String, Path)),
+    responses((status = 200, description = "The revoked token", body = Token), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the last server-wide admin's", body = Problem))
+)]
+pub async fn revoke_token(State(api): State<Api>, caller: Caller, PathName(id): PathName) -> Answer {
+    let record = find(&api, &caller, &id)?;
+    if is_last_admin(&api, &record) {
+        let detail =
+            "this is the last server-wide admin token; make another one first, or nobody could make more";
+        return Err(ApiError::new(Code::Conflict, detail));
+    }
+    revoke(&api, &caller, &record).await?;
+    reply::ok(&show::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
+}
+
+/// Replaces a token by a new one with the same rights. The old one ends at once, or after `grace`.
+#[utoipa::path(
+    post, path = "/v1/tokens/{id}/rotate", operation_id = "rotate_token", tag = "tokens", params(("id" = String, Path)),
+    request_body = RotateTokenRequest,
+    responses((status = 201, body = TokenSecret), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the token has ended", body = Problem))
+)]
+pub async fn rotate_token(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(id): PathName,
+    request: Request,
+) -> Answer {
+    let bytes = read_body(&api, request).await?;
+    let asked: RotateTokenRequest =
+        if bytes.is_empty() { RotateTokenRequest::default() } else { json::parse(&bytes, json::DEPTH_MAX)? };
+    let grace =
+        asked.grace.as_deref().map(|text| convert::span("grace", text)).transpose()?.unwrap_or(Span(0));
+    let lives =
+        asked.expires_in.as_deref().map(|text| convert::positive_span("expires_in", text)).transpose()?;
+    let (old, now) = (find(&api, &caller, &id)?, api.scheduler.wall());
+    if !is_active(&old, now) {
+        return Err(ApiError::new(Code::Conflict, "the token has ended; make a new one instead"));
+    }
+    let lives = lives.or(old.expires_at.map(|at| at.since(old.created_at)));
+    let expires_at = lives.map(|span| now + span);
+    let mut secret = put_new(&api, &caller, old.tenant.clone(), old.role, &old.note, expires_at).await?;
+    if grace == Span(0) {
+        revoke(&api, &caller, &old).await?;
+    } else {
+        let ends_at = old.expires_at.map_or(now + grace, |at| at.min(now + grace));
+        put(&api, &caller, TokenRecord { expires_at: Some(ends_at), ..old.clone() }).await?;
+    }
+    secret.replaces = Some(old.id.to_string());
+    reply::json(StatusCode::CREATED, &secret)
+}
+
+async fn read_body(api: &Api, request: Request) -> Result<axum::body::Bytes, ApiError> {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    body::read(&parts.headers, body, api.config.current().server.body_max).await
+}
+
+fn is_visible(caller: &Caller, record: &TokenRecord) -> bool {
+    caller.scope().is_none_or(|tenant| record.tenant.as_ref() == Some(tenant))
+}
+
+fn find(api: &Api, caller: &Caller, id: &Name) -> Result<TokenRecord, ApiError> {
+    let record = api.scheduler.tokens().get(id).filter(|record| is_visible(caller, record)).cloned();
+    record.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such token"))
+}
+
+/// The tenant that a new token is bound to, if the caller may say so.
+fn tenant_of(caller: &Caller, asked: Option<&str>) -> Result<Option<Name>, ApiError> {
+    let tenant = match asked {
+        None => Some(caller.tenant()),
+        Some("*") => None,
+        Some(text) => Some(convert::name("tenant", text)?),
+    };
+    if caller.scope().is_some_and(|own| tenant.as_ref() != Some(own)) {
+        return Err(ApiError::new(
+            Code::Forbidden,
+            "this call is bound to a tenant and makes tokens of that tenant only",
+        ));
+    }
+    Ok(tenant)
+}
+
+/// True when nobody else could make tokens without this one.
+fn is_last_admin(api: &Api, record: &TokenRecord) -> bool {
+    let now = api.scheduler.wall();
+    let rules = |record: &TokenRecord| {
+        record.role == Role::Admin && record.tenant.is_none() && is_active(record, now)
+    };
+    rules(record) && !api.scheduler.tokens().iter().any(|other| other.id != record.id && rules(other))
+}
+
+async fn put_new(
+    api: &Api,
+    caller: &Caller,
+    tenant: Option<Name>,
+    role: Role,
+    note: &str,
+    expires_at: Option<Wall>,
+) -> Result<TokenSecret, ApiError> {
+    let now = api.scheduler.wall();
+    let (record, secret) = auth::mint(tenant, role, note, now, expires_at).map_err(ApiError::internal)?;
+    let token = show::token(&record, now);
+    put(api, caller, record).await?;
+    Ok(TokenSecret { secret, token, replaces: None })
+}
+
+async fn put(api: &Api, caller: &Caller, record: TokenRecord) -> Result<(), ApiError> {
+    match api.scheduler.put_token(record, caller.origin()).await? {
+        Reply::Done => Ok(()),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        other => Err(ApiError::internal(format!("the engine answered a token with {other:?}"))),
+    }
+}
+
+async fn revoke(api: &Api, caller: &Caller, record: &TokenRecord) -> Result<(), ApiError> {
+    match api.scheduler.revoke_token(record.tenant.clone(), record.id.clone(), caller.origin()).await? {
+        Reply::Done => Ok(()),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::NotFound => Err(ApiError::new(Code::NotFound, "there is no such token")),
+        other => Err(ApiError::internal(format!("the engine answered a revocation with {other:?}"))),
+    }
+}

@@ -1,0 +1,433 @@
+//! Every error in its golden form, and bodies that must never do worse than 400.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use laneway_api::Code;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::world::{World, answer, write_down};
+
+#[tokio::test]
+async fn errors_in_the_body() {
+    let world = World::new().await;
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "malformed_json",
+          "detail": "EOF while parsing an object at line 1 column 11",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "The body is not JSON",
+          "type": "urn:laneway:problem:malformed_json"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k""#).await);
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "invalid_field",
+          "detail": "timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms",
+          "field": "timeout",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "A field has a value that cannot be",
+          "type": "urn:laneway:problem:invalid_field"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","timeout":"30"}"#).await);
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "unknown_field",
+          "detail": "knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`",
+          "field": "knd",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "No such field",
+          "type": "urn:laneway:problem:unknown_field"
+        }
+    "#]].assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","knd":"l"}"#).await);
+    let deep = format!(r#"{{"kind":"k","payload":{}{}}}"#, "[".repeat(64), "]".repeat(64));
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "too_deep",
+          "detail": "the body is nested deeper than 64 levels; flatten it",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "The body is nested too deep",
+          "type": "urn:laneway:problem:too_deep"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", &deep).await);
+    expect![[r#"
+        422 Unprocessable Entity
+        content-type: application/problem+json
+        {
+          "code": "deadline_past",
+          "detail": "deadline: has passed; give a time in the future",
+          "field": "deadline",
+          "request_id": "<request>",
+          "status": 422,
+          "title": "The deadline has passed",
+          "type": "urn:laneway:problem:deadline_past"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#).await);
+    let form = world.request("POST", "/v1/jobs").header("content-type", "text/plain").body(r#"{"kind":"k"}"#);
+    expect![[r#"
+        415 Unsupported Media Type
+        content-type: application/problem+json
+        {
+          "code": "unsupported_media_type",
+          "detail": "send the body as content-type: application/json",
+          "request_id": "<request>",
+          "status": 415,
+          "title": "The body must be JSON",
+          "type": "urn:laneway:problem:unsupported_media_type"
+        }
+    "#]]
+    .assert_eq(&write_down(form).await);
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "nothing was stored");
+}
+
+#[tokio::test]
+async fn errors_in_the_path() {
+    let world = World::new().await;
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "invalid_id",
+          "detail": "a job's id looks like <id>; take it from the answer to the submit",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "This is not an id",
+          "type": "urn:laneway:problem:invalid_id"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", "/v1/jobs/7", "").await);
+    expect![[r#"
+        404 Not Found
+        content-type: application/problem+json
+        {
+          "code": "not_found",
+          "detail": "there is no such job; it may have been removed after its retention",
+          "request_id": "<request>",
+          "status": 404,
+          "title": "There is no such thing",
+          "type": "urn:laneway:problem:not_found"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000", "").await);
+    expect![[r#"
+        404 Not Found
+        content-type: application/problem+json
+        {
+          "code": "not_found",
+          "detail": "there is no such path; /openapi.json lists them",
+          "request_id": "<request>",
+          "status": 404,
+          "title": "There is no such thing",
+          "type": "urn:laneway:problem:not_found"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", "/v1/nothing", "").await);
+    expect![[r#"
+        405 Method Not Allowed
+        content-type: application/problem+json
+        allow: POST,GET,HEAD
+        {
+          "code": "method_not_allowed",
+          "detail": "the path does not know this method; the Allow header lists those it knows",
+          "request_id": "<request>",
+          "status": 405,
+          "title": "Not with this method",
+          "type": "urn:laneway:problem:method_not_allowed"
+        }
+    "#]]
+    .assert_eq(&world.talk("DELETE", "/v1/jobs", "").await);
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "invalid_field",
+          "detail": "limit must be from 1 to 500",
+          "field": "limit",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "A field has a value that cannot be",
+          "type": "urn:laneway:problem:invalid_field"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", "/v1/jobs?limit=0", "").await);
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "unknown_field",
+          "detail": "lne: no such parameter; there are state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor",
+          "field": "lne",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "No such field",
+          "type": "urn:laneway:problem:unknown_field"
+        }
+    "#]].assert_eq(&world.talk("GET", "/v1/jobs?lne=x", "").await);
+    for path in ["/v1/jobs/%ff", "/v1/jobs/%00", "/v1/lanes/%ff", "/v1/tokens/%ff%fe"] {
+        assert_eq!(answer(world.request("GET", path)).await.0, 400, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn full_queues_and_stopping_servers() {
+    let world = World::with_config("[lanes.main]\nqueued_max = 1").await;
+    world.submit(r#"{"kind":"k"}"#).await;
+    expect![[r#"
+        429 Too Many Requests
+        content-type: application/problem+json
+        retry-after: 1
+        {
+          "code": "queue_full",
+          "detail": "the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later",
+          "request_id": "<request>",
+          "retry_after_ms": 1000,
+          "status": 429,
+          "title": "The queue is full",
+          "type": "urn:laneway:problem:queue_full"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    world.scheduler.send(laneway_core::Command::StorageLow(true)).await.unwrap();
+    expect![[r#"
+        507 Insufficient Storage
+        content-type: application/problem+json
+        retry-after: 30
+        {
+          "code": "storage_low",
+          "detail": "storage runs low; free disk space, then submit again",
+          "request_id": "<request>",
+          "retry_after_ms": 30000,
+          "status": 507,
+          "title": "Storage runs low",
+          "type": "urn:laneway:problem:storage_low"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    world.scheduler.send(laneway_core::Command::StorageLow(false)).await.unwrap();
+    world.scheduler.send(laneway_core::Command::Drain).await.unwrap();
+    expect![[r#"
+        503 Service Unavailable
+        content-type: application/problem+json
+        retry-after: 5
+        {
+          "code": "draining",
+          "detail": "the server is stopping; submit again after it has restarted",
+          "request_id": "<request>",
+          "retry_after_ms": 5000,
+          "status": 503,
+          "title": "The server is stopping",
+          "type": "urn:laneway:problem:draining"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+}
+
+#[tokio::test]
+async fn strict_servers_refuse_unknown_kinds() {
+    let world = World::with_config("[limits]\nstrict_kinds = true").await;
+    let (status, problem) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"nobody"}"#)).await;
+    assert_eq!((status.as_u16(), problem["code"].as_str()), (422, Some("unknown_kind")));
+}
+
+#[tokio::test]
+async fn rights_and_sites() {
+    let open = World::new().await;
+    let host = |host: &str| open.request("GET", "/v1/jobs").header("host", host);
+    expect![[r#"
+        421 Misdirected Request
+        content-type: application/problem+json
+        {
+          "code": "misdirected",
+          "detail": "the Host header names neither this machine's loopback address nor one of server.allowed_hosts; call 127.0.0.1 or localhost, or add the host",
+          "request_id": "<request>",
+          "status": 421,
+          "title": "The request is for another host",
+          "type": "urn:laneway:problem:misdirected"
+        }
+    "#]].assert_eq(&write_down(host("evil.example")).await);
+    assert_eq!(answer(host("localhost")).await.0, 200);
+    let origin =
+        |origin: &str| open.request("POST", "/v1/jobs").header("origin", origin).body(r#"{"kind":"k"}"#);
+    expect![[r#"
+        403 Forbidden
+        content-type: application/problem+json
+        {
+          "code": "origin_refused",
+          "detail": "a page of another origin may not call without a token; add its origin to server.allowed_origins",
+          "request_id": "<request>",
+          "status": 403,
+          "title": "Pages of this origin may not call",
+          "type": "urn:laneway:problem:origin_refused"
+        }
+    "#]].assert_eq(&write_down(origin("http://evil.example")).await);
+    assert_eq!(answer(origin(&format!("http://{}", open.address))).await.0, 201);
+    let closed = World::closed().await;
+    let bare = closed.client.get(format!("http://{}/v1/jobs", closed.address));
+    expect![[r#"
+        401 Unauthorized
+        content-type: application/problem+json
+        www-authenticate: Bearer realm="laneway"
+        {
+          "code": "unauthorized",
+          "detail": "send a token as Authorization: Bearer lw_…; an admin makes one with `laneway token create`",
+          "request_id": "<request>",
+          "status": 401,
+          "title": "A valid token is needed",
+          "type": "urn:laneway:problem:unauthorized"
+        }
+    "#]].assert_eq(&write_down(bare).await);
+    let viewer = closed.token(Some("t"), laneway_core::Role::Viewer).await;
+    expect![[r#"
+        403 Forbidden
+        content-type: application/problem+json
+        {
+          "code": "forbidden",
+          "detail": "role viewer may not do this; ask for a token with more rights",
+          "request_id": "<request>",
+          "status": 403,
+          "title": "The token may not do this",
+          "type": "urn:laneway:problem:forbidden"
+        }
+    "#]]
+    .assert_eq(&write_down(closed.request_as(&viewer, "POST", "/v1/jobs").body("{}")).await);
+    expect![[r#"
+        403 Forbidden
+        content-type: application/problem+json
+        {
+          "code": "forbidden",
+          "detail": "this touches the whole server: it needs a server-wide token (tenant *)",
+          "request_id": "<request>",
+          "status": 403,
+          "title": "The token may not do this",
+          "type": "urn:laneway:problem:forbidden"
+        }
+    "#]]
+    .assert_eq(&write_down(closed.request_as(&viewer, "GET", "/metrics")).await);
+    assert_eq!(
+        answer(closed.request("GET", "/v1/jobs").header("host", "any.example")).await.0,
+        200,
+        "a token is enough"
+    );
+}
+
+#[tokio::test]
+async fn large_bodies_are_refused_before_they_are_read() {
+    let world = World::with_config("[server]\nbody_max = \"1KiB\"").await;
+    let body = format!(r#"{{"kind":"k","payload":"{}"}}"#, "x".repeat(1_024));
+    expect![[r#"
+        413 Payload Too Large
+        content-type: application/problem+json
+        {
+          "code": "body_too_large",
+          "detail": "the body may have 1024 bytes (server.body_max); send less, or keep large data elsewhere and send its address",
+          "request_id": "<request>",
+          "status": 413,
+          "title": "The body is too large",
+          "type": "urn:laneway:problem:body_too_large"
+        }
+    "#]].assert_eq(&world.talk("POST", "/v1/jobs", &body).await);
+    // The head alone is sent: the answer must not wait for the body.
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    stream
+        .write_all(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(read_status(&mut stream).await, "HTTP/1.1 413 Payload Too Large");
+    // A body without a length is counted while it comes.
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    stream
+        .write_all(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        stream.write_all(format!("400\r\n{}\r\n", "x".repeat(0x400)).as_bytes()).await.unwrap();
+    }
+    assert_eq!(read_status(&mut stream).await, "HTTP/1.1 413 Payload Too Large");
+    let in_batch = format!(r#"{{"jobs":[{{"kind":"k"}},{body}]}}"#);
+    let (status, done) = answer(world.request("POST", "/v1/jobs/batch").body(in_batch)).await;
+    assert_eq!((status.as_u16(), done["items"][1]["status"].as_u64()), (200, Some(413)));
+}
+
+async fn read_status(stream: &mut TcpStream) -> String {
+    let mut buffer = vec![0; 4_096];
+    let read =
+        tokio::time::timeout(Duration::from_secs(10), stream.read(&mut buffer)).await.unwrap().unwrap();
+    String::from_utf8_lossy(&buffer[..read]).lines().next().unwrap_or("").to_owned()
+}
+
+#[tokio::test]
+async fn odd_bodies_never_do_worse_than_400() {
+    let world = World::new().await;
+    let texts: [&[u8]; 20] = [
+        b"",
+        b"null",
+        b"[]",
+        b"\"\"",
+        b"\xef\xbb\xbf{\"kind\":\"k\"}",
+        b"{\"kind\":\"\xff\"}",
+        b"{\"kind\":\"k\0\"}",
+        b"{\"kind\":\"\\u0000\"}",
+        b"{\"kind\":\"\\ud800\"}",
+        b"{\"kind\":\"k\",\"payload\":\"\\ud800\"}",
+        b"{\"kind\":\"k\",\"payload\":\"\\u0000\"}",
+        b"{\"kind\":NaN}",
+        b"{\"kind\":\"k\",\"priority\":1e400}",
+        b"{\"kind\":\"k\",\"priority\":18446744073709551616}",
+        b"{\"kind\":\"k\",\"priority\":-9223372036854775809}",
+        b"{\"kind\":\"k\",\"kind\":\"k\"}",
+        b"{\"kind\":\"k\",\"keys\":{\"a\":\"1\",\"a\":\"1\"}}",
+        b"{\"kind\":\"k\"}{}",
+        b"{\"kind\":\"k\",}",
+        b"{\"kind\":\"k\",\"retry\":[]}",
+    ];
+    for text in texts {
+        for path in ["/v1/jobs", "/v1/jobs/batch"] {
+            let (status, problem) = answer(world.request("POST", path).body(text)).await;
+            assert_eq!(status, 400, "{path} {:?}: {problem}", String::from_utf8_lossy(text));
+        }
+    }
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
+}
+
+#[tokio::test]
+async fn half_a_head_is_cut_off() {
+    let world = World::new().await;
+    for head in [
+        "GET /livez HTTP/1.1\r\nhost: a\r\nhost : b\r\n\r\n",
+        "GET /livez HTTP/9.9\r\n\r\n",
+        "\x16\x03\x01\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        assert!(read_status(&mut stream).await.starts_with("HTTP/1.1 400"), "{head:?}");
+    }
+}
+
+#[test]
+fn every_code_is_told_in_the_documentation() {
+    let page = include_str!("../../../../docs/http-api.md");
+    for code in Code::ALL {
+        assert!(
+            page.contains(&format!("| `{}` | {} |", code.word(), code.status().as_u16())),
+            "{}",
+            code.word()
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! The live stream: from now on, from a number on, with its gap, and its end.
+
+use futures_util::StreamExt;
+use laneway_core::{Failure, Role};
+use laneway_runtime::Handlers;
+use reqwest::RequestBuilder;
+use serde_json::Value;
+
+use crate::world::{World, answer};
+
+/// Reads a stream frame by frame.
+struct Reading {
+    stream: std::pin::Pin<Box<dyn futures_util::Stream<Item = reqwest::Result<axum::body::Bytes>> + Send>>,
+    buffer: String,
+}
+
+/// One frame of a stream.
+#[derive(Debug, Default, PartialEq)]
+struct Frame {
+    id: Option<u64>,
+    kind: String,
+    data: Value,
+}
+
+impl Reading {
+    /// Begins to listen; returns when the stream stands.
+    async fn new(request: RequestBuilder) -> Reading {
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        assert!(response.headers().contains_key("request-id"));
+        let mut reading = Reading { stream: Box::pin(response.bytes_stream()), buffer: String::new() };
+        assert_eq!(reading.text().await.as_deref(), Some("retry: 1000"));
+        reading
+    }
+
+    /// The next block of text. `None`: the stream has ended.
+    async fn text(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.buffer.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.buffer = rest;
+                return Some(block);
+            }
+            match self.stream.next().await {
+                Some(Ok(bytes)) => self.buffer.push_str(std::str::from_utf8(&bytes).unwrap()),
+                _ => return None,
+            }
+        }
+    }
+
+    async fn frame(&mut self) -> Option<Frame> {
+        let text = self.text().await?;
+        let mut frame = Frame::default();
+        for line in text.lines() {
+            match line.split_once(": ").unwrap() {
+                ("id", id) => frame.id = Some(id.parse().unwrap()),
+                ("event", kind) => frame.kind = kind.to_owned(),
+                ("data", data) => frame.data = serde_json::from_str(data).unwrap(),
+                _ => {}
+            }
+        }
+        Some(frame)
+    }
+}
+
+#[tokio::test]
+async fn tells_what_happens_from_now_on() {
+    let world = World::new().await;
+    world.submit(r#"{"kind":"before"}"#).await;
+    let mut reading = Reading::new(world.request("GET", "/v1/events")).await;
+    let id = world.submit(r#"{"kind":"after","agent":"a"}"#).await;
+    let frame = reading.frame().await.unwrap();
+    assert_eq!((frame.kind.as_str(), frame.id), ("job.submitted", frame.data["number"].as_u64()));
+    assert_eq!((&frame.data["job"]["id"], &frame.data["job"]["agent"]), (&id.into(), &"a".into()));
+}
+
+#[tokio::test]
+async fn goes_on_after_the_last_event_that_was_seen() {
+    let world = World::new().await;
+    for n in 0..40 {
+        world.submit(&format!(r#"{{"kind":"k{n}"}}"#)).await;
+    }
+    let mut all = Reading::new(world.request("GET", "/v1/events?after=0")).await;
+    let mut numbers = Vec::new();
+    for _ in 0..40 {
+        numbers.push(all.frame().await.unwrap().id.unwrap());
+    }
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "in order and once: {numbers:?}");
+    for seen in [0, 7, 39] {
+        let last = numbers[seen];
+        let mut rest = Reading::new(world.request("GET", "/v1/events").header("last-event-id", last)).await;
+        for number in &numbers[seen + 1..] {
+            assert_eq!(rest.frame().await.unwrap().id, Some(*number));
+        }
+        world.submit(r#"{"kind":"live"}"#).await;
+        assert!(rest.frame().await.unwrap().id > Some(last));
+        numbers.push(world.scheduler.events().latest());
+    }
+    let (status, _) = answer(world.request("GET", "/v1/events").header("last-event-id", "x")).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn tells_one_gap_for_what_is_gone() {
+    let world = World::with_config("[limits]\nevent_retention = \"1h\"").await;
+    for _ in 0..3 {
+        world.submit(r#"{"kind":"k"}"#).await;
+    }
+    let gone = world.scheduler.events().latest();
+    world.clock.advance(laneway_core::Span::hours(3));
+    // Enough that the events of before leave the ring, and a sweep of what is too old has been made.
+    for _ in 0..18 {
+        let jobs = vec![r#"{"kind":"k"}"#; 1_000].join(",");
+        world.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#)).await;
+    }
+    let first = world.scheduler.query(|reader| reader.first_event()).await.unwrap();
+    assert!(first > gone, "old events were purged (the oldest is {first})");
+    let mut reading = Reading::new(world.request("GET", "/v1/events?after=1")).await;
+    let gap = reading.frame().await.unwrap();
+    assert_eq!((gap.kind.as_str(), &gap.data["after"]), ("gap", &1.into()));
+    let next = reading.frame().await.unwrap();
+    assert_eq!(next.id, gap.data["resumes_at"].as_u64());
+    assert_eq!(gap.id.map(|id| id + 1), next.id, "coming back after the gap's own number misses nothing");
+}
+
+#[tokio::test]
+async fn follows_one_job_and_its_progress() {
+    let world = World::new().await;
+    let mut reading = Reading::new(world.request("GET", "/v1/events")).await;
+    world
+        .run(Handlers::new().on("k", |job| async move {
+            job.progress(0.25, "a quarter");
+            Ok::<_, Failure>(())
+        }))
+        .await;
+    let id = world.submit(r#"{"kind":"k"}"#).await;
+    world.wait(&id).await;
+    let mut only = Reading::new(world.request("GET", &format!("/v1/events?after=0&job={id}"))).await;
+    for kind in ["job.submitted", "job.started", "job.succeeded"] {
+        let frame = only.frame().await.unwrap();
+        assert_eq!((frame.kind.as_str(), &frame.data["job"]["id"]), (kind, &id.as_str().into()));
+    }
+    loop {
+        let frame = reading.frame().await.unwrap();
+        if frame.kind == "job.progress" {
+            assert_eq!((frame.id, &frame.data["progress"]["message"]), (None, &"a quarter".into()));
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ends_when_the_token_is_revoked() {
+    let world = World::closed().await;
+    let token = world.token(Some("t"), Role::Viewer).await;
+    let mut reading = Reading::new(world.request_as(&token, "GET", "/v1/events")).await;
+    let id = token.split('_').nth(1).unwrap();
+    world.ask("DELETE", &format!("/v1/tokens/{id}"), "").await;
+    while reading.frame().await.is_some() {}
+}
+
+#[tokio::test]
+async fn an_open_stream_ends_when_the_server_is_closed() {
+    let world = World::new().await;
+    let mut reading = Reading::new(world.request("GET", "/v1/events")).await;
+    world.token(None, Role::Admin).await;
+    while reading.frame().await.is_some() {}
+}
+
+#[tokio::test]
+async fn ends_when_the_server_stops() {
+    let world = World::new().await;
+    let mut reading = Reading::new(world.request("GET", "/v1/events")).await;
+    world.shutdown.cancel();
+    assert_eq!(reading.frame().await, None);
+}

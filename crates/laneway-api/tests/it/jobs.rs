@@ -1,0 +1,295 @@
+//! Looking at jobs, canceling them, trying them again.
+
+use std::collections::BTreeSet;
+
+use expect_test::expect;
+use laneway_core::{Failure, Name};
+use laneway_runtime::Handlers;
+use serde_json::{Value, json};
+
+use crate::world::{World, answer, without_ids};
+
+#[tokio::test]
+async fn shows_a_job_that_succeeded() {
+    let world = World::new().await;
+    world
+        .run(Handlers::new().on("add", |job| async move {
+            job.log("adding");
+            job.progress(0.5, "half");
+            let numbers: Vec<u64> = job.json()?;
+            Ok::<_, Failure>(json!({ "sum": numbers.iter().sum::<u64>() }))
+        }))
+        .await;
+    let id = world.submit(r#"{"kind":"add","payload":[1,2,3]}"#).await;
+    world.wait(&id).await;
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "agent": "default",
+          "attempt": 1,
+          "created_at": "2023-11-14T22:13:20.000Z",
+          "failures": 0,
+          "finished_at": "2023-11-14T22:13:20.000Z",
+          "id": "<id>",
+          "kind": "add",
+          "lane": "main",
+          "losses": 0,
+          "priority": 0,
+          "reason": "done",
+          "result": {
+            "sum": 6
+          },
+          "started_at": "2023-11-14T22:13:20.000Z",
+          "state": "succeeded",
+          "submitted_by": "open",
+          "tenant": "default",
+          "timeout": "10m"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}"), "").await);
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "lines": [
+            {
+              "at": "2023-11-14T22:13:20.000Z",
+              "attempt": 1,
+              "line": 1,
+              "stream": "log",
+              "text": "adding"
+            }
+          ]
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}/logs"), "").await);
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "attempts": [
+            {
+              "attempt": 1,
+              "attempt_id": "<id>",
+              "finished_at": "2023-11-14T22:13:20.000Z",
+              "started_at": "2023-11-14T22:13:20.000Z",
+              "state": "succeeded"
+            }
+          ]
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}/attempts"), "").await);
+    let events = world.ask("GET", &format!("/v1/jobs/{id}/events"), "").await;
+    let kinds: Vec<&str> =
+        events["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["job.submitted", "job.started", "job.succeeded"]);
+    let explained = world.ask("GET", &format!("/v1/jobs/{id}/explain"), "").await;
+    assert_eq!((&explained["state"], &explained["holds"]), (&json!("succeeded"), &json!([])));
+}
+
+#[tokio::test]
+async fn shows_results_that_are_not_json() {
+    let world = World::new().await;
+    world.run(Handlers::new().on("raw", |_| async { Ok::<_, Failure>(vec![0xffu8, 0, 1]) })).await;
+    let id = world.submit(r#"{"kind":"raw"}"#).await;
+    world.wait(&id).await;
+    assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await["result"], json!({"base64": "/wAB"}));
+}
+
+#[tokio::test]
+async fn shows_failures_and_tries_again() {
+    let world = World::new().await;
+    world
+        .run(Handlers::new().on("break", |_| async {
+            Err::<(), _>(Failure {
+                code: Name::fixed("no_luck"),
+                message: "it broke".into(),
+                retryable: false,
+                detail: Some(b"{\"at\":3}"[..].into()),
+            })
+        }))
+        .await;
+    let id = world.submit(r#"{"kind":"break","payload":7,"idempotency_key":"i"}"#).await;
+    world.wait(&id).await;
+    let failed = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
+    assert_eq!(
+        (&failed["state"], &failed["reason"], &failed["failures"]),
+        (&json!("failed"), &json!("permanent"), &json!(1))
+    );
+    assert_eq!(
+        failed["error"],
+        json!({"code": "no_luck", "message": "it broke", "retryable": false, "detail": {"at": 3}})
+    );
+    let (status, again) = answer(world.request("POST", &format!("/v1/jobs/{id}/retry"))).await;
+    assert_eq!((status.as_u16(), &again["retry_of"]), (201, &json!(id)));
+    let new = again["id"].as_str().unwrap();
+    assert_ne!(new, id);
+    assert_eq!(world.ask("GET", &format!("/v1/jobs/{new}/payload"), "").await, json!(7));
+}
+
+#[tokio::test]
+async fn cancels_and_says_what_cannot_be_canceled() {
+    let world = World::new().await;
+    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    expect![[r#"
+        409 Conflict
+        content-type: application/problem+json
+        {
+          "code": "not_ended",
+          "detail": "the job is queued; only ended jobs can be tried again, so wait or cancel it first",
+          "request_id": "<request>",
+          "status": 409,
+          "title": "The job has not ended",
+          "type": "urn:laneway:problem:not_ended"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", &format!("/v1/jobs/{id}/retry"), "").await);
+    let canceled = world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
+    assert_eq!((&canceled["state"], &canceled["reason"]), (&json!("canceled"), &json!("requested")));
+    expect![[r#"
+        409 Conflict
+        content-type: application/problem+json
+        {
+          "code": "already_ended",
+          "detail": "the job has ended (canceled), so there is nothing to cancel",
+          "request_id": "<request>",
+          "status": 409,
+          "title": "The job has ended",
+          "type": "urn:laneway:problem:already_ended"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", &format!("/v1/jobs/{id}/cancel"), "").await);
+}
+
+#[tokio::test]
+async fn explains_why_a_job_waits() {
+    let world = World::new().await;
+    world.ask("POST", "/v1/lanes/main/pause", "").await;
+    world.submit(r#"{"kind":"nobody","session":"s"}"#).await;
+    let id = world.submit(r#"{"kind":"nobody","session":"s"}"#).await;
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "ahead": 1,
+          "holds": [
+            {
+              "ahead": 1,
+              "code": "session_order",
+              "message": "1 earlier job(s) of session s go first.",
+              "name": "s"
+            },
+            {
+              "code": "lane_paused",
+              "message": "Lane main is paused; resume it to start jobs.",
+              "name": "main"
+            },
+            {
+              "code": "no_place",
+              "message": "Nobody offers to run kind nobody; start a worker or a handler for it.",
+              "name": "nobody"
+            }
+          ],
+          "id": "<id>",
+          "state": "queued",
+          "summary": "1 earlier job(s) of session s go first. 2 more thing(s) hold it back, too."
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}/explain"), "").await);
+}
+
+async fn walk(world: &World, filter: &str, limit: usize) -> Vec<Value> {
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..1_000 {
+        let page = world.ask("GET", &format!("/v1/jobs?limit={limit}{filter}{cursor}"), "").await;
+        let jobs = page["jobs"].as_array().unwrap();
+        assert!(jobs.len() <= limit);
+        found.extend(jobs.iter().cloned());
+        match page["next"].as_str() {
+            None => return found,
+            Some(next) => cursor = format!("&cursor={next}"),
+        }
+    }
+    panic!("the list has no end");
+}
+
+async fn lists_and_pages(world: &World) {
+    for n in 0..25 {
+        let (agent, kind, tag) = (n % 5, n % 2, n % 3);
+        let session = if n % 4 == 0 { r#","session":"s""# } else { "" };
+        world
+            .submit(&format!(r#"{{"kind":"k{kind}","agent":"a{agent}","tags":["t{tag}","all"]{session}}}"#))
+            .await;
+    }
+    let all = walk(world, "", 7).await;
+    assert_eq!(all.len(), 25);
+    let ids: BTreeSet<&str> = all.iter().map(|job| job["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 25, "no job is shown twice");
+    assert!(all.windows(2).all(|pair| pair[0]["id"].as_str() > pair[1]["id"].as_str()), "newest first");
+    for (filter, count) in [
+        ("&agent=a3", 5),
+        ("&kind=k1", 12),
+        ("&tag=t0", 9),
+        ("&session=s", 7),
+        ("&lane=main", 25),
+        ("&lane=other", 0),
+        ("&state=queued", 25),
+        ("&state=running,failed&state=canceled", 0),
+        ("&agent=a0&kind=k0&tag=all", 3),
+        ("&created_after=2023-11-14T22:13:19Z", 25),
+        ("&created_before=2023-11-14T22:13:20Z", 0),
+    ] {
+        assert_eq!(walk(world, filter, 3).await.len(), count, "{filter}");
+    }
+    let ended = all[3]["id"].as_str().unwrap();
+    world.ask("POST", &format!("/v1/jobs/{ended}/cancel"), "").await;
+    let canceled = walk(world, "&state=canceled", 10).await;
+    assert_eq!(canceled.iter().map(|job| job["id"].as_str().unwrap()).collect::<Vec<_>>(), [ended]);
+}
+
+#[tokio::test]
+async fn lists_with_filters_and_pages() {
+    lists_and_pages(&World::new().await).await;
+}
+
+#[tokio::test]
+async fn lists_with_filters_and_pages_in_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    lists_and_pages(&World::in_dir(dir.path()).await).await;
+}
+
+#[tokio::test]
+async fn a_cursor_fits_only_its_own_list() {
+    let world = World::new().await;
+    for _ in 0..3 {
+        world.submit(r#"{"kind":"k"}"#).await;
+    }
+    let page = world.ask("GET", "/v1/jobs?limit=1&kind=k", "").await;
+    let cursor = page["next"].as_str().unwrap();
+    world.ask("GET", &format!("/v1/jobs?limit=2&kind=k&cursor={cursor}"), "").await;
+    for path in [
+        format!("/v1/jobs?kind=l&cursor={cursor}"),
+        format!("/v1/jobs?cursor={cursor}"),
+        format!("/v1/audit?cursor={cursor}"),
+        "/v1/jobs?kind=k&cursor=AAAA".to_owned(),
+    ] {
+        let (status, problem) = answer(world.request("GET", &path)).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (400, &json!("invalid_cursor")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn survives_a_restart_of_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = {
+        let world = World::in_dir(dir.path()).await;
+        let id = world.submit(r#"{"kind":"k","payload":{"a":1},"tags":["x"]}"#).await;
+        let before = without_ids(&world.ask("GET", &format!("/v1/jobs/{id}"), "").await.to_string());
+        world.stop().await;
+        (id, before)
+    };
+    let world = World::in_dir(dir.path()).await;
+    let after = world.ask("GET", &format!("/v1/jobs/{}", id.0), "").await;
+    assert_eq!(without_ids(&after.to_string()), id.1);
+}

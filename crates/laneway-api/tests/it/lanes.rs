@@ -1,0 +1,86 @@
+//! Lanes: listed, made, changed, paused.
+
+use expect_test::expect;
+use serde_json::json;
+
+use crate::world::{World, answer};
+
+#[tokio::test]
+async fn makes_changes_and_lists_lanes() {
+    let world = World::new().await;
+    expect![[r#"
+        201 Created
+        content-type: application/json
+        {
+          "aging_step": "1m",
+          "name": "bulk",
+          "on_shutdown": "keep",
+          "order": "priority",
+          "paused": false,
+          "queued_max": 1000000,
+          "queued_per_agent_max": 1000000,
+          "retention": "7d",
+          "running": 0,
+          "running_max": 3,
+          "running_per_agent_max": 256,
+          "waiting": 0
+        }
+    "#]]
+    .assert_eq(&world.talk("PUT", "/v1/lanes/bulk", r#"{"running_max":3,"order":"priority"}"#).await);
+    let (status, changed) =
+        answer(world.request("PUT", "/v1/lanes/bulk").body(r#"{"queued_max":9,"aging_step":"none"}"#)).await;
+    assert_eq!(
+        (status.as_u16(), &changed["queued_max"], &changed["running_max"]),
+        (200, &json!(9), &json!(3))
+    );
+    assert_eq!(changed.get("aging_step"), None);
+    let lanes = world.ask("GET", "/v1/lanes", "").await;
+    let names: Vec<&str> =
+        lanes["lanes"].as_array().unwrap().iter().map(|lane| lane["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bulk", "main"]);
+    let id = world.submit(r#"{"kind":"k","lane":"bulk"}"#).await;
+    let lane = world.ask("GET", "/v1/lanes/bulk", "").await;
+    assert_eq!((&lane["waiting"], &lane["oldest"]["id"]), (&json!(1), &json!(id)));
+}
+
+#[tokio::test]
+async fn pauses_and_resumes() {
+    let world = World::new().await;
+    assert_eq!(world.ask("POST", "/v1/lanes/main/pause", "").await["paused"], true);
+    assert_eq!(world.ask("GET", "/v1/lanes/main", "").await["paused"], true);
+    assert_eq!(world.ask("POST", "/v1/lanes/main/resume", "").await["paused"], false);
+    expect![[r#"
+        404 Not Found
+        content-type: application/problem+json
+        {
+          "code": "not_found",
+          "detail": "there is no such lane; PUT makes one",
+          "request_id": "<request>",
+          "status": 404,
+          "title": "There is no such thing",
+          "type": "urn:laneway:problem:not_found"
+        }
+    "#]]
+    .assert_eq(&world.talk("POST", "/v1/lanes/nowhere/pause", "").await);
+}
+
+#[tokio::test]
+async fn refuses_lanes_that_cannot_be() {
+    let world = World::new().await;
+    for (path, body, code, field) in [
+        ("/v1/lanes/bulk", r#"{"running_mx":3}"#, "unknown_field", "running_mx"),
+        ("/v1/lanes/bulk", r#"{"running_max":-3}"#, "invalid_field", "running_max"),
+        ("/v1/lanes/bulk", r#"{"order":"random"}"#, "invalid_field", "lanes.bulk.order"),
+        ("/v1/lanes/bulk", r#"{"retention":"soon"}"#, "invalid_field", "lanes.bulk.retention"),
+        ("/v1/lanes/b%20k", r#"{}"#, "invalid_field", "the name in the path"),
+    ] {
+        let (status, problem) = answer(world.request("PUT", path).body(body)).await;
+        let said = (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
+        assert_eq!(said, (400, code, field), "{body}: {problem}");
+    }
+    assert_eq!(
+        world.ask("GET", "/v1/lanes", "").await["lanes"].as_array().unwrap().len(),
+        1,
+        "nothing was made"
+    );
+}

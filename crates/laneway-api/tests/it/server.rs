@@ -1,0 +1,88 @@
+//! What the server says about itself.
+
+use expect_test::expect;
+
+use crate::world::{World, answer};
+
+#[tokio::test]
+async fn says_where_things_are_and_how_it_is() {
+    let world = World::new().await;
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "links": {
+            "api": "/v1",
+            "events": "/v1/events",
+            "health": "/health",
+            "live": "/livez",
+            "metrics": "/metrics",
+            "openapi": "/openapi.json",
+            "ready": "/readyz"
+          },
+          "name": "laneway",
+          "version": "0.1.0"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", "/", "").await);
+    expect![[r#"
+        200 OK
+        content-type: text/plain; charset=utf-8
+        ok
+    "#]]
+    .assert_eq(&world.talk("GET", "/livez", "").await);
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "status": "ready"
+        }
+    "#]]
+    .assert_eq(&world.talk("GET", "/readyz", "").await);
+    world.submit(r#"{"kind":"k"}"#).await;
+    let health = world.ask("GET", "/health", "").await;
+    assert_eq!((&health["status"], &health["db"]), (&"ok".into(), &"ok".into()));
+    assert_eq!((&health["queue"]["running"], &health["queue"]["max_concurrent"]), (&0.into(), &1024.into()));
+}
+
+#[tokio::test]
+async fn is_not_ready_while_it_stops() {
+    let world = World::new().await;
+    let draining = world.scheduler.drain(std::time::Duration::ZERO);
+    let _ = draining.await;
+    let (status, body) = answer(world.request("GET", "/readyz")).await;
+    assert_eq!((status.as_u16(), &body["status"]), (503, &"draining".into()));
+    assert_eq!(answer(world.request("GET", "/livez")).await.0, 200);
+}
+
+#[tokio::test]
+async fn shows_metrics() {
+    let world = World::new().await;
+    world.submit(r#"{"kind":"k"}"#).await;
+    let response = world.request("GET", "/metrics").send().await.unwrap();
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    let page = response.text().await.unwrap();
+    assert!(page.contains("laneway_") && page.ends_with("# EOF\n"), "{page}");
+}
+
+#[tokio::test]
+async fn every_answer_has_an_id_of_its_own() {
+    let world = World::new().await;
+    let mut ids = std::collections::BTreeSet::new();
+    for path in ["/", "/livez", "/v1/jobs", "/nowhere", "/v1/jobs/x", "/openapi.json"] {
+        let response = world.request("GET", path).send().await.unwrap();
+        ids.insert(response.headers()["request-id"].to_str().unwrap().to_owned());
+    }
+    assert_eq!(ids.len(), 6);
+}
+
+#[tokio::test]
+async fn finishes_open_calls_when_it_stops() {
+    let world = World::new().await;
+    let call = world.request("POST", "/v1/jobs").body(r#"{"kind":"k"}"#).send();
+    let (response, ()) = tokio::join!(call, async { tokio::task::yield_now().await });
+    assert_eq!(response.unwrap().status(), 201);
+    let (address, client) = (world.address, world.client.clone());
+    world.stop().await;
+    assert!(client.get(format!("http://{address}/livez")).send().await.is_err(), "nobody listens any more");
+}

@@ -1,0 +1,293 @@
+//! Submitting: one job, many jobs, repeated requests.
+
+use expect_test::expect;
+use serde_json::json;
+
+use crate::world::{World, answer, write_down};
+
+#[tokio::test]
+async fn submits_a_job() {
+    let world = World::new().await;
+    let answer = world.talk("POST", "/v1/jobs", r#"{"kind":"render"}"#).await;
+    expect![[r#"
+        201 Created
+        content-type: application/json
+        location: /v1/jobs/<id>
+        {
+          "agent": "default",
+          "attempt": 0,
+          "created_at": "2023-11-14T22:13:20.000Z",
+          "failures": 0,
+          "id": "<id>",
+          "kind": "render",
+          "lane": "main",
+          "losses": 0,
+          "priority": 0,
+          "state": "queued",
+          "submitted_by": "open",
+          "tenant": "default",
+          "timeout": "10m"
+        }
+    "#]]
+    .assert_eq(&answer);
+}
+
+#[tokio::test]
+async fn answers_with_all_that_was_asked() {
+    let world = World::new().await;
+    let body = r#"{"kind":"render","payload":{"url":"x"},"agent":"a","lane":"nowhere","session":{"key":"s","max_concurrent":2},
+        "priority":"HIGH","keys":{"profile":"p1"},"not_before":"2030-01-01T09:00:00+01:00","deadline":"2030-01-02T00:00:00Z",
+        "queue_timeout":"90m","timeout":"30s","retry":{"retries_max":1,"backoff":"cron"},"tags":["t1","t2"]}"#;
+    let submitted = world.ask("POST", "/v1/jobs", body).await;
+    expect![[r#"
+        {
+          "agent": "a",
+          "attempt": 0,
+          "created_at": "2023-11-14T22:13:20.000Z",
+          "deadline": "2030-01-02T00:00:00.000Z",
+          "failures": 0,
+          "id": "<id>",
+          "keys": {
+            "profile": "p1"
+          },
+          "kind": "render",
+          "lane": "main",
+          "losses": 0,
+          "not_before": "2030-01-01T08:00:00.000Z",
+          "priority": -10,
+          "queue_timeout": "1h30m",
+          "session": "s",
+          "state": "scheduled",
+          "submitted_by": "open",
+          "tags": [
+            "t1",
+            "t2"
+          ],
+          "tenant": "default",
+          "timeout": "30s"
+        }"#]]
+    .assert_eq(&crate::world::without_ids(&format!("{submitted:#}")));
+    let id = submitted["id"].as_str().unwrap();
+    let stored = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
+    assert_eq!(stored, submitted, "the answer to a submit is what the store says later");
+    let payload = world.ask("GET", &format!("/v1/jobs/{id}/payload"), "").await;
+    assert_eq!(payload, json!({"url": "x"}));
+}
+
+#[tokio::test]
+async fn keeps_payloads_byte_for_byte() {
+    let world = World::new().await;
+    for payload in [
+        "null",
+        "1e400",
+        "[1, 2 ,3.0]",
+        r#"{"a":1,"a":2}"#,
+        "\"\u{1f600} é\"",
+        "123456789012345678901234567890",
+    ] {
+        let id = world.submit(&format!(r#"{{"kind":"k","payload":{payload}}}"#)).await;
+        let response = world.request("GET", &format!("/v1/jobs/{id}/payload")).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), payload);
+    }
+}
+
+#[tokio::test]
+async fn repeated_requests_give_the_first_job() {
+    let world = World::new().await;
+    let body = r#"{"kind":"k","payload":{"n":1},"idempotency_key":"i1"}"#;
+    let (status, first) = answer(world.request("POST", "/v1/jobs").body(body)).await;
+    assert_eq!(status, 201);
+    let (status, again) = answer(world.request("POST", "/v1/jobs").body(body)).await;
+    assert_eq!(status, 200);
+    assert_eq!((&again["id"], &again["existing"]), (&first["id"], &json!(true)));
+    let other_order = r#"{ "payload":{"n":1}, "kind":"k" }"#;
+    let by_header = world.request("POST", "/v1/jobs").header("idempotency-key", "i1").body(other_order);
+    let (status, again) = answer(by_header).await;
+    assert_eq!((status.as_u16(), &again["id"]), (200, &first["id"]));
+    let other =
+        world.talk("POST", "/v1/jobs", r#"{"kind":"k","payload":{"n":2},"idempotency_key":"i1"}"#).await;
+    expect![[r#"
+        422 Unprocessable Entity
+        content-type: application/problem+json
+        {
+          "code": "idempotency_mismatch",
+          "detail": "idempotency_key: \"i1\" was used for another request; choose a new key",
+          "field": "idempotency_key",
+          "request_id": "<request>",
+          "status": 422,
+          "title": "The key stands for another request",
+          "type": "urn:laneway:problem:idempotency_mismatch"
+        }
+    "#]]
+    .assert_eq(&other);
+    let both = world.request("POST", "/v1/jobs").header("idempotency-key", "i2").body(body);
+    expect![[r#"
+        400 Bad Request
+        content-type: application/problem+json
+        {
+          "code": "invalid_field",
+          "detail": "Idempotency-Key differs from the field idempotency_key; give one of them",
+          "field": "Idempotency-Key",
+          "request_id": "<request>",
+          "status": 400,
+          "title": "A field has a value that cannot be",
+          "type": "urn:laneway:problem:invalid_field"
+        }
+    "#]]
+    .assert_eq(&write_down(both).await);
+}
+
+#[tokio::test]
+async fn a_thousand_equal_requests_make_one_job() {
+    let world = World::new().await;
+    let calls = (0..1_000).map(|_| {
+        let request = world.request("POST", "/v1/jobs").body(r#"{"kind":"k","idempotency_key":"same"}"#);
+        async move { answer(request).await.1["id"].as_str().unwrap().to_owned() }
+    });
+    let ids: std::collections::BTreeSet<String> =
+        futures_util::future::join_all(calls).await.into_iter().collect();
+    assert_eq!(ids.len(), 1);
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 1);
+}
+
+#[tokio::test]
+async fn submits_a_batch_with_one_verdict_each() {
+    let world = World::new().await;
+    world.ask("PUT", "/v1/lanes/tight", r#"{"queued_max":1}"#).await;
+    let body = r#"{"jobs":[{"kind":"a"},{"kind":"b","lne":"x"},{"kind":"c","priority":"soon"},
+        {"kind":"d","lane":"tight"},{"kind":"e","lane":"tight"},{"kind":"f","deadline":"2020-01-01T00:00:00Z"}]}"#;
+    expect![[r#"
+        200 OK
+        content-type: application/json
+        {
+          "accepted": 2,
+          "items": [
+            {
+              "job": {
+                "agent": "default",
+                "attempt": 0,
+                "created_at": "2023-11-14T22:13:20.000Z",
+                "failures": 0,
+                "id": "<id>",
+                "kind": "a",
+                "lane": "main",
+                "losses": 0,
+                "priority": 0,
+                "state": "queued",
+                "submitted_by": "open",
+                "tenant": "default",
+                "timeout": "10m"
+              },
+              "status": 201
+            },
+            {
+              "problem": {
+                "code": "unknown_field",
+                "detail": "lne: unknown field `lne`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`",
+                "field": "lne",
+                "status": 400,
+                "title": "No such field",
+                "type": "urn:laneway:problem:unknown_field"
+              },
+              "status": 400
+            },
+            {
+              "problem": {
+                "code": "invalid_field",
+                "detail": "priority must be an integer, or one of urgent, high, normal, low, background",
+                "field": "priority",
+                "status": 400,
+                "title": "A field has a value that cannot be",
+                "type": "urn:laneway:problem:invalid_field"
+              },
+              "status": 400
+            },
+            {
+              "job": {
+                "agent": "default",
+                "attempt": 0,
+                "created_at": "2023-11-14T22:13:20.000Z",
+                "failures": 0,
+                "id": "<id>",
+                "kind": "d",
+                "lane": "tight",
+                "losses": 0,
+                "priority": 0,
+                "state": "queued",
+                "submitted_by": "open",
+                "tenant": "default",
+                "timeout": "10m"
+              },
+              "status": 201
+            },
+            {
+              "problem": {
+                "code": "queue_full",
+                "detail": "the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later",
+                "retry_after_ms": 1000,
+                "status": 429,
+                "title": "The queue is full",
+                "type": "urn:laneway:problem:queue_full"
+              },
+              "status": 429
+            },
+            {
+              "problem": {
+                "code": "deadline_past",
+                "detail": "deadline: has passed; give a time in the future",
+                "field": "deadline",
+                "status": 422,
+                "title": "The deadline has passed",
+                "type": "urn:laneway:problem:deadline_past"
+              },
+              "status": 422
+            }
+          ],
+          "refused": 4
+        }
+    "#]].assert_eq(&world.talk("POST", "/v1/jobs/batch", body).await);
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2);
+}
+
+#[tokio::test]
+async fn an_atomic_batch_is_all_or_nothing() {
+    let world = World::new().await;
+    let (status, done) = answer(
+        world.request("POST", "/v1/jobs/batch").body(r#"{"jobs":[{"kind":"a"},{"kind":"b"}],"atomic":true}"#),
+    )
+    .await;
+    assert_eq!((status.as_u16(), &done["accepted"], &done["refused"]), (201, &json!(2), &json!(0)));
+    for (body, says) in [
+        (
+            r#"{"atomic":true,"jobs":[{"kind":"a"},{"kind":"b","deadline":"2020-01-01T00:00:00Z"}]}"#,
+            (422, "deadline_past", "jobs[1].deadline"),
+        ),
+        (
+            r#"{"atomic":true,"jobs":[{"kind":"a"},{"kind":"b","lane":"no lane"}]}"#,
+            (400, "invalid_field", "jobs[1].lane"),
+        ),
+        (
+            r#"{"atomic":true,"jobs":[{"kind":"a"},{"kind":"b","lne":1}]}"#,
+            (400, "unknown_field", "jobs[1].lne"),
+        ),
+    ] {
+        let (status, problem) = answer(world.request("POST", "/v1/jobs/batch").body(body)).await;
+        let said = (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
+        assert_eq!(said, says);
+    }
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2, "nothing of a refused batch is stored");
+}
+
+#[tokio::test]
+async fn a_batch_repeats_single_jobs() {
+    let world = World::new().await;
+    let id = world.submit(r#"{"kind":"k","payload":[1],"idempotency_key":"i1"}"#).await;
+    let body =
+        r#"{"jobs":[{"idempotency_key":"i1","payload":[1],"kind":"k"},{"kind":"k","idempotency_key":"i2"}]}"#;
+    let done = world.ask("POST", "/v1/jobs/batch", body).await;
+    assert_eq!((&done["items"][0]["status"], &done["items"][0]["job"]["id"]), (&json!(200), &json!(id)));
+    assert_eq!(done["items"][0]["job"]["existing"], true);
+    assert_eq!(done["items"][1]["status"], 201);
+    let key_for_all = world.request("POST", "/v1/jobs/batch").header("idempotency-key", "x").body(body);
+    assert_eq!(answer(key_for_all).await.1["field"], "Idempotency-Key");
+}

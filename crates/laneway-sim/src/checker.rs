@@ -1,0 +1,443 @@
+//! The checker: follows everything that becomes durable and everything that is told, and says which rule is broken.
+//!
+//! It is asked after every turn. It never looks into the engine: what it knows comes from the disk's notes, from the
+//! commands that were given, and from the replies and notices that were told. The rules carry the names of the list in
+//! `docs/decisions/0003-simulator.md`.
+
+mod admission;
+mod causes;
+mod limits;
+mod promptness;
+mod shown;
+mod tables;
+mod told;
+
+use std::collections::BTreeMap;
+
+use laneway_core::{
+    Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice, OpenAttempt, PlaceMode,
+    PlaceOffer, Seq, Settings, ShutdownPolicy, Span,
+};
+
+use crate::clock::Moment;
+use crate::faulty::Noted;
+use crate::ledger::Ledger;
+use crate::reference::Reference;
+use crate::violation::{Checked, Violation, hold};
+
+pub use admission::Verdict;
+pub use told::Expected;
+
+/// The checker of one world.
+pub struct Checker {
+    /// What is durable.
+    pub ledger: Ledger,
+    /// Who must run next.
+    pub reference: Reference,
+    /// Decisions of the engine that were compared with the reference.
+    pub decisions: u64,
+    /// When the engine was built last.
+    started_at: u64,
+    /// Engine time for ordering at that moment.
+    rank_base: u64,
+    /// True while storage is said to run low.
+    pub storage_low: bool,
+    watches: BTreeMap<Seq, Watch>,
+    keys: BTreeMap<(Name, Name), KeyUse>,
+    /// Which job a submit made, by the number that the world writes into its payload.
+    submits: BTreeMap<u64, Seq>,
+    /// Offers that a rebuilt engine is given again, one by one.
+    reoffered: Vec<PlaceOffer>,
+    /// True while commits of a rebuilt engine are followed.
+    rebuilding: bool,
+    /// A change of settings that takes hold with the event that says so.
+    pending_settings: Option<Settings>,
+    /// Runs that the turn under way tells to stop.
+    stopping: Vec<Fence>,
+}
+
+/// What the checker keeps of a live job beside its row.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    /// Before this time no attempt may open: the shortest backoff of its last failure.
+    not_before: u64,
+    /// When its backoff has passed.
+    due: Option<u64>,
+    /// Since when it could have started for the first time.
+    since: u64,
+    /// Its open attempt, as time goes.
+    run: Option<RunWatch>,
+}
+
+/// What the checker keeps of an open attempt.
+#[derive(Clone, Debug)]
+struct RunWatch {
+    leased: bool,
+    opened: u64,
+    started: Option<u64>,
+    /// Until when it may be silent.
+    lease_until: u64,
+    /// When it was told to stop, and until when it may take to do so.
+    stop: Option<(u64, u64)>,
+}
+
+/// The job that an idempotency key stands for.
+#[derive(Clone, Debug)]
+struct KeyUse {
+    job: JobId,
+    seq: Seq,
+    digest: [u8; 32],
+}
+
+/// One turn, as it was given.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// When.
+    pub moment: Moment,
+    /// What was asked, in order.
+    pub commands: &'a [Command],
+    /// True when a new process starts: then nothing was asked.
+    pub restart: bool,
+}
+
+impl Checker {
+    /// For a house that was just started with these settings on an empty disk.
+    pub fn new(settings: Settings) -> Checker {
+        Checker {
+            ledger: Ledger::default(),
+            reference: Reference::new(settings),
+            decisions: 0,
+            started_at: 0,
+            rank_base: 0,
+            storage_low: false,
+            watches: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            submits: BTreeMap::new(),
+            reoffered: Vec::new(),
+            rebuilding: false,
+            pending_settings: None,
+            stopping: Vec::new(),
+        }
+    }
+
+    /// A new process starts with these settings and no places.
+    pub fn restarted(&mut self, settings: Settings, moment: Moment) {
+        self.reference = Reference::new(settings);
+        self.storage_low = false;
+        self.rearm(moment);
+    }
+
+    /// Follows what the disk noted during one turn. `offers` is what the places offered before it.
+    pub fn follow(&mut self, given: Given<'_>, noted: &[Noted], offers: &[PlaceOffer]) -> Checked {
+        self.rebuilding = false;
+        self.stopping.clear();
+        let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
+        for command in given.commands {
+            self.prepare(command, rebuilds);
+            self.hear(command, given.moment);
+        }
+        for note in noted {
+            match note {
+                Noted::Loaded if !given.restart => {
+                    self.reference.rebuilt();
+                    self.reoffered = offers.to_vec();
+                    self.reoffered.reverse();
+                    self.reference.places.clear();
+                    self.rebuilding = true;
+                    self.rearm(given.moment);
+                }
+                Noted::Written(effects) => self.commit(given, effects)?,
+                _ => {}
+            }
+        }
+        while let Some(offer) = self.reoffered.pop() {
+            self.reference.offer(&offer);
+        }
+        // A configuration that left no event was not taken: the turn failed, and the process with it.
+        self.pending_settings = None;
+        Ok(())
+    }
+
+    /// Settings, places and the like leave no change: they hold from the moment they are asked for.
+    fn prepare(&mut self, command: &Command, rebuilds: bool) {
+        match command {
+            Command::Configure { settings, .. } if rebuilds => self.pending_settings = Some(*settings.clone()),
+            Command::Configure { settings, .. } => self.reference.configure(*settings.clone()),
+            Command::Offer(offer) if self.may_offer(offer) => self.reference.offer(offer),
+            Command::Withdraw(place) => self.reference.withdraw(place),
+            Command::Drain => self.reference.draining = true,
+            Command::StorageLow(low) => self.storage_low = *low,
+            _ => {}
+        }
+    }
+
+    /// What a server that begins to stop in this commit must cancel: what waits in lanes that say so. (What is handed
+    /// back later is kept.)
+    fn doomed(&self, given: Given<'_>, effects: &Effects) -> Vec<Seq> {
+        let began = effects.events.iter().any(|event| event.kind == EventKind::DrainBegan);
+        if !began || !matches!(given.commands, [Command::Drain, ..]) {
+            return Vec::new();
+        }
+        let cancels = |lane: &Name| {
+            self.reference.lane(lane).is_some_and(|lane| lane.on_shutdown == ShutdownPolicy::Cancel)
+        };
+        self.ledger.waiting().filter(|entry| cancels(&entry.lane)).map(|entry| entry.row.seq).collect()
+    }
+
+    /// A word about an open attempt makes its lease start anew, and is heard before the clock is looked at.
+    fn hear(&mut self, command: &Command, moment: Moment) {
+        let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
+        let Some(entry) = self.ledger.fits(fence) else { return };
+        let running = entry.open.as_ref().is_some_and(|open| open.started_at.is_some()) || entry.end.is_some();
+        let run = self.watches.get_mut(&entry.row.seq).and_then(|watch| watch.run.as_mut());
+        if let Some(run) = run.filter(|run| run.leased && running) {
+            run.lease_until = moment.at + self.reference.settings.lease.0;
+        }
+    }
+
+    /// A kind belongs to one place.
+    fn may_offer(&self, offer: &PlaceOffer) -> bool {
+        let others = self.reference.places.iter().filter(|place| place.place != offer.place);
+        others.flat_map(|place| &place.kinds).all(|kind| !offer.kinds.contains(kind))
+    }
+
+    /// Follows one durable commit.
+    fn commit(&mut self, given: Given<'_>, effects: &Effects) -> Checked {
+        if effects.events.iter().any(|event| event.kind == EventKind::ConfigChanged)
+            && let Some(settings) = self.pending_settings.take()
+        {
+            self.reference.configure(settings);
+        }
+        for event in &effects.events {
+            hold("I7", event.at == given.moment.now.wall, || format!("event {} has another time", event.number))?;
+        }
+        for notice in &effects.notices {
+            if let Notice::Stop { seq, fence, .. } = notice {
+                self.told_to_stop(*seq, fence, given)?;
+            }
+        }
+        let doomed = self.doomed(given, effects);
+        for change in &effects.changes {
+            self.follow_change(given, change)?;
+        }
+        self.everything_is_offered(effects)?;
+        let left = doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
+        hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
+        self.ledger.close_commit(effects)
+    }
+
+    /// Every attempt that opens is offered to somebody, in the same order.
+    fn everything_is_offered(&self, effects: &Effects) -> Checked {
+        let opened = effects.changes.iter().filter_map(|change| match change {
+            Change::AttemptOpened(open) => Some(&open.fence),
+            _ => None,
+        });
+        let offered = effects.notices.iter().filter_map(|notice| match notice {
+            Notice::Offer(offer) => Some(&offer.fence),
+            Notice::Stop { .. } => None,
+        });
+        hold("I6", opened.eq(offered), || "what opens is not what is offered".to_owned())
+    }
+
+    fn follow_change(&mut self, given: Given<'_>, change: &Change) -> Checked {
+        match change {
+            Change::JobCreated { row, payload } => {
+                self.may_be_admitted(row, payload, given)?;
+                self.ledger.change(change)?;
+                self.created(row, given.moment);
+            }
+            Change::JobMoved { seq, status } => {
+                self.may_move(given, *seq, status)?;
+                self.ledger.change(change)?;
+                self.moved(*seq, status, given.moment);
+            }
+            Change::AttemptOpened(open) => {
+                self.may_open(given, open)?;
+                self.ledger.change(change)?;
+                self.opened(open, given.moment);
+            }
+            Change::AttemptStarted(open) => {
+                self.ledger.change(change)?;
+                self.started(open, given.moment);
+            }
+            Change::AttemptClosed(closed) => {
+                self.may_close(given, closed)?;
+                self.ledger.change(change)?;
+                if let Some(watch) = self.watches.get_mut(&closed.open.seq) {
+                    watch.run = None;
+                }
+            }
+            Change::JobEnded(end) => {
+                self.may_end(given, end)?;
+                self.ledger.change(change)?;
+            }
+            Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
+                let kept = self.reference.lane(lane).map_or(Span(0), |lane| lane.retention);
+                let keyed = self.reference.settings.idempotency_window;
+                let wall = given.moment.now.wall;
+                let due = *finished_before <= wall.before(kept) && *keyed_finished_before <= wall.before(keyed);
+                hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))?;
+                self.ledger.change(change)?;
+            }
+            other => self.ledger.change(other)?,
+        }
+        Ok(())
+    }
+
+    fn created(&mut self, row: &JobRow, moment: Moment) {
+        self.watches.insert(row.seq, Watch { since: moment.at, ..Watch::default() });
+        if row.status.state == JobState::Queued {
+            self.begin_queue_timeout(row.seq, moment.at);
+        }
+    }
+
+    fn moved(&mut self, seq: Seq, status: &JobStatus, moment: Moment) {
+        let Some(entry) = self.ledger.jobs.get(&seq) else { return };
+        if status.state == JobState::Scheduled {
+            let retry = entry.row.spec.retry.as_ref().expect("defaults are filled in");
+            let watch = self.watches.entry(seq).or_default();
+            watch.not_before = moment.at + retry.backoff.wait_min(status.failures).0;
+            watch.due = status.wake_at.map(|at| moment.at + at.since(moment.now.wall).0);
+        } else if status.attempts == 0 {
+            self.watches.entry(seq).or_default().since = moment.at;
+            let rank_now = self.rank_now(moment);
+            if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
+                entry.rank_time = entry.rank_time.min(rank_now);
+            }
+            self.begin_queue_timeout(seq, moment.at);
+        }
+    }
+
+    fn begin_queue_timeout(&mut self, seq: Seq, from: u64) {
+        if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
+            entry.queue_until = entry.row.spec.queue_timeout.map(|timeout| from.saturating_add(timeout.0));
+        }
+    }
+
+    fn opened(&mut self, open: &OpenAttempt, moment: Moment) {
+        let leased = open.mode == PlaceMode::Leased;
+        let wait = self.reference.settings.ack_timeout.0;
+        let run = RunWatch {
+            leased,
+            opened: moment.at,
+            started: open.started_at.map(|_| moment.at),
+            lease_until: if leased { moment.at + wait } else { u64::MAX },
+            stop: None,
+        };
+        self.watches.entry(open.seq).or_default().run = Some(run);
+        if self.stopping.contains(&open.fence) {
+            self.begin_stop(open.seq, moment);
+        }
+        if let Some(entry) = self.ledger.jobs.get_mut(&open.seq) {
+            entry.queue_until = None;
+            self.reference.opened(entry);
+        }
+    }
+
+    fn started(&mut self, open: &OpenAttempt, moment: Moment) {
+        let lease = self.reference.settings.lease.0;
+        if let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) {
+            run.started = Some(moment.at);
+            run.lease_until = moment.at + lease;
+        }
+    }
+
+    /// A run is told to stop: somebody canceled its job, or its time is up. Where that is all that happens, nothing is
+    /// written, and the notice alone says so.
+    pub fn told_to_stop(&mut self, seq: Seq, fence: &Fence, given: Given<'_>) -> Checked {
+        if self.stopping.contains(fence) {
+            return Ok(());
+        }
+        self.stopping.push(*fence);
+        let Some(entry) = self.ledger.fits(fence) else { return Ok(()) };
+        let at = given.moment.at;
+        let run = self.watches.get(&seq).and_then(|watch| watch.run.as_ref());
+        let timeout = entry.row.spec.timeout.map_or(u64::MAX, |timeout| timeout.0);
+        let timed_out =
+            run.and_then(|run| run.started).is_some_and(|started| started.saturating_add(timeout) <= at);
+        let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
+        hold("I16", timed_out || expired || causes::cancel_about(given, entry), || {
+            format!("the run of job {} is told to stop without a cause", seq.0)
+        })?;
+        self.begin_stop(seq, given.moment);
+        Ok(())
+    }
+
+    fn begin_stop(&mut self, seq: Seq, moment: Moment) {
+        let grace = self.reference.settings.stop_grace.0;
+        if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
+            run.stop = Some((moment.at, moment.at + grace));
+        }
+    }
+
+    /// An engine was built from rows: leases and timeouts begin anew, waiting times go on by the wall clock.
+    fn rearm(&mut self, moment: Moment) {
+        self.started_at = moment.at;
+        let stored = self.ledger.waiting().filter(|entry| !entry.is_never_due()).chain(self.ledger.open());
+        let stored = stored.filter(|entry| entry.end.is_none()).map(|entry| entry.row.rank_time).max();
+        self.rank_base = stored.unwrap_or(0).max(u64::try_from(moment.now.wall.0).unwrap_or(0));
+        let settings = &self.reference.settings;
+        for (seq, entry) in &mut self.ledger.jobs {
+            entry.rank_time = entry.row.rank_time;
+            let named = &entry.row.spec.lane;
+            entry.lane = if settings.lanes.contains_key(named) { named.clone() } else { Name::fixed("main") };
+            let Some(watch) = self.watches.get_mut(seq) else { continue };
+            if let Some(run) = &mut watch.run {
+                if run.leased {
+                    run.lease_until = moment.at + settings.lease.0;
+                }
+                run.opened = moment.at;
+                run.started = run.started.map(|_| moment.at);
+                // A run that outlives its job gets its grace anew; any other is asked again when its time comes.
+                run.stop = entry.end.as_ref().map(|_| (moment.at, moment.at + settings.stop_grace.0));
+                continue;
+            }
+            let row = &entry.row;
+            if let (Some(_), Some(timeout)) = (entry.queue_until, row.spec.queue_timeout) {
+                let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
+                let rest = timeout.0.saturating_sub(moment.now.wall.since(from).0);
+                entry.queue_until = Some(moment.at + rest);
+            }
+            if let (JobState::Scheduled, Some(wake_at)) = (entry.state, entry.wake_at())
+                && row.status.failures > 0
+            {
+                let longest = row.spec.retry.as_ref().map_or(0, |retry| retry.backoff.longest().0);
+                watch.not_before = moment.at + wake_at.since(moment.now.wall).0.min(longest);
+                watch.due = Some(watch.not_before);
+            }
+        }
+    }
+
+    /// Engine time for ordering: it follows real time, whatever the wall clock does.
+    fn rank_now(&self, moment: Moment) -> u64 {
+        self.rank_base + (moment.at - self.started_at)
+    }
+
+    /// The engine's choice is the reference's (I23).
+    fn right_choice(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
+        self.decisions += 1;
+        loop {
+            let choice = self.reference.choice(&self.ledger, given.moment);
+            if choice == Some(open.seq) {
+                return Ok(());
+            }
+            // A rebuilt engine gets its places back one by one and uses each at once.
+            if self.rebuilding
+                && let Some(offer) = self.reoffered.pop()
+            {
+                self.reference.offer(&offer);
+                continue;
+            }
+            let wanted = choice.map_or("nobody".to_owned(), |seq| format!("job {}", seq.0));
+            return Err(Violation::new("I23", format!("job {} starts where {wanted} must", open.seq.0)));
+        }
+    }
+
+    /// Nothing that could start was left behind (I24c).
+    pub fn nothing_left(&self, moment: Moment) -> Checked {
+        let left = self.reference.choice(&self.ledger, moment);
+        hold("I24c", left.is_none(), || {
+            format!("job {} could start and does not", left.map_or(0, |seq| seq.0))
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! What a submit must be answered, and which job may come of it: I2 (no phantom), I4 (idempotency), I5 (batches) and
+//! I20 (queue caps hold exactly, and nobody is turned away who fits).
+
+use laneway_core::{Bytes, Command, JobId, JobRow, JobSpec, Name, RefusalCode, Submission};
+
+use super::{Checker, Given, KeyUse};
+use crate::clock::Moment;
+use crate::shape::POISON_KIND;
+use crate::violation::{Checked, Violation, hold};
+
+/// What a submit must be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A new job.
+    Fresh,
+    /// The job that the idempotency key stands for; `None`: an earlier one of the same batch.
+    Existing(Option<JobId>),
+    /// No job.
+    Refused(RefusalCode),
+    /// Cannot be said.
+    Open,
+}
+
+/// Jobs that earlier items of a batch added.
+#[derive(Default)]
+struct Added<'a> {
+    jobs: Vec<(Name, &'a JobSpec)>,
+    keys: Vec<(&'a Name, &'a Name, [u8; 32])>,
+}
+
+/// The number that the world wrote into a payload.
+pub fn submit_number(payload: &Bytes) -> Option<u64> {
+    payload.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
+}
+
+impl Checker {
+    /// What a single submit must be answered.
+    pub fn verdict(&self, submission: &Submission, moment: Moment) -> Verdict {
+        self.verdict_beside(submission, moment, &Added::default())
+    }
+
+    /// What each item of a batch must be answered.
+    pub fn batch_verdicts(&self, items: &[Submission], atomic: bool, moment: Moment) -> Vec<Verdict> {
+        let poisoned = items.iter().any(|item| item.spec.kind.as_str() == POISON_KIND);
+        let mut added = Added::default();
+        let mut verdicts = Vec::with_capacity(items.len());
+        for item in items {
+            let verdict = self.verdict_beside(item, moment, &added);
+            if verdict == Verdict::Fresh {
+                added.jobs.push((self.lane_of(&item.spec), &item.spec));
+                if let Some(idempotency) = &item.spec.idempotency {
+                    added.keys.push((&item.spec.tenant, &idempotency.key, idempotency.digest));
+                }
+            }
+            verdicts.push(verdict);
+        }
+        if poisoned || verdicts.contains(&Verdict::Open) {
+            // A batch with a row that the store refuses is submitted again item by item, with starts in between.
+            return vec![Verdict::Open; items.len()];
+        }
+        if atomic && verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refused(_))) {
+            for verdict in &mut verdicts {
+                if !matches!(verdict, Verdict::Refused(_)) {
+                    *verdict = Verdict::Refused(RefusalCode::BatchRefused);
+                }
+            }
+        }
+        verdicts
+    }
+
+    /// The lane that a job really runs in.
+    pub fn lane_of(&self, spec: &JobSpec) -> Name {
+        match self.reference.settings.lanes.contains_key(&spec.lane) {
+            true => spec.lane.clone(),
+            false => Name::fixed("main"),
+        }
+    }
+
+    fn verdict_beside(&self, submission: &Submission, moment: Moment, added: &Added<'_>) -> Verdict {
+        let spec = &submission.spec;
+        if let Some(idempotency) = &spec.idempotency {
+            if let Some(known) = self.keys.get(&(spec.tenant.clone(), idempotency.key.clone())) {
+                let gone = self.ledger.ended.get(&known.seq).is_some_and(|entry| entry.purgeable);
+                return match known.digest == idempotency.digest {
+                    _ if gone => Verdict::Open,
+                    true => Verdict::Existing(Some(known.job)),
+                    false => Verdict::Refused(RefusalCode::IdempotencyMismatch),
+                };
+            }
+            let earlier = added.keys.iter().find(|(tenant, key, _)| **tenant == spec.tenant && **key == idempotency.key);
+            if let Some((_, _, digest)) = earlier {
+                return match *digest == idempotency.digest {
+                    true => Verdict::Existing(None),
+                    false => Verdict::Refused(RefusalCode::IdempotencyMismatch),
+                };
+            }
+        }
+        if let Some(code) = self.form_of(spec, moment) {
+            return Verdict::Refused(code);
+        }
+        if self.caps(spec, &added.jobs).iter().any(|(_, waiting, cap)| waiting >= cap) {
+            return Verdict::Refused(RefusalCode::QueueFull);
+        }
+        if spec.kind.as_str() == POISON_KIND { Verdict::Refused(RefusalCode::Invalid) } else { Verdict::Fresh }
+    }
+
+    fn form_of(&self, spec: &JobSpec, moment: Moment) -> Option<RefusalCode> {
+        let past = spec.deadline.is_some_and(|deadline| {
+            deadline <= moment.now.wall || spec.not_before.is_some_and(|not_before| not_before >= deadline)
+        });
+        let known = self.reference.settings.kinds.contains_key(&spec.kind)
+            || self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind));
+        if self.reference.draining {
+            Some(RefusalCode::Draining)
+        } else if self.storage_low {
+            Some(RefusalCode::StorageLow)
+        } else if past {
+            Some(RefusalCode::DeadlinePast)
+        } else if self.reference.settings.strict_kinds && !known {
+            Some(RefusalCode::UnknownKind)
+        } else {
+            None
+        }
+    }
+
+    /// Every cap that a new job of this sort meets: its scope, how many wait there, and how many may.
+    fn caps(&self, spec: &JobSpec, added: &[(Name, &JobSpec)]) -> [(&'static str, usize, usize); 4] {
+        let lane = self.lane_of(spec);
+        let count = |counts: &dyn Fn(&Name, &JobSpec) -> bool| {
+            let stored = self.ledger.waiting().filter(|entry| counts(&entry.lane, &entry.row.spec)).count();
+            stored + added.iter().filter(|(lane, spec)| counts(lane, spec)).count()
+        };
+        let settings = &self.reference.settings;
+        let limits = self.reference.lane(&lane).cloned().unwrap_or_default();
+        let tenant = self.reference.tenant(&spec.tenant);
+        let of_agent = |at: &Name, other: &JobSpec| {
+            *at == lane && other.tenant == spec.tenant && other.agent == spec.agent
+        };
+        [
+            ("the server", count(&|_, _| true), settings.queued_max as usize),
+            ("the lane", count(&|at, _| *at == lane), limits.queued_max as usize),
+            ("the tenant", count(&|_, other| other.tenant == spec.tenant), tenant.queued_max as usize),
+            ("the agent", count(&of_agent), limits.queued_per_agent_max as usize),
+        ]
+    }
+
+    /// May this job be stored?
+    pub(super) fn may_be_admitted(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
+        let number = submit_number(payload).unwrap_or(0);
+        let Some(asked) = find_submission(given, number) else {
+            return Err(Violation::new("I2", format!("job {} comes from no submit of this turn", row.seq.0)));
+        };
+        hold("I2", self.submits.insert(number, row.seq).is_none(), || {
+            format!("submit {number} made a second job, {}", row.seq.0)
+        })?;
+        hold("I1", self.is_as_asked(row, asked, given), || {
+            format!("job {} is not what submit {number} asked for", row.seq.0)
+        })?;
+        let ahead = row.spec.not_before.map_or(0, |at| at.since(given.moment.now.wall).0);
+        let rank_time = self.rank_now(given.moment) + ahead;
+        hold("I24b", row.rank_time == rank_time, || {
+            format!("job {} has the rank time {}, not {rank_time}", row.seq.0, row.rank_time)
+        })?;
+        for (scope, waiting, cap) in self.caps(&row.spec, &[]) {
+            hold("I20", waiting < cap, || {
+                format!("job {} is admitted although {waiting} of {cap} jobs of {scope} wait", row.seq.0)
+            })?;
+        }
+        hold("I20", !self.reference.draining, || format!("job {} is admitted by a server that stops", row.seq.0))?;
+        let Some(idempotency) = &row.spec.idempotency else { return Ok(()) };
+        let key = (row.spec.tenant.clone(), idempotency.key.clone());
+        let taken = self.keys.get(&key).filter(|known| {
+            !self.ledger.ended.get(&known.seq).is_some_and(|entry| entry.purgeable)
+        });
+        if let Some(known) = taken {
+            let story = format!("jobs {} and {} have the same idempotency key", known.seq.0, row.seq.0);
+            return Err(Violation::new("I4", story));
+        }
+        self.keys.insert(key, KeyUse { job: row.id, seq: row.seq, digest: idempotency.digest });
+        Ok(())
+    }
+
+    /// The row is the spec with its defaults filled in.
+    fn is_as_asked(&self, row: &JobRow, asked: &Submission, given: Given<'_>) -> bool {
+        let JobSpec {
+            tenant,
+            kind,
+            agent,
+            lane: _,
+            session,
+            keys,
+            priority,
+            not_before,
+            deadline,
+            queue_timeout,
+            timeout,
+            retry,
+            idempotency,
+            retry_of,
+            tags,
+        } = &asked.spec;
+        let spec = &row.spec;
+        let settings = &self.reference.settings;
+        let of_kind = settings.kinds.get(kind);
+        let same = spec.tenant == *tenant && spec.kind == *kind && spec.agent == *agent && spec.session == *session;
+        let lane = spec.lane == self.lane_of(&asked.spec);
+        let mut sorted = keys.clone();
+        sorted.sort();
+        sorted.dedup();
+        let times = spec.not_before == *not_before && spec.deadline == *deadline && row.created_at == given.moment.now.wall;
+        let queue_timeout = queue_timeout.or(of_kind.and_then(|kind| kind.queue_timeout)).or(settings.queue_timeout);
+        let timeout = timeout.or(of_kind.and_then(|kind| kind.timeout)).or(Some(settings.timeout));
+        let of_kind = of_kind.and_then(|kind| kind.retry.clone());
+        let retry = retry.clone().or(of_kind).or(Some(settings.retry.clone()));
+        let spans = spec.queue_timeout == queue_timeout && spec.timeout == timeout && spec.retry == retry;
+        let rest = spec.idempotency == *idempotency && spec.retry_of == *retry_of && spec.tags == *tags;
+        same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
+    }
+}
+
+/// The submission of this turn with this number.
+fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<&'a Submission> {
+    given.commands.iter().find_map(|command| match command {
+        Command::Submit(submission) => (submit_number(&submission.payload) == Some(number)).then_some(&**submission),
+        Command::SubmitBatch { items, .. } => items.iter().find(|item| submit_number(&item.payload) == Some(number)),
+        _ => None,
+    })
+}

@@ -1,0 +1,168 @@
+//! Why an attempt closed and why a job moved or ended: each must have a cause that the turn or the clocks prove.
+//!
+//! I11 and I13 (a word counts only with the right fence), I12 (one outcome), I14 (cancel), I15 (retries), I16 (deadlines),
+//! I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or its grace has
+//! passed.
+
+use laneway_core::{
+    AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobState, JobStatus, Outcome, Reason, Seq, ShutdownPolicy,
+};
+
+use super::{Checker, Given};
+use crate::ledger::Entry;
+use crate::violation::{Checked, Violation, hold};
+
+impl Checker {
+    /// Is there a cause for the attempt to close so?
+    pub(super) fn may_close(&self, given: Given<'_>, closed: &ClosedAttempt) -> Checked {
+        let seq = closed.open.seq;
+        let fence = closed.open.fence;
+        let (Some(entry), Some(run)) =
+            (self.ledger.jobs.get(&seq), self.watches.get(&seq).and_then(|watch| watch.run.as_ref()))
+        else {
+            return Err(Violation::new("I12", format!("an attempt of job {} closes, but none is open", seq.0)));
+        };
+        let at = given.moment.at;
+        let word = word_about(given, &fence);
+        let died = given.restart && !run.leased;
+        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || until <= at) || run.lease_until <= at || died;
+        let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
+        let proven = match closed.end {
+            AttemptEnd::Succeeded => run.stop.is_none() && spoke(|word| matches!(word, Outcome::Succeeded(_))),
+            AttemptEnd::Failed => {
+                let drains = self.reference.draining;
+                run.stop.is_none()
+                    && word.is_some_and(|word| {
+                        matches!(word, Outcome::Failed(_)) || matches!(word, Outcome::Canceled if !drains)
+                    })
+            }
+            AttemptEnd::HandedBack => {
+                let drains = self.reference.draining;
+                run.stop.is_none()
+                    && word.is_some_and(|word| {
+                        matches!(word, Outcome::HandedBack) || matches!(word, Outcome::Canceled if drains)
+                    })
+            }
+            AttemptEnd::Canceled => entry.end.is_some() && stopped,
+            AttemptEnd::TimedOut => {
+                let timeout = entry.row.spec.timeout.map_or(0, |timeout| timeout.0);
+                run.started.is_some_and(|started| started.saturating_add(timeout) <= at) && run.stop.is_some() && stopped
+            }
+            AttemptEnd::Expired => entry.row.spec.deadline.is_some() && run.stop.is_some() && stopped,
+            AttemptEnd::Lost => died || (run.leased && run.lease_until <= at),
+            AttemptEnd::Unanswered => run.started.is_none() && run.lease_until <= at,
+        };
+        hold(rule_of(closed.end), proven, || {
+            format!(
+                "attempt {} of job {} closes as {} at {at} without a cause: {run:?}, word {word:?}",
+                fence.attempt,
+                seq.0,
+                closed.end.word()
+            )
+        })
+    }
+
+    /// Is there a cause for the job to end so?
+    pub(super) fn may_end(&self, given: Given<'_>, end: &JobEnd) -> Checked {
+        let Some(entry) = self.ledger.jobs.get(&end.seq) else {
+            return Err(Violation::new("I8", format!("job {} ends, but is not live", end.seq.0)));
+        };
+        let row = &entry.row;
+        let retry = row.spec.retry.as_ref().expect("defaults are filled in");
+        let fence = end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
+        let word = fence.and_then(|fence| word_about(given, &fence));
+        let failed_retryable = word.is_some_and(|word| match word {
+            Outcome::Failed(failure) => failure.retryable,
+            Outcome::Canceled => true,
+            _ => false,
+        });
+        let proven = match (end.state, end.reason) {
+            (JobState::Succeeded, Reason::Done) => matches!(word, Some(Outcome::Succeeded(_))),
+            // A result that the store cannot hold ends the job, too.
+            (JobState::Failed, Reason::Permanent) => word.is_some() && !failed_retryable,
+            (JobState::Failed, Reason::Exhausted) => failed_retryable && end.failures > retry.retries_max,
+            (JobState::Failed, Reason::TimedOut) => end.failures > retry.retries_max && self.has_closed(end),
+            (JobState::Failed, Reason::Lost) => end.losses > retry.losses_max && self.has_closed(end),
+            (JobState::Failed, Reason::Expired) => {
+                let passed = row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
+                // Once the run was told to stop for it, a wall clock that is set back brings nothing back.
+                passed || self.has_closed(end)
+            }
+            (JobState::Failed, Reason::QueueTimeout) => entry.queue_until.is_some_and(|until| until <= given.moment.at),
+            (JobState::Canceled, Reason::Requested) => cancel_about(given, entry),
+            (JobState::Canceled, Reason::Shutdown) => {
+                let lane = self.reference.lane(&entry.lane);
+                let says_so = lane.is_some_and(|lane| lane.on_shutdown == ShutdownPolicy::Cancel);
+                says_so && self.reference.draining && entry.is_waiting()
+            }
+            _ => false,
+        };
+        hold("I13", proven, || {
+            format!("job {} ends as {} ({}) without a cause; word {word:?}", end.seq.0, end.state, end.reason)
+        })
+    }
+
+    /// Is there a cause for a job without an attempt to wait so?
+    pub(super) fn may_move(&self, given: Given<'_>, seq: Seq, status: &JobStatus) -> Checked {
+        let Some(entry) = self.ledger.jobs.get(&seq) else { return Ok(()) };
+        let row = &entry.row;
+        let now = given.moment;
+        if entry.state == JobState::Scheduled && status.state == JobState::Queued {
+            if row.status.failures > 0 {
+                let from = self.watches.get(&seq).map_or(0, |watch| watch.not_before);
+                return hold("I15", from <= now.at, || {
+                    format!("job {} is queued {} ms before its backoff has passed", seq.0, from - now.at)
+                });
+            }
+            let due = row.spec.not_before.is_none_or(|at| at <= now.now.wall);
+            return hold("I16", due, || format!("job {} is queued before its time", seq.0));
+        }
+        if status.state == JobState::Scheduled {
+            let retry = row.spec.retry.as_ref().expect("defaults are filled in");
+            let left = status.failures == row.status.failures + 1 && status.failures <= retry.retries_max;
+            hold("I15", left, || format!("job {} is tried again without a retry left", seq.0))?;
+            let (least, most) = (retry.backoff.wait_min(status.failures), retry.backoff.longest());
+            let wait = status.wake_at.map_or(0, |at| at.since(now.now.wall).0);
+            return hold("I15", (least.0..=most.0).contains(&wait), || {
+                format!("job {} waits {wait} ms before its retry, not {} to {}", seq.0, least.0, most.0)
+            });
+        }
+        let lost = status.losses > row.status.losses;
+        let retry = row.spec.retry.as_ref().expect("defaults are filled in");
+        hold("I15", !lost || status.losses <= retry.losses_max, || {
+            format!("job {} is run again although it was lost too often", seq.0)
+        })
+    }
+
+    /// The attempt that the end names closed in this very commit.
+    fn has_closed(&self, end: &JobEnd) -> bool {
+        end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).is_some_and(|known| known.1.is_some())
+    }
+}
+
+fn rule_of(end: AttemptEnd) -> &'static str {
+    match end {
+        AttemptEnd::Succeeded | AttemptEnd::Failed | AttemptEnd::HandedBack => "I11",
+        AttemptEnd::Canceled => "I14",
+        AttemptEnd::TimedOut | AttemptEnd::Expired => "I16",
+        AttemptEnd::Lost | AttemptEnd::Unanswered => "I29",
+    }
+}
+
+/// The first word of this turn that says how the attempt ended.
+fn word_about<'a>(given: Given<'a>, about: &Fence) -> Option<&'a Outcome> {
+    given.commands.iter().find_map(|command| match command {
+        Command::Finish(fence, outcome) if fence == about => Some(outcome),
+        _ => None,
+    })
+}
+
+/// Does somebody who may do so cancel this job in this turn?
+pub(super) fn cancel_about(given: Given<'_>, entry: &Entry) -> bool {
+    given.commands.iter().any(|command| match command {
+        Command::Cancel { tenant, job, .. } => {
+            *job == entry.row.id && tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
+        }
+        _ => false,
+    })
+}

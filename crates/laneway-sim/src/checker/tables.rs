@@ -1,0 +1,84 @@
+//! What is stored is what the changes said: I1 (acked is durable), I3 (nothing vanishes), I7 (log and tables agree).
+
+use std::collections::BTreeMap;
+
+use laneway_core::{JobRow, OpenAttempt, Seq};
+use laneway_store::{JobFilter, Loaded};
+
+use super::Checker;
+use crate::faulty::{Disk, Stored};
+use crate::violation::{Checked, Violation, hold};
+
+impl Checker {
+    /// Compares the ledger with everything that is stored. Slow; asked now and then.
+    pub fn tables_agree(&self, disk: &Disk) -> Checked {
+        let stored = disk.read().map_err(|error| Violation::new("I7", format!("the store cannot be read: {error}")))?;
+        self.live_jobs_agree(&stored)?;
+        self.ended_jobs_agree(&stored)?;
+        hold("I7", stored.head.last_event == self.ledger.last_event, || {
+            format!("the store is at event {}, the ledger at {}", stored.head.last_event, self.ledger.last_event)
+        })?;
+        let verified = stored.reader.verify_events();
+        hold("I7", verified.is_ok(), || format!("the chain of events does not hold: {verified:?}"))
+    }
+
+    fn live_jobs_agree(&self, stored: &Stored) -> Checked {
+        let mut rows: BTreeMap<Seq, &JobRow> = BTreeMap::new();
+        let mut opens: BTreeMap<Seq, &OpenAttempt> = BTreeMap::new();
+        for item in &stored.loaded {
+            match item {
+                Loaded::Job(row) => {
+                    rows.insert(row.seq, row);
+                }
+                Loaded::Open(open) => {
+                    opens.insert(open.seq, open);
+                }
+                Loaded::Lingering(row, open) => {
+                    opens.insert(open.seq, open);
+                    hold("I8", self.ledger.jobs.get(&row.seq).is_some_and(|entry| entry.end.is_some()), || {
+                        format!("job {} has ended in the store only", row.seq.0)
+                    })?;
+                }
+            }
+        }
+        for (seq, entry) in &self.ledger.jobs {
+            if entry.end.is_none() {
+                let same = rows.remove(seq).is_some_and(|row| *row == entry.row);
+                hold("I1", same, || format!("the row of job {} is not what was committed", seq.0))?;
+            }
+            hold("I7", opens.remove(seq) == entry.open.as_ref(), || {
+                format!("the open attempt of job {} is not what was committed", seq.0)
+            })?;
+        }
+        hold("I2", rows.is_empty() && opens.is_empty(), || {
+            format!("the store has live jobs {:?} and open attempts {:?} that nobody committed", rows.keys(), opens.keys())
+        })
+    }
+
+    fn ended_jobs_agree(&self, stored: &Stored) -> Checked {
+        let mut found = BTreeMap::new();
+        let mut before = None;
+        loop {
+            let page = stored
+                .reader
+                .jobs(&JobFilter::default(), before, 500)
+                .map_err(|error| Violation::new("I7", format!("jobs cannot be listed: {error}")))?;
+            for view in page.items {
+                found.insert(view.row.seq, view);
+            }
+            match page.next {
+                Some(next) => before = Some(Seq(next)),
+                None => break,
+            }
+        }
+        for (seq, entry) in self.ledger.ended.iter().chain(&self.ledger.jobs) {
+            match found.remove(seq) {
+                Some(view) => hold("I7", view.end == entry.end && view.state() == entry.state, || {
+                    format!("job {} is stored as {}, not as {}", seq.0, view.state(), entry.state)
+                })?,
+                None => hold("I3", entry.purgeable, || format!("job {} has vanished", seq.0))?,
+            }
+        }
+        hold("I2", found.is_empty(), || format!("the store has jobs {:?} that nobody committed", found.keys()))
+    }
+}

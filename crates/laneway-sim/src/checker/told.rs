@@ -1,0 +1,246 @@
+//! What may be said, and when: every reply and every notice is about something durable (I6), every word about an attempt
+//! is taken exactly when its fence fits (I11), and what is said is true (I1, I4, I5, I14, X2).
+
+use laneway_core::command::Submitted;
+use laneway_core::{Command, Fence, JobId, JobState, Name, Notice, Outcome, Refusal, RefusalCode, Reply, Submission, TokenRecord};
+
+use super::{Checker, Verdict};
+use crate::clock::Moment;
+use crate::ledger::Entry;
+use crate::shape::POISON_KIND;
+use crate::violation::{Checked, Violation, hold};
+
+/// What a command must be answered, said before it is given.
+#[derive(Clone, Debug)]
+pub enum Expected {
+    /// One verdict for each item.
+    Submits(Vec<Verdict>),
+    /// The state of the job that is canceled; `None`: there is none to cancel.
+    Cancel(Option<JobState>),
+    /// What the word finds.
+    Word(Found),
+    /// Anything.
+    Free,
+}
+
+/// What a word about an attempt finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No open attempt with this fence.
+    Nothing,
+    /// A run that goes on.
+    Running,
+    /// A run that was told to stop.
+    Stopping,
+}
+
+impl Checker {
+    /// What a command must be answered, if it is the first of its turn.
+    pub fn expect(&self, command: &Command, moment: Moment) -> Expected {
+        match command {
+            Command::Submit(submission) => Expected::Submits(vec![self.verdict(submission, moment)]),
+            Command::SubmitBatch { items, atomic } => Expected::Submits(self.batch_verdicts(items, *atomic, moment)),
+            Command::Cancel { tenant, job, .. } => Expected::Cancel(self.can_be_canceled(tenant.as_ref(), *job)),
+            Command::Start(fence) | Command::Heartbeat(fence) | Command::Log(fence, _) | Command::Finish(fence, _) => {
+                Expected::Word(self.find(fence))
+            }
+            _ => Expected::Free,
+        }
+    }
+
+    fn can_be_canceled(&self, tenant: Option<&Name>, job: JobId) -> Option<JobState> {
+        let entry = self.ledger.find(job)?;
+        let theirs = tenant.is_some_and(|tenant| *tenant != entry.row.spec.tenant);
+        (entry.end.is_none() && !theirs).then_some(entry.state)
+    }
+
+    fn find(&self, fence: &Fence) -> Found {
+        let Some(entry) = self.ledger.fits(fence) else { return Found::Nothing };
+        let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
+        let stopping = entry.end.is_some() || run.is_some_and(|run| run.stop.is_some());
+        if stopping { Found::Stopping } else { Found::Running }
+    }
+
+    /// A reply was told.
+    pub fn told(&self, command: &Command, reply: &Reply, expected: &Expected) -> Checked {
+        match (command, reply) {
+            (Command::Submit(submission), Reply::Submitted(_) | Reply::Refused(_)) => {
+                let verdict = match reply {
+                    Reply::Submitted(submitted) => Ok(submitted.clone()),
+                    Reply::Refused(refusal) => Err(refusal.clone()),
+                    _ => return Ok(()),
+                };
+                let wanted = if let Expected::Submits(verdicts) = expected { verdicts.first() } else { None };
+                self.is_not_poison(submission, &verdict)?;
+                self.told_submit(submission, &verdict, wanted)
+            }
+            (Command::SubmitBatch { items, atomic }, Reply::Batch(verdicts)) => {
+                self.told_batch(items, *atomic, verdicts, expected)
+            }
+            (Command::Cancel { .. }, _) => self.told_cancel(command, reply, expected),
+            (Command::Start(fence) | Command::Heartbeat(fence) | Command::Log(fence, _), _) => {
+                self.told_word(command, fence, reply, expected)
+            }
+            (Command::Finish(fence, outcome), _) => self.told_finish(fence, outcome, reply, expected),
+            (Command::Configure { .. } | Command::Drain | Command::StorageLow(_), Reply::Done) => Ok(()),
+            (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
+            (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
+            (Command::RevokeToken { id, tenant, .. }, _) => self.told_revoked(id, tenant.as_ref(), reply),
+            (Command::Withdraw(_), Reply::Done | Reply::NotFound) => Ok(()),
+            _ => Err(Violation::new("I5", format!("{command:?} is answered with {reply:?}"))),
+        }
+    }
+
+    fn told_submit(
+        &self,
+        submission: &Submission,
+        told: &Result<Submitted, Refusal>,
+        wanted: Option<&Verdict>,
+    ) -> Checked {
+        if let Ok(submitted) = told {
+            let Some(entry) = self.ledger.find(submitted.job) else {
+                return Err(Violation::new("I6", format!("job {} is acknowledged but not durable", submitted.job)));
+            };
+            self.is_what_was_told(submission, submitted, entry)?;
+        }
+        let same = match (wanted, told) {
+            (None | Some(Verdict::Open), _) => true,
+            (Some(Verdict::Fresh), Ok(submitted)) => !submitted.existing,
+            (Some(Verdict::Existing(job)), Ok(submitted)) => {
+                submitted.existing && job.is_none_or(|job| job == submitted.job)
+            }
+            (Some(Verdict::Refused(code)), Err(refusal)) => refusal.code == *code,
+            _ => false,
+        };
+        let rule = if submission.spec.idempotency.is_some() { "I4" } else { "I20" };
+        hold(rule, same, || format!("a submit is answered with {told:?} and not with {wanted:?}"))
+    }
+
+    /// D7: only the guilty one is refused.
+    fn is_not_poison(&self, submission: &Submission, told: &Result<Submitted, Refusal>) -> Checked {
+        let invalid = told.as_ref().is_err_and(|refusal| refusal.code == RefusalCode::Invalid);
+        hold("D7", !invalid || submission.spec.kind.as_str() == POISON_KIND, || {
+            format!("a job that the store can hold is refused: {told:?}")
+        })
+    }
+
+    fn is_what_was_told(&self, submission: &Submission, submitted: &Submitted, entry: &Entry) -> Checked {
+        let spec = &entry.row.spec;
+        let same_key = submission.spec.idempotency == spec.idempotency;
+        hold("X1", spec.tenant == submission.spec.tenant, || {
+            format!("a submit is answered with job {} of another tenant", submitted.job)
+        })?;
+        if submitted.existing {
+            return hold("I4", same_key && spec.idempotency.is_some(), || {
+                format!("job {} is called existing and has another key", submitted.job)
+            });
+        }
+        let number = super::admission::submit_number(&submission.payload).unwrap_or(0);
+        let same = self.submits.get(&number) == Some(&entry.row.seq)
+            && submitted.seq == entry.row.seq
+            && submitted.lane == spec.lane
+            && submitted.created_at == entry.row.created_at;
+        hold("I1", same, || format!("submit {number} is answered with {submitted:?}, which is not its job"))
+    }
+
+    fn told_batch(
+        &self,
+        items: &[Submission],
+        atomic: bool,
+        told: &[Result<Submitted, Refusal>],
+        expected: &Expected,
+    ) -> Checked {
+        hold("I5", told.len() == items.len(), || format!("{} items get {} verdicts", items.len(), told.len()))?;
+        let admitted = told.iter().filter(|verdict| verdict.is_ok()).count();
+        hold("I5", !atomic || admitted == 0 || admitted == items.len(), || {
+            format!("{admitted} of {} items of an atomic batch are admitted", items.len())
+        })?;
+        for (index, (item, verdict)) in items.iter().zip(told).enumerate() {
+            let wanted = if let Expected::Submits(verdicts) = expected { verdicts.get(index) } else { None };
+            self.told_submit(item, verdict, wanted)?;
+            if !atomic {
+                self.is_not_poison(item, verdict)?;
+            }
+            let number = super::admission::submit_number(&item.payload).unwrap_or(0);
+            let made = self.submits.contains_key(&number);
+            let fresh = verdict.as_ref().is_ok_and(|submitted| !submitted.existing);
+            hold("I5", made == fresh, || format!("item {index} of a batch is answered with {verdict:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn told_cancel(&self, command: &Command, reply: &Reply, expected: &Expected) -> Checked {
+        let Command::Cancel { tenant, job, .. } = command else { return Ok(()) };
+        if let Reply::Canceled { seq, .. } = reply {
+            let Some(entry) = self.ledger.find(*job) else {
+                return Err(Violation::new("I6", format!("job {job} is said to be canceled but not durable")));
+            };
+            let canceled = entry.end.as_ref().is_some_and(|end| end.state == JobState::Canceled);
+            hold("I6", canceled && entry.row.seq == *seq, || {
+                format!("job {} is said to be canceled and is {}", seq.0, entry.state)
+            })?;
+            let theirs = tenant.as_ref().is_some_and(|tenant| *tenant != entry.row.spec.tenant);
+            hold("X2", !theirs, || format!("job {} is canceled by another tenant", seq.0))?;
+        }
+        let same = match (expected, reply) {
+            (Expected::Cancel(Some(state)), Reply::Canceled { was, .. }) => was == state,
+            (Expected::Cancel(None), Reply::NotFound) => true,
+            (Expected::Cancel(_), _) => false,
+            (_, reply) => matches!(reply, Reply::Canceled { .. } | Reply::NotFound),
+        };
+        hold("I14", same, || format!("a cancel of {job} is answered with {reply:?} and not with {expected:?}"))
+    }
+
+    fn told_token(&self, token: &TokenRecord) -> Checked {
+        let stored = self.ledger.tokens.get(&token.id);
+        hold("I6", stored == Some(token), || format!("token {} is said to be kept, and is {stored:?}", token.id))
+    }
+
+    fn told_revoked(&self, id: &Name, tenant: Option<&Name>, reply: &Reply) -> Checked {
+        let stored = self.ledger.tokens.get(id);
+        let mine = stored.filter(|token| tenant.is_none() || token.tenant.as_ref() == tenant);
+        let told = match reply {
+            Reply::Done => mine.is_some_and(|token| token.revoked_at.is_some()),
+            Reply::NotFound => mine.is_none_or(|token| token.revoked_at.is_some()),
+            _ => false,
+        };
+        hold("X2", told, || format!("the end of token {id} for {tenant:?} is answered with {reply:?}; stored is {stored:?}"))
+    }
+
+    fn told_word(&self, command: &Command, fence: &Fence, reply: &Reply, expected: &Expected) -> Checked {
+        let same = match (expected, command, reply) {
+            (Expected::Word(Found::Nothing), _, reply) => *reply == Reply::Stale,
+            (Expected::Word(_), Command::Log(..), reply) => *reply == Reply::Done,
+            (Expected::Word(found), _, Reply::Alive { stop, lease }) => {
+                *stop == (*found == Found::Stopping) && *lease == self.reference.settings.lease
+            }
+            (Expected::Word(_), _, _) => false,
+            (_, Command::Log(..), reply) => matches!(reply, Reply::Done | Reply::Stale),
+            (_, _, reply) => matches!(reply, Reply::Alive { .. } | Reply::Stale),
+        };
+        hold("I11", same, || format!("a word about {fence:?} is answered with {reply:?} and not with {expected:?}"))
+    }
+
+    fn told_finish(&self, fence: &Fence, outcome: &Outcome, reply: &Reply, expected: &Expected) -> Checked {
+        // A run that was told to stop has ended, whatever it says; its word changes nothing else.
+        let same = match (expected, reply) {
+            (Expected::Word(Found::Running), reply) => *reply == Reply::Done,
+            (Expected::Word(_), reply) => *reply == Reply::Stale,
+            (_, reply) => matches!(reply, Reply::Done | Reply::Stale),
+        };
+        hold("I11", same, || {
+            format!("{outcome:?} about {fence:?} is answered with {reply:?} and not with {expected:?}")
+        })?;
+        let closed = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.1.is_some());
+        hold("I6", *reply != Reply::Done || closed, || {
+            format!("the end of attempt {} of {} is acknowledged but not durable", fence.attempt, fence.job)
+        })
+    }
+
+    /// A notice was told.
+    pub fn noticed(&self, notice: &Notice) -> Checked {
+        let (Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. }) = notice;
+        let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
+        hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))
+    }
+}

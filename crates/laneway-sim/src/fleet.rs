@@ -1,0 +1,148 @@
+//! Many worlds on several threads: counts what they did, and stops at the first broken rule.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use laneway_core::zoo::{Bug, let_out};
+
+use crate::violation::Violation;
+use crate::world::{Outcome, Plan, World};
+
+/// One seed of this many is run twice, to see that chance comes from the seed alone.
+const TWICE_EVERY: u64 = 100;
+
+/// Worlds to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    /// The first seed.
+    pub first: u64,
+    /// The seed after the last one.
+    pub end: u64,
+    /// Steps with faults in each world.
+    pub steps: u32,
+    /// Threads.
+    pub threads: usize,
+    /// Stop after this long, whatever is left.
+    pub time: Option<Duration>,
+}
+
+/// What a fleet did.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Worlds that came to their end.
+    pub seeds: u64,
+    /// Steps with faults.
+    pub steps: u64,
+    /// Turns of the house.
+    pub turns: u64,
+    /// Decisions compared with the reference.
+    pub decisions: u64,
+    /// Jobs stored.
+    pub jobs: u64,
+    /// Starts after a crash or a stop.
+    pub restarts: u64,
+    /// The broken rule with the lowest seed among those found.
+    pub broken: Option<(u64, Violation)>,
+}
+
+#[derive(Default)]
+struct Counters {
+    next: AtomicU64,
+    seeds: AtomicU64,
+    steps: AtomicU64,
+    turns: AtomicU64,
+    decisions: AtomicU64,
+    jobs: AtomicU64,
+    restarts: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Fleet {
+    /// Runs all worlds. `progress` is called now and then with the number of worlds done.
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Tally {
+        let counters = Counters { next: AtomicU64::new(self.first), ..Counters::default() };
+        let began = Instant::now();
+        let broken = std::thread::scope(|scope| {
+            let crews: Vec<_> =
+                (0..self.threads.max(1)).map(|_| scope.spawn(|| self.crew(&counters, began, progress))).collect();
+            let found = crews.into_iter().filter_map(|crew| crew.join().expect("a world's panic is caught"));
+            found.min_by_key(|(seed, _)| *seed)
+        });
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Tally {
+            seeds: count(&counters.seeds),
+            steps: count(&counters.steps),
+            turns: count(&counters.turns),
+            decisions: count(&counters.decisions),
+            jobs: count(&counters.jobs),
+            restarts: count(&counters.restarts),
+            broken,
+        }
+    }
+
+    fn crew(
+        &self,
+        counters: &Counters,
+        began: Instant,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Option<(u64, Violation)> {
+        loop {
+            let seed = counters.next.fetch_add(1, Ordering::Relaxed);
+            let late = self.time.is_some_and(|time| began.elapsed() >= time);
+            if seed >= self.end || late || counters.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let outcome = run_checked(seed, self.steps);
+            let done = counters.seeds.fetch_add(1, Ordering::Relaxed) + 1;
+            counters.steps.fetch_add(u64::from(outcome.steps), Ordering::Relaxed);
+            counters.turns.fetch_add(outcome.turns, Ordering::Relaxed);
+            counters.decisions.fetch_add(outcome.decisions, Ordering::Relaxed);
+            counters.jobs.fetch_add(outcome.jobs, Ordering::Relaxed);
+            counters.restarts.fetch_add(u64::from(outcome.restarts), Ordering::Relaxed);
+            if let Some(violation) = outcome.violation {
+                counters.stop.store(true, Ordering::Relaxed);
+                return Some((seed, violation));
+            }
+            progress(done);
+        }
+    }
+}
+
+/// Runs one world; every hundredth one twice, and both must be equal byte for byte.
+pub fn run_checked(seed: u64, steps: u32) -> Outcome {
+    let twice = seed.is_multiple_of(TWICE_EVERY);
+    let plan = Plan { seed, steps, diary: 0, fingerprint: twice };
+    let mut outcome = World::run(plan);
+    if twice && outcome.violation.is_none() {
+        let again = World::run(plan);
+        if again.fingerprint != outcome.fingerprint {
+            let story = format!("seed {seed} gives {:x}, then {:x}", outcome.fingerprint, again.fingerprint);
+            outcome.violation = Some(Violation::new("C1", story));
+        }
+    }
+    outcome
+}
+
+/// How a bug of the zoo was caught.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The bug.
+    pub bug: Bug,
+    /// Worlds that were needed.
+    pub seeds: u64,
+    /// The world that caught it.
+    pub seed: u64,
+    /// The rule that it broke.
+    pub violation: Violation,
+}
+
+/// Lets a bug out and runs worlds until one catches it. `None`: it was not caught within `seeds` worlds.
+pub fn hunt(bug: Bug, first: u64, seeds: u64, steps: u32) -> Option<Caught> {
+    let_out(Some(bug));
+    let found = (first..first + seeds).find_map(|seed| {
+        let outcome = World::run(Plan { seed, steps, diary: 0, fingerprint: false });
+        outcome.violation.map(|violation| Caught { bug, seeds: seed - first + 1, seed, violation })
+    });
+    let_out(None);
+    found
+}

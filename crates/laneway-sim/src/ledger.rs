@@ -1,0 +1,367 @@
+//! What the committed changes and events say, kept in plain lists.
+//!
+//! The ledger follows the stream of durable effects and nothing else. It refuses whatever the life of a job does not
+//! allow, and it keeps two pictures of every job that must agree: one from the changes, one from the events. It judges
+//! neither time nor causes nor limits: that is the checker's and the reference's work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use laneway_core::{
+    AttemptEnd, AttemptId, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId, JobRow, JobState,
+    JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
+};
+
+use crate::violation::{Checked, Violation, hold};
+
+/// Everything that is durable, as far as the changes tell.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Jobs that are live, and ended ones whose last run still holds its gates.
+    pub jobs: BTreeMap<Seq, Entry>,
+    /// Jobs that have ended and run no more.
+    pub ended: BTreeMap<Seq, Entry>,
+    /// The number of every job ever stored, by id.
+    pub ids: BTreeMap<JobId, Seq>,
+    /// Every fence ever opened, with how it ended once it has.
+    pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
+    /// Every token, as it was put last.
+    pub tokens: BTreeMap<Name, TokenRecord>,
+    /// Number of the latest event.
+    pub last_event: u64,
+    /// Jobs touched by the commit that is being followed.
+    touched: BTreeSet<Seq>,
+}
+
+/// One job.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The row as stored. Its status is written when the job moves, not when an attempt opens.
+    pub row: JobRow,
+    /// The lane it really runs in: its row's, or `main` once a house was built that does not know that one.
+    pub lane: Name,
+    /// Its place in the order of its lane and session: its row's, unless its time came sooner. The checker sets it.
+    pub rank_time: u64,
+    /// Attempts opened so far.
+    pub attempts: u32,
+    /// Where it stands by the changes. An ended job's is terminal even while a run lingers.
+    pub state: JobState,
+    /// The open attempt.
+    pub open: Option<OpenAttempt>,
+    /// How it ended.
+    pub end: Option<JobEnd>,
+    /// True once retention was allowed to forget it.
+    pub purgeable: bool,
+    /// Until when its first attempt must open, on the world's own clock. The checker sets it.
+    pub queue_until: Option<u64>,
+    /// An attempt closed in this commit, and nothing has said yet what becomes of the job.
+    between: bool,
+    /// The picture that the events give.
+    trail: Trail,
+}
+
+/// What the events alone say of a job.
+#[derive(Clone, Debug, Default)]
+struct Trail {
+    /// `None`: submitted, and either scheduled or queued.
+    state: Option<JobState>,
+    /// Number of the latest event.
+    last: u64,
+}
+
+impl Entry {
+    /// True while the job waits for a time or for its turn.
+    pub fn is_waiting(&self) -> bool {
+        self.end.is_none() && self.open.is_none()
+    }
+
+    /// True for a job whose not-before time has never come.
+    pub fn is_never_due(&self) -> bool {
+        self.state == JobState::Scheduled && self.attempts == 0
+    }
+}
+
+impl Ledger {
+    /// Every job with an open attempt, ended ones included.
+    pub fn open(&self) -> impl Iterator<Item = &Entry> {
+        self.jobs.values().filter(|entry| entry.open.is_some())
+    }
+
+    /// Every waiting job.
+    pub fn waiting(&self) -> impl Iterator<Item = &Entry> {
+        self.jobs.values().filter(|entry| entry.is_waiting())
+    }
+
+    /// A job, live or ended, by its id.
+    pub fn find(&self, id: JobId) -> Option<&Entry> {
+        let seq = self.ids.get(&id)?;
+        self.jobs.get(seq).or_else(|| self.ended.get(seq))
+    }
+
+    /// The open attempt that this fence fits exactly.
+    pub fn fits(&self, fence: &Fence) -> Option<&Entry> {
+        self.find(fence.job).filter(|entry| entry.open.as_ref().is_some_and(|open| open.fence == *fence))
+    }
+
+    /// Takes one change.
+    pub fn change(&mut self, change: &Change) -> Checked {
+        match change {
+            Change::JobCreated { row, payload } => self.created(row, payload.len()),
+            Change::JobMoved { seq, status } => self.moved(*seq, status),
+            Change::AttemptOpened(open) => self.opened(open),
+            Change::AttemptStarted(open) => self.started(open),
+            Change::AttemptClosed(closed) => self.closed(closed),
+            Change::JobEnded(end) => self.job_ended(end),
+            Change::LogAppended { seq, attempt, .. } => {
+                let entry = self.entry(*seq)?;
+                let fits = entry.open.as_ref().is_some_and(|open| open.fence.attempt == *attempt);
+                hold("I11", fits, || format!("a log line for job {} attempt {attempt}, which is not open", seq.0))
+            }
+            Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
+                // A run that just ended is still among the live ones until the commit is closed.
+                let ended = self.ended.values_mut().chain(self.jobs.values_mut()).filter(|entry| entry.open.is_none());
+                for entry in ended.filter(|entry| entry.row.spec.lane == *lane) {
+                    let keyed = entry.row.spec.idempotency.is_some();
+                    let limit = if keyed { keyed_finished_before.min(finished_before) } else { finished_before };
+                    entry.purgeable |= entry.end.as_ref().is_some_and(|end| end.finished_at < *limit);
+                }
+                Ok(())
+            }
+            Change::TokenPut(token) => {
+                self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
+                Ok(())
+            }
+            Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
+        }
+    }
+
+    /// Takes the events of a commit, then compares what they say with what its changes said.
+    pub fn close_commit(&mut self, effects: &Effects) -> Checked {
+        for event in &effects.events {
+            self.event(event)?;
+        }
+        for seq in std::mem::take(&mut self.touched) {
+            let Some(entry) = self.jobs.get(&seq) else { continue };
+            hold("I9", !entry.between, || {
+                format!("an attempt of job {} closed and nothing says what becomes of the job", seq.0)
+            })?;
+            entry.agrees()?;
+            if entry.end.is_some() && entry.open.is_none() {
+                let entry = self.jobs.remove(&seq).expect("it was just there");
+                self.ended.insert(seq, entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, seq: Seq) -> Result<&mut Entry, Violation> {
+        self.touched.insert(seq);
+        let ended = self.ended.contains_key(&seq);
+        self.jobs.get_mut(&seq).ok_or_else(|| {
+            let rule = if ended { "I8" } else { "I2" };
+            Violation::new(rule, format!("a change of job {}, which {}", seq.0, if ended { "has ended" } else { "never was" }))
+        })
+    }
+
+    fn created(&mut self, row: &JobRow, payload_len: usize) -> Checked {
+        let seq = row.seq;
+        let fresh = self.ids.insert(row.id, seq).is_none() && !self.jobs.contains_key(&seq) && !self.ended.contains_key(&seq);
+        hold("I2", fresh, || format!("job {} ({}) is stored twice", seq.0, row.id))?;
+        let state = row.status.state;
+        hold("I9", matches!(state, JobState::Scheduled | JobState::Queued), || format!("job {} begins as {state}", seq.0))?;
+        let unused = row.status.attempts == 0 && row.status.failures == 0 && row.status.losses == 0;
+        hold("I10", unused, || format!("job {} begins with used counters", seq.0))?;
+        hold("I1", row.payload_len as usize == payload_len, || format!("job {} has the wrong payload length", seq.0))?;
+        let entry = Entry {
+            lane: row.spec.lane.clone(),
+            rank_time: row.rank_time,
+            row: row.clone(),
+            attempts: 0,
+            state,
+            open: None,
+            end: None,
+            purgeable: false,
+            queue_until: None,
+            between: false,
+            trail: Trail::default(),
+        };
+        self.jobs.insert(seq, entry);
+        self.touched.insert(seq);
+        Ok(())
+    }
+
+    fn moved(&mut self, seq: Seq, status: &JobStatus) -> Checked {
+        let entry = self.entry(seq)?;
+        hold("I8", entry.end.is_none(), || format!("job {} moves after its end", seq.0))?;
+        hold("I9", entry.open.is_none(), || format!("job {} moves while an attempt is open", seq.0))?;
+        let edge = entry.state.allows(status.state) && matches!(status.state, JobState::Scheduled | JobState::Queued);
+        hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;
+        let old = &entry.row.status;
+        let counts = status.attempts == entry.attempts
+            && (status.failures == old.failures || status.failures == old.failures + 1)
+            && (status.losses == old.losses || status.losses == old.losses + 1);
+        hold("I10", counts, || format!("the counters of job {} jump from {old:?} to {status:?}", seq.0))?;
+        hold("I9", status.wake_at.is_some() == (status.state == JobState::Scheduled), || {
+            format!("job {} is {} with wake_at {:?}", seq.0, status.state, status.wake_at)
+        })?;
+        entry.row.status = status.clone();
+        entry.state = status.state;
+        entry.between = false;
+        Ok(())
+    }
+
+    fn opened(&mut self, open: &OpenAttempt) -> Checked {
+        let known = self.fences.insert(open.fence.attempt_id, (open.fence, None)).is_some();
+        let entry = self.entry(open.seq)?;
+        let seq = open.seq.0;
+        hold("I8", entry.end.is_none(), || format!("an attempt of job {seq} opens after its end"))?;
+        hold("I10", entry.open.is_none(), || format!("two attempts of job {seq} are open"))?;
+        hold("I9", entry.state == JobState::Queued && !entry.between, || {
+            format!("an attempt of job {seq} opens while the job is {}", entry.state)
+        })?;
+        hold("I11", !known, || format!("the attempt id {} is used twice", open.fence.attempt_id))?;
+        let next = open.fence.attempt == entry.attempts + 1 && open.fence.job == entry.row.id;
+        hold("I10", next, || {
+            format!("attempt {} of job {seq} follows attempt {}", open.fence.attempt, entry.attempts)
+        })?;
+        let begins = open.state.is_open() && (open.state == JobState::Running) == open.started_at.is_some();
+        hold("I9", begins, || format!("an attempt of job {seq} opens as {}", open.state))?;
+        entry.attempts = open.fence.attempt;
+        entry.state = open.state;
+        entry.open = Some(open.clone());
+        Ok(())
+    }
+
+    fn started(&mut self, open: &OpenAttempt) -> Checked {
+        let entry = self.entry(open.seq)?;
+        let stored = entry.open.as_mut().filter(|stored| stored.fence == open.fence);
+        let Some(stored) = stored else {
+            return Err(Violation::new("I11", format!("attempt {} of job {} starts, but is not open", open.fence.attempt, open.seq.0)));
+        };
+        let edge = stored.state == JobState::Assigned && open.state == JobState::Running && open.started_at.is_some();
+        hold("I9", edge, || format!("job {} goes from {} to {}", open.seq.0, stored.state, open.state))?;
+        *stored = open.clone();
+        if entry.end.is_none() {
+            entry.state = JobState::Running;
+        }
+        Ok(())
+    }
+
+    fn closed(&mut self, closed: &ClosedAttempt) -> Checked {
+        let seq = closed.open.seq;
+        let fence = closed.open.fence;
+        let entry = self.entry(seq)?;
+        let open = entry.open.take().filter(|open| open.fence == fence);
+        let Some(open) = open else {
+            return Err(Violation::new("I12", format!("attempt {} of job {} closes, but is not open", fence.attempt, seq.0)));
+        };
+        hold("I7", open.place == closed.open.place && open.opened_at == closed.open.opened_at, || {
+            format!("attempt {} of job {} closes as another than it opened", fence.attempt, seq.0)
+        })?;
+        entry.between = entry.end.is_none();
+        if let Some(known) = self.fences.get_mut(&fence.attempt_id) {
+            known.1 = Some(closed.end);
+        }
+        Ok(())
+    }
+
+    fn job_ended(&mut self, end: &JobEnd) -> Checked {
+        let entry = self.entry(end.seq)?;
+        let seq = end.seq.0;
+        hold("I8", entry.end.is_none(), || format!("job {seq} ends twice"))?;
+        let edge = end.state.is_terminal() && entry.state.allows(end.state);
+        hold("I9", edge, || format!("job {seq} goes from {} to {}", entry.state, end.state))?;
+        let old = &entry.row.status;
+        let counts = end.attempts == entry.attempts
+            && (end.failures == old.failures || end.failures == old.failures + 1)
+            && (end.losses == old.losses || end.losses == old.losses + 1);
+        hold("I10", counts, || format!("the counters of job {seq} jump from {old:?} to its end {end:?}"))?;
+        entry.state = end.state;
+        entry.end = Some(end.clone());
+        entry.between = false;
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> Checked {
+        hold("I7", event.number == self.last_event + 1, || {
+            format!("event {} follows event {}", event.number, self.last_event)
+        })?;
+        self.last_event = event.number;
+        let Some(line) = &event.job else { return Ok(()) };
+        if event.kind == EventKind::JobRejected {
+            return Ok(());
+        }
+        let Some(entry) = self.jobs.get_mut(&line.seq) else {
+            return Err(Violation::new("I7", format!("event {} is about job {}, which is not there", event.number, line.seq.0)));
+        };
+        self.touched.insert(line.seq);
+        hold("I7", line.previous == entry.trail.last, || {
+            format!("event {} of job {} names {} as the one before it, not {}", event.number, line.seq.0, line.previous, entry.trail.last)
+        })?;
+        let spec = &entry.row.spec;
+        let same = line.id == entry.row.id && line.kind == spec.kind && line.lane == entry.lane && line.agent == spec.agent;
+        hold("I7", same, || format!("event {} does not fit job {}", event.number, line.seq.0))?;
+        hold("X1", event.tenant.as_ref() == Some(&spec.tenant), || {
+            format!("event {} of job {} belongs to another tenant", event.number, line.seq.0)
+        })?;
+        entry.trail.last = event.number;
+        entry.trail.follow(event.kind, line.reason).map_err(|story| {
+            Violation::new("I9", format!("event {} of job {}: {story}", event.number, line.seq.0))
+        })
+    }
+}
+
+impl Trail {
+    /// Goes where the event says. The edge must be one of THE table.
+    fn follow(&mut self, kind: EventKind, reason: Option<Reason>) -> Result<(), String> {
+        let next = match kind {
+            EventKind::JobSubmitted => return Ok(()),
+            EventKind::JobQueued => JobState::Queued,
+            EventKind::JobAssigned => JobState::Assigned,
+            EventKind::JobStarted => JobState::Running,
+            EventKind::JobRetrying => JobState::Scheduled,
+            EventKind::JobSucceeded => JobState::Succeeded,
+            EventKind::JobFailed => JobState::Failed,
+            EventKind::JobCanceled => JobState::Canceled,
+            _ => return Ok(()),
+        };
+        let legal = match self.state {
+            None => JobState::Scheduled.allows(next) || JobState::Queued.allows(next),
+            Some(state) => state.allows(next),
+        };
+        if !legal {
+            return Err(format!("{} follows {:?}", next, self.state));
+        }
+        if next.is_terminal() && reason.is_none() {
+            return Err(format!("{next} has no reason"));
+        }
+        self.state = Some(next);
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// The picture of the events is the picture of the changes.
+    fn agrees(&self) -> Checked {
+        let seq = self.row.seq.0;
+        let same = match self.trail.state {
+            None => matches!(self.state, JobState::Scheduled | JobState::Queued),
+            Some(state) => state == self.state,
+        };
+        hold("I7", same, || format!("events say that job {seq} is {:?}, changes say {}", self.trail.state, self.state))?;
+        let last = match (&self.open, &self.end) {
+            (Some(open), _) => open.last_event,
+            (None, Some(end)) => end.last_event,
+            (None, None) => self.row.status.last_event,
+        };
+        // A run that outlives its job gets one more event when it ends, and there is no row left to name it.
+        let released = self.end.is_some();
+        hold("I7", last == self.trail.last || released, || {
+            format!("the latest event of job {seq} is {}, its row says {last}", self.trail.last)
+        })
+    }
+
+    /// When the job becomes due, for one that waits for a time.
+    pub fn wake_at(&self) -> Option<Wall> {
+        self.row.status.wake_at
+    }
+}

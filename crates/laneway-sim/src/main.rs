@@ -1,0 +1,153 @@
+//! The command line of the simulator: many seeds, one seed again with its story, or the zoo.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use laneway_core::zoo::{Bug, let_out};
+use laneway_sim::{Fleet, Plan, World, hunt};
+
+/// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every turn.
+#[derive(Parser)]
+#[command(name = "laneway-sim")]
+struct Arguments {
+    /// Replay one seed and print its shape and its last events.
+    #[arg(long, conflicts_with = "time")]
+    seed: Option<u64>,
+    /// Seeds to run, as FIRST..END.
+    #[arg(long, value_parser = parse_range, default_value = "0..2000")]
+    seeds: (u64, u64),
+    /// Run fresh seeds for this long instead, such as 60s or 5m. Seeds start at the first of --seeds.
+    #[arg(long = "for", value_parser = parse_span)]
+    time: Option<Duration>,
+    /// Steps with faults in each world.
+    #[arg(long, default_value_t = 500)]
+    steps: u32,
+    /// Lines of a replayed seed's story.
+    #[arg(long, default_value_t = 50)]
+    lines: usize,
+    /// Threads; as many as there are cores when left out.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Let the bugs of the zoo out, one by one or only the one named, and show how each is caught.
+    #[arg(long, num_args = 0..=1, default_missing_value = "all")]
+    zoo: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match (&arguments.zoo, arguments.seed) {
+        (Some(word), None) => zoo(&arguments, word),
+        (word, Some(seed)) => replay(&arguments, seed, word.as_deref()),
+        (None, None) => fleet(&arguments),
+    }
+}
+
+fn fleet(arguments: &Arguments) -> ExitCode {
+    let threads = arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let (first, end) = arguments.seeds;
+    let end = if arguments.time.is_some() { u64::MAX } else { end };
+    let began = Instant::now();
+    let shows = std::io::stderr().is_terminal();
+    let progress = |done: u64| {
+        if shows && done.is_multiple_of(50) {
+            let rate = done as f64 / began.elapsed().as_secs_f64();
+            eprint!("\r{done} seeds, {rate:.0}/s ");
+            std::io::stderr().flush().ok();
+        }
+    };
+    let fleet = Fleet { first, end, steps: arguments.steps, threads, time: arguments.time };
+    let tally = fleet.run(&progress);
+    if shows {
+        eprintln!();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!(
+        "{} seeds from {first} in {seconds:.1} s ({:.0}/s): {} steps, {} turns, {} decisions compared, {} jobs, {} restarts",
+        tally.seeds,
+        tally.seeds as f64 / seconds,
+        tally.steps,
+        tally.turns,
+        tally.decisions,
+        tally.jobs,
+        tally.restarts
+    );
+    match tally.broken {
+        None => ExitCode::SUCCESS,
+        Some((seed, violation)) => {
+            println!("seed {seed} breaks {violation}");
+            println!("replay: cargo run -p laneway-sim -- --seed {seed} --steps {}", arguments.steps);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
+    if let Some(word) = bug {
+        let Some(bug) = find_bug(word) else { return unknown_bug(word) };
+        let_out(Some(bug));
+    }
+    let outcome = World::run(Plan { seed, steps: arguments.steps, diary: arguments.lines, fingerprint: true });
+    println!("{:#?}", outcome.shape);
+    for line in &outcome.diary {
+        println!("{line}");
+    }
+    println!(
+        "seed {seed}: {} steps, {} turns, {} decisions compared, {} jobs, {} restarts, fingerprint {:016x}",
+        outcome.steps, outcome.turns, outcome.decisions, outcome.jobs, outcome.restarts, outcome.fingerprint
+    );
+    match outcome.violation {
+        None => ExitCode::SUCCESS,
+        Some(violation) => {
+            println!("seed {seed} breaks {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn zoo(arguments: &Arguments, word: &str) -> ExitCode {
+    let bugs: Vec<Bug> = match (word, find_bug(word)) {
+        ("all", _) => Bug::ALL.to_vec(),
+        (_, Some(bug)) => vec![bug],
+        (_, None) => return unknown_bug(word),
+    };
+    let (first, end) = arguments.seeds;
+    let mut missed = false;
+    for bug in bugs {
+        match hunt(bug, first, end.saturating_sub(first), arguments.steps) {
+            Some(caught) => println!("{:<34} {:>5}  {}", bug.word(), caught.seeds, caught.violation),
+            None => {
+                missed = true;
+                println!("{:<34}  not caught", bug.word());
+            }
+        }
+    }
+    if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn find_bug(word: &str) -> Option<Bug> {
+    Bug::ALL.iter().copied().find(|bug| bug.word() == word)
+}
+
+fn unknown_bug(word: &str) -> ExitCode {
+    let known: Vec<&str> = Bug::ALL.iter().map(|bug| bug.word()).collect();
+    eprintln!("there is no bug called {word:?}; the zoo has: {}", known.join(", "));
+    ExitCode::from(2)
+}
+
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let parsed = text.split_once("..").and_then(|(first, end)| Some((first.parse().ok()?, end.parse().ok()?)));
+    parsed.filter(|(first, end)| first < end).ok_or_else(|| "give FIRST..END with FIRST below END".to_owned())
+}
+
+fn parse_span(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| "give a number with a unit: 60s, 5m, 1h".to_owned())?;
+    match unit {
+        "s" | "" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number * 60)),
+        "h" => Ok(Duration::from_secs(number * 3_600)),
+        _ => Err("give a number with a unit: 60s, 5m, 1h".to_owned()),
+    }
+}

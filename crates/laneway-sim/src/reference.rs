@@ -1,0 +1,201 @@
+//! The naive reference scheduler: says who runs next by looking at everything, every time.
+//!
+//! It knows nothing of gates, bins and heads. It reads the ledger's plain lists, recounts every limit from the open
+//! attempts, and applies the documented order word for word. The engine must agree with it on every attempt it opens, in
+//! order (I23), and must have left nothing eligible behind when it rests (I24c).
+
+use std::collections::BTreeMap;
+
+use laneway_core::settings::TenantSettings;
+use laneway_core::{JobRow, JobSpec, JobState, LaneOrder, LaneSettings, Name, PlaceOffer, Seq, Settings};
+
+use crate::clock::Moment;
+use crate::ledger::{Entry, Ledger};
+
+/// The reference. Settings and places are set by whoever knows what the engine was told.
+#[derive(Debug, Clone)]
+pub struct Reference {
+    /// The settings in force.
+    pub settings: Settings,
+    /// Lanes that settings named earlier, while the engine lives.
+    old_lanes: BTreeMap<Name, LaneSettings>,
+    /// What the places offer.
+    pub places: Vec<PlaceOffer>,
+    /// True once the server stops.
+    pub draining: bool,
+    /// How many attempts it has seen open since the engine was built.
+    starts: u64,
+    /// When a lane was last served, as a count of starts.
+    lane_served: BTreeMap<Name, u64>,
+    /// When an agent was last served in a lane.
+    agent_served: BTreeMap<Party, u64>,
+}
+
+/// An agent of a tenant in a lane: what a fair lane shares among.
+type Party = (Name, Name, Name);
+
+/// The order of jobs in a lane: smallest first.
+type Rank = (i128, u64, u64);
+
+fn party(entry: &Entry) -> Party {
+    (entry.lane.clone(), entry.row.spec.tenant.clone(), entry.row.spec.agent.clone())
+}
+
+/// Are both of one agent in one lane?
+pub fn same_party(a: &Entry, b: &Entry) -> bool {
+    let (one, other) = (&a.row.spec, &b.row.spec);
+    a.lane == b.lane && one.agent == other.agent && one.tenant == other.tenant
+}
+
+impl Reference {
+    /// For an engine that was just built with these settings and no places.
+    pub fn new(settings: Settings) -> Reference {
+        Reference {
+            settings,
+            old_lanes: BTreeMap::new(),
+            places: Vec::new(),
+            draining: false,
+            starts: 0,
+            lane_served: BTreeMap::new(),
+            agent_served: BTreeMap::new(),
+        }
+    }
+
+    /// The engine was built anew in the same process: who was served when is forgotten.
+    pub fn rebuilt(&mut self) {
+        self.old_lanes.clear();
+        self.starts = 0;
+        self.lane_served.clear();
+        self.agent_served.clear();
+    }
+
+    /// A place appears or changes its offer.
+    pub fn offer(&mut self, offer: &PlaceOffer) {
+        self.withdraw(&offer.place);
+        self.places.push(offer.clone());
+    }
+
+    /// A place is gone.
+    pub fn withdraw(&mut self, place: &Name) {
+        self.places.retain(|known| known.place != *place);
+    }
+
+    /// The job that must start next, or `None` when nothing may.
+    pub fn choice(&self, ledger: &Ledger, moment: Moment) -> Option<Seq> {
+        let eligible: Vec<&Entry> = ledger.waiting().filter(|entry| self.is_eligible(ledger, moment, entry)).collect();
+        let lane = self.next_lane(ledger, &eligible)?;
+        let here = eligible.into_iter().filter(|entry| entry.lane == lane);
+        let settings = self.lane(&lane)?;
+        let best = match settings.order {
+            LaneOrder::Priority => here.min_by_key(|entry| rank(settings, entry)),
+            LaneOrder::Fair => here.min_by(|a, b| self.fair_order(ledger, settings, a, b)),
+        };
+        best.map(|entry| entry.row.seq)
+    }
+
+    /// Takes note that an attempt of this job opened.
+    pub fn opened(&mut self, entry: &Entry) {
+        self.starts += 1;
+        self.lane_served.insert(entry.lane.clone(), self.starts);
+        self.agent_served.insert(party(entry), self.starts);
+    }
+
+    /// May an attempt of this job open now?
+    pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry) -> bool {
+        let spec = &entry.row.spec;
+        let overdue = spec.deadline.is_some_and(|at| at <= moment.now.wall)
+            || entry.queue_until.is_some_and(|until| until <= moment.at);
+        if entry.state != JobState::Queued || self.draining || overdue {
+            return false;
+        }
+        let Some(lane) = self.lane(&entry.lane) else { return false };
+        let Some(place) = self.places.iter().find(|place| place.kinds.contains(&spec.kind)) else { return false };
+        let open = |counts: &dyn Fn(&Entry) -> bool| ledger.open().filter(|other| counts(other)).count() as u32;
+        let kind_max = self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max).unwrap_or(u32::MAX);
+        !lane.paused
+            && open(&|_| true) < self.settings.running_max
+            && open(&|other| other.lane == entry.lane) < lane.running_max
+            && open(&|other| same_party(other, entry)) < lane.running_per_agent_max
+            && open(&|other| other.row.spec.tenant == spec.tenant) < self.tenant(&spec.tenant).running_max
+            && open(&|other| other.row.spec.kind == spec.kind) < kind_max
+            && open(&|other| other.open.as_ref().is_some_and(|open| open.place == place.place)) < place.slots
+            && spec.keys.iter().all(|key| {
+                let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
+                open(&|other| holds(&other.row.spec)) < self.key_max(&key.name)
+            })
+            && self.is_next_of_session(ledger, entry)
+    }
+
+    /// A session goes in order, and only its next job says how many may run at once.
+    fn is_next_of_session(&self, ledger: &Ledger, entry: &Entry) -> bool {
+        let Some(session) = &entry.row.spec.session else { return true };
+        let same = |row: &JobRow| {
+            row.spec.tenant == entry.row.spec.tenant
+                && row.spec.session.as_ref().is_some_and(|other| other.key == session.key)
+        };
+        let head = ledger
+            .waiting()
+            .filter(|other| same(&other.row) && !other.is_never_due())
+            .map(|other| (other.rank_time, other.row.seq))
+            .min();
+        let open = ledger.open().filter(|other| same(&other.row)).count() as u32;
+        head == Some((entry.rank_time, entry.row.seq)) && open < session.max_concurrent
+    }
+
+    /// Among lanes with an eligible job: the lowest share of open attempts, then the one served longest ago, then by name.
+    fn next_lane(&self, ledger: &Ledger, eligible: &[&Entry]) -> Option<Name> {
+        let load = |lane: &Name| ledger.open().filter(|entry| entry.lane == *lane).count() as u64;
+        let limit = |lane: &Name| self.lane(lane).map_or(0, |settings| u64::from(settings.running_max));
+        let served = |lane: &Name| self.lane_served.get(lane).copied().unwrap_or(0);
+        let mut lanes: Vec<&Name> = eligible.iter().map(|entry| &entry.lane).collect();
+        lanes.sort();
+        lanes.dedup();
+        let order = |a: &&Name, b: &&Name| {
+            let shares = (load(a) * limit(b)).cmp(&(load(b) * limit(a)));
+            shares.then_with(|| served(a).cmp(&served(b))).then_with(|| a.cmp(b))
+        };
+        lanes.into_iter().min_by(order).cloned()
+    }
+
+    /// The agent with the fewest open attempts for its weight, then the one served longest ago, then the best job.
+    fn fair_order(&self, ledger: &Ledger, lane: &LaneSettings, a: &Entry, b: &Entry) -> std::cmp::Ordering {
+        let load = |entry: &Entry| ledger.open().filter(|other| same_party(other, entry)).count() as u64;
+        let weight = |entry: &Entry| {
+            self.settings.agents.get(&entry.row.spec.agent).map_or(1, |agent| u64::from(agent.weight.max(1)))
+        };
+        let served = |entry: &Entry| self.agent_served.get(&party(entry)).copied().unwrap_or(0);
+        let shares = (load(a) * weight(b)).cmp(&(load(b) * weight(a)));
+        shares.then_with(|| served(a).cmp(&served(b))).then_with(|| rank(lane, a).cmp(&rank(lane, b)))
+    }
+
+    /// The settings of a lane. One that is no longer named keeps its last ones for the jobs it has.
+    pub fn lane(&self, name: &Name) -> Option<&LaneSettings> {
+        self.settings.lanes.get(name).or_else(|| self.old_lanes.get(name))
+    }
+
+    /// New settings hold from now on.
+    pub fn configure(&mut self, settings: Settings) {
+        let before = std::mem::replace(&mut self.settings, settings);
+        self.old_lanes.extend(before.lanes);
+    }
+
+    /// The limits of a tenant.
+    pub fn tenant(&self, name: &Name) -> TenantSettings {
+        self.settings.tenants.get(name).copied().unwrap_or(self.settings.tenant_default)
+    }
+
+    /// How many attempts may hold one key of this name.
+    pub fn key_max(&self, name: &Name) -> u32 {
+        self.settings.keys.get(name).copied().unwrap_or(self.settings.key_default)
+    }
+}
+
+/// With aging, a level of priority is worth a step of waiting time; without, priority goes before age.
+fn rank(lane: &LaneSettings, entry: &Entry) -> Rank {
+    let priority = i128::from(entry.row.spec.priority);
+    let seq = entry.row.seq.0;
+    match lane.aging_step {
+        Some(step) => (i128::from(entry.rank_time) + priority * i128::from(step.0), 0, seq),
+        None => (priority, entry.rank_time, seq),
+    }
+}

@@ -1,0 +1,233 @@
+//! Clients and operators: what they ask of the house.
+
+use laneway_core::command::{Origin, Submission};
+use laneway_core::job::IdempotencyKey;
+use laneway_core::settings::AgentSettings;
+use laneway_core::{Bytes, Command, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, Settings, Span, TokenRecord, Wall};
+
+use super::{REMEMBERED_JOBS, World};
+use crate::shape::{POISON_KIND, cap, draw_kind, draw_lane, draw_lease, draw_retry, draw_tenant};
+
+impl World {
+    pub(super) fn submit(&mut self) -> Command {
+        Command::Submit(Box::new(self.submission()))
+    }
+
+    pub(super) fn submit_batch(&mut self) -> Command {
+        let items = (0..self.rng.between(0, 5)).map(|_| self.submission()).collect();
+        Command::SubmitBatch { items, atomic: self.rng.chance(50) }
+    }
+
+    fn submission(&mut self) -> Submission {
+        self.submits += 1;
+        let mut payload = self.submits.to_le_bytes().to_vec();
+        payload.resize(8 + self.rng.below(8) as usize, 7);
+        Submission { spec: self.spec(), payload: Bytes::from(payload), origin: Origin::house("client"), prior: None }
+    }
+
+    fn spec(&mut self) -> JobSpec {
+        let World { rng, shape, clock, .. } = self;
+        let habits = &shape.habits;
+        let wall = clock.moment().now.wall;
+        let poison = rng.chance(shape.faults.poison);
+        JobSpec {
+            tenant: rng.pick(&shape.tenants).clone(),
+            kind: if poison { Name::fixed(POISON_KIND) } else { rng.pick(&shape.kinds).clone() },
+            agent: rng.pick(&shape.agents).clone(),
+            lane: rng.pick(&shape.lanes).clone(),
+            session: rng
+                .chance(habits.session)
+                .then(|| Session { key: rng.pick(&shape.sessions).clone(), max_concurrent: rng.small(1, 2) }),
+            keys: if rng.chance(habits.keys) {
+                (0..rng.between(1, 2))
+                    .map(|_| Key { name: rng.pick(&shape.key_names).clone(), value: rng.pick(&shape.key_values).clone() })
+                    .collect()
+            } else {
+                Vec::new()
+            },
+            priority: match rng.chance(habits.priority) {
+                true if rng.chance(2) => *rng.pick(&[i32::MIN, i32::MAX]),
+                true => rng.between(0, 6) as i32 - 3,
+                false => 0,
+            },
+            not_before: rng.chance(habits.not_before).then(|| {
+                let far = if rng.chance(5) { 400 * 24 * 3_600_000 } else { 60_000 };
+                Wall(wall.0 - 5_000 + rng.below(far) as i64)
+            }),
+            deadline: rng.chance(habits.deadline).then(|| Wall(wall.0 - 500 + rng.below(90_000) as i64)),
+            queue_timeout: rng.chance(habits.queue_timeout).then(|| Span(rng.between(0, 60_000))),
+            timeout: rng.chance(habits.timeout).then(|| Span(rng.between(1, 30_000))),
+            retry: rng.chance(habits.retry).then(|| draw_retry(rng)),
+            idempotency: rng.chance(habits.idempotency).then(|| {
+                let key = Name::new(&format!("idem{}", rng.below(6))).expect("a word and a number are a name");
+                // Mostly the same body, now and then another one.
+                IdempotencyKey { key, digest: [u8::from(rng.chance(15)); 32] }
+            }),
+            retry_of: None,
+            tags: Vec::new(),
+        }
+    }
+
+    pub(super) fn cancel(&mut self) -> Option<Command> {
+        let (job, owner) = match self.known_jobs.len() {
+            0 => return None,
+            known => self.known_jobs[self.rng.below(known as u64) as usize].clone(),
+        };
+        let job = if self.rng.chance(4) { JobId(job.0 ^ 1) } else { job };
+        let tenant = match self.rng.below(5) {
+            0 => None,
+            1 => Some(self.rng.pick(&self.shape.tenants).clone()),
+            _ => Some(owner),
+        };
+        Some(Command::Cancel { tenant, job, origin: Origin::house("client") })
+    }
+
+    /// Remembers a job that a client was told of.
+    pub(super) fn remember_job(&mut self, job: JobId, tenant: Name) {
+        if self.known_jobs.len() == REMEMBERED_JOBS {
+            self.known_jobs.pop_front();
+        }
+        self.known_jobs.push_back((job, tenant));
+    }
+
+    pub(super) fn configure(&mut self) -> Command {
+        let mut settings = self.checker.reference.settings.clone();
+        for _ in 0..self.rng.between(1, 3) {
+            self.change_a_setting(&mut settings);
+        }
+        // Settings that are not kept hold until the next start only.
+        let kept = self.rng.chance(80);
+        self.configure_with(settings, kept)
+    }
+
+    pub(super) fn configure_with(&mut self, settings: Settings, kept: bool) -> Command {
+        let overrides = kept.then(|| {
+            self.settings.push(settings.clone());
+            Bytes::from((self.settings.len() as u64 - 1).to_le_bytes().to_vec())
+        });
+        let detail = "settings changed".into();
+        Command::Configure { settings: Box::new(settings), overrides, detail, origin: Origin::house("operator") }
+    }
+
+    fn change_a_setting(&mut self, settings: &mut Settings) {
+        let World { rng, shape, .. } = self;
+        let lane = rng.pick(shape.real_lanes()).clone();
+        match rng.below(14) {
+            // A lane that is named no more, or is named again. `main` always exists.
+            12 if lane.as_str() != "main" => {
+                if settings.lanes.remove(&lane).is_none() {
+                    settings.lanes.insert(lane, draw_lane(rng));
+                }
+            }
+            0 => settings.running_max = if rng.chance(50) { 64 } else { cap(rng, 4) },
+            1 => settings.queued_max = if rng.chance(50) { 1_000 } else { cap(rng, 12) },
+            2 => {
+                settings.lanes.insert(lane, draw_lane(rng));
+            }
+            3 | 4 => {
+                if let Some(lane) = settings.lanes.get_mut(&lane) {
+                    // Pauses are short: a paused world is a still one.
+                    lane.paused = !lane.paused && rng.chance(50);
+                }
+            }
+            5 => {
+                if let Some(lane) = settings.lanes.get_mut(&lane) {
+                    lane.running_max = cap(rng, 3);
+                    lane.running_per_agent_max = if rng.chance(50) { cap(rng, 2) } else { 100 };
+                }
+            }
+            6 => {
+                let mut kind = draw_kind(rng);
+                if rng.chance(10) {
+                    kind.running_max = Some(0);
+                }
+                settings.kinds.insert(rng.pick(&shape.kinds).clone(), kind);
+            }
+            7 => {
+                settings.kinds.remove(rng.pick(&shape.kinds));
+            }
+            8 => {
+                settings.tenants.insert(rng.pick(&shape.tenants).clone(), draw_tenant(rng));
+            }
+            9 => {
+                settings.agents.insert(rng.pick(&shape.agents).clone(), AgentSettings { weight: rng.small(1, 4) });
+            }
+            10 => {
+                settings.keys.insert(rng.pick(&shape.key_names).clone(), cap(rng, 3));
+            }
+            11 => {
+                settings.strict_kinds = rng.chance(10);
+                settings.key_default = rng.small(1, 2);
+                settings.tenant_default = draw_tenant(rng);
+            }
+            _ if shape.faults.hot_spans => {
+                settings.lease = draw_lease(rng);
+                settings.ack_timeout = Span(rng.between(1, 10) * 1_000);
+                settings.stop_grace = Span(rng.between(1, 20) * 1_000);
+            }
+            _ => settings.timeout = Span(rng.between(2, 120) * 1_000),
+        }
+    }
+
+    pub(super) fn token(&mut self) -> Command {
+        let id = Name::new(&format!("token{}", self.rng.below(3))).expect("a word and a number are a name");
+        let tenant = self.rng.chance(70).then(|| self.rng.pick(&self.shape.tenants).clone());
+        let origin = Origin::house("operator");
+        if self.rng.chance(40) {
+            return Command::RevokeToken { id, tenant, origin };
+        }
+        let record = TokenRecord {
+            id,
+            tenant,
+            role: *self.rng.pick(&Role::ALL),
+            digest: [self.rng.below(256) as u8; 32],
+            note: "for the world".into(),
+            created_at: self.clock.moment().now.wall,
+            expires_at: None,
+            revoked_at: None,
+        };
+        Command::PutToken(Box::new(record), origin)
+    }
+
+    pub(super) fn change_place(&mut self) -> Command {
+        let at = self.rng.below(self.places.len() as u64) as usize;
+        let mut offer = self.places[at].clone();
+        match self.rng.below(6) {
+            0 => return Command::Withdraw(offer.place),
+            2 => offer.slots = cap(&mut self.rng, 3),
+            3 => {
+                offer.kinds = self.shape.kinds.iter().filter(|_| self.rng.chance(50)).cloned().collect();
+                // A place may name a kind twice.
+                if self.rng.chance(10) {
+                    offer.kinds.extend(offer.kinds.first().cloned());
+                }
+            }
+            4 if self.rng.chance(20) => {
+                offer.mode = match offer.mode {
+                    PlaceMode::Attached => PlaceMode::Leased,
+                    PlaceMode::Leased => PlaceMode::Attached,
+                }
+            }
+            _ => {}
+        }
+        Command::Offer(offer)
+    }
+
+    /// The house took an offer, or took a place away.
+    pub(super) fn place_changed(&mut self, command: &Command) {
+        match command {
+            Command::Offer(offer) => {
+                if let Some(place) = self.places.iter_mut().find(|place| place.place == offer.place) {
+                    *place = PlaceOffer::clone(offer);
+                }
+            }
+            // A place that was taken away stays away after a start, or comes back with it.
+            Command::Withdraw(name) if self.rng.chance(20) => {
+                if let Some(place) = self.places.iter_mut().find(|place| place.place == *name) {
+                    place.kinds.clear();
+                }
+            }
+            _ => {}
+        }
+    }
+}

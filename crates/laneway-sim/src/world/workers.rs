@@ -1,0 +1,207 @@
+//! Runs and those who pretend to be runs: what they say to the house, and what they make of its answers.
+
+use laneway_core::command::LogLine;
+use laneway_core::{
+    AttemptId, Bytes, Command, Failure, Fence, JobId, Name, Notice, Outcome, PlaceMode, Reply,
+};
+
+use super::{REMEMBERED_FENCES, World};
+use crate::runs::{Phase, Run, doubled};
+use crate::violation::{Checked, hold};
+
+impl World {
+    /// A run that somebody can hear says the next thing.
+    pub(super) fn speak(&mut self) -> Option<Command> {
+        let heard: Vec<usize> = (0..self.runs.len()).filter(|&at| !self.runs[at].cut).collect();
+        if heard.is_empty() {
+            return None;
+        }
+        let at = *self.rng.pick(&heard);
+        let run = &self.runs[at];
+        let fence = run.fence;
+        let (leased, stops) = (run.leased, run.told_to_stop && !run.stubborn);
+        let dice = self.rng.below(100);
+        match run.phase {
+            Phase::Offered if dice < 85 => Some(Command::Start(fence)),
+            Phase::Offered if dice < 92 => Some(self.finish(at, Outcome::HandedBack)),
+            Phase::Working if stops && dice < 80 => Some(self.finish(at, Outcome::Canceled)),
+            Phase::Working if leased && dice < 45 => Some(Command::Heartbeat(fence)),
+            Phase::Working if leased && dice < 50 => Some(Command::Start(fence)),
+            Phase::Working if dice < 5 => Some(Command::Heartbeat(fence)),
+            _ => {
+                let outcome = self.outcome();
+                Some(self.finish(at, outcome))
+            }
+        }
+    }
+
+    /// The run at `at` has ended, and says so.
+    pub(super) fn finish(&mut self, at: usize, outcome: Outcome) -> Command {
+        self.runs[at].phase = Phase::Ended;
+        Command::Finish(self.runs[at].fence, outcome)
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        if self.rng.chance(self.shape.habits.failing) {
+            return Outcome::Failed(Failure {
+                code: Name::fixed("broken"),
+                message: "it broke".into(),
+                retryable: self.rng.chance(80),
+                detail: None,
+            });
+        }
+        match self.rng.below(20) {
+            0 => Outcome::HandedBack,
+            1 => Outcome::Canceled,
+            _ => Outcome::Succeeded(Some(Bytes::from(&b"result"[..]))),
+        }
+    }
+
+    /// Somebody says something about an attempt that is over.
+    pub(super) fn speak_late(&mut self) -> Option<Command> {
+        if self.old_fences.is_empty() {
+            return None;
+        }
+        let fence = self.old_fences[self.rng.below(self.old_fences.len() as u64) as usize];
+        Some(self.any_word(fence))
+    }
+
+    /// Somebody says something with a fence that never was.
+    pub(super) fn speak_forged(&mut self) -> Option<Command> {
+        let mut fences: Vec<Fence> = self.runs.iter().map(|run| run.fence).collect();
+        fences.extend(self.old_fences.back());
+        if fences.is_empty() {
+            return None;
+        }
+        let mut fence = *self.rng.pick(&fences);
+        match self.rng.below(4) {
+            0 => fence.attempt_id = AttemptId(fence.attempt_id.0 ^ 1),
+            1 => fence.attempt += 1,
+            2 => fence.lease_epoch += 1,
+            _ => fence.job = JobId(fence.job.0 ^ 1),
+        }
+        Some(self.any_word(fence))
+    }
+
+    fn any_word(&mut self, fence: Fence) -> Command {
+        match self.rng.below(4) {
+            0 => Command::Start(fence),
+            1 => Command::Heartbeat(fence),
+            _ => Command::Finish(fence, self.outcome()),
+        }
+    }
+
+    pub(super) fn log(&mut self) -> Option<Command> {
+        let working: Vec<Fence> =
+            self.runs.iter().filter(|run| run.works() && !run.cut).map(|run| run.fence).collect();
+        if working.is_empty() {
+            return None;
+        }
+        let fence = *self.rng.pick(&working);
+        let line = LogLine { at: self.clock.moment().now.wall, stream: Name::fixed("stdout"), text: "a line".into() };
+        Some(Command::Log(fence, vec![line; self.rng.between(1, 2) as usize]))
+    }
+
+    /// A leased run dies without a word, or nobody hears it any more. Attached ones die with their process only.
+    pub(super) fn strike_a_run(&mut self) {
+        let leased: Vec<usize> = (0..self.runs.len()).filter(|&at| self.runs[at].leased).collect();
+        if leased.is_empty() {
+            return;
+        }
+        let at = *self.rng.pick(&leased);
+        let dies = self.rng.chance(50);
+        let fence = self.runs[at].fence;
+        self.diary.note(|| format!("the run {} {}", told(&fence), if dies { "dies" } else { "is cut off" }));
+        if dies {
+            self.forget_run(at);
+        } else {
+            self.runs[at].cut = true;
+        }
+    }
+
+    /// What a run makes of an answer.
+    pub(super) fn run_heard(&mut self, command: &Command, reply: &Reply, at: u64) {
+        let (Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _)) = command else { return };
+        let Some(found) = self.runs.iter().position(|run| run.fence == *fence) else { return };
+        match (command, reply) {
+            (Command::Finish(..), _) | (_, Reply::Stale) => self.forget_run(found),
+            (_, Reply::Alive { lease, stop }) => {
+                let run = &mut self.runs[found];
+                // A run that ended in the meantime does not begin again.
+                if run.phase != Phase::Ended {
+                    run.renewed(at, lease.0);
+                }
+                run.told_to_stop |= *stop;
+            }
+            _ => {}
+        }
+    }
+
+    /// What places make of a notice.
+    pub(super) fn place_heard(&mut self, notice: &Notice, at: u64) {
+        match notice {
+            Notice::Offer(offer) => {
+                let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
+                let Some(open) = open else { return self.remember_fence(offer.fence) };
+                let mut run = Run::new(offer, open.mode == PlaceMode::Leased, at);
+                run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
+                run.cut = !self.healed && run.leased && self.rng.chance(self.shape.faults.cut);
+                self.runs.push(run);
+            }
+            Notice::Stop { fence, .. } => {
+                let run = self.runs.iter_mut().find(|run| run.fence == *fence && !run.cut);
+                if let Some(run) = run {
+                    run.told_to_stop = true;
+                }
+            }
+        }
+    }
+
+    /// Time passed: runs look at their own clocks.
+    pub(super) fn runs_look_at_clock(&mut self) {
+        let at = self.clock.moment().at;
+        for run in &mut self.runs {
+            run.looks_at_clock(at);
+        }
+    }
+
+    /// A place drops attached runs whose attempt was closed without them, and nothing runs twice at the same time.
+    pub(super) fn settle_runs(&mut self) -> Checked {
+        let mut at = 0;
+        while at < self.runs.len() {
+            let run = &self.runs[at];
+            let closed = !run.leased && self.checker.ledger.fits(&run.fence).is_none();
+            if closed {
+                self.forget_run(at);
+            } else {
+                at += 1;
+            }
+        }
+        let twice = doubled(&self.runs);
+        hold("I10", twice.is_none(), || format!("job {twice:?} really runs twice at the same time"))
+    }
+
+    /// The process died, and attached runs with it.
+    pub(super) fn attached_runs_die(&mut self) {
+        while let Some(at) = self.runs.iter().position(|run| !run.leased) {
+            self.forget_run(at);
+        }
+    }
+
+    fn forget_run(&mut self, at: usize) {
+        let run = self.runs.swap_remove(at);
+        self.remember_fence(run.fence);
+    }
+
+    fn remember_fence(&mut self, fence: Fence) {
+        if self.old_fences.len() == REMEMBERED_FENCES {
+            self.old_fences.pop_front();
+        }
+        self.old_fences.push_back(fence);
+    }
+}
+
+/// A fence, short enough for a line.
+pub(super) fn told(fence: &Fence) -> String {
+    format!("{:x}#{}", fence.job.0 & 0xFFFF, fence.attempt)
+}

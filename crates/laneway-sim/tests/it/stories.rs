@@ -1,0 +1,206 @@
+//! Bugs that the simulator found while the house was built, each told again in a few words.
+//!
+//! Seeds are not kept: a world that learns a new step is another world. These stories stay the same.
+
+use std::collections::VecDeque;
+
+use laneway_core::command::{Origin, Submission, Submitted};
+use laneway_core::engine::Engine;
+use laneway_core::job::IdempotencyKey;
+use laneway_core::{
+    AttemptId, Bytes, Change, Command, Effects, EventKind, Fence, JobId, JobSpec, LaneOrder, LaneSettings, Mono, Name,
+    Notice, Now, Outcome, PlaceMode, PlaceOffer, RefusalCode, Reply, Settings, Span, Wall,
+};
+use laneway_runtime::{Told, Turn};
+use laneway_store::MemoryStore;
+
+const START: i64 = 1_800_000_000_000;
+
+fn at(ms: u64) -> Now {
+    Now { mono: Mono(1_000 + ms), wall: Wall(START + ms as i64) }
+}
+
+fn spec(kind: &'static str) -> JobSpec {
+    JobSpec {
+        tenant: Name::fixed("default"),
+        kind: Name::fixed(kind),
+        agent: Name::fixed("agent"),
+        lane: Name::fixed("main"),
+        session: None,
+        keys: Vec::new(),
+        priority: 0,
+        not_before: None,
+        deadline: None,
+        queue_timeout: None,
+        timeout: None,
+        retry: None,
+        idempotency: None,
+        retry_of: None,
+        tags: Vec::new(),
+    }
+}
+
+fn submission(spec: JobSpec) -> Submission {
+    Submission { spec, payload: Bytes::from(&b"{}"[..]), origin: Origin::house("test"), prior: None }
+}
+
+fn submit(spec: JobSpec) -> Command {
+    Command::Submit(Box::new(submission(spec)))
+}
+
+fn place(mode: PlaceMode, kinds: &[&'static str]) -> Command {
+    let kinds = kinds.iter().map(|kind| Name::fixed(kind)).collect();
+    Command::Offer(PlaceOffer { place: Name::fixed("place"), mode, kinds, slots: 8 })
+}
+
+fn start_house(store: MemoryStore, now: Now) -> Turn {
+    Turn::recover(Box::new(store), Settings::default(), 7, now).expect("recovers")
+}
+
+fn turn(house: &mut Turn, now: Now, commands: impl Into<VecDeque<Command>>) -> Told {
+    house.turn(now, &mut commands.into()).expect("the store is well")
+}
+
+fn offered(told: &Told) -> Vec<Fence> {
+    let offers = told.notices.iter().filter_map(|notice| match notice {
+        Notice::Offer(offer) => Some(offer.fence),
+        Notice::Stop { .. } => None,
+    });
+    offers.collect()
+}
+
+fn job_of(reply: &Reply) -> JobId {
+    match reply {
+        Reply::Submitted(Submitted { job, .. }) => *job,
+        other => panic!("not submitted: {other:?}"),
+    }
+}
+
+/// A refused row makes the loop build its engine anew. Its ids began again one step later, so that two attempts could
+/// have the same id.
+#[test]
+fn a_rebuilt_engine_draws_other_ids() {
+    let mut store = MemoryStore::new();
+    store.refuse_kind(Name::fixed("poison"));
+    let mut house = start_house(store, at(0));
+    turn(&mut house, at(0), [place(PlaceMode::Attached, &["noop"])]);
+    let mut seen: Vec<AttemptId> = Vec::new();
+    for step in 0..20 {
+        let told = turn(&mut house, at(step), [submit(spec("noop")), submit(spec("noop")), submit(spec("poison"))]);
+        let fences = offered(&told);
+        seen.extend(fences.iter().map(|fence| fence.attempt_id));
+        let ends: Vec<Command> =
+            fences.into_iter().map(|fence| Command::Finish(fence, Outcome::Succeeded(None))).collect();
+        turn(&mut house, at(step), ends);
+    }
+    let drawn = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!((drawn, seen.len()), (40, 40));
+}
+
+/// A run that outlived its canceled job ended after a restart: its last event named the start as the one before it, and
+/// the cancel was lost from the job's history.
+#[test]
+fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
+    let store = MemoryStore::new();
+    let mut house = start_house(store, at(0));
+    turn(&mut house, at(0), [place(PlaceMode::Leased, &["noop"])]);
+    let told = turn(&mut house, at(1), [submit(spec("noop"))]);
+    let (job, fence) = (job_of(&told.replies[0]), offered(&told)[0]);
+    turn(&mut house, at(2), [Command::Start(fence)]);
+    turn(&mut house, at(3), [Command::Cancel { tenant: None, job, origin: Origin::house("test") }]);
+    let mut house = Turn::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
+    turn(&mut house, at(5), [Command::Finish(fence, Outcome::Canceled)]);
+    let reader = house.reader();
+    let seq = reader.job(job).expect("reads").expect("is there").row.seq;
+    let kinds: Vec<EventKind> = reader.events_of(seq, 100).expect("reads").iter().map(|event| event.kind).collect();
+    use EventKind::*;
+    assert_eq!(kinds, [JobSubmitted, JobAssigned, JobStarted, JobCanceled, AttemptReleased]);
+}
+
+/// A place changed its mode while an attempt of the old one was open: the attempt was taken for an attached one, and
+/// after a restart its job was run a second time while the first run went on.
+#[test]
+fn an_attempt_keeps_the_mode_it_opened_with() {
+    let mut house = start_house(MemoryStore::new(), at(0));
+    turn(&mut house, at(0), [place(PlaceMode::Leased, &["noop"])]);
+    let fence = offered(&turn(&mut house, at(1), [submit(spec("noop"))]))[0];
+    turn(&mut house, at(2), [place(PlaceMode::Attached, &["noop"])]);
+    turn(&mut house, at(3), [Command::Start(fence)]);
+    let mut house = Turn::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
+    assert!(house.recovered().changes.is_empty(), "the run still goes on");
+    let told = turn(&mut house, at(5), [Command::Finish(fence, Outcome::Succeeded(None))]);
+    assert_eq!(told.replies, [Reply::Done]);
+}
+
+/// A deadline passed before a worker said that it runs; when it said so, the attempt got a timeout beside its grace, and
+/// once that passed the loop looked at the clock again and again without doing anything.
+#[test]
+fn a_stopped_run_that_starts_late_does_not_spin() {
+    let mut engine = Engine::new(Settings::default(), 7, at(0));
+    let mut effects = Effects::default();
+    engine.apply(at(0), place(PlaceMode::Leased, &["noop"]), &mut effects);
+    let deadline = Some(Wall(START + 1_000));
+    let late = JobSpec { deadline, timeout: Some(Span(100)), ..spec("noop") };
+    engine.apply(at(0), submit(late), &mut effects);
+    let fence = effects.notices.iter().find_map(|notice| match notice {
+        Notice::Offer(offer) => Some(offer.fence),
+        Notice::Stop { .. } => None,
+    });
+    engine.apply(at(1_000), Command::Tick, &mut effects);
+    engine.apply(at(1_100), Command::Start(fence.expect("is offered")), &mut effects);
+    for ms in [1_150, 1_200, 1_250] {
+        engine.apply(at(ms), Command::Tick, &mut effects);
+        let wakes = engine.next_wakeup().mono.expect("something is due");
+        assert!(wakes > at(ms).mono, "at {ms} the engine wants to wake at {wakes:?}");
+    }
+}
+
+/// A wall clock that was set back stopped the engine's own time, and with it aging: whoever had little priority waited
+/// for ever.
+#[test]
+fn jobs_age_although_the_wall_clock_was_set_back() {
+    let lane = LaneSettings {
+        order: LaneOrder::Priority,
+        aging_step: Some(Span::secs(10)),
+        running_max: 1,
+        ..LaneSettings::default()
+    };
+    let settings = Settings { lanes: [(Name::fixed("main"), lane)].into(), ..Settings::default() };
+    let mut engine = Engine::new(settings, 7, at(0));
+    let mut effects = Effects::default();
+    engine.apply(at(0), place(PlaceMode::Attached, &["noop"]), &mut effects);
+    engine.apply(at(0), submit(spec("noop")), &mut effects);
+    let back = |ms: u64| Now { wall: Wall(at(ms).wall.0 - 3_600_000), ..at(ms) };
+    engine.apply(back(1_000), submit(JobSpec { priority: 1, ..spec("noop") }), &mut effects);
+    engine.apply(back(60_000), submit(spec("noop")), &mut effects);
+    let opened = |effects: &Effects| -> Vec<u64> {
+        let opened = effects.changes.iter().filter_map(|change| match change {
+            Change::AttemptOpened(open) => Some(open.seq.0),
+            _ => None,
+        });
+        opened.collect()
+    };
+    let Some(Notice::Offer(first)) = effects.notices.first().cloned() else { panic!("the first job runs") };
+    engine.apply(back(61_000), Command::Finish(first.fence, Outcome::Succeeded(None)), &mut effects);
+    assert_eq!(opened(&effects), [1, 2], "a minute of waiting is worth more than one level");
+}
+
+/// In an atomic batch, an item of which the idempotency key stood in an earlier item that was refused got the verdict of
+/// a job that never was.
+#[test]
+fn a_refused_item_makes_no_job_that_a_later_one_could_be() {
+    let lane = LaneSettings { queued_max: 0, ..LaneSettings::default() };
+    let settings = Settings { lanes: [(Name::fixed("main"), lane)].into(), ..Settings::default() };
+    let mut engine = Engine::new(settings, 7, at(0));
+    let keyed = |digest: u8| {
+        let idempotency = Some(IdempotencyKey { key: Name::fixed("key"), digest: [digest; 32] });
+        submission(JobSpec { idempotency, ..spec("noop") })
+    };
+    let batch = Command::SubmitBatch { items: vec![keyed(1), keyed(1), keyed(2)], atomic: true };
+    let Reply::Batch(verdicts) = engine.apply(at(0), batch, &mut Effects::default()) else { panic!("a batch") };
+    let codes: Vec<Option<RefusalCode>> =
+        verdicts.into_iter().map(|verdict| verdict.err().map(|refusal| refusal.code)).collect();
+    assert_eq!(codes, [Some(RefusalCode::QueueFull); 3]);
+}

@@ -1,0 +1,41 @@
+//! Attempts: single tries at a job.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::JobError;
+
+/// One try at a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Attempt {
+    /// 1, 2, 3, … within the job.
+    pub attempt: u32,
+    /// Its random id, as handlers and workers get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<String>,
+    /// `assigned` or `running` while it is open; else how it ended: `succeeded`, `failed`, `timed_out`, `expired`,
+    /// `canceled`, `lost`, `handed_back` or `unanswered`.
+    pub state: String,
+    /// Where it runs or ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// When it was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_at: Option<String>,
+    /// When it started to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<JobError>,
+}
+
+/// The attempts of a job, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AttemptList {
+    /// The attempts.
+    pub attempts: Vec<Attempt>,
+}

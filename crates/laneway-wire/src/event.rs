@@ -1,0 +1,102 @@
+//! Events, and the part of them that is the audit list.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One numbered line of the durable trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Grows by one from event to event, server-wide.
+    pub number: u64,
+    /// When it happened.
+    pub at: String,
+    /// What happened, such as `job.succeeded`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whose it is; absent for the server's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The job it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<EventJob>,
+    /// Who caused it by a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// The call that caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// A short text for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The part of an event that is about a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventJob {
+    /// The job's id.
+    pub id: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its lane.
+    pub lane: String,
+    /// Its agent.
+    pub agent: String,
+    /// The attempt it is about; 0 before the first.
+    pub attempt: u32,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Events of a job, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventList {
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+/// What a stream says when events between two numbers can no longer be given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Gap {
+    /// The last event before the gap that the reader may have seen.
+    pub after: u64,
+    /// The first event that follows the gap.
+    pub resumes_at: u64,
+}
+
+/// One line of the audit list: who did what, when, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditEntry {
+    /// The number of the event.
+    pub number: u64,
+    /// When.
+    pub at: String,
+    /// Who: a token's id, the identity of a client certificate, `open`, or a part of the server.
+    pub actor: String,
+    /// What, such as `job.submitted` or `call.denied`.
+    pub action: String,
+    /// `done`, `refused` or `denied`.
+    pub outcome: String,
+    /// Whose it is; absent for the server's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The job it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// The call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// What was changed, or why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The audit list, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditList {
+    /// A page of entries. It may be short, or empty, while there is still a `next`.
+    pub entries: Vec<AuditEntry>,
+    /// Pass it as `cursor` for the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}

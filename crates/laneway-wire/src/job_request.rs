@@ -1,0 +1,283 @@
+//! What a client sends to submit a job.
+//!
+//! The types borrow from the body they were read from, and a payload is kept as the bytes the client sent. Where a field
+//! takes two shapes (a text or an object) it is read by hand, because the derived way would hide which field was wrong.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::object;
+
+/// A job to run. Only `kind` is required.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobRequest<'a> {
+    /// What sort of work it is; selects the handler and the defaults.
+    #[serde(borrow)]
+    pub kind: Cow<'a, str>,
+    /// What the handler gets: any JSON, kept byte for byte. Absent means `null`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub payload: Option<&'a RawValue>,
+    /// The party whose fair share and limits the job counts against. Defaults to `default`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Cow<'a, str>>,
+    /// The pool it runs in. Defaults to `main`; an unknown lane means `main`, too.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Cow<'a, str>>,
+    /// Jobs of one session run in order: a name, or an object with `key` and `max_concurrent`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionRequest<'a>>,
+    /// Lower runs sooner: an integer, or one of `urgent` (-20), `high` (-10), `normal` (0), `low` (10), `background`
+    /// (20) in any case. Defaults to 0.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority<'a>>,
+    /// Named resources it needs while it runs, such as `{"profile": "p1"}`; at most 8.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeyMap<'a>>,
+    /// Not started before this time (RFC 3339).
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2030-01-01T08:00:00Z")]
+    pub not_before: Option<Cow<'a, str>>,
+    /// Neither started nor running after this time (RFC 3339).
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2030-01-01T09:00:00Z")]
+    pub deadline: Option<Cow<'a, str>>,
+    /// How long it may wait before its first start, such as `"5m"`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "5m")]
+    pub queue_timeout: Option<Cow<'a, str>>,
+    /// How long one attempt may run, such as `"30s"`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "30s")]
+    pub timeout: Option<Cow<'a, str>>,
+    /// What happens when an attempt fails or is lost.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub retry: Option<RetryRequest<'a>>,
+    /// The client's own name for this request: sent again, it returns the first job. The header `Idempotency-Key` says
+    /// the same.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<Cow<'a, str>>,
+    /// Free labels, at most 16.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<Cow<'a, str>>>,
+}
+
+/// A session: its name, or its name with the concurrency this job asks of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum SessionRequest<'a> {
+    /// One job at a time.
+    Key(Cow<'a, str>),
+    /// With settings.
+    Object(SessionObject<'a>),
+}
+
+/// A session with the concurrency this job asks of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionObject<'a> {
+    /// The session's name.
+    #[serde(borrow)]
+    pub key: Cow<'a, str>,
+    /// How many jobs of the session may run at once while this job is the next one. Defaults to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u32>,
+}
+
+/// A priority: a number, or the name of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Priority<'a> {
+    /// Lower runs sooner.
+    Number(i32),
+    /// `urgent`, `high`, `normal`, `low` or `background`, in any case.
+    Name(Cow<'a, str>),
+}
+
+/// Named resources in the order they were written, repeated names included (the server refuses those).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct KeyMap<'a>(pub Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+/// What happens when an attempt fails or is lost. What is absent is taken from the kind, then from the server.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryRequest<'a> {
+    /// How many failed attempts are followed by another one. 0 means never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries_max: Option<u32>,
+    /// How many lost attempts are followed by another one. 0 means that a lost attempt ends the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub losses_max: Option<u32>,
+    /// How long to wait before the next attempt: the name of a preset (`standard`, `cron`) or an object.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<BackoffRequest<'a>>,
+}
+
+/// How long to wait before the next attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum BackoffRequest<'a> {
+    /// `standard`: min(1 s × 2ⁿ + up to 1 s, 60 s). `cron`: min(2 s × 2ⁿ, 30 s) ± 25 %.
+    Preset(Cow<'a, str>),
+    /// In figures.
+    Spec(BackoffSpec<'a>),
+}
+
+/// A growing wait: `min(base × factor^n, max)`, spread by `jitter`.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackoffSpec<'a> {
+    /// The first wait. Defaults to `"1s"`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "1s")]
+    pub base: Option<Cow<'a, str>>,
+    /// What each further wait is multiplied by. Defaults to 2; 1 means a constant wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<u32>,
+    /// No wait is longer. Defaults to `"60s"`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "60s")]
+    pub max: Option<Cow<'a, str>>,
+    /// How waits are spread. Defaults to none.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub jitter: Option<JitterRequest<'a>>,
+}
+
+/// How waits are spread; at most one of the two.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JitterRequest<'a> {
+    /// Adds up to this much.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "1s")]
+    pub add: Option<Cow<'a, str>>,
+    /// Up to this many percent more or less (0 to 100).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for SessionRequest<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = SessionRequest<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a session's name, or an object with `key` and `max_concurrent`")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(SessionRequest::Key(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(SessionRequest::Key(Cow::Owned(text.to_owned())))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                SessionObject::deserialize(MapAccessDeserializer::new(map)).map(SessionRequest::Object)
+            }
+        }
+        deserializer.deserialize_any(Shape)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Priority<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = Priority<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "an integer from -2147483648 to 2147483647, or one of urgent, high, normal, low, background",
+                )
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                i32::try_from(number)
+                    .map(Priority::Number)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                i32::try_from(number)
+                    .map(Priority::Number)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Priority::Name(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Priority::Name(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_any(Shape)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for BackoffRequest<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = BackoffRequest<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`standard`, `cron`, or an object with `base`, `factor`, `max` and `jitter`")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(BackoffRequest::Preset(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(BackoffRequest::Preset(Cow::Owned(text.to_owned())))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                BackoffSpec::deserialize(MapAccessDeserializer::new(map)).map(BackoffRequest::Spec)
+            }
+        }
+        deserializer.deserialize_any(Shape)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for KeyMap<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = KeyMap<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of names and values, both texts")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                    pairs.push((name, value));
+                }
+                Ok(KeyMap(pairs))
+            }
+        }
+        deserializer.deserialize_map(Shape)
+    }
+}
+
+/// A text that borrows where it can; `Cow` alone never does inside a map.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Serialize for KeyMap<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl utoipa::PartialSchema for KeyMap<'_> {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        <std::collections::BTreeMap<String, String> as utoipa::PartialSchema>::schema()
+    }
+}
+
+impl ToSchema for KeyMap<'_> {}

@@ -1,0 +1,73 @@
+//! What the types read and refuse.
+
+use std::borrow::Cow;
+
+use serde_json::{from_str, to_string};
+
+use crate::{BackoffRequest, BatchRequest, JobRequest, Priority, SessionRequest};
+
+#[test]
+fn reads_a_full_request_without_copying() {
+    let body = r#"{"kind":"k","payload":{"a":[1, 2]},"agent":"a","lane":"l","session":{"key":"s","max_concurrent":2},
+        "priority":"HIGH","keys":{"profile":"p1","tab":"t"},"not_before":"x","deadline":"y","queue_timeout":"1m",
+        "timeout":"30s","retry":{"retries_max":1,"losses_max":0,"backoff":{"base":"1s","jitter":{"percent":10}}},
+        "idempotency_key":"i","tags":["t1"]}"#;
+    let request: JobRequest<'_> = from_str(body).unwrap();
+    assert!(matches!(request.kind, Cow::Borrowed("k")));
+    assert_eq!(request.payload.unwrap().get(), r#"{"a":[1, 2]}"#);
+    assert_eq!(request.priority, Some(Priority::Name(Cow::Borrowed("HIGH"))));
+    assert!(matches!(request.session, Some(SessionRequest::Object(ref s)) if s.max_concurrent == Some(2)));
+    let keys = request.keys.as_ref().unwrap();
+    assert!(keys.0.iter().all(|(name, value)| matches!((name, value), (Cow::Borrowed(_), Cow::Borrowed(_)))));
+    let again: JobRequest<'_> = from_str(body).unwrap();
+    assert_eq!(to_string(&again).unwrap(), to_string(&request).unwrap());
+}
+
+#[test]
+fn keeps_repeated_keys_for_the_server_to_refuse() {
+    let request: JobRequest<'_> = from_str(r#"{"kind":"k","keys":{"a":"1","a":"2"}}"#).unwrap();
+    assert_eq!(request.keys.unwrap().0.len(), 2);
+}
+
+#[test]
+fn refuses_what_no_control_object_may_hold() {
+    for (body, says) in [
+        (r#"{"kind":"k","kind":"l"}"#, "duplicate field `kind`"),
+        (r#"{"kind":"k","knd":1}"#, "unknown field `knd`"),
+        (r#"{"payload":1}"#, "missing field `kind`"),
+        (r#"{"kind":1}"#, "invalid type: integer `1`, expected a string"),
+        (r#"{"kind":"k","priority":1.5}"#, "invalid type: floating point `1.5`, expected an integer"),
+        (r#"{"kind":"k","priority":3000000000}"#, "invalid value: integer `3000000000`"),
+        (r#"{"kind":"k","priority":-3000000000}"#, "invalid value: integer `-3000000000`"),
+        (r#"{"kind":"k","priority":18446744073709551616}"#, "invalid type: floating point"),
+        (r#"{"kind":"k","session":5}"#, "expected a session's name"),
+        (r#"{"kind":"k","session":{"key":"a","key":"b"}}"#, "duplicate field `key`"),
+        (r#"{"kind":"k","session":{"key":"a","mode":"b"}}"#, "unknown field `mode`"),
+        (r#"{"kind":"k","keys":{"a":1}}"#, "expected a string"),
+        (r#"{"kind":"k","keys":["a"]}"#, "expected an object of names and values"),
+        (r#"{"kind":"k","retry":{"backoff":{"bse":"1s"}}}"#, "unknown field `bse`"),
+        (r#"{"kind":"k","retry":[1,2,"cron"]}"#, "invalid type: sequence, expected an object"),
+        (
+            r#"{"kind":"k","retry":{"backoff":{"jitter":["1s",null]}}}"#,
+            "invalid type: sequence, expected an object",
+        ),
+        (r#"{"kind":"k","retry":{"retries_max":-1}}"#, "invalid value: integer `-1`"),
+    ] {
+        let error = from_str::<JobRequest<'_>>(body).unwrap_err().to_string();
+        assert!(error.contains(says), "{body}: {error}");
+    }
+}
+
+#[test]
+fn reads_both_shapes_of_backoff() {
+    let request: JobRequest<'_> = from_str(r#"{"kind":"k","retry":{"backoff":"cron"}}"#).unwrap();
+    assert!(matches!(request.retry.unwrap().backoff, Some(BackoffRequest::Preset(Cow::Borrowed("cron")))));
+}
+
+#[test]
+fn reads_a_batch() {
+    let batch: BatchRequest<'_> = from_str(r#"{"jobs":[{"kind":"a"},{"kind":"b"}]}"#).unwrap();
+    assert_eq!((batch.jobs.len(), batch.atomic), (2, false));
+    assert!(from_str::<BatchRequest<'_>>(r#"{"jobs":[],"atomic":1}"#).is_err());
+    assert!(from_str::<BatchRequest<'_>>(r#"{"jobs":[["a"]]}"#).is_err());
+}

@@ -1,0 +1,93 @@
+//! `laneway config`: checks a configuration, or shows the one in force.
+
+use clap::Subcommand;
+use laneway_runtime::config::{Config, DEFAULTS};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::screen::{Paint, Screen};
+use crate::settings::{ConfigFlags, Environment};
+
+/// What to do with the configuration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Order, weakest first: defaults < file < environment (LANEWAY_SECTION__KEY) < flags < changes made by API calls.
+
+Examples:
+  laneway config check --config laneway.toml
+  laneway config dump --config laneway.toml           what a server started so would use, and why
+  laneway config dump --server                        what the running server uses
+  laneway config dump --defaults > laneway.toml       every key with its explanation")]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check file, environment and flags without starting anything
+    Check {
+        #[command(flatten)]
+        flags: ConfigFlags,
+    },
+    /// Show the whole configuration
+    Dump {
+        #[command(flatten)]
+        flags: ConfigFlags,
+        /// Ask the running server
+        #[arg(long, conflicts_with_all = ["config", "data_dir", "settings", "defaults"])]
+        server: bool,
+        /// The built-in defaults with their explanations
+        #[arg(long, conflicts_with_all = ["config", "data_dir", "settings"])]
+        defaults: bool,
+    },
+}
+
+/// Does what was asked with the configuration.
+pub async fn run(
+    screen: &Screen,
+    client: &Client,
+    env: &Environment,
+    args: &ConfigArgs,
+) -> anyhow::Result<()> {
+    match &args.verb {
+        Verb::Check { flags } => check(screen, &flags.resolve(env)?),
+        Verb::Dump { defaults: true, .. } => {
+            screen.write(DEFAULTS);
+            Ok(())
+        }
+        Verb::Dump { server: true, .. } => {
+            let config: Value = client.get(&["v1", "config"], &[]).await?;
+            screen.document(&config)
+        }
+        Verb::Dump { flags, .. } => dump(screen, &flags.resolve(env)?),
+    }
+}
+
+fn check(screen: &Screen, config: &Config) -> anyhow::Result<()> {
+    let settings = config.settings();
+    if screen.json {
+        return screen
+            .document(&json!({"ok": true, "lanes": settings.lanes.len(), "targets": config.targets.len()}));
+    }
+    let lanes: Vec<&str> = settings.lanes.keys().map(|name| name.as_str()).collect();
+    screen.line(screen.paint(Paint::Green, "the configuration is good"));
+    screen.line(format!(
+        "listens on {}, keeps jobs in {}",
+        config.server.listen,
+        config.server.data_dir.display()
+    ));
+    screen.line(format!("lanes: {}", lanes.join(", ")));
+    for (kind, target) in &config.targets {
+        screen.line(format!("jobs of kind {kind} go to {}", target.url));
+    }
+    Ok(())
+}
+
+fn dump(screen: &Screen, config: &Config) -> anyhow::Result<()> {
+    if screen.json {
+        return screen.document(&config.to_json());
+    }
+    screen.write(&config.dump());
+    Ok(())
+}

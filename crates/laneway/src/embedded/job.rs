@@ -1,0 +1,310 @@
+//! A job as a program asks for it, before it is checked.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
+use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
+use laneway_core::{Bytes, JobSpec, Key, Name, Origin, RetryPolicy, Session, Span, Submission, Wall};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// A job to submit. Only the kind is required; what is not given takes the default of the kind, then of the server.
+///
+/// Texts are checked when the job is submitted: see [`crate::SubmitError::Invalid`].
+#[derive(Clone, Debug)]
+#[must_use = "a job does nothing until it is submitted"]
+pub struct Job {
+    kind: String,
+    payload: Payload,
+    tenant: Option<String>,
+    agent: Option<String>,
+    lane: Option<String>,
+    session: Option<(String, u32)>,
+    keys: Vec<(String, String)>,
+    priority: i32,
+    not_before: Option<SystemTime>,
+    deadline: Option<SystemTime>,
+    queue_timeout: Option<Duration>,
+    timeout: Option<Duration>,
+    retry: Option<RetryPolicy>,
+    idempotency_key: Option<String>,
+    tags: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Payload {
+    Bytes(Vec<u8>),
+    /// What was given as JSON could not be written so.
+    Unwritable(String),
+}
+
+/// Why a job is not a job.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field} {problem}")]
+pub struct InvalidJob {
+    /// Which part of it.
+    pub field: &'static str,
+    /// What is wrong with it: a fragment that goes on after the field's name.
+    pub problem: String,
+}
+
+impl Job {
+    /// A job of this kind, with `null` as its payload.
+    pub fn new(kind: impl Into<String>) -> Job {
+        Job {
+            kind: kind.into(),
+            payload: Payload::Bytes(b"null".to_vec()),
+            tenant: None,
+            agent: None,
+            lane: None,
+            session: None,
+            keys: Vec::new(),
+            priority: 0,
+            not_before: None,
+            deadline: None,
+            queue_timeout: None,
+            timeout: None,
+            retry: None,
+            idempotency_key: None,
+            tags: Vec::new(),
+        }
+    }
+
+    /// What the handler gets, as it is. Jobs that are also seen over HTTP should have JSON here.
+    pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Job {
+        self.payload = Payload::Bytes(bytes.into());
+        self
+    }
+
+    /// What the handler gets, written as JSON.
+    pub fn json(mut self, value: &impl Serialize) -> Job {
+        self.payload = match serde_json::to_vec(value) {
+            Ok(bytes) => Payload::Bytes(bytes),
+            Err(error) => Payload::Unwritable(error.to_string()),
+        };
+        self
+    }
+
+    /// Whose job it is. Defaults to `default`.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Job {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// The party whose fair share and limits it counts against. Defaults to `default`.
+    pub fn agent(mut self, agent: impl Into<String>) -> Job {
+        self.agent = Some(agent.into());
+        self
+    }
+
+    /// The pool it runs in. Defaults to `main`; an unknown lane means `main`, too.
+    pub fn lane(mut self, lane: impl Into<String>) -> Job {
+        self.lane = Some(lane.into());
+        self
+    }
+
+    /// Jobs of one session run in the order of their submission, one at a time.
+    pub fn session(self, key: impl Into<String>) -> Job {
+        self.session_concurrent(key, 1)
+    }
+
+    /// The same, `max_concurrent` at a time while this job is the next one.
+    pub fn session_concurrent(mut self, key: impl Into<String>, max_concurrent: u32) -> Job {
+        self.session = Some((key.into(), max_concurrent));
+        self
+    }
+
+    /// Holds the resource `name`=`value` while it runs.
+    pub fn key(mut self, name: impl Into<String>, value: impl Into<String>) -> Job {
+        self.keys.push((name.into(), value.into()));
+        self
+    }
+
+    /// Lower runs sooner. Defaults to 0.
+    pub fn priority(mut self, priority: i32) -> Job {
+        self.priority = priority;
+        self
+    }
+
+    /// Not started before this time.
+    pub fn not_before(mut self, time: SystemTime) -> Job {
+        self.not_before = Some(time);
+        self
+    }
+
+    /// Neither started nor running after this time.
+    pub fn deadline(mut self, time: SystemTime) -> Job {
+        self.deadline = Some(time);
+        self
+    }
+
+    /// How long it may wait before its first start.
+    pub fn queue_timeout(mut self, time: Duration) -> Job {
+        self.queue_timeout = Some(time);
+        self
+    }
+
+    /// How long one attempt may run.
+    pub fn timeout(mut self, time: Duration) -> Job {
+        self.timeout = Some(time);
+        self
+    }
+
+    /// What happens when an attempt fails or is lost.
+    pub fn retry(mut self, policy: RetryPolicy) -> Job {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Your own name for this request: submitted again, it gives the first job back.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// A free label, for people and lists.
+    pub fn tag(mut self, tag: impl Into<String>) -> Job {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// The checked form that the scheduler takes.
+    pub(super) fn into_submission(self, origin: Origin) -> Result<Submission, InvalidJob> {
+        let digest = self.idempotency_key.is_some().then(|| self.digest());
+        let Job {
+            kind,
+            payload,
+            tenant,
+            agent,
+            lane,
+            session,
+            keys,
+            priority,
+            not_before,
+            deadline,
+            queue_timeout,
+            timeout,
+            retry,
+            idempotency_key,
+            tags,
+        } = self;
+        let payload: Bytes = match payload {
+            Payload::Bytes(bytes) => bytes.into(),
+            Payload::Unwritable(problem) => {
+                return Err(invalid("payload", format!("cannot be written as JSON: {problem}")));
+            }
+        };
+        let spec = JobSpec {
+            tenant: name("tenant", tenant.as_deref().unwrap_or(DEFAULT_TENANT))?,
+            kind: name("kind", &kind)?,
+            agent: name("agent", agent.as_deref().unwrap_or(DEFAULT_AGENT))?,
+            lane: name("lane", lane.as_deref().unwrap_or(MAIN_LANE))?,
+            session: session.map(checked_session).transpose()?,
+            keys: checked_keys(&keys)?,
+            priority,
+            not_before: not_before.map(wall),
+            deadline: deadline.map(wall),
+            queue_timeout: queue_timeout.map(span),
+            timeout: timeout.map(span),
+            retry,
+            idempotency: match (idempotency_key, digest) {
+                (Some(key), Some(digest)) => {
+                    Some(IdempotencyKey { key: name("idempotency_key", &key)?, digest })
+                }
+                _ => None,
+            },
+            retry_of: None,
+            tags: checked_tags(&tags)?,
+        };
+        Ok(Submission { spec, payload, origin, prior: None })
+    }
+
+    /// Stands for everything that was asked, so that the same key for another request is noticed.
+    fn digest(&self) -> [u8; 32] {
+        // The derived form names every field; it only has to differ where requests differ, within one version.
+        Sha256::digest(format!("embedded job v1 {self:?}").as_bytes()).into()
+    }
+}
+
+fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidJob {
+    InvalidJob { field, problem: problem.into() }
+}
+
+fn name(field: &'static str, text: &str) -> Result<Name, InvalidJob> {
+    Name::new(text).map_err(|error| invalid(field, error.to_string()))
+}
+
+fn checked_session((key, max_concurrent): (String, u32)) -> Result<Session, InvalidJob> {
+    if max_concurrent == 0 {
+        return Err(invalid("session", "needs a max_concurrent of at least 1"));
+    }
+    Ok(Session { key: name("session", &key)?, max_concurrent })
+}
+
+fn checked_keys(keys: &[(String, String)]) -> Result<Vec<Key>, InvalidJob> {
+    if keys.len() > KEYS_MAX {
+        return Err(invalid("keys", format!("are {}; at most {KEYS_MAX} are allowed", keys.len())));
+    }
+    let mut checked = Vec::with_capacity(keys.len());
+    for (key, value) in keys {
+        checked.push(Key { name: name("keys", key)?, value: name("keys", value)? });
+    }
+    checked.sort();
+    if checked.windows(2).any(|pair| pair[0].name == pair[1].name) {
+        return Err(invalid("keys", "name the same resource twice"));
+    }
+    Ok(checked)
+}
+
+fn checked_tags(tags: &[String]) -> Result<Vec<Name>, InvalidJob> {
+    if tags.len() > TAGS_MAX {
+        return Err(invalid("tags", format!("are {}; at most {TAGS_MAX} are allowed", tags.len())));
+    }
+    tags.iter().map(|tag| name("tags", tag)).collect()
+}
+
+/// Milliseconds since 1970; times before that are 1970.
+fn wall(time: SystemTime) -> Wall {
+    let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    Wall(i64::try_from(millis).unwrap_or(i64::MAX))
+}
+
+fn span(time: Duration) -> Span {
+    Span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(job: Job) -> Result<Submission, InvalidJob> {
+        job.into_submission(Origin::house("test"))
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let spec = check(Job::new("k")).unwrap().spec;
+        assert_eq!(
+            (spec.tenant.as_str(), spec.agent.as_str(), spec.lane.as_str()),
+            ("default", "default", "main")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(check(Job::new("")).unwrap_err().field, "kind");
+        assert_eq!(check(Job::new("k").session_concurrent("s", 0)).unwrap_err().field, "session");
+        assert_eq!(check(Job::new("k").key("p", "1").key("p", "2")).unwrap_err().field, "keys");
+        let many = (0..17).fold(Job::new("k"), |job, n| job.tag(format!("t{n}")));
+        assert_eq!(check(many).unwrap_err().to_string(), "tags are 17; at most 16 are allowed");
+    }
+
+    #[test]
+    fn the_digest_tells_requests_apart() {
+        let digest = |job: Job| check(job.idempotency_key("x")).unwrap().spec.idempotency.unwrap().digest;
+        assert_eq!(digest(Job::new("k").payload("1")), digest(Job::new("k").payload("1")));
+        assert_ne!(digest(Job::new("k").payload("1")), digest(Job::new("k").payload("2")));
+        assert_ne!(digest(Job::new("k")), digest(Job::new("k").priority(1)));
+    }
+}

@@ -1,0 +1,85 @@
+//! Where the program's configuration comes from: the file, the environment and the flags of `serve` and its kin.
+
+use std::path::PathBuf;
+
+use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
+use toml::{Table, Value};
+
+use crate::exit::{Exit, Trouble};
+
+/// The variables of the environment, read once by `main.rs`.
+pub type Environment = Vec<(String, String)>;
+
+/// The flags that every command with a configuration of its own takes.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ConfigFlags {
+    /// Read this configuration file
+    #[arg(long, short, global = true, value_name = "FILE", env = "LANEWAY_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// Keep jobs here
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Any key of the configuration; may be given several times
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub settings: Vec<(String, Value)>,
+}
+
+impl ConfigFlags {
+    /// The layers: defaults, file, environment, flags.
+    pub fn layers(&self, environment: &Environment) -> anyhow::Result<Layers> {
+        let data_dir = self
+            .data_dir
+            .as_ref()
+            .map(|dir| ("server.data_dir".to_owned(), dir.display().to_string().into()));
+        let flags = laneway::settings_table(data_dir.into_iter().chain(self.settings.iter().cloned()));
+        Layers::read(self.config.as_deref(), environment.iter().cloned(), flags).map_err(wrong_config)
+    }
+
+    /// What the layers say, without what API calls changed: that is known only to the data directory.
+    pub fn resolve(&self, environment: &Environment) -> anyhow::Result<Config> {
+        self.layers(environment)?.resolve(&Overrides::none()).map_err(wrong_config)
+    }
+}
+
+/// The error for a configuration that cannot be used.
+pub fn wrong_config(errors: ConfigErrors) -> anyhow::Error {
+    Trouble::new(Exit::Config, format!("the configuration is wrong\n{errors}")).into()
+}
+
+/// Reads `lanes.main.running_max=8`: the value is TOML where it is, else a text.
+fn parse_setting(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as lanes.main.running_max=8")?;
+    let parsed: Option<Table> = format!("value = {value}").parse().ok();
+    let value =
+        parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.to_owned()));
+    Ok((key.trim().to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_toml_or_text() {
+        assert_eq!(parse_setting("a.b=8").unwrap(), ("a.b".into(), Value::Integer(8)));
+        assert_eq!(parse_setting("a.b=30s").unwrap(), ("a.b".into(), Value::String("30s".into())));
+        assert_eq!(parse_setting("a=\"x=y\"").unwrap(), ("a".into(), Value::String("x=y".into())));
+        assert!(parse_setting("nothing").is_err());
+    }
+
+    #[test]
+    fn flags_reach_the_configuration() {
+        let flags = ConfigFlags {
+            config: None,
+            data_dir: Some("elsewhere".into()),
+            settings: vec![parse_setting("lanes.main.running_max=8").unwrap()],
+        };
+        let config = flags.resolve(&Vec::new()).unwrap();
+        assert_eq!(config.server.data_dir, PathBuf::from("elsewhere"));
+        assert_eq!(config.settings().lanes.values().next().unwrap().running_max, 8);
+        let wrong =
+            ConfigFlags { settings: vec![parse_setting("lanes.main.runing_max=8").unwrap()], ..flags };
+        let error = wrong.resolve(&Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("running_max"), "no suggestion in {error:?}");
+    }
+}

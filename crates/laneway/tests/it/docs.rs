@@ -1,0 +1,87 @@
+//! The pages say what the code does: tables against enums, links against files.
+
+use std::collections::BTreeSet;
+
+use laneway_core::{AttemptEnd, JobState, Reason};
+
+use crate::repository;
+
+/// The cells of the first table after `marker` on a page, without the head and the line below it.
+fn table_after(page: &str, marker: &str) -> Vec<Vec<String>> {
+    let text = repository::read(page);
+    let (_, rest) = text.split_once(marker).unwrap_or_else(|| panic!("{page} has no {marker:?}"));
+    let rows: Vec<Vec<String>> = rest
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+        .collect();
+    rows.into_iter().skip(2).collect()
+}
+
+#[test]
+fn the_transition_table_is_the_code() {
+    let rows = table_after("docs/job-lifecycle.md", "<!-- the transition table");
+    assert_eq!(rows.len(), JobState::ALL.len());
+    for (row, from) in rows.iter().zip(JobState::ALL) {
+        assert_eq!(row[0], from.word());
+        for (cell, to) in row[1..].iter().zip(JobState::ALL) {
+            let expected = if from.allows(to) { "yes" } else { "–" };
+            assert_eq!(cell, expected, "{from} -> {to}");
+        }
+    }
+}
+
+#[test]
+fn the_reasons_are_the_code() {
+    let rows = table_after("docs/job-lifecycle.md", "<!-- the reasons");
+    let told: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.word()).collect();
+    assert_eq!(told, known);
+    for row in &rows {
+        for state in row[1].split(", ") {
+            assert!(JobState::parse(state).is_some(), "{state:?} is no state");
+        }
+    }
+}
+
+#[test]
+fn the_attempt_ends_are_the_code() {
+    let rows = table_after("docs/job-lifecycle.md", "<!-- the attempt ends");
+    let told: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let known: Vec<&str> = AttemptEnd::ALL.iter().map(|end| end.word()).collect();
+    assert_eq!(told, known);
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let root = repository::root();
+    let mut broken = BTreeSet::new();
+    for page in repository::files(&[".md"]) {
+        let folder = root.join(&page.path).parent().unwrap().to_owned();
+        for target in links(&page.text) {
+            let file = target.split('#').next().unwrap();
+            let outside = target.contains("://") || target.starts_with("mailto:");
+            if !outside && !file.is_empty() && !folder.join(file).exists() {
+                broken.insert(format!("{} -> {target}", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links to nothing: {broken:#?}");
+}
+
+/// The targets of `[text](target)`, outside of fenced code.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, part) in text.split("```").enumerate() {
+        if index % 2 == 1 {
+            continue;
+        }
+        for (at, _) in part.match_indices("](") {
+            if let Some(target) = part[at + 2..].split(')').next() {
+                found.push(target.to_owned());
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,177 @@
+//! The library: what a program that embeds Laneway counts on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use laneway::{
+    Embedded, Failure, Hold, Job, JobContext, JobState, Outcome, Reason, RefusalCode, StartError, SubmitError,
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+/// Says that it runs and waits until it is told to stop.
+async fn wait_until_stopped(entered: Arc<Notify>, ctx: JobContext) -> Outcome {
+    entered.notify_one();
+    ctx.cancellation().cancelled().await;
+    Outcome::Canceled
+}
+
+/// A scheduler with a kind `wait` that runs until it is told to stop, and tells when it runs.
+fn with_waiting(embedded: Embedded) -> (Embedded, Arc<Notify>) {
+    let entered = Arc::new(Notify::new());
+    let told = Arc::clone(&entered);
+    (embedded.handler("wait", move |ctx| wait_until_stopped(Arc::clone(&told), ctx)), entered)
+}
+
+#[tokio::test]
+async fn jobs_are_there_after_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let laneway = laneway::embedded().data_dir(dir.path()).start().await.unwrap();
+    let id = laneway.submit(Job::new("later").json(&7)).await.unwrap().id();
+    laneway.shutdown().await.unwrap();
+    drop(laneway);
+
+    let laneway = laneway::embedded()
+        .data_dir(dir.path())
+        .handler("later", |ctx| async move {
+            let n: u32 = ctx.json()?;
+            Ok::<_, Failure>(json!(n + 1))
+        })
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(laneway.job(id).wait().await.unwrap().json::<u32>().unwrap(), 8);
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_has_a_directory() {
+    let dir = TempDir::new().unwrap();
+    let first = laneway::embedded().data_dir(dir.path()).start().await.unwrap();
+    let second = laneway::embedded().data_dir(dir.path()).start().await.err().unwrap();
+    assert!(matches!(second, StartError::Store(_)), "{second}");
+    assert!(second.to_string().contains("in use"), "{second}");
+    first.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_running_job_is_canceled_and_its_handler_told() {
+    let (laneway, entered) = with_waiting(laneway::embedded());
+    let laneway = laneway.start().await.unwrap();
+    let job = laneway.submit(Job::new("wait")).await.unwrap();
+    entered.notified().await;
+    assert!(job.cancel().await.unwrap());
+    let end = job.wait().await.unwrap();
+    assert_eq!((end.state(), end.reason()), (JobState::Canceled, Reason::Requested));
+    assert!(end.json::<()>().is_err(), "a canceled job has no result");
+    assert!(!job.cancel().await.unwrap(), "it has ended already");
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_hands_back_what_runs() {
+    let dir = TempDir::new().unwrap();
+    let (laneway, entered) = with_waiting(laneway::embedded().data_dir(dir.path()));
+    let laneway = laneway.start().await.unwrap();
+    let id = laneway.submit(Job::new("wait")).await.unwrap().id();
+    entered.notified().await;
+    let drained = laneway.shutdown_within(Duration::ZERO).await.unwrap();
+    assert_eq!(drained.interrupted, 1);
+    drop(laneway);
+
+    let laneway =
+        laneway::embedded().data_dir(dir.path()).handler("wait", |_| async { Ok::<_, Failure>(()) });
+    let laneway = laneway.start().await.unwrap();
+    let end = laneway.job(id).wait().await.unwrap();
+    assert!(end.succeeded() && end.failure().is_none(), "{end:?}");
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_change_while_it_runs_and_stay_changed() {
+    let dir = TempDir::new().unwrap();
+    let start = || laneway::embedded().data_dir(dir.path()).setting("lanes.main.queued_max", 1).start();
+    let laneway = start().await.unwrap();
+    laneway.submit(Job::new("nobody")).await.unwrap();
+    let full = laneway.submit(Job::new("nobody")).await.err().unwrap();
+    assert!(
+        matches!(&full, SubmitError::Refused(refusal) if refusal.code == RefusalCode::QueueFull),
+        "{full}"
+    );
+    laneway.configure(json!({"lanes": {"main": {"queued_max": 2}}})).await.unwrap();
+    laneway.submit(Job::new("nobody")).await.unwrap();
+    let wrong = laneway.configure(json!({"lanes": {"main": {"queued_maximum": 2}}})).await.err().unwrap();
+    assert!(wrong.to_string().contains("queued_max"), "{wrong}");
+    laneway.shutdown().await.unwrap();
+    drop(laneway);
+
+    let laneway = start().await.unwrap();
+    let full = laneway.submit(Job::new("nobody")).await.err().unwrap();
+    assert!(full.to_string().contains("queue_full"), "{full}");
+    laneway.configure(json!({"lanes": {"main": {"queued_max": 3}}})).await.unwrap();
+    laneway.submit(Job::new("nobody")).await.unwrap();
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reload_takes_the_file_as_it_is_now() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("laneway.toml");
+    std::fs::write(&file, "[lanes.main]\npaused = true\n").unwrap();
+    let laneway = laneway::embedded()
+        .config_file(&file)
+        .handler("echo", |ctx| async move { Ok::<_, Failure>(ctx.payload().clone()) })
+        .start()
+        .await
+        .unwrap();
+    let job = laneway.submit(Job::new("echo")).await.unwrap();
+    let held = job.explain().await.unwrap().unwrap();
+    assert!(matches!(held.holds[..], [Hold::LanePaused { .. }]), "{held:?}");
+    std::fs::write(&file, "[lanes.main]\npaused = false\n").unwrap();
+    laneway.reload().await.unwrap();
+    assert!(job.wait().await.unwrap().succeeded());
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_same_key_gives_the_same_job() {
+    let laneway = laneway::embedded().start().await.unwrap();
+    let job = || Job::new("nobody").json(&1).idempotency_key("order-1");
+    let first = laneway.submit(job()).await.unwrap();
+    let second = laneway.submit(job()).await.unwrap();
+    assert_eq!(first.id(), second.id());
+    assert!(!first.is_existing() && second.is_existing());
+    let other = laneway.submit(job().json(&2)).await.err().unwrap();
+    assert!(other.to_string().contains("idempotency_mismatch"), "{other}");
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_atomic_batch_is_all_or_none() {
+    let laneway = laneway::embedded().setting("lanes.main.queued_max", 2).start().await.unwrap();
+    let jobs = |n: usize| (0..n).map(|_| Job::new("nobody")).collect::<Vec<_>>();
+    let refused = laneway.submit_all(jobs(3), true).await.unwrap();
+    assert!(refused.iter().all(Result::is_err));
+    let each = laneway.submit_all(jobs(3), false).await.unwrap();
+    assert_eq!(each.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
+    laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_before_anything_starts() {
+    let laneway = laneway::embedded().start().await.unwrap();
+    let invalid = laneway.submit(Job::new("k").agent("line\nbreak")).await.err().unwrap();
+    assert!(invalid.to_string().starts_with("agent "), "{invalid}");
+    laneway.shutdown().await.unwrap();
+    let wrong = laneway::embedded().setting("lanes.main.running_max", "many").start().await.err().unwrap();
+    assert!(matches!(wrong, StartError::Config(_)), "{wrong}");
+    let taken = laneway::embedded()
+        .setting("kinds.render.target", "http://127.0.0.1:1/")
+        .handler("render", |_| async { Ok::<_, Failure>(()) })
+        .start()
+        .await
+        .err()
+        .unwrap();
+    assert!(matches!(taken, StartError::Handlers(_)), "{taken}");
+}

@@ -1,0 +1,23 @@
+//! Every example runs to its end. They check themselves what they show.
+
+#[path = "../../examples/embedded.rs"]
+mod embedded;
+#[path = "../../examples/http_target.rs"]
+mod http_target;
+#[path = "../../examples/sessions.rs"]
+mod sessions;
+
+#[test]
+fn embedded_runs() {
+    embedded::main().unwrap();
+}
+
+#[test]
+fn http_target_runs() {
+    http_target::main().unwrap();
+}
+
+#[test]
+fn sessions_runs() {
+    sessions::main().unwrap();
+}

@@ -1,0 +1,10 @@
+//! What the whole house must do, seen from outside: the program, the library, the examples, the pages and the rules.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
+
+mod cli;
+mod docs;
+mod embedded;
+mod examples;
+mod house;
+mod repository;
