@@ -11,13 +11,16 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::NoteLimits;
-use crate::auth::{BadTokens, random};
+use crate::auth::{BadTokens, Principal, random};
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;
 use crate::v1::server::Figures;
 
 /// Most event streams at once: each holds a connection and a task.
 const STREAMS_MAX: usize = 1_024;
+
+/// Large bodies that are in memory at once, in KiB: 256 MiB, or eight of the largest batches.
+pub(crate) const BODY_ROOM_KIB: usize = 256 * 1024;
 
 /// What every handler holds. Clones are the same API.
 #[derive(Clone)]
@@ -30,6 +33,10 @@ pub struct Inner {
     pub(crate) scheduler: Scheduler,
     pub(crate) config: LiveConfig,
     pub(crate) names: DefaultNames,
+    /// Anybody, while the server is open; made once, so that a call does not make it again.
+    pub(crate) open: Principal,
+    /// Room for large bodies, in KiB.
+    pub(crate) body_room: Arc<Semaphore>,
     pub(crate) cursors: Cursors,
     pub(crate) bad_tokens: BadTokens,
     pub(crate) notes: NoteLimits,
@@ -51,6 +58,8 @@ impl Api {
             scheduler,
             config,
             names: DefaultNames::new(),
+            open: Principal::open(),
+            body_room: Arc::new(Semaphore::new(BODY_ROOM_KIB)),
             cursors: Cursors::new(random()?),
             bad_tokens: BadTokens::default(),
             notes: NoteLimits::default(),

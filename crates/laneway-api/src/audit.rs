@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use laneway_core::{EventKind, Name, Origin};
 
 use crate::api::Api;
+use crate::auth::Caller;
 use crate::authority::{Authority, Reach};
 use crate::error::{ApiError, Code};
 
@@ -69,6 +70,12 @@ pub struct Who {
     pub tenant: Option<Name>,
     /// The call's id.
     pub request: Name,
+}
+
+impl From<Caller> for Who {
+    fn from(caller: Caller) -> Who {
+        Who { actor: caller.actor, tenant: Some(caller.tenant), request: caller.request }
+    }
 }
 
 /// Keeps a note about a call that was not answered with success, where the audit list wants one.

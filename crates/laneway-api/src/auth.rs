@@ -15,7 +15,6 @@ use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{Name, Origin, Role, TokenRecord, Wall};
 use laneway_runtime::TokenTable;
 use sha2::{Digest, Sha256};
@@ -46,8 +45,10 @@ pub struct Caller {
     pub role: Role,
     /// The tenant it is bound to. `None`: server-wide.
     pub bound: Option<Name>,
-    /// The tenant that a server-wide caller named for this call.
-    pub named: Option<Name>,
+    /// The tenant that it acts for.
+    pub tenant: Name,
+    /// True when it sees this tenant's things only: it is bound to the tenant, or named it for this call.
+    pub sees_one_tenant: bool,
     /// The call's id.
     pub request: Name,
     /// When the right to call ends by itself.
@@ -59,12 +60,7 @@ pub struct Caller {
 impl Caller {
     /// Whose things the caller sees. `None`: every tenant's.
     pub fn scope(&self) -> Option<&Name> {
-        self.bound.as_ref().or(self.named.as_ref())
-    }
-
-    /// The tenant that the caller acts for.
-    pub fn tenant(&self) -> Name {
-        self.scope().cloned().unwrap_or_else(|| Name::fixed(DEFAULT_TENANT))
+        self.sees_one_tenant.then_some(&self.tenant)
     }
 
     /// True when the caller may touch what every tenant shares.

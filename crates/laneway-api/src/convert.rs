@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
-use laneway_core::settings::{DEFAULT_AGENT, MAIN_LANE};
+use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, Session, Settings, Span, Wall};
 use laneway_runtime::config::parse_span;
 use laneway_wire::{BackoffRequest, BackoffSpec, JobRequest, KeyMap, Priority, RetryRequest, SessionRequest};
@@ -27,6 +27,8 @@ const PRIORITIES: [(&str, i32); 5] =
 
 /// Names that jobs take when they give none; made once, so that a submit does not make them again.
 pub struct DefaultNames {
+    /// The tenant of calls that name none.
+    pub tenant: Name,
     lane: Name,
     agent: Name,
 }
@@ -34,7 +36,11 @@ pub struct DefaultNames {
 impl DefaultNames {
     /// The names.
     pub fn new() -> DefaultNames {
-        DefaultNames { lane: Name::fixed(MAIN_LANE), agent: Name::fixed(DEFAULT_AGENT) }
+        DefaultNames {
+            tenant: Name::fixed(DEFAULT_TENANT),
+            lane: Name::fixed(MAIN_LANE),
+            agent: Name::fixed(DEFAULT_AGENT),
+        }
     }
 }
 

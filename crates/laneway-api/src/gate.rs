@@ -6,12 +6,12 @@ use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
+use axum::http::HeaderValue;
 use axum::http::header::HeaderName;
-use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
-use laneway_core::{Name, Role, Span};
+use laneway_core::{Name, Span};
 
 use crate::api::Api;
 use crate::audit;
@@ -36,11 +36,10 @@ pub struct Gate {
 pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let Gate { api, authority } = gate;
     let id = api.next_request();
-    let mut who = audit::Who { actor: Name::fixed("unknown"), tenant: None, request: id.clone() };
-    let mut response = match admit(&api, authority, &request, &id, &mut who) {
-        Err(error) => fail(&api, authority, who, error, &id).await,
+    let mut response = match admit(&api, authority, &request, &id) {
+        Err((who, error)) => fail(&api, authority, who, error, &id).await,
         Ok(caller) => {
-            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(caller.clone());
             let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
                 Ok(response) => response,
                 Err(_) => {
@@ -48,7 +47,7 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
                 }
             };
             match response.extensions_mut().remove::<ApiError>() {
-                Some(error) => fail(&api, authority, who, error, &id).await,
+                Some(error) => fail(&api, authority, caller.into(), error, &id).await,
                 None => response,
             }
         }
@@ -82,34 +81,34 @@ fn stamp(response: &mut Response, id: &Name) {
     response.headers_mut().insert(REQUEST_ID, value);
 }
 
-/// Says who calls, and whether they may.
+/// Says who calls, and whether they may; if not, who it was as far as it is known, and why not.
 fn admit(
     api: &Api,
     authority: &Authority,
     request: &Request,
     id: &Name,
-    who: &mut audit::Who,
-) -> Result<Caller, ApiError> {
-    let peer =
-        request.extensions().get::<Peer>().ok_or_else(|| ApiError::internal("a connection has no peer"))?;
+) -> Result<Caller, (audit::Who, ApiError)> {
+    let stranger = || audit::Who { actor: Name::fixed("unknown"), tenant: None, request: id.clone() };
     let principal = match authority.who {
         // Answers that anybody may have give nothing away and change nothing, so nobody is asked who they are.
-        Who::Anyone => Principal { role: Role::Viewer, ..Principal::open() },
-        Who::Roles(_) => authenticate(api, request.headers(), peer)?,
+        Who::Anyone => api.open.clone(),
+        Who::Roles(_) => authenticate(api, request).map_err(|error| (stranger(), error))?,
     };
-    who.actor = principal.actor.clone();
-    who.tenant = principal.bound.clone();
-    let named = auth::named_tenant(request.headers(), &principal)?;
+    let named = auth::named_tenant(request.headers(), &principal).map_err(|error| {
+        let Principal { actor, bound, .. } = principal.clone();
+        (audit::Who { actor, tenant: bound, request: id.clone() }, error)
+    })?;
+    let tenant = principal.bound.as_ref().or(named.as_ref());
     let caller = Caller {
+        sees_one_tenant: tenant.is_some(),
+        tenant: tenant.unwrap_or(&api.names.tenant).clone(),
         actor: principal.actor,
         role: principal.role,
         bound: principal.bound,
-        named,
         request: id.clone(),
         expires_at: principal.expires_at,
         by_token: principal.by_token,
     };
-    who.tenant = Some(caller.tenant());
     if authority.allows(caller.role, caller.is_server_wide()) {
         return Ok(caller);
     }
@@ -117,11 +116,14 @@ fn admit(
         true => "this touches the whole server: it needs a server-wide token (tenant *)".to_owned(),
         false => format!("role {} may not do this; ask for a token with more rights", caller.role.word()),
     };
-    Err(ApiError::new(Code::Forbidden, detail))
+    Err((caller.into(), ApiError::new(Code::Forbidden, detail)))
 }
 
 /// Says who calls: the token's owner, else the certificate's, else anybody while the server is open.
-fn authenticate(api: &Api, headers: &HeaderMap, peer: &Peer) -> Result<Principal, ApiError> {
+fn authenticate(api: &Api, request: &Request) -> Result<Principal, ApiError> {
+    let headers = request.headers();
+    let peer =
+        request.extensions().get::<Peer>().ok_or_else(|| ApiError::internal("a connection has no peer"))?;
     if let Some(token) = auth::bearer(headers)? {
         let tokens = api.scheduler.tokens();
         return auth::verify(&tokens, token, api.scheduler.wall()).ok_or_else(|| bad_token(api, peer));
@@ -134,7 +136,7 @@ fn authenticate(api: &Api, headers: &HeaderMap, peer: &Peer) -> Result<Principal
     }
     if peer.listens_on_loopback && !peer.shows_certificates && api.scheduler.tokens().is_empty() {
         auth::check_site(headers, &config.server, false)?;
-        return Ok(Principal::open());
+        return Ok(api.open.clone());
     }
     Err(auth::unauthorized(
         "send a token as Authorization: Bearer lw_…; an admin makes one with `laneway token create`",
@@ -151,6 +153,45 @@ fn bad_token(api: &Api, peer: &Peer) -> ApiError {
             );
             error.retry_after = Some(Span(u64::try_from(wait.as_millis()).unwrap_or(60_000)));
             error
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use laneway_runtime::config::{Layers, Overrides};
+    use laneway_runtime::live_config::LiveConfig;
+    use laneway_runtime::{Options, Scheduler};
+    use laneway_store::MemoryStore;
+    use tower::Service;
+
+    use super::*;
+    use crate::authority;
+
+    #[tokio::test]
+    async fn a_panic_becomes_a_500_and_the_server_lives() {
+        let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
+        let options = Options::new(config.settings().clone());
+        let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
+        let live = LiveConfig::new(Layers::builtin(), Overrides::none(), config, scheduler.clone());
+        let gate =
+            Gate { api: Api::new(scheduler, live).unwrap(), authority: authority::of("get_index").unwrap() };
+        async fn panics() {
+            panic!("a secret of the inside")
+        }
+        let panics = get(panics).route_layer(from_fn_with_state(gate, pass));
+        let mut app: Router = Router::new().route("/", panics);
+        for _ in 0..2 {
+            let response = app.call(Request::new(Body::empty())).await.unwrap();
+            assert_eq!(response.status(), 500);
+            assert!(response.headers().contains_key(REQUEST_ID));
+            let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+            let text = std::str::from_utf8(&body).unwrap();
+            assert!(text.contains("\"internal\"") && !text.contains("secret"), "{text}");
         }
     }
 }

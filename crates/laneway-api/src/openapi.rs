@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{Components, OpenApi as Document, SecurityRequirement};
+use utoipa::openapi::{Components, Content, OpenApi as Document, Ref, RefOr, Response, SecurityRequirement};
 use utoipa::{Modify, OpenApi};
 
+use crate::authority::{self, Who};
 use crate::v1::{audit, config, events, jobs, lanes, server, stats, submit, tokens};
 
 /// The document.
@@ -34,7 +35,7 @@ pub fn document() -> &'static Document {
         tokens::get_caller,
     ),
     components(schemas(laneway_wire::Event, laneway_wire::Gap, laneway_wire::JobProgress)),
-    modifiers(&Bearer)
+    modifiers(&Bearer, &Problems)
 )]
 struct Described;
 
@@ -46,6 +47,44 @@ impl Modify for Bearer {
         let components = document.components.get_or_insert_with(Components::new);
         components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
         document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    }
+}
+
+/// Says that errors are problems, that every operation may have one, and which operations need no token.
+struct Problems;
+
+impl Modify for Problems {
+    fn modify(&self, document: &mut Document) {
+        for item in document.paths.paths.values_mut() {
+            let operations =
+                [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                for response in operation.responses.responses.values_mut() {
+                    if let RefOr::T(response) = response {
+                        name_media_type(response);
+                    }
+                }
+                let mut any = Response::new("Any other problem; docs/http-api.md lists all codes");
+                any.content.insert(PROBLEM.to_owned(), Content::new(Some(Ref::from_schema_name("Problem"))));
+                operation.responses.responses.insert("default".to_owned(), RefOr::T(any));
+                let row = operation.operation_id.as_deref().and_then(authority::of);
+                if row.is_some_and(|row| row.who == Who::Anyone) {
+                    operation.security = Some(Vec::new());
+                }
+            }
+        }
+    }
+}
+
+/// The media type of every error.
+const PROBLEM: &str = "application/problem+json";
+
+fn name_media_type(response: &mut Response) {
+    let is_problem = |content: &Content| matches!(&content.schema, Some(RefOr::Ref(schema)) if schema.ref_location.ends_with("/Problem"));
+    if response.content.get("application/json").is_some_and(is_problem)
+        && let Some(content) = response.content.shift_remove("application/json")
+    {
+        response.content.insert(PROBLEM.to_owned(), content);
     }
 }
 

@@ -22,6 +22,8 @@ use laneway_wire as wire;
 use laneway_wire::JobRequest;
 use serde_json::value::RawValue;
 
+use crate::auth::Caller;
+
 pub use figures::{explanation, explanation_of_ended, lane, stats};
 
 /// A time as clients see it: UTC with milliseconds.
@@ -71,8 +73,7 @@ pub fn submitted<'a>(
     request: &'a JobRequest<'_>,
     asked: Asked,
     submitted: &'a Submitted,
-    tenant: &'a Name,
-    actor: &'a Name,
+    caller: &'a Caller,
 ) -> wire::Job<'a> {
     let session = request.session.as_ref().map(|session| match session {
         wire::SessionRequest::Key(key) => key.as_ref(),
@@ -88,7 +89,7 @@ pub fn submitted<'a>(
         agent: request.agent.as_deref().unwrap_or(laneway_core::settings::DEFAULT_AGENT).into(),
         lane: submitted.lane.as_str().into(),
         session: session.map(Cow::Borrowed),
-        tenant: tenant.as_str().into(),
+        tenant: caller.tenant.as_str().into(),
         priority: asked.priority,
         keys: keys.iter().map(|(name, value)| (name.as_ref().into(), value.as_ref().into())).collect(),
         attempt: 0,
@@ -106,7 +107,7 @@ pub fn submitted<'a>(
         progress: None,
         result: None,
         error: None,
-        submitted_by: Some(actor.as_str().into()),
+        submitted_by: Some(caller.actor.as_str().into()),
         existing: submitted.existing,
     }
 }

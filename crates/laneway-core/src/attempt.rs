@@ -1,6 +1,6 @@
 //! An attempt: one try at a job, its fence and its end.
 
-use crate::{AttemptId, Bytes, JobId, JobState, Name, PlaceMode, Seq, Wall};
+use crate::{AttemptId, Bytes, JobId, JobState, Name, PlaceMode, Seq, Span, Wall};
 
 /// What every word about an attempt must carry. A word whose fence is not the open attempt's changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct OpenAttempt {
     pub opened_at: Wall,
     /// When it was said to run.
     pub started_at: Option<Wall>,
+    /// The longest lease that its runner was told; a restart gives it no less, whatever the settings say by then.
+    pub lease: Span,
     /// Number of the job's latest event.
     pub last_event: u64,
 }

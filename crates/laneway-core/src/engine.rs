@@ -180,7 +180,7 @@ impl Engine {
             },
             Command::SubmitBatch { items, atomic } => self.submit_batch(now, items, atomic, effects),
             Command::Start(fence) => self.start(now, &fence, effects),
-            Command::Heartbeat(fence) => self.heartbeat(now, &fence),
+            Command::Heartbeat(fence) => self.heartbeat(now, &fence, effects),
             Command::Finish(fence, outcome) => self.finish(now, &fence, outcome, effects),
             Command::Log(fence, lines) => self.log(&fence, lines, effects),
             Command::Cancel { tenant, job, origin } => {

@@ -193,12 +193,18 @@ impl Turn {
             let reply = self.apply_alone(now, command, &mut told)?;
             told.replies.push(reply);
         }
+        self.look_at_clock(now, &mut told)?;
+        Ok(told)
+    }
+
+    /// Looks at the clock with a commit of its own. Nobody asked for what follows, so nobody can be refused it.
+    fn look_at_clock(&mut self, now: Now, told: &mut Told) -> Result<(), StoreError> {
         let mut effects = Effects::default();
         self.engine.apply(now, Command::Tick, &mut effects);
         commit(self.store.as_mut(), &effects)?;
         self.settle(&[], &effects);
         told.take_in(effects);
-        Ok(told)
+        Ok(())
     }
 
     /// Throws the engine away, with everything in it that is not durable, and builds it anew from the store.
@@ -310,7 +316,9 @@ impl Turn {
             let refusal =
                 Refusal { code: RefusalCode::Invalid, message: error.to_string().into(), retry_after: None };
             told.replies = vec![Reply::Refused(refusal); taken.len()];
-            return Some(self.rebuild(now, &mut told).map(|()| told));
+            let rebuilt = self.rebuild(now, &mut told);
+            let looked = rebuilt.and_then(|()| self.look_at_clock(now, &mut told));
+            return Some(looked.map(|()| told));
         }
         if !refused && is_out(Bug::BlindRetryOfUnknownCommit) {
             return Some(self.one_by_one(now, taken.clone()));

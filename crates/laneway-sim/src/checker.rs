@@ -15,8 +15,8 @@ mod told;
 use std::collections::BTreeMap;
 
 use laneway_core::{
-    Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice, OpenAttempt, PlaceMode,
-    PlaceOffer, Seq, Settings, ShutdownPolicy, Span,
+    Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice,
+    OpenAttempt, PlaceMode, PlaceOffer, Seq, Settings, ShutdownPolicy, Span,
 };
 
 use crate::clock::Moment;
@@ -161,7 +161,9 @@ impl Checker {
     /// Settings, places and the like leave no change: they hold from the moment they are asked for.
     fn prepare(&mut self, command: &Command, rebuilds: bool) {
         match command {
-            Command::Configure { settings, .. } if rebuilds => self.pending_settings = Some(*settings.clone()),
+            Command::Configure { settings, .. } if rebuilds => {
+                self.pending_settings = Some(*settings.clone())
+            }
             Command::Configure { settings, .. } => self.reference.configure(*settings.clone()),
             Command::Offer(offer) if self.may_offer(offer) => self.reference.offer(offer),
             Command::Withdraw(place) => self.reference.withdraw(place),
@@ -188,10 +190,11 @@ impl Checker {
     fn hear(&mut self, command: &Command, moment: Moment) {
         let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
         let Some(entry) = self.ledger.fits(fence) else { return };
-        let running = entry.open.as_ref().is_some_and(|open| open.started_at.is_some()) || entry.end.is_some();
+        let running =
+            entry.open.as_ref().is_some_and(|open| open.started_at.is_some()) || entry.end.is_some();
         let run = self.watches.get_mut(&entry.row.seq).and_then(|watch| watch.run.as_mut());
         if let Some(run) = run.filter(|run| run.leased && running) {
-            run.lease_until = moment.at + self.reference.settings.lease.0;
+            run.lease_until = run.lease_until.max(moment.at + self.reference.settings.lease.0);
         }
     }
 
@@ -209,7 +212,9 @@ impl Checker {
             self.reference.configure(settings);
         }
         for event in &effects.events {
-            hold("I7", event.at == given.moment.now.wall, || format!("event {} has another time", event.number))?;
+            hold("I7", event.at == given.moment.now.wall, || {
+                format!("event {} has another time", event.number)
+            })?;
         }
         for notice in &effects.notices {
             if let Notice::Stop { seq, fence, .. } = notice {
@@ -221,7 +226,8 @@ impl Checker {
             self.follow_change(given, change)?;
         }
         self.everything_is_offered(effects)?;
-        let left = doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
+        let left =
+            doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
         self.ledger.close_commit(effects)
     }
@@ -275,7 +281,8 @@ impl Checker {
                 let kept = self.reference.lane(lane).map_or(Span(0), |lane| lane.retention);
                 let keyed = self.reference.settings.idempotency_window;
                 let wall = given.moment.now.wall;
-                let due = *finished_before <= wall.before(kept) && *keyed_finished_before <= wall.before(keyed);
+                let due =
+                    *finished_before <= wall.before(kept) && *keyed_finished_before <= wall.before(keyed);
                 hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))?;
                 self.ledger.change(change)?;
             }
@@ -336,7 +343,8 @@ impl Checker {
 
     fn started(&mut self, open: &OpenAttempt, moment: Moment) {
         let lease = self.reference.settings.lease.0;
-        if let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) {
+        let run = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut());
+        if let Some(run) = run.filter(|run| run.started.is_none()) {
             run.started = Some(moment.at);
             run.lease_until = moment.at + lease;
         }
@@ -384,7 +392,9 @@ impl Checker {
             let Some(watch) = self.watches.get_mut(seq) else { continue };
             if let Some(run) = &mut watch.run {
                 if run.leased {
-                    run.lease_until = moment.at + settings.lease.0;
+                    // Its runner goes by what it was told, whatever the settings say by now.
+                    let told = entry.open.as_ref().map_or(0, |open| open.lease.0);
+                    run.lease_until = moment.at + settings.lease.0.max(told);
                 }
                 run.opened = moment.at;
                 run.started = run.started.map(|_| moment.at);

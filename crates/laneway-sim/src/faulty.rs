@@ -1,13 +1,15 @@
-//! A store that fails on demand, around the one in memory.
+//! A store that fails on demand, around the one in memory or the one in SQLite.
 //!
 //! Every handle shares one disk: a process that crashed leaves it as its last commit left it, and the next process opens
 //! it again. What was really written is noted down for the checker, whatever the caller was told.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, Effects, Name, Prior, TokenRecord};
-use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
+use laneway_core::{Bytes, Change, Effects, Name, Prior, TokenRecord};
+use laneway_store::{Loaded, MemoryStore, Reader, SqliteOptions, SqliteStore, Store, StoreError};
 
 use crate::shape::POISON_KIND;
 
@@ -18,10 +20,14 @@ pub struct Disk(Arc<Mutex<State>>);
 /// A handle for one process of the house.
 pub struct FaultyStore(Disk);
 
-struct State {
-    store: MemoryStore,
-    planned: Option<Planned>,
-    noted: Vec<Noted>,
+/// What the disk is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StoreKind {
+    /// Maps in memory: fast, for many seeds.
+    #[default]
+    Memory,
+    /// A real SQLite file in a directory of its own, opened anew by each process.
+    Sqlite,
 }
 
 /// What happens to a commit.
@@ -31,13 +37,6 @@ pub enum Fault {
     Lost,
     /// It fails, and everything was written.
     Unknown,
-}
-
-#[derive(Clone, Copy)]
-struct Planned {
-    fault: Fault,
-    /// How many commits go well before it.
-    after: u32,
 }
 
 /// What the disk saw, in order.
@@ -53,17 +52,62 @@ pub enum Noted {
     Failed(Fault),
 }
 
+/// Everything that a process reads when it starts.
+pub struct Stored {
+    /// Where the numbers stand.
+    pub head: Head,
+    /// Jobs and open attempts.
+    pub loaded: Vec<Loaded>,
+    /// The runtime's own settings bytes.
+    pub overrides: Option<Bytes>,
+    /// For everything else.
+    pub reader: Arc<dyn Reader>,
+}
+
+struct State {
+    medium: Medium,
+    planned: Option<Planned>,
+    noted: Vec<Noted>,
+}
+
+enum Medium {
+    Memory(MemoryStore),
+    Sqlite(SqliteFile),
+}
+
+/// A SQLite store and its directory, which goes when the world ends.
+struct SqliteFile {
+    dir: PathBuf,
+    store: Option<SqliteStore>,
+}
+
+#[derive(Clone, Copy)]
+struct Planned {
+    fault: Fault,
+    /// How many commits go well before it.
+    after: u32,
+}
+
 impl Disk {
     /// An empty disk.
-    pub fn new() -> Disk {
-        let mut store = MemoryStore::new();
-        store.refuse_kind(Name::fixed(POISON_KIND));
-        Disk(Arc::new(Mutex::new(State { store, planned: None, noted: Vec::new() })))
+    pub fn new(kind: StoreKind) -> Result<Disk, StoreError> {
+        let medium = match kind {
+            StoreKind::Memory => Medium::Memory(MemoryStore::new()),
+            StoreKind::Sqlite => Medium::Sqlite(SqliteFile::new()?),
+        };
+        Ok(Disk::of(medium))
     }
 
-    /// A handle for a new process.
-    pub fn handle(&self) -> Box<FaultyStore> {
-        Box::new(FaultyStore(self.clone()))
+    fn of(medium: Medium) -> Disk {
+        Disk(Arc::new(Mutex::new(State { medium, planned: None, noted: Vec::new() })))
+    }
+
+    /// A handle for a new process. A file is closed and opened again.
+    pub fn handle(&self) -> Result<Box<FaultyStore>, StoreError> {
+        if let Medium::Sqlite(file) = &mut self.state().medium {
+            file.reopen()?;
+        }
+        Ok(Box::new(FaultyStore(self.clone())))
     }
 
     /// The commit after `after` good ones fails so.
@@ -84,22 +128,18 @@ impl Disk {
     /// What would be read by a process that starts now.
     pub fn read(&self) -> Result<Stored, StoreError> {
         let mut state = self.state();
+        let store = state.store();
         let mut loaded = Vec::new();
-        let head = state.store.load(&mut |item| loaded.push(item))?;
-        Ok(Stored { head, loaded, overrides: state.store.overrides()?, reader: state.store.reader() })
+        let head = store.load(&mut |item| loaded.push(item))?;
+        Ok(Stored { head, loaded, overrides: store.overrides()?, reader: store.reader() })
     }
 
-    /// A copy with a life of its own.
-    pub fn fork(&self) -> Disk {
-        let store = self.state().store.clone();
-        Disk(Arc::new(Mutex::new(State { store, planned: None, noted: Vec::new() })))
-    }
-
-    /// Are two disks equal, bit by bit?
-    pub fn equals(&self, other: &Disk) -> bool {
-        let mine = self.state().store.snapshot();
-        let theirs = other.state().store.snapshot();
-        mine == theirs
+    /// A copy with a life of its own, where that is cheap.
+    pub fn fork(&self) -> Option<Disk> {
+        match &self.state().medium {
+            Medium::Memory(store) => Some(Disk::of(Medium::Memory(store.clone()))),
+            Medium::Sqlite(_) => None,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,59 +147,91 @@ impl Disk {
     }
 }
 
-impl Default for Disk {
-    fn default() -> Disk {
-        Disk::new()
+impl State {
+    fn store(&mut self) -> &mut dyn Store {
+        match &mut self.medium {
+            Medium::Memory(store) => store,
+            Medium::Sqlite(file) => file.store.as_mut().expect("it is open between processes, too"),
+        }
+    }
+
+    /// The fault that is due now, if one is.
+    fn fault(&mut self) -> Option<Fault> {
+        let planned = self.planned.as_mut()?;
+        if planned.after > 0 {
+            planned.after -= 1;
+            return None;
+        }
+        self.planned.take().map(|planned| planned.fault)
+    }
+
+    fn fail(&mut self, fault: Fault, why: &str) -> StoreError {
+        self.noted.push(Noted::Failed(fault));
+        StoreError::Failed(why.into())
     }
 }
 
-/// Everything that a process reads when it starts.
-pub struct Stored {
-    /// Where the numbers stand.
-    pub head: Head,
-    /// Jobs and open attempts.
-    pub loaded: Vec<Loaded>,
-    /// The runtime's own settings bytes.
-    pub overrides: Option<Bytes>,
-    /// For everything else.
-    pub reader: Arc<dyn Reader>,
+impl SqliteFile {
+    fn new() -> Result<SqliteFile, StoreError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("laneway-sim-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).map_err(|error| StoreError::Unusable(error.to_string()))?;
+        let mut file = SqliteFile { dir, store: None };
+        file.reopen()?;
+        Ok(file)
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.store = None;
+        self.store = Some(SqliteStore::open(&self.dir, SqliteOptions::default())?);
+        Ok(())
+    }
+}
+
+impl Drop for SqliteFile {
+    fn drop(&mut self) {
+        self.store = None;
+        // What cannot be removed is left to whoever cleans up temporary files.
+        std::fs::remove_dir_all(&self.dir).ok();
+    }
+}
+
+/// A database refuses rows that it cannot hold; here, jobs of one kind.
+fn refuse_poison(effects: &Effects) -> Result<(), StoreError> {
+    let poisoned = effects.changes.iter().any(|change| match change {
+        Change::JobCreated { row, .. } => row.spec.kind.as_str() == POISON_KIND,
+        _ => false,
+    });
+    if poisoned { Err(StoreError::Refused("a job of this kind cannot be held".into())) } else { Ok(()) }
 }
 
 impl Store for FaultyStore {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
         let mut state = self.0.state();
         state.noted.push(Noted::Loaded);
-        state.store.load(visit)
+        state.store().load(visit)
     }
 
     fn head(&mut self) -> Result<Head, StoreError> {
-        self.0.state().store.head()
+        self.0.state().store().head()
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
-        self.0.state().store.tokens()
+        self.0.state().store().tokens()
     }
 
     fn overrides(&mut self) -> Result<Option<Bytes>, StoreError> {
-        self.0.state().store.overrides()
+        self.0.state().store().overrides()
     }
 
     fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
         let mut state = self.0.state();
-        let fault = match &mut state.planned {
-            Some(planned) if planned.after == 0 => Some(planned.fault),
-            Some(planned) => {
-                planned.after -= 1;
-                None
-            }
-            None => None,
-        };
+        let fault = state.fault();
         if fault == Some(Fault::Lost) {
-            state.planned = None;
-            state.noted.push(Noted::Failed(Fault::Lost));
-            return Err(StoreError::Failed("the disk is gone".into()));
+            return Err(state.fail(Fault::Lost, "the disk is gone"));
         }
-        match state.store.commit(effects) {
+        match refuse_poison(effects).and_then(|()| state.store().commit(effects)) {
             Ok(()) => state.noted.push(Noted::Written(Box::new(effects.clone()))),
             Err(StoreError::Refused(why)) => {
                 state.noted.push(Noted::Refused);
@@ -167,19 +239,17 @@ impl Store for FaultyStore {
             }
             Err(error) => return Err(error),
         }
-        if fault == Some(Fault::Unknown) {
-            state.planned = None;
-            state.noted.push(Noted::Failed(Fault::Unknown));
-            return Err(StoreError::Failed("the disk did not answer".into()));
+        match fault {
+            Some(fault) => Err(state.fail(fault, "the disk did not answer")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
-        self.0.state().store.prior(tenant, key)
+        self.0.state().store().prior(tenant, key)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        self.0.state().store.reader()
+        self.0.state().store().reader()
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use laneway_core::zoo::{Bug, let_out};
 
+use crate::faulty::StoreKind;
 use crate::violation::Violation;
 use crate::world::{Outcome, Plan, World};
 
@@ -24,6 +25,8 @@ pub struct Fleet {
     pub threads: usize,
     /// Stop after this long, whatever is left.
     pub time: Option<Duration>,
+    /// What the disks are made of.
+    pub store: StoreKind,
 }
 
 /// What a fleet did.
@@ -63,8 +66,9 @@ impl Fleet {
         let counters = Counters { next: AtomicU64::new(self.first), ..Counters::default() };
         let began = Instant::now();
         let broken = std::thread::scope(|scope| {
-            let crews: Vec<_> =
-                (0..self.threads.max(1)).map(|_| scope.spawn(|| self.crew(&counters, began, progress))).collect();
+            let crews: Vec<_> = (0..self.threads.max(1))
+                .map(|_| scope.spawn(|| self.crew(&counters, began, progress)))
+                .collect();
             let found = crews.into_iter().filter_map(|crew| crew.join().expect("a world's panic is caught"));
             found.min_by_key(|(seed, _)| *seed)
         });
@@ -92,7 +96,7 @@ impl Fleet {
             if seed >= self.end || late || counters.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let outcome = run_checked(seed, self.steps);
+            let outcome = run_checked(seed, self.steps, self.store);
             let done = counters.seeds.fetch_add(1, Ordering::Relaxed) + 1;
             counters.steps.fetch_add(u64::from(outcome.steps), Ordering::Relaxed);
             counters.turns.fetch_add(outcome.turns, Ordering::Relaxed);
@@ -109,9 +113,9 @@ impl Fleet {
 }
 
 /// Runs one world; every hundredth one twice, and both must be equal byte for byte.
-pub fn run_checked(seed: u64, steps: u32) -> Outcome {
+pub fn run_checked(seed: u64, steps: u32, store: StoreKind) -> Outcome {
     let twice = seed.is_multiple_of(TWICE_EVERY);
-    let plan = Plan { seed, steps, diary: 0, fingerprint: twice };
+    let plan = Plan { seed, steps, diary: 0, fingerprint: twice, store };
     let mut outcome = World::run(plan);
     if twice && outcome.violation.is_none() {
         let again = World::run(plan);
@@ -140,7 +144,7 @@ pub struct Caught {
 pub fn hunt(bug: Bug, first: u64, seeds: u64, steps: u32) -> Option<Caught> {
     let_out(Some(bug));
     let found = (first..first + seeds).find_map(|seed| {
-        let outcome = World::run(Plan { seed, steps, diary: 0, fingerprint: false });
+        let outcome = World::run(Plan { seed, steps, diary: 0, fingerprint: false, store: StoreKind::Memory });
         outcome.violation.map(|violation| Caught { bug, seeds: seed - first + 1, seed, violation })
     });
     let_out(None);

@@ -51,7 +51,11 @@ struct Trail<'a> {
 
 /// Checks the whole trail, the tables, and that every job a client was told of is there. The trail must be complete: no
 /// retention has run.
-pub fn check(reader: &dyn Reader, settings: &Settings, acked: &BTreeSet<JobId>) -> Result<Found, crate::Violation> {
+pub fn check(
+    reader: &dyn Reader,
+    settings: &Settings,
+    acked: &BTreeSet<JobId>,
+) -> Result<Found, crate::Violation> {
     let mut trail = Trail {
         reader,
         settings,
@@ -66,7 +70,9 @@ pub fn check(reader: &dyn Reader, settings: &Settings, acked: &BTreeSet<JobId>) 
     loop {
         let page = reader.events_after(&EventFilter::default(), after, PAGE).map_err(broken_store)?;
         for event in &page.items {
-            hold("I7", event.number == after + 1, || format!("event {} follows event {after}", event.number))?;
+            hold("I7", event.number == after + 1, || {
+                format!("event {} follows event {after}", event.number)
+            })?;
             after = event.number;
             trail.event(event)?;
         }
@@ -97,13 +103,19 @@ impl Trail<'_> {
             return hold("I2", !known, || format!("job {} was submitted twice", line.id));
         }
         let Some(life) = self.lives.get_mut(&line.id) else {
-            return hold("I2", false, || format!("event {number} is about job {} that was never submitted", line.id));
+            return hold("I2", false, || {
+                format!("event {number} is about job {} that was never submitted", line.id)
+            });
         };
-        hold("I7", line.previous == life.last_event, || format!("event {number} does not follow its job's last"))?;
+        hold("I7", line.previous == life.last_event, || {
+            format!("event {number} does not follow its job's last")
+        })?;
         life.last_event = number;
         match event.kind {
             EventKind::JobAssigned => self.open(number, line, JobState::Assigned),
-            EventKind::JobStarted if life.state == JobState::Assigned => self.step(number, line, JobState::Running),
+            EventKind::JobStarted if life.state == JobState::Assigned => {
+                self.step(number, line, JobState::Running)
+            }
             EventKind::JobStarted => self.open(number, line, JobState::Running),
             EventKind::JobQueued => {
                 if line.reason == Some(Reason::Lost) {
@@ -136,7 +148,9 @@ impl Trail<'_> {
         let life = self.lives.get_mut(&line.id).expect("looked up before");
         hold("I10", !life.open, || format!("event {number}: job {} has two open attempts", line.id))?;
         let follows = line.attempt == life.attempt + 1;
-        hold("I10", follows, || format!("event {number}: attempt {} follows {}", line.attempt, life.attempt))?;
+        hold("I10", follows, || {
+            format!("event {number}: attempt {} follows {}", line.attempt, life.attempt)
+        })?;
         (life.open, life.attempt) = (true, line.attempt);
         self.count(line, 1)
     }
@@ -185,14 +199,20 @@ impl Trail<'_> {
         for (id, state, attempt, open) in told {
             let view = self.view(id)?;
             let stored = view.state();
-            hold("I7", stored == state, || format!("job {id} is {stored} in the tables and {state} in the trail"))?;
+            hold("I7", stored == state, || {
+                format!("job {id} is {stored} in the tables and {state} in the trail")
+            })?;
             let attempts = match (&view.end, &view.open) {
                 (Some(end), _) => end.attempts,
                 (None, Some(open)) => open.fence.attempt,
                 (None, None) => view.row.status.attempts,
             };
-            hold("I10", attempts == attempt, || format!("job {id}: {attempts} attempts stored, {attempt} in the trail"))?;
-            hold("I19", view.open.is_some() == open, || format!("job {id}: its open attempt and the trail disagree"))?;
+            hold("I10", attempts == attempt, || {
+                format!("job {id}: {attempts} attempts stored, {attempt} in the trail")
+            })?;
+            hold("I19", view.open.is_some() == open, || {
+                format!("job {id}: its open attempt and the trail disagree")
+            })?;
         }
         Ok(())
     }
@@ -201,7 +221,9 @@ impl Trail<'_> {
 fn add(scope: &str, count: &mut u32, by: i32, limit: u32) -> Checked {
     *count = count.saturating_add_signed(by);
     let rule = if scope == "session" { "I21" } else { "I17" };
-    hold(rule, by < 0 || *count <= limit, || format!("a {scope} has {count} open attempts, its limit is {limit}"))
+    hold(rule, by < 0 || *count <= limit, || {
+        format!("a {scope} has {count} open attempts, its limit is {limit}")
+    })
 }
 
 fn broken_store(error: laneway_store::StoreError) -> crate::Violation {

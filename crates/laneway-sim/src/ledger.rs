@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId, JobRow, JobState,
-    JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
+    AttemptEnd, AttemptId, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId, JobRow,
+    JobState, JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
 };
 
 use crate::violation::{Checked, Violation, hold};
@@ -49,6 +49,12 @@ pub struct Entry {
     pub open: Option<OpenAttempt>,
     /// How it ended.
     pub end: Option<JobEnd>,
+    /// Attempts that are closed, except the one that ended it.
+    pub closed: Vec<ClosedAttempt>,
+    /// Numbers of its events.
+    pub events: Vec<u64>,
+    /// Lines it wrote.
+    pub log_lines: usize,
     /// True once retention was allowed to forget it.
     pub purgeable: bool,
     /// Until when its first attempt must open, on the world's own clock. The checker sets it.
@@ -111,17 +117,25 @@ impl Ledger {
             Change::AttemptStarted(open) => self.started(open),
             Change::AttemptClosed(closed) => self.closed(closed),
             Change::JobEnded(end) => self.job_ended(end),
-            Change::LogAppended { seq, attempt, .. } => {
+            Change::LogAppended { seq, attempt, lines } => {
                 let entry = self.entry(*seq)?;
+                entry.log_lines += lines.len();
                 let fits = entry.open.as_ref().is_some_and(|open| open.fence.attempt == *attempt);
-                hold("I11", fits, || format!("a log line for job {} attempt {attempt}, which is not open", seq.0))
+                hold("I11", fits, || {
+                    format!("a log line for job {} attempt {attempt}, which is not open", seq.0)
+                })
             }
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
                 // A run that just ended is still among the live ones until the commit is closed.
-                let ended = self.ended.values_mut().chain(self.jobs.values_mut()).filter(|entry| entry.open.is_none());
+                let ended = self
+                    .ended
+                    .values_mut()
+                    .chain(self.jobs.values_mut())
+                    .filter(|entry| entry.open.is_none());
                 for entry in ended.filter(|entry| entry.row.spec.lane == *lane) {
                     let keyed = entry.row.spec.idempotency.is_some();
-                    let limit = if keyed { keyed_finished_before.min(finished_before) } else { finished_before };
+                    let limit =
+                        if keyed { keyed_finished_before.min(finished_before) } else { finished_before };
                     entry.purgeable |= entry.end.as_ref().is_some_and(|end| end.finished_at < *limit);
                 }
                 Ok(())
@@ -158,19 +172,28 @@ impl Ledger {
         let ended = self.ended.contains_key(&seq);
         self.jobs.get_mut(&seq).ok_or_else(|| {
             let rule = if ended { "I8" } else { "I2" };
-            Violation::new(rule, format!("a change of job {}, which {}", seq.0, if ended { "has ended" } else { "never was" }))
+            Violation::new(
+                rule,
+                format!("a change of job {}, which {}", seq.0, if ended { "has ended" } else { "never was" }),
+            )
         })
     }
 
     fn created(&mut self, row: &JobRow, payload_len: usize) -> Checked {
         let seq = row.seq;
-        let fresh = self.ids.insert(row.id, seq).is_none() && !self.jobs.contains_key(&seq) && !self.ended.contains_key(&seq);
+        let fresh = self.ids.insert(row.id, seq).is_none()
+            && !self.jobs.contains_key(&seq)
+            && !self.ended.contains_key(&seq);
         hold("I2", fresh, || format!("job {} ({}) is stored twice", seq.0, row.id))?;
         let state = row.status.state;
-        hold("I9", matches!(state, JobState::Scheduled | JobState::Queued), || format!("job {} begins as {state}", seq.0))?;
+        hold("I9", matches!(state, JobState::Scheduled | JobState::Queued), || {
+            format!("job {} begins as {state}", seq.0)
+        })?;
         let unused = row.status.attempts == 0 && row.status.failures == 0 && row.status.losses == 0;
         hold("I10", unused, || format!("job {} begins with used counters", seq.0))?;
-        hold("I1", row.payload_len as usize == payload_len, || format!("job {} has the wrong payload length", seq.0))?;
+        hold("I1", row.payload_len as usize == payload_len, || {
+            format!("job {} has the wrong payload length", seq.0)
+        })?;
         let entry = Entry {
             lane: row.spec.lane.clone(),
             rank_time: row.rank_time,
@@ -179,6 +202,9 @@ impl Ledger {
             state,
             open: None,
             end: None,
+            closed: Vec::new(),
+            events: Vec::new(),
+            log_lines: 0,
             purgeable: false,
             queue_until: None,
             between: false,
@@ -193,7 +219,8 @@ impl Ledger {
         let entry = self.entry(seq)?;
         hold("I8", entry.end.is_none(), || format!("job {} moves after its end", seq.0))?;
         hold("I9", entry.open.is_none(), || format!("job {} moves while an attempt is open", seq.0))?;
-        let edge = entry.state.allows(status.state) && matches!(status.state, JobState::Scheduled | JobState::Queued);
+        let edge = entry.state.allows(status.state)
+            && matches!(status.state, JobState::Scheduled | JobState::Queued);
         hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;
         let old = &entry.row.status;
         let counts = status.attempts == entry.attempts
@@ -235,10 +262,20 @@ impl Ledger {
         let entry = self.entry(open.seq)?;
         let stored = entry.open.as_mut().filter(|stored| stored.fence == open.fence);
         let Some(stored) = stored else {
-            return Err(Violation::new("I11", format!("attempt {} of job {} starts, but is not open", open.fence.attempt, open.seq.0)));
+            return Err(Violation::new(
+                "I11",
+                format!("attempt {} of job {} starts, but is not open", open.fence.attempt, open.seq.0),
+            ));
         };
-        let edge = stored.state == JobState::Assigned && open.state == JobState::Running && open.started_at.is_some();
-        hold("I9", edge, || format!("job {} goes from {} to {}", open.seq.0, stored.state, open.state))?;
+        let starts = stored.state == JobState::Assigned
+            && open.state == JobState::Running
+            && open.started_at.is_some();
+        // Its runner was told a longer lease; nothing else may change.
+        let same = OpenAttempt { lease: open.lease, last_event: open.last_event, ..stored.clone() } == *open;
+        let lengthens = same && stored.lease < open.lease;
+        hold("I9", starts || lengthens, || {
+            format!("job {} goes from {} to {}", open.seq.0, stored.state, open.state)
+        })?;
         *stored = open.clone();
         if entry.end.is_none() {
             entry.state = JobState::Running;
@@ -252,12 +289,18 @@ impl Ledger {
         let entry = self.entry(seq)?;
         let open = entry.open.take().filter(|open| open.fence == fence);
         let Some(open) = open else {
-            return Err(Violation::new("I12", format!("attempt {} of job {} closes, but is not open", fence.attempt, seq.0)));
+            return Err(Violation::new(
+                "I12",
+                format!("attempt {} of job {} closes, but is not open", fence.attempt, seq.0),
+            ));
         };
         hold("I7", open.place == closed.open.place && open.opened_at == closed.open.opened_at, || {
             format!("attempt {} of job {} closes as another than it opened", fence.attempt, seq.0)
         })?;
         entry.between = entry.end.is_none();
+        if !closed.last {
+            entry.closed.push(closed.clone());
+        }
         if let Some(known) = self.fences.get_mut(&fence.attempt_id) {
             known.1 = Some(closed.end);
         }
@@ -291,19 +334,29 @@ impl Ledger {
             return Ok(());
         }
         let Some(entry) = self.jobs.get_mut(&line.seq) else {
-            return Err(Violation::new("I7", format!("event {} is about job {}, which is not there", event.number, line.seq.0)));
+            return Err(Violation::new(
+                "I7",
+                format!("event {} is about job {}, which is not there", event.number, line.seq.0),
+            ));
         };
         self.touched.insert(line.seq);
         hold("I7", line.previous == entry.trail.last, || {
-            format!("event {} of job {} names {} as the one before it, not {}", event.number, line.seq.0, line.previous, entry.trail.last)
+            format!(
+                "event {} of job {} names {} as the one before it, not {}",
+                event.number, line.seq.0, line.previous, entry.trail.last
+            )
         })?;
         let spec = &entry.row.spec;
-        let same = line.id == entry.row.id && line.kind == spec.kind && line.lane == entry.lane && line.agent == spec.agent;
+        let same = line.id == entry.row.id
+            && line.kind == spec.kind
+            && line.lane == entry.lane
+            && line.agent == spec.agent;
         hold("I7", same, || format!("event {} does not fit job {}", event.number, line.seq.0))?;
         hold("X1", event.tenant.as_ref() == Some(&spec.tenant), || {
             format!("event {} of job {} belongs to another tenant", event.number, line.seq.0)
         })?;
         entry.trail.last = event.number;
+        entry.events.push(event.number);
         entry.trail.follow(event.kind, line.reason).map_err(|story| {
             Violation::new("I9", format!("event {} of job {}: {story}", event.number, line.seq.0))
         })
@@ -347,7 +400,9 @@ impl Entry {
             None => matches!(self.state, JobState::Scheduled | JobState::Queued),
             Some(state) => state == self.state,
         };
-        hold("I7", same, || format!("events say that job {seq} is {:?}, changes say {}", self.trail.state, self.state))?;
+        hold("I7", same, || {
+            format!("events say that job {seq} is {:?}, changes say {}", self.trail.state, self.state)
+        })?;
         let last = match (&self.open, &self.end) {
             (Some(open), _) => open.last_event,
             (None, Some(end)) => end.last_event,

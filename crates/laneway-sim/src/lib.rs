@@ -22,6 +22,7 @@ pub mod shape;
 pub mod violation;
 pub mod world;
 
+pub use faulty::StoreKind;
 pub use fleet::{Caught, Fleet, hunt};
 pub use violation::Violation;
 pub use world::{Outcome, Plan, World};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use laneway_core::zoo::{Bug, let_out};
-use laneway_sim::{Fleet, Plan, World, hunt};
+use laneway_sim::{Fleet, Plan, StoreKind, World, hunt};
 
 /// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every turn.
 #[derive(Parser)]
@@ -30,9 +30,18 @@ struct Arguments {
     /// Threads; as many as there are cores when left out.
     #[arg(long)]
     threads: Option<usize>,
+    /// Run on real SQLite files in the directory for temporary files. Slower, for fewer seeds.
+    #[arg(long)]
+    sqlite: bool,
     /// Let the bugs of the zoo out, one by one or only the one named, and show how each is caught.
     #[arg(long, num_args = 0..=1, default_missing_value = "all")]
     zoo: Option<String>,
+}
+
+impl Arguments {
+    fn store(&self) -> StoreKind {
+        if self.sqlite { StoreKind::Sqlite } else { StoreKind::Memory }
+    }
 }
 
 fn main() -> ExitCode {
@@ -45,7 +54,8 @@ fn main() -> ExitCode {
 }
 
 fn fleet(arguments: &Arguments) -> ExitCode {
-    let threads = arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads =
+        arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let (first, end) = arguments.seeds;
     let end = if arguments.time.is_some() { u64::MAX } else { end };
     let began = Instant::now();
@@ -57,7 +67,7 @@ fn fleet(arguments: &Arguments) -> ExitCode {
             std::io::stderr().flush().ok();
         }
     };
-    let fleet = Fleet { first, end, steps: arguments.steps, threads, time: arguments.time };
+    let fleet = Fleet { first, end, steps: arguments.steps, threads, time: arguments.time, store: arguments.store() };
     let tally = fleet.run(&progress);
     if shows {
         eprintln!();
@@ -88,7 +98,8 @@ fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
         let Some(bug) = find_bug(word) else { return unknown_bug(word) };
         let_out(Some(bug));
     }
-    let outcome = World::run(Plan { seed, steps: arguments.steps, diary: arguments.lines, fingerprint: true });
+    let outcome =
+        World::run(Plan { seed, steps: arguments.steps, diary: arguments.lines, fingerprint: true, store: arguments.store() });
     println!("{:#?}", outcome.shape);
     for line in &outcome.diary {
         println!("{line}");
@@ -137,7 +148,8 @@ fn unknown_bug(word: &str) -> ExitCode {
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
-    let parsed = text.split_once("..").and_then(|(first, end)| Some((first.parse().ok()?, end.parse().ok()?)));
+    let parsed =
+        text.split_once("..").and_then(|(first, end)| Some((first.parse().ok()?, end.parse().ok()?)));
     parsed.filter(|(first, end)| first < end).ok_or_else(|| "give FIRST..END with FIRST below END".to_owned())
 }
 

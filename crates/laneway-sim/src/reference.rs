@@ -82,7 +82,8 @@ impl Reference {
 
     /// The job that must start next, or `None` when nothing may.
     pub fn choice(&self, ledger: &Ledger, moment: Moment) -> Option<Seq> {
-        let eligible: Vec<&Entry> = ledger.waiting().filter(|entry| self.is_eligible(ledger, moment, entry)).collect();
+        let eligible: Vec<&Entry> =
+            ledger.waiting().filter(|entry| self.is_eligible(ledger, moment, entry)).collect();
         let lane = self.next_lane(ledger, &eligible)?;
         let here = eligible.into_iter().filter(|entry| entry.lane == lane);
         let settings = self.lane(&lane)?;
@@ -109,9 +110,13 @@ impl Reference {
             return false;
         }
         let Some(lane) = self.lane(&entry.lane) else { return false };
-        let Some(place) = self.places.iter().find(|place| place.kinds.contains(&spec.kind)) else { return false };
-        let open = |counts: &dyn Fn(&Entry) -> bool| ledger.open().filter(|other| counts(other)).count() as u32;
-        let kind_max = self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max).unwrap_or(u32::MAX);
+        let Some(place) = self.places.iter().find(|place| place.kinds.contains(&spec.kind)) else {
+            return false;
+        };
+        let open =
+            |counts: &dyn Fn(&Entry) -> bool| ledger.open().filter(|other| counts(other)).count() as u32;
+        let kind_max =
+            self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max).unwrap_or(u32::MAX);
         !lane.paused
             && open(&|_| true) < self.settings.running_max
             && open(&|other| other.lane == entry.lane) < lane.running_max

@@ -74,7 +74,10 @@ impl Run {
 
     /// Time passes: a leased run stops by itself when its lease or its timeout ends.
     pub fn looks_at_clock(&mut self, at: u64) {
-        if self.leased && self.works() && (self.lease_until <= at || self.began.saturating_add(self.timeout) <= at) {
+        if self.leased
+            && self.works()
+            && (self.lease_until <= at || self.began.saturating_add(self.timeout) <= at)
+        {
             self.phase = Phase::Ended;
         }
     }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
 use laneway_core::{
-    Backoff, Jitter, LaneOrder, LaneSettings, Name, PlaceMode, PlaceOffer, RetryPolicy, Settings, ShutdownPolicy, Span,
+    Backoff, Jitter, LaneOrder, LaneSettings, Name, PlaceMode, PlaceOffer, RetryPolicy, Settings,
+    ShutdownPolicy, Span,
 };
 
 use crate::rng::Rng;
@@ -150,7 +151,13 @@ fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<PlaceOffer> {
     places
 }
 
-fn draw_settings(rng: &mut Rng, tenants: &[Name], agents: &[Name], lanes: &[Name], kinds: &[Name]) -> Settings {
+fn draw_settings(
+    rng: &mut Rng,
+    tenants: &[Name],
+    agents: &[Name],
+    lanes: &[Name],
+    kinds: &[Name],
+) -> Settings {
     let mut settings = Settings {
         queued_max: if rng.chance(70) { 1_000 } else { rng.small(3, 12) },
         running_max: if rng.chance(60) { 64 } else { rng.small(1, 4) },

@@ -15,7 +15,7 @@ use laneway_runtime::Turn;
 use crate::checker::Checker;
 use crate::clock::Clock;
 use crate::diary::Diary;
-use crate::faulty::Disk;
+use crate::faulty::{Disk, StoreKind};
 use crate::rng::Rng;
 use crate::runs::Run;
 use crate::shape::Shape;
@@ -39,6 +39,8 @@ pub struct Plan {
     pub diary: usize,
     /// Take a fingerprint of everything that was written and told.
     pub fingerprint: bool,
+    /// What the disk is made of.
+    pub store: StoreKind,
 }
 
 /// What became of a world.
@@ -216,7 +218,7 @@ impl World {
         let settings = shape.settings.clone();
         World {
             clock: Clock::new(rng.below(1 << 40)),
-            disk: Disk::new(),
+            disk: Disk::new(plan.store).expect("an empty store can be made"),
             checker: Checker::new(settings.clone()),
             diary: Diary::new(plan.diary, plan.fingerprint),
             house: None,

@@ -102,10 +102,12 @@ pub fn run(args: BenchArgs, screen: &Screen) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("warning: this is a debug build; figures from it mean nothing (use --release)");
     }
-    let root = args.dir.unwrap_or(std::env::current_dir()?).join(format!("laneway-bench-{}", std::process::id()));
+    let root =
+        args.dir.unwrap_or(std::env::current_dir()?).join(format!("laneway-bench-{}", std::process::id()));
     std::fs::create_dir_all(&root).with_context(|| format!("failed to make {}", root.display()))?;
-    let bar = ProgressBar::new_spinner()
-        .with_style(ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}").expect("the template is ours"));
+    let bar = ProgressBar::new_spinner().with_style(
+        ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}").expect("the template is ours"),
+    );
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     let bench = Bench { dir: root.clone(), runs: args.runs, quick: args.quick, bar };
     let parts: Vec<Part> = Part::value_variants()
@@ -115,7 +117,8 @@ pub fn run(args: BenchArgs, screen: &Screen) -> anyhow::Result<()> {
         .collect();
     let measured = measure(&bench, &parts);
     bench.bar.finish_and_clear();
-    let removed = std::fs::remove_dir_all(&root).with_context(|| format!("failed to remove {}", root.display()));
+    let removed =
+        std::fs::remove_dir_all(&root).with_context(|| format!("failed to remove {}", root.display()));
     report::show(screen, &measured?, args.quick)?;
     removed
 }
@@ -145,14 +148,12 @@ fn measure_engine(bench: &Bench) -> Vec<Figure> {
             bench.now(format!("engine, {} mix", mix.word()));
             let cycles = bench.sized(if mix == engine::Mix::Adversarial { 200_000 } else { 500_000 });
             let ours = (0..bench.runs).map(|_| engine::cycles_per_second(mix, cycles)).collect();
-            Figure::absolute(format!("engine cycles, {}", mix.word()), Unit::PerSecond, ours, Goal::AtLeast(goal))
+            Figure::absolute(
+                format!("engine cycles, {}", mix.word()),
+                Unit::PerSecond,
+                ours,
+                Goal::AtLeast(goal),
+            )
         })
         .collect()
-}
-
-/// The HTTP API in front of a scheduler of this process.
-async fn latency_server(
-    _scheduler: laneway_runtime::Scheduler,
-) -> anyhow::Result<(std::net::SocketAddr, tokio_util::sync::CancellationToken)> {
-    anyhow::bail!("the API is not there yet")
 }

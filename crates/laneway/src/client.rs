@@ -185,16 +185,22 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Trouble {
-        let base = self.base();
-        let message = if error.is_timeout() && !error.is_connect() {
+        let (base, cause) = (self.base(), root_cause(error));
+        // TLS tells its errors as texts only.
+        if cause.contains("CertificateRequired") {
+            let message = format!("the server at {base} asks for a client certificate; show one with --cert");
+            return Trouble::new(Exit::NotAllowed, message);
+        }
+        let message = if cause.contains("invalid peer certificate") {
+            format!("the certificate of {base} is not trusted ({cause}); name its authority with --ca")
+        } else if error.is_timeout() && !error.is_connect() {
             format!("the server at {base} took too long to answer")
         } else if error.is_connect() {
-            let cause = root_cause(error);
             format!(
                 "no server answers at {base} ({cause})\nstart one with `laneway serve`, or name another with --url"
             )
         } else {
-            format!("the call to {base} broke off ({})", root_cause(error))
+            format!("the call to {base} broke off ({cause})")
         };
         Trouble::new(Exit::Unreachable, message)
     }

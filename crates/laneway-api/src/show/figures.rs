@@ -1,7 +1,7 @@
 //! Turns the engine's figures into what clients see: lanes, statistics, and why a job does not run.
 
 use laneway_core::engine::{AgentStats, Explanation, Hold, LaneStats, Stats};
-use laneway_core::{LaneOrder, ShutdownPolicy};
+use laneway_core::{LaneOrder, Name, ShutdownPolicy};
 use laneway_runtime::config::format_span;
 use laneway_runtime::store::JobView;
 use laneway_wire as wire;
@@ -90,102 +90,88 @@ pub fn explanation_of_ended(id: String, view: &JobView) -> wire::Explanation {
 }
 
 fn hold(hold: &Hold) -> wire::Hold {
-    let plain =
-        |code: &str, message: String| wire::Hold { code: code.to_owned(), message, ..wire::Hold::default() };
-    let full = |code: &str, name: Option<String>, used: u32, limit: u32, message: String| wire::Hold {
-        name,
-        used: Some(used),
-        limit: Some(limit),
-        ..plain(code, message)
+    if let Some(full) = full(hold) {
+        return full;
+    }
+    let plain = |code: &str, name: Option<&Name>, message: String| wire::Hold {
+        code: code.to_owned(),
+        message,
+        name: name.map(Name::to_string),
+        ..wire::Hold::default()
     };
     match hold {
-        Hold::Draining => plain("draining", "The server is stopping and starts nothing.".to_owned()),
+        Hold::Draining => plain("draining", None, "The server is stopping and starts nothing.".to_owned()),
         Hold::NotBefore { at } => {
             let at = time(*at);
-            wire::Hold {
-                at: Some(at.clone()),
-                ..plain("not_before", format!("It may not start before {at}."))
-            }
+            let message = format!("It may not start before {at}.");
+            wire::Hold { at: Some(at), ..plain("not_before", None, message) }
         }
-        Hold::Backoff { remaining } => wire::Hold {
-            remaining_ms: Some(remaining.0),
-            ..plain("backoff", format!("It failed and is tried again in {}.", format_span(*remaining)))
-        },
-        Hold::SessionOrder { session, ahead } => wire::Hold {
-            name: Some(session.to_string()),
-            ahead: Some(*ahead),
-            ..plain("session_order", format!("{ahead} earlier job(s) of session {session} go first."))
-        },
-        Hold::SessionFull { session, used, limit } => full(
-            "session_full",
-            Some(session.to_string()),
-            *used,
-            *limit,
-            format!("Session {session} runs {used} of {limit} jobs; one must end first."),
-        ),
-        Hold::LanePaused { lane } => wire::Hold {
-            name: Some(lane.to_string()),
-            ..plain("lane_paused", format!("Lane {lane} is paused; resume it to start jobs."))
-        },
-        Hold::LaneFull { lane, used, limit } => full(
-            "lane_full",
-            Some(lane.to_string()),
-            *used,
-            *limit,
-            format!("Lane {lane} runs {used} of {limit} jobs; one must end first, or raise its running_max."),
-        ),
-        Hold::AgentFull { agent, used, limit } => full(
-            "agent_full",
-            Some(agent.to_string()),
-            *used,
-            *limit,
-            format!("Agent {agent} runs {used} of {limit} jobs in this lane; one must end first."),
-        ),
-        Hold::ServerFull { used, limit } => full(
-            "server_full",
-            None,
-            *used,
-            *limit,
-            format!("The server runs {used} of {limit} jobs; one must end first."),
-        ),
-        Hold::TenantFull { used, limit } => full(
-            "tenant_full",
-            None,
-            *used,
-            *limit,
-            format!("The tenant runs {used} of {limit} jobs; one must end first."),
-        ),
-        Hold::KindFull { kind, used, limit } => full(
-            "kind_full",
-            Some(kind.to_string()),
-            *used,
-            *limit,
-            format!("Kind {kind} runs {used} of {limit} jobs; one must end first."),
-        ),
-        Hold::NoPlace { kind } => wire::Hold {
-            name: Some(kind.to_string()),
-            ..plain(
-                "no_place",
-                format!("Nobody offers to run kind {kind}; start a worker or a handler for it."),
-            )
-        },
-        Hold::PlaceFull { place, used, limit } => full(
-            "place_full",
-            Some(place.to_string()),
-            *used,
-            *limit,
-            format!("Place {place} runs {used} of {limit} jobs; one must end first."),
-        ),
-        Hold::KeyFull { name, value, used, limit } => wire::Hold {
-            value: Some(value.to_string()),
-            ..full(
-                "key_full",
-                Some(name.to_string()),
-                *used,
-                *limit,
-                format!("{name} {value} is held by {used} of {limit} jobs; one must end first."),
-            )
-        },
-        Hold::Turn => plain("turn", "Others go first in the lane; its turn comes.".to_owned()),
+        Hold::Backoff { remaining } => {
+            let message = format!("It failed and is tried again in {}.", format_span(*remaining));
+            wire::Hold { remaining_ms: Some(remaining.0), ..plain("backoff", None, message) }
+        }
+        Hold::SessionOrder { session, ahead } => {
+            let message = format!("{ahead} earlier job(s) of session {session} go first.");
+            wire::Hold { ahead: Some(*ahead), ..plain("session_order", Some(session), message) }
+        }
+        Hold::LanePaused { lane } => {
+            plain("lane_paused", Some(lane), format!("Lane {lane} is paused; resume it to start jobs."))
+        }
+        Hold::NoPlace { kind } => {
+            let message = format!("Nobody offers to run kind {kind}; start a worker or a handler for it.");
+            plain("no_place", Some(kind), message)
+        }
+        _ => plain("turn", None, "Others go first in the lane; its turn comes.".to_owned()),
+    }
+}
+
+/// A limit that is reached.
+fn full(hold: &Hold) -> Option<wire::Hold> {
+    let (code, name, who, used, limit) = match hold {
+        Hold::SessionFull { session, used, limit } => {
+            ("session_full", Some(session), format!("Session {session}"), used, limit)
+        }
+        Hold::LaneFull { lane, used, limit } => {
+            ("lane_full", Some(lane), format!("Lane {lane}"), used, limit)
+        }
+        Hold::AgentFull { agent, used, limit } => {
+            ("agent_full", Some(agent), format!("Agent {agent} in this lane"), used, limit)
+        }
+        Hold::ServerFull { used, limit } => ("server_full", None, "The server".to_owned(), used, limit),
+        Hold::TenantFull { used, limit } => ("tenant_full", None, "The tenant".to_owned(), used, limit),
+        Hold::KindFull { kind, used, limit } => {
+            ("kind_full", Some(kind), format!("Kind {kind}"), used, limit)
+        }
+        Hold::PlaceFull { place, used, limit } => {
+            ("place_full", Some(place), format!("Place {place}"), used, limit)
+        }
+        Hold::KeyFull { name, value, used, limit } => {
+            let message = format!("{name} {value} is held by {used} of {limit} jobs; one must end first.");
+            let value = Some(value.to_string());
+            return Some(wire::Hold {
+                value,
+                ..limit_reached("key_full", Some(name), message, *used, *limit)
+            });
+        }
+        Hold::Draining
+        | Hold::NotBefore { .. }
+        | Hold::Backoff { .. }
+        | Hold::SessionOrder { .. }
+        | Hold::LanePaused { .. }
+        | Hold::NoPlace { .. }
+        | Hold::Turn => return None,
+    };
+    let message = format!("{who} runs {used} of {limit} jobs; one must end first.");
+    Some(limit_reached(code, name, message, *used, *limit))
+}
+
+fn limit_reached(code: &str, name: Option<&Name>, message: String, used: u32, limit: u32) -> wire::Hold {
+    wire::Hold {
+        code: code.to_owned(),
+        message,
+        name: name.map(Name::to_string),
+        used: Some(used),
+        limit: Some(limit),
+        ..wire::Hold::default()
     }
 }

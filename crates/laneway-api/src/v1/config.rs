@@ -24,7 +24,7 @@ pub async fn get_config(State(api): State<Api>) -> Answer {
 pub async fn patch_config(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
+    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
     let StrictValue(patch) = json::parse(&bytes, json::DEPTH_MAX)?;
     let config = api.config.patch(patch, caller.origin()).await?;
     reply::ok(&config.to_json())

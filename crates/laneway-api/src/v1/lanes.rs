@@ -49,7 +49,7 @@ pub async fn put_lane(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
+    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
     let lane: LaneRequest = json::parse(&bytes, json::DEPTH_MAX)?;
     let is_new = !api.config.current().settings().lanes.contains_key(&name);
     change(&api, &caller, &name, serde_json::to_value(&lane).map_err(ApiError::internal)?).await?;

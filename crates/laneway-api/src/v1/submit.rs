@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use laneway_core::command::Submitted;
-use laneway_core::{Bytes, EventKind, JobId, Name, Refusal, RefusalCode, Settings, Submission};
+use laneway_core::{Bytes, EventKind, JobId, Refusal, RefusalCode, Settings, Submission};
 use laneway_runtime::store::JobView;
 use laneway_wire::{BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem};
 use serde::Deserialize;
@@ -55,16 +55,15 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, request: Request
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
-    let bytes = body::read(&parts.headers, body, config.server.body_max).await?;
+    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
     let mut job: JobRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
     take_key_of_header(&parts.headers, &mut job)?;
-    let tenant = caller.tenant();
-    let (submission, asked) = prepare(&api, &caller, &tenant, config.settings(), &job)?;
+    let (submission, asked) = prepare(&api, &caller, config.settings(), &job)?;
     let submitted = api.scheduler.submit(submission).await??;
     if submitted.existing {
-        return answer_existing(&api, &job, asked, &submitted, &caller, &tenant).await;
+        return answer_existing(&api, &job, asked, &submitted, &caller).await;
     }
-    let shown = show::submitted(&job, asked, &submitted, &tenant, &caller.actor);
+    let shown = show::submitted(&job, asked, &submitted, &caller);
     reply::created_job(submitted.job, &shown)
 }
 
@@ -96,15 +95,14 @@ pub async fn submit_batch(State(api): State<Api>, caller: Caller, request: Reque
         ));
     }
     let config = api.config.current();
-    let bytes = body::read(&parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
+    let bytes = body::read(&api, &parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
     let (jobs, atomic) = read_batch(json::check(&bytes, json::DEPTH_MAX + 2)?)?;
     check_count(jobs.len())?;
-    let tenant = caller.tenant();
     let mut submissions = Vec::with_capacity(jobs.len());
     let mut items: Vec<Result<(JobRequest<'_>, Asked), ApiError>> = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.into_iter().enumerate() {
         let prepared = job.and_then(|job| {
-            let (submission, asked) = prepare_item(&api, &caller, &tenant, &config, &job)?;
+            let (submission, asked) = prepare_item(&api, &caller, &config, &job)?;
             submissions.push(submission);
             Ok((job, asked))
         });
@@ -118,8 +116,8 @@ pub async fn submit_batch(State(api): State<Api>, caller: Caller, request: Reque
         refuse_whole(&verdicts)?;
     }
     let existing = read_existing(&api, &verdicts).await?;
-    let response = judge(&items, verdicts.iter(), &existing, &tenant, &caller.actor);
-    note_refused(&api, &caller, &tenant, &response).await;
+    let response = judge(&items, verdicts.iter(), &existing, &caller);
+    note_refused(&api, &caller, &response).await;
     reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
 }
 
@@ -141,11 +139,10 @@ fn take_key_of_header<'a>(headers: &'a HeaderMap, job: &mut JobRequest<'a>) -> R
 fn prepare(
     api: &Api,
     caller: &Caller,
-    tenant: &Name,
     settings: &Settings,
     job: &JobRequest<'_>,
 ) -> Result<(Submission, Asked), ApiError> {
-    let spec = convert::job_spec(job, tenant, settings, &api.names)?;
+    let spec = convert::job_spec(job, &caller.tenant, settings, &api.names)?;
     let asked = Asked::of(&spec, settings);
     let payload: Bytes = job.payload.map_or("null", RawValue::get).as_bytes().into();
     Ok((Submission { spec, payload, origin: caller.origin(), prior: None }, asked))
@@ -155,14 +152,13 @@ fn prepare(
 fn prepare_item(
     api: &Api,
     caller: &Caller,
-    tenant: &Name,
     config: &laneway_runtime::config::Config,
     job: &JobRequest<'_>,
 ) -> Result<(Submission, Asked), ApiError> {
     if job.payload.is_some_and(|payload| payload.get().len() > config.server.body_max) {
         return Err(body::too_large(config.server.body_max));
     }
-    prepare(api, caller, tenant, config.settings(), job)
+    prepare(api, caller, config.settings(), job)
 }
 
 async fn answer_existing(
@@ -171,13 +167,12 @@ async fn answer_existing(
     asked: Asked,
     submitted: &Submitted,
     caller: &Caller,
-    tenant: &Name,
 ) -> Answer {
     let id = submitted.job;
     match api.scheduler.query(move |reader| reader.job(id)).await? {
         Some(view) => reply::ok(&Job { existing: true, ..show::job(&view, api.scheduler.progress(id)) }),
         // Its retention ended between the two looks.
-        None => reply::ok(&show::submitted(job, asked, submitted, tenant, &caller.actor)),
+        None => reply::ok(&show::submitted(job, asked, submitted, caller)),
     }
 }
 
@@ -252,8 +247,7 @@ fn judge<'a>(
     items: &'a [Result<(JobRequest<'_>, Asked), ApiError>],
     mut verdicts: impl Iterator<Item = &'a Result<Submitted, Refusal>>,
     existing: &'a HashMap<JobId, JobView>,
-    tenant: &'a Name,
-    actor: &'a Name,
+    caller: &'a Caller,
 ) -> BatchResponse<'a> {
     let refused = |error: ApiError| BatchItem {
         status: error.code.status().as_u16(),
@@ -269,7 +263,7 @@ fn judge<'a>(
                     status: if submitted.existing { 200 } else { 201 },
                     job: Some(match existing.get(&submitted.job) {
                         Some(view) => Job { existing: true, ..show::job(view, None) },
-                        None => show::submitted(job, *asked, submitted, tenant, actor),
+                        None => show::submitted(job, *asked, submitted, caller),
                     }),
                     problem: None,
                 },
@@ -283,17 +277,20 @@ fn judge<'a>(
 }
 
 /// Jobs of a batch that were refused have no event of their own.
-async fn note_refused(api: &Api, caller: &Caller, tenant: &Name, response: &BatchResponse<'_>) {
+async fn note_refused(api: &Api, caller: &Caller, response: &BatchResponse<'_>) {
     let Some(problem) = response.items.iter().find_map(|item| item.problem.as_ref()) else { return };
     let (refused, all) = (response.refused, response.items.len());
     let detail = format!(
         "submit_batch: {refused} of {all} jobs refused; the first: {}: {}",
         problem.code, problem.detail
     );
-    let who = audit::Who {
-        actor: caller.actor.clone(),
-        tenant: Some(tenant.clone()),
-        request: caller.request.clone(),
-    };
-    audit::note(api, "submit_batch", who, EventKind::CallRefused, Code::BatchRefused, detail).await;
+    audit::note(
+        api,
+        "submit_batch",
+        caller.clone().into(),
+        EventKind::CallRefused,
+        Code::BatchRefused,
+        detail,
+    )
+    .await;
 }

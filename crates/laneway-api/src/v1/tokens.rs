@@ -136,10 +136,10 @@ pub async fn rotate_token(
     reply::json(StatusCode::CREATED, &secret)
 }
 
-async fn read_body(api: &Api, request: Request) -> Result<axum::body::Bytes, ApiError> {
+async fn read_body(api: &Api, request: Request) -> Result<body::Received, ApiError> {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    body::read(&parts.headers, body, api.config.current().server.body_max).await
+    body::read(api, &parts.headers, body, api.config.current().server.body_max).await
 }
 
 fn is_visible(caller: &Caller, record: &TokenRecord) -> bool {
@@ -154,7 +154,7 @@ fn find(api: &Api, caller: &Caller, id: &Name) -> Result<TokenRecord, ApiError> 
 /// The tenant that a new token is bound to, if the caller may say so.
 fn tenant_of(caller: &Caller, asked: Option<&str>) -> Result<Option<Name>, ApiError> {
     let tenant = match asked {
-        None => Some(caller.tenant()),
+        None => Some(caller.tenant.clone()),
         Some("*") => None,
         Some(text) => Some(convert::name("tenant", text)?),
     };

@@ -1,5 +1,7 @@
 //! The API from outside: a real server on a free port, a real client, the dialogues they have.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod audit;
 mod authority;
 mod config;

@@ -105,6 +105,7 @@ impl Engine {
             place,
             opened_at: now.wall,
             started_at: (!leased).then_some(now.wall),
+            lease: if leased { self.settings.lease } else { crate::Span(0) },
             lease_until: leased.then(|| now.mono + self.settings.ack_timeout),
             timeout_at: (!leased).then(|| now.mono + crate::Span(entry.timeout_ms)),
             stopping: None,
@@ -144,6 +145,7 @@ impl Engine {
             state: if open.started_at.is_some() { JobState::Running } else { JobState::Assigned },
             opened_at: open.opened_at,
             started_at: open.started_at,
+            lease: open.lease,
             last_event: entry.last_event,
         }
     }

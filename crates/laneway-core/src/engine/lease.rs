@@ -14,16 +14,16 @@ impl Engine {
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
-        self.renew(now, job)
+        self.renew(now, job, effects)
     }
 
     /// A worker says that it still runs.
-    pub(super) fn heartbeat(&mut self, now: Now, fence: &Fence) -> Reply {
+    pub(super) fn heartbeat(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
         let found = self.fenced(fence);
         #[cfg(feature = "zoo")]
         let found = self.found_in_the_zoo(found, fence, Bug::RenewWithoutEpoch);
         match found {
-            Some(job) => self.renew(now, job),
+            Some(job) => self.renew(now, job, effects),
             None => Reply::Stale,
         }
     }
@@ -44,14 +44,16 @@ impl Engine {
         open.started_at = Some(now.wall);
         // A run that was told to stop before it began has its grace, and no timeout beside it.
         open.timeout_at = open.stopping.is_none().then_some(timeout_at);
+        open.lease = open.lease.max(self.settings.lease);
         open.lease_until = Some(now.mono + self.settings.lease);
         self.arm(job);
         self.job_event(now, EventKind::JobStarted, job, None, None, effects);
         effects.changes.push(Change::AttemptStarted(self.open_row(job)));
     }
 
-    /// The lease starts anew. Timers are left as they are: one that fires too early looks again.
-    fn renew(&mut self, now: Now, job: Ix) -> Reply {
+    /// The lease starts anew. Timers are left as they are: one that fires too early looks again. A lease is never cut
+    /// short: the answer that says so may get lost, and the runner would go by the longer one.
+    fn renew(&mut self, now: Now, job: Ix, effects: &mut Effects) -> Reply {
         let state = self.jobs[job].state;
         let lease = self.settings.lease;
         let open = &mut self.attempts[self.jobs[job].open];
@@ -61,10 +63,15 @@ impl Engine {
         if let Some(until) = &mut open.lease_until
             && state != JobState::Assigned
         {
-            *until = now.mono + lease;
+            *until = (*until).max(now.mono + lease);
             #[cfg(feature = "zoo")]
             if zoo::is_out(Bug::RescueByIdOnly) {
                 *until = was;
+            }
+            if open.lease < lease && open.started_at.is_some() {
+                // A restart must know that the runner was told a longer one.
+                open.lease = lease;
+                effects.changes.push(Change::AttemptStarted(self.open_row(job)));
             }
         }
         Reply::Alive { lease, stop }

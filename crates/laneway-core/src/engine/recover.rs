@@ -136,7 +136,8 @@ impl Recovery {
         entry.attempts = open.fence.attempt;
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
-        let lease = engine.settings.lease;
+        // Its runner goes by what it was told, not by what the settings say by now.
+        let lease = engine.settings.lease.max(open.lease);
         #[cfg(feature = "zoo")]
         let lease = if zoo::is_out(Bug::LeaseShortenedOnRecovery) { Span(lease.0 / 4) } else { lease };
         entry.open = engine.attempts.insert(Open {
@@ -145,6 +146,7 @@ impl Recovery {
             place,
             opened_at: open.opened_at,
             started_at: open.started_at,
+            lease: open.lease,
             lease_until: leased.then(|| self.now.mono + lease),
             timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
             stopping: None,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
-use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Wall};
+use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Span, Wall};
 
 /// A live job, or an ended one whose run has not ended yet. Holds no strings.
 pub(super) struct Job {
@@ -120,6 +120,8 @@ pub(super) struct Open {
     pub(super) place: Ix,
     pub(super) opened_at: Wall,
     pub(super) started_at: Option<Wall>,
+    /// The longest lease that its runner was told.
+    pub(super) lease: Span,
     /// Until when it must be heard of. `None`: it is attached and needs no lease.
     pub(super) lease_until: Option<Mono>,
     /// Until when it may run.

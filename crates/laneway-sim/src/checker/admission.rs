@@ -87,7 +87,10 @@ impl Checker {
                     false => Verdict::Refused(RefusalCode::IdempotencyMismatch),
                 };
             }
-            let earlier = added.keys.iter().find(|(tenant, key, _)| **tenant == spec.tenant && **key == idempotency.key);
+            let earlier = added
+                .keys
+                .iter()
+                .find(|(tenant, key, _)| **tenant == spec.tenant && **key == idempotency.key);
             if let Some((_, _, digest)) = earlier {
                 return match *digest == idempotency.digest {
                     true => Verdict::Existing(None),
@@ -101,7 +104,11 @@ impl Checker {
         if self.caps(spec, &added.jobs).iter().any(|(_, waiting, cap)| waiting >= cap) {
             return Verdict::Refused(RefusalCode::QueueFull);
         }
-        if spec.kind.as_str() == POISON_KIND { Verdict::Refused(RefusalCode::Invalid) } else { Verdict::Fresh }
+        if spec.kind.as_str() == POISON_KIND {
+            Verdict::Refused(RefusalCode::Invalid)
+        } else {
+            Verdict::Fresh
+        }
     }
 
     fn form_of(&self, spec: &JobSpec, moment: Moment) -> Option<RefusalCode> {
@@ -166,12 +173,15 @@ impl Checker {
                 format!("job {} is admitted although {waiting} of {cap} jobs of {scope} wait", row.seq.0)
             })?;
         }
-        hold("I20", !self.reference.draining, || format!("job {} is admitted by a server that stops", row.seq.0))?;
+        hold("I20", !self.reference.draining, || {
+            format!("job {} is admitted by a server that stops", row.seq.0)
+        })?;
         let Some(idempotency) = &row.spec.idempotency else { return Ok(()) };
         let key = (row.spec.tenant.clone(), idempotency.key.clone());
-        let taken = self.keys.get(&key).filter(|known| {
-            !self.ledger.ended.get(&known.seq).is_some_and(|entry| entry.purgeable)
-        });
+        let taken = self
+            .keys
+            .get(&key)
+            .filter(|known| !self.ledger.ended.get(&known.seq).is_some_and(|entry| entry.purgeable));
         if let Some(known) = taken {
             let story = format!("jobs {} and {} have the same idempotency key", known.seq.0, row.seq.0);
             return Err(Violation::new("I4", story));
@@ -202,13 +212,17 @@ impl Checker {
         let spec = &row.spec;
         let settings = &self.reference.settings;
         let of_kind = settings.kinds.get(kind);
-        let same = spec.tenant == *tenant && spec.kind == *kind && spec.agent == *agent && spec.session == *session;
+        let same =
+            spec.tenant == *tenant && spec.kind == *kind && spec.agent == *agent && spec.session == *session;
         let lane = spec.lane == self.lane_of(&asked.spec);
         let mut sorted = keys.clone();
         sorted.sort();
         sorted.dedup();
-        let times = spec.not_before == *not_before && spec.deadline == *deadline && row.created_at == given.moment.now.wall;
-        let queue_timeout = queue_timeout.or(of_kind.and_then(|kind| kind.queue_timeout)).or(settings.queue_timeout);
+        let times = spec.not_before == *not_before
+            && spec.deadline == *deadline
+            && row.created_at == given.moment.now.wall;
+        let queue_timeout =
+            queue_timeout.or(of_kind.and_then(|kind| kind.queue_timeout)).or(settings.queue_timeout);
         let timeout = timeout.or(of_kind.and_then(|kind| kind.timeout)).or(Some(settings.timeout));
         let of_kind = of_kind.and_then(|kind| kind.retry.clone());
         let retry = retry.clone().or(of_kind).or(Some(settings.retry.clone()));
@@ -221,8 +235,12 @@ impl Checker {
 /// The submission of this turn with this number.
 fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<&'a Submission> {
     given.commands.iter().find_map(|command| match command {
-        Command::Submit(submission) => (submit_number(&submission.payload) == Some(number)).then_some(&**submission),
-        Command::SubmitBatch { items, .. } => items.iter().find(|item| submit_number(&item.payload) == Some(number)),
+        Command::Submit(submission) => {
+            (submit_number(&submission.payload) == Some(number)).then_some(&**submission)
+        }
+        Command::SubmitBatch { items, .. } => {
+            items.iter().find(|item| submit_number(&item.payload) == Some(number))
+        }
         _ => None,
     })
 }

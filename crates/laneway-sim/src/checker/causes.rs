@@ -5,7 +5,8 @@
 //! passed.
 
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobState, JobStatus, Outcome, Reason, Seq, ShutdownPolicy,
+    AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobState, JobStatus, Outcome, Reason, Seq,
+    ShutdownPolicy,
 };
 
 use super::{Checker, Given};
@@ -20,15 +21,21 @@ impl Checker {
         let (Some(entry), Some(run)) =
             (self.ledger.jobs.get(&seq), self.watches.get(&seq).and_then(|watch| watch.run.as_ref()))
         else {
-            return Err(Violation::new("I12", format!("an attempt of job {} closes, but none is open", seq.0)));
+            return Err(Violation::new(
+                "I12",
+                format!("an attempt of job {} closes, but none is open", seq.0),
+            ));
         };
         let at = given.moment.at;
         let word = word_about(given, &fence);
         let died = given.restart && !run.leased;
-        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || until <= at) || run.lease_until <= at || died;
+        let stopped =
+            run.stop.is_some_and(|(_, until)| word.is_some() || until <= at) || run.lease_until <= at || died;
         let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
         let proven = match closed.end {
-            AttemptEnd::Succeeded => run.stop.is_none() && spoke(|word| matches!(word, Outcome::Succeeded(_))),
+            AttemptEnd::Succeeded => {
+                run.stop.is_none() && spoke(|word| matches!(word, Outcome::Succeeded(_)))
+            }
             AttemptEnd::Failed => {
                 let drains = self.reference.draining;
                 run.stop.is_none()
@@ -46,7 +53,9 @@ impl Checker {
             AttemptEnd::Canceled => entry.end.is_some() && stopped,
             AttemptEnd::TimedOut => {
                 let timeout = entry.row.spec.timeout.map_or(0, |timeout| timeout.0);
-                run.started.is_some_and(|started| started.saturating_add(timeout) <= at) && run.stop.is_some() && stopped
+                run.started.is_some_and(|started| started.saturating_add(timeout) <= at)
+                    && run.stop.is_some()
+                    && stopped
             }
             AttemptEnd::Expired => entry.row.spec.deadline.is_some() && run.stop.is_some() && stopped,
             AttemptEnd::Lost => died || (run.leased && run.lease_until <= at),
@@ -69,7 +78,8 @@ impl Checker {
         };
         let row = &entry.row;
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
-        let fence = end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
+        let fence =
+            end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
         let word = fence.and_then(|fence| word_about(given, &fence));
         let failed_retryable = word.is_some_and(|word| match word {
             Outcome::Failed(failure) => failure.retryable,
@@ -88,7 +98,9 @@ impl Checker {
                 // Once the run was told to stop for it, a wall clock that is set back brings nothing back.
                 passed || self.has_closed(end)
             }
-            (JobState::Failed, Reason::QueueTimeout) => entry.queue_until.is_some_and(|until| until <= given.moment.at),
+            (JobState::Failed, Reason::QueueTimeout) => {
+                entry.queue_until.is_some_and(|until| until <= given.moment.at)
+            }
             (JobState::Canceled, Reason::Requested) => cancel_about(given, entry),
             (JobState::Canceled, Reason::Shutdown) => {
                 let lane = self.reference.lane(&entry.lane);
@@ -136,7 +148,9 @@ impl Checker {
 
     /// The attempt that the end names closed in this very commit.
     fn has_closed(&self, end: &JobEnd) -> bool {
-        end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).is_some_and(|known| known.1.is_some())
+        end.attempt_id
+            .and_then(|attempt_id| self.ledger.fences.get(&attempt_id))
+            .is_some_and(|known| known.1.is_some())
     }
 }
 

@@ -12,7 +12,10 @@ impl Checker {
     /// May this attempt open now?
     pub(super) fn may_open(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
         let Some(entry) = self.ledger.jobs.get(&open.seq) else {
-            return Err(Violation::new("I2", format!("an attempt of job {}, which is not there, opens", open.seq.0)));
+            return Err(Violation::new(
+                "I2",
+                format!("an attempt of job {}, which is not there, opens", open.seq.0),
+            ));
         };
         self.within_limits(entry, open)?;
         self.in_session_order(entry)?;
@@ -49,7 +52,9 @@ impl Checker {
             })?;
         }
         if let Some(session) = &spec.session {
-            check("its session", session.max_concurrent.max(1), &|other| same_session(&other.row, &entry.row))?;
+            check("its session", session.max_concurrent.max(1), &|other| {
+                same_session(&other.row, &entry.row)
+            })?;
         }
         // While a rebuilt engine gets its places back, which of them it has is not known here.
         if self.rebuilding {
@@ -58,9 +63,7 @@ impl Checker {
         let place = self.reference.places.iter().find(|place| place.place == open.place);
         let place = place.filter(|place| place.kinds.contains(&spec.kind) && place.mode == open.mode);
         let slots = place.map_or(0, |place| place.slots);
-        check("its place", slots, &|other| {
-            other.open.as_ref().is_some_and(|other| other.place == open.place)
-        })
+        check("its place", slots, &|other| other.open.as_ref().is_some_and(|other| other.place == open.place))
     }
 
     fn in_session_order(&self, entry: &Entry) -> Checked {
@@ -72,7 +75,11 @@ impl Checker {
             .map(|other| (other.rank_time, other.row.seq))
             .min();
         hold("I21", first.is_none_or(|first| first >= mine), || {
-            format!("job {} overtakes job {} of its session", entry.row.seq.0, first.map_or(0, |first| first.1.0))
+            format!(
+                "job {} overtakes job {} of its session",
+                entry.row.seq.0,
+                first.map_or(0, |first| first.1.0)
+            )
         })
     }
 
@@ -89,9 +96,13 @@ impl Checker {
             let older = since(other.row.seq) + worth(other) < mine;
             let compared = lane.order == LaneOrder::Priority || same_party(other, entry);
             let by_wall = other.row.spec.not_before.or(entry.row.spec.not_before).is_some();
-            let told = !by_wall && since(other.row.seq).min(since(entry.row.seq)) > i128::from(self.started_at);
+            let told =
+                !by_wall && since(other.row.seq).min(since(entry.row.seq)) > i128::from(self.started_at);
             if older && compared && told && self.reference.is_eligible(&self.ledger, given.moment, other) {
-                let story = format!("job {} starts before job {}, which has aged more", entry.row.seq.0, other.row.seq.0);
+                let story = format!(
+                    "job {} starts before job {}, which has aged more",
+                    entry.row.seq.0, other.row.seq.0
+                );
                 return Err(Violation::new("I24b", story));
             }
         }

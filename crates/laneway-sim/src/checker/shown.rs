@@ -10,7 +10,11 @@ impl Checker {
     /// Figures are those of the durable jobs, of this tenant where one is named.
     pub fn stats_agree(&self, tenant: Option<&Name>, stats: &Stats) -> Checked {
         let count = |counts: &dyn Fn(&crate::ledger::Entry) -> bool| {
-            let mine = self.ledger.jobs.values().filter(|entry| tenant.is_none_or(|tenant| *tenant == entry.row.spec.tenant));
+            let mine = self
+                .ledger
+                .jobs
+                .values()
+                .filter(|entry| tenant.is_none_or(|tenant| *tenant == entry.row.spec.tenant));
             mine.filter(|entry| counts(entry)).count() as u64
         };
         let live = |state: JobState| count(&|entry| entry.end.is_none() && entry.state == state);
@@ -22,7 +26,9 @@ impl Checker {
             live(JobState::Running),
             count(&|entry| entry.end.is_some() && entry.open.is_some()),
         );
-        hold("X1", shown == durable, || format!("tenant {tenant:?} is shown {shown:?}, durable is {durable:?}"))?;
+        hold("X1", shown == durable, || {
+            format!("tenant {tenant:?} is shown {shown:?}, durable is {durable:?}")
+        })?;
         let theirs = tenant.is_some_and(|tenant| stats.agents.iter().any(|agent| agent.tenant != *tenant));
         hold("X1", !theirs, || format!("tenant {tenant:?} is shown agents of another one"))
     }

@@ -7,16 +7,22 @@ use laneway_store::{JobFilter, Loaded};
 
 use super::Checker;
 use crate::faulty::{Disk, Stored};
+use crate::ledger::Entry;
 use crate::violation::{Checked, Violation, hold};
 
 impl Checker {
     /// Compares the ledger with everything that is stored. Slow; asked now and then.
     pub fn tables_agree(&self, disk: &Disk) -> Checked {
-        let stored = disk.read().map_err(|error| Violation::new("I7", format!("the store cannot be read: {error}")))?;
+        let stored = disk
+            .read()
+            .map_err(|error| Violation::new("I7", format!("the store cannot be read: {error}")))?;
         self.live_jobs_agree(&stored)?;
         self.ended_jobs_agree(&stored)?;
         hold("I7", stored.head.last_event == self.ledger.last_event, || {
-            format!("the store is at event {}, the ledger at {}", stored.head.last_event, self.ledger.last_event)
+            format!(
+                "the store is at event {}, the ledger at {}",
+                stored.head.last_event, self.ledger.last_event
+            )
         })?;
         let verified = stored.reader.verify_events();
         hold("I7", verified.is_ok(), || format!("the chain of events does not hold: {verified:?}"))
@@ -35,9 +41,11 @@ impl Checker {
                 }
                 Loaded::Lingering(row, open) => {
                     opens.insert(open.seq, open);
-                    hold("I8", self.ledger.jobs.get(&row.seq).is_some_and(|entry| entry.end.is_some()), || {
-                        format!("job {} has ended in the store only", row.seq.0)
-                    })?;
+                    hold(
+                        "I8",
+                        self.ledger.jobs.get(&row.seq).is_some_and(|entry| entry.end.is_some()),
+                        || format!("job {} has ended in the store only", row.seq.0),
+                    )?;
                 }
             }
         }
@@ -51,7 +59,11 @@ impl Checker {
             })?;
         }
         hold("I2", rows.is_empty() && opens.is_empty(), || {
-            format!("the store has live jobs {:?} and open attempts {:?} that nobody committed", rows.keys(), opens.keys())
+            format!(
+                "the store has live jobs {:?} and open attempts {:?} that nobody committed",
+                rows.keys(),
+                opens.keys()
+            )
         })
     }
 
@@ -73,12 +85,39 @@ impl Checker {
         }
         for (seq, entry) in self.ledger.ended.iter().chain(&self.ledger.jobs) {
             match found.remove(seq) {
-                Some(view) => hold("I7", view.end == entry.end && view.state() == entry.state, || {
-                    format!("job {} is stored as {}, not as {}", seq.0, view.state(), entry.state)
-                })?,
+                Some(view) => {
+                    hold("I7", view.end == entry.end && view.state() == entry.state, || {
+                        format!("job {} is stored as {}, not as {}", seq.0, view.state(), entry.state)
+                    })?;
+                    history_agrees(stored, entry)?;
+                }
                 None => hold("I3", entry.purgeable, || format!("job {} has vanished", seq.0))?,
             }
         }
-        hold("I2", found.is_empty(), || format!("the store has jobs {:?} that nobody committed", found.keys()))
+        hold("I2", found.is_empty(), || {
+            format!("the store has jobs {:?} that nobody committed", found.keys())
+        })
     }
+}
+
+/// Attempts, events and log lines of a job are those that were committed. Events may be forgotten from the oldest on.
+fn history_agrees(stored: &Stored, entry: &Entry) -> Checked {
+    let seq = entry.row.seq;
+    let broken = |error| Violation::new("I7", format!("the history of job {} cannot be read: {error}", seq.0));
+    let attempts = stored.reader.attempts(seq).map_err(broken)?;
+    hold("I7", attempts.iter().map(|view| &view.closed).eq(&entry.closed), || {
+        format!("the attempts of job {} are stored as {attempts:?}", seq.0)
+    })?;
+    let events = stored.reader.events_of(seq, 1_000).map_err(broken)?;
+    let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
+    hold("I7", entry.events.ends_with(&numbers), || {
+        format!("the events of job {} are {:?}, and stored as {numbers:?}", seq.0, entry.events)
+    })?;
+    let first = stored.reader.first_event().map_err(broken)?;
+    let kept = entry.events.iter().filter(|&&number| first != 0 && number >= first).count();
+    hold("I7", numbers.len() == kept, || format!("job {} has {kept} events, and {} are shown", seq.0, numbers.len()))?;
+    let lines = stored.reader.logs(seq, 0, 10_000).map_err(broken)?;
+    hold("I7", lines.len() == entry.log_lines, || {
+        format!("job {} wrote {} lines, and {} are stored", seq.0, entry.log_lines, lines.len())
+    })
 }

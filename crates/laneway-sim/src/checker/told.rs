@@ -2,7 +2,10 @@
 //! is taken exactly when its fence fits (I11), and what is said is true (I1, I4, I5, I14, X2).
 
 use laneway_core::command::Submitted;
-use laneway_core::{Command, Fence, JobId, JobState, Name, Notice, Outcome, Refusal, RefusalCode, Reply, Submission, TokenRecord};
+use laneway_core::{
+    Command, Fence, JobId, JobState, Name, Notice, Outcome, Refusal, RefusalCode, Reply, Submission,
+    TokenRecord,
+};
 
 use super::{Checker, Verdict};
 use crate::clock::Moment;
@@ -39,11 +42,16 @@ impl Checker {
     pub fn expect(&self, command: &Command, moment: Moment) -> Expected {
         match command {
             Command::Submit(submission) => Expected::Submits(vec![self.verdict(submission, moment)]),
-            Command::SubmitBatch { items, atomic } => Expected::Submits(self.batch_verdicts(items, *atomic, moment)),
-            Command::Cancel { tenant, job, .. } => Expected::Cancel(self.can_be_canceled(tenant.as_ref(), *job)),
-            Command::Start(fence) | Command::Heartbeat(fence) | Command::Log(fence, _) | Command::Finish(fence, _) => {
-                Expected::Word(self.find(fence))
+            Command::SubmitBatch { items, atomic } => {
+                Expected::Submits(self.batch_verdicts(items, *atomic, moment))
             }
+            Command::Cancel { tenant, job, .. } => {
+                Expected::Cancel(self.can_be_canceled(tenant.as_ref(), *job))
+            }
+            Command::Start(fence)
+            | Command::Heartbeat(fence)
+            | Command::Log(fence, _)
+            | Command::Finish(fence, _) => Expected::Word(self.find(fence)),
             _ => Expected::Free,
         }
     }
@@ -99,7 +107,10 @@ impl Checker {
     ) -> Checked {
         if let Ok(submitted) = told {
             let Some(entry) = self.ledger.find(submitted.job) else {
-                return Err(Violation::new("I6", format!("job {} is acknowledged but not durable", submitted.job)));
+                return Err(Violation::new(
+                    "I6",
+                    format!("job {} is acknowledged but not durable", submitted.job),
+                ));
             };
             self.is_what_was_told(submission, submitted, entry)?;
         }
@@ -150,7 +161,9 @@ impl Checker {
         told: &[Result<Submitted, Refusal>],
         expected: &Expected,
     ) -> Checked {
-        hold("I5", told.len() == items.len(), || format!("{} items get {} verdicts", items.len(), told.len()))?;
+        hold("I5", told.len() == items.len(), || {
+            format!("{} items get {} verdicts", items.len(), told.len())
+        })?;
         let admitted = told.iter().filter(|verdict| verdict.is_ok()).count();
         hold("I5", !atomic || admitted == 0 || admitted == items.len(), || {
             format!("{admitted} of {} items of an atomic batch are admitted", items.len())
@@ -173,7 +186,10 @@ impl Checker {
         let Command::Cancel { tenant, job, .. } = command else { return Ok(()) };
         if let Reply::Canceled { seq, .. } = reply {
             let Some(entry) = self.ledger.find(*job) else {
-                return Err(Violation::new("I6", format!("job {job} is said to be canceled but not durable")));
+                return Err(Violation::new(
+                    "I6",
+                    format!("job {job} is said to be canceled but not durable"),
+                ));
             };
             let canceled = entry.end.as_ref().is_some_and(|end| end.state == JobState::Canceled);
             hold("I6", canceled && entry.row.seq == *seq, || {
@@ -188,12 +204,16 @@ impl Checker {
             (Expected::Cancel(_), _) => false,
             (_, reply) => matches!(reply, Reply::Canceled { .. } | Reply::NotFound),
         };
-        hold("I14", same, || format!("a cancel of {job} is answered with {reply:?} and not with {expected:?}"))
+        hold("I14", same, || {
+            format!("a cancel of {job} is answered with {reply:?} and not with {expected:?}")
+        })
     }
 
     fn told_token(&self, token: &TokenRecord) -> Checked {
         let stored = self.ledger.tokens.get(&token.id);
-        hold("I6", stored == Some(token), || format!("token {} is said to be kept, and is {stored:?}", token.id))
+        hold("I6", stored == Some(token), || {
+            format!("token {} is said to be kept, and is {stored:?}", token.id)
+        })
     }
 
     fn told_revoked(&self, id: &Name, tenant: Option<&Name>, reply: &Reply) -> Checked {
@@ -204,7 +224,9 @@ impl Checker {
             Reply::NotFound => mine.is_none_or(|token| token.revoked_at.is_some()),
             _ => false,
         };
-        hold("X2", told, || format!("the end of token {id} for {tenant:?} is answered with {reply:?}; stored is {stored:?}"))
+        hold("X2", told, || {
+            format!("the end of token {id} for {tenant:?} is answered with {reply:?}; stored is {stored:?}")
+        })
     }
 
     fn told_word(&self, command: &Command, fence: &Fence, reply: &Reply, expected: &Expected) -> Checked {
@@ -218,7 +240,9 @@ impl Checker {
             (_, Command::Log(..), reply) => matches!(reply, Reply::Done | Reply::Stale),
             (_, _, reply) => matches!(reply, Reply::Alive { .. } | Reply::Stale),
         };
-        hold("I11", same, || format!("a word about {fence:?} is answered with {reply:?} and not with {expected:?}"))
+        hold("I11", same, || {
+            format!("a word about {fence:?} is answered with {reply:?} and not with {expected:?}")
+        })
     }
 
     fn told_finish(&self, fence: &Fence, outcome: &Outcome, reply: &Reply, expected: &Expected) -> Checked {

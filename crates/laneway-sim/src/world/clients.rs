@@ -3,7 +3,10 @@
 use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::AgentSettings;
-use laneway_core::{Bytes, Command, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, Settings, Span, TokenRecord, Wall};
+use laneway_core::{
+    Bytes, Command, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, Settings, Span,
+    TokenRecord, Wall,
+};
 
 use super::{REMEMBERED_JOBS, World};
 use crate::shape::{POISON_KIND, cap, draw_kind, draw_lane, draw_lease, draw_retry, draw_tenant};
@@ -22,7 +25,12 @@ impl World {
         self.submits += 1;
         let mut payload = self.submits.to_le_bytes().to_vec();
         payload.resize(8 + self.rng.below(8) as usize, 7);
-        Submission { spec: self.spec(), payload: Bytes::from(payload), origin: Origin::house("client"), prior: None }
+        Submission {
+            spec: self.spec(),
+            payload: Bytes::from(payload),
+            origin: Origin::house("client"),
+            prior: None,
+        }
     }
 
     fn spec(&mut self) -> JobSpec {
@@ -40,7 +48,10 @@ impl World {
                 .then(|| Session { key: rng.pick(&shape.sessions).clone(), max_concurrent: rng.small(1, 2) }),
             keys: if rng.chance(habits.keys) {
                 (0..rng.between(1, 2))
-                    .map(|_| Key { name: rng.pick(&shape.key_names).clone(), value: rng.pick(&shape.key_values).clone() })
+                    .map(|_| Key {
+                        name: rng.pick(&shape.key_names).clone(),
+                        value: rng.pick(&shape.key_values).clone(),
+                    })
                     .collect()
             } else {
                 Vec::new()
@@ -59,7 +70,8 @@ impl World {
             timeout: rng.chance(habits.timeout).then(|| Span(rng.between(1, 30_000))),
             retry: rng.chance(habits.retry).then(|| draw_retry(rng)),
             idempotency: rng.chance(habits.idempotency).then(|| {
-                let key = Name::new(&format!("idem{}", rng.below(6))).expect("a word and a number are a name");
+                let key =
+                    Name::new(&format!("idem{}", rng.below(6))).expect("a word and a number are a name");
                 // Mostly the same body, now and then another one.
                 IdempotencyKey { key, digest: [u8::from(rng.chance(15)); 32] }
             }),
@@ -106,13 +118,20 @@ impl World {
             Bytes::from((self.settings.len() as u64 - 1).to_le_bytes().to_vec())
         });
         let detail = "settings changed".into();
-        Command::Configure { settings: Box::new(settings), overrides, detail, origin: Origin::house("operator") }
+        Command::Configure {
+            settings: Box::new(settings),
+            overrides,
+            detail,
+            origin: Origin::house("operator"),
+        }
     }
 
     fn change_a_setting(&mut self, settings: &mut Settings) {
         let World { rng, shape, .. } = self;
         let lane = rng.pick(shape.real_lanes()).clone();
-        match rng.below(14) {
+        match rng.below(16) {
+            // Changes mostly tighten; now and then somebody goes back to where it began, or nothing would move any more.
+            13 | 14 => *settings = shape.settings.clone(),
             // A lane that is named no more, or is named again. `main` always exists.
             12 if lane.as_str() != "main" => {
                 if settings.lanes.remove(&lane).is_none() {
@@ -150,7 +169,9 @@ impl World {
                 settings.tenants.insert(rng.pick(&shape.tenants).clone(), draw_tenant(rng));
             }
             9 => {
-                settings.agents.insert(rng.pick(&shape.agents).clone(), AgentSettings { weight: rng.small(1, 4) });
+                settings
+                    .agents
+                    .insert(rng.pick(&shape.agents).clone(), AgentSettings { weight: rng.small(1, 4) });
             }
             10 => {
                 settings.keys.insert(rng.pick(&shape.key_names).clone(), cap(rng, 3));

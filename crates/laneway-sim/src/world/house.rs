@@ -24,7 +24,8 @@ impl World {
             let moment = self.clock.moment();
             self.checker.restarted(settings.clone(), moment);
             self.plan_fault();
-            let (seed, store) = (self.rng.word(), self.disk.handle());
+            let seed = self.rng.word();
+            let store = self.disk.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
             let result = caught(|| Turn::recover(store, settings, seed, moment.now))?;
             let noted = self.take_notes();
             let given = Given { moment, commands: &[], restart: true };
@@ -72,7 +73,10 @@ impl World {
         let stored = self.disk.read().map_err(|error| Violation::new("I1", error.to_string()))?;
         let kept = stored.overrides.and_then(|bytes| bytes.get(..8).and_then(|bytes| bytes.try_into().ok()));
         let index = kept.map_or(0, u64::from_le_bytes) as usize;
-        self.settings.get(index).cloned().ok_or_else(|| Violation::new("I1", "settings were kept that never were"))
+        self.settings
+            .get(index)
+            .cloned()
+            .ok_or_else(|| Violation::new("I1", "settings were kept that never were"))
     }
 
     /// One turn of the house, and everything that must be true after it.
@@ -152,7 +156,13 @@ impl World {
         hold("I7", planned, || format!("the house fails although its disk is well: {error}"))
     }
 
-    fn all_told(&mut self, commands: &[Command], told: &Told, expected: &Expected, moment: Moment) -> Checked {
+    fn all_told(
+        &mut self,
+        commands: &[Command],
+        told: &Told,
+        expected: &Expected,
+        moment: Moment,
+    ) -> Checked {
         self.diary.mark(&told.replies);
         hold("I6", told.replies.len() == commands.len(), || {
             format!("{} commands get {} replies", commands.len(), told.replies.len())
@@ -210,7 +220,9 @@ impl World {
         self.checker.nothing_overdue(moment)?;
         let wakeup = engine.next_wakeup();
         let sleeps = self.clock.until(wakeup.mono, wakeup.wall).map_or(u64::MAX, |span| span.0);
-        hold("L5", sleeps > 0, || "the house looked at the clock and wants to look again at once".to_owned())?;
+        hold("L5", sleeps > 0, || {
+            "the house looked at the clock and wants to look again at once".to_owned()
+        })?;
         self.checker.wakes_in_time(moment, moment.at.saturating_add(sleeps))
     }
 
@@ -234,10 +246,12 @@ impl World {
 
     /// Starting twice is the same as starting once.
     fn recovers_once(&mut self) -> Checked {
-        let fork = self.disk.fork();
+        let Some(fork) = self.disk.fork() else { return self.checker.tables_agree(&self.disk) };
+        let store = fork.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
         let (settings, now) = (self.kept_settings()?, self.clock.moment().now);
-        let again = caught(|| Turn::recover(fork.handle(), settings, 1, now))?;
-        let mut again = again.map_err(|error| Violation::new("I7", format!("a second start fails: {error}")))?;
+        let again = caught(|| Turn::recover(store, settings, 1, now))?;
+        let mut again =
+            again.map_err(|error| Violation::new("I7", format!("a second start fails: {error}")))?;
         let changes = again.recovered().changes;
         hold("I7", changes.is_empty(), || format!("a second start still changes something: {changes:?}"))?;
         self.checker.tables_agree(&self.disk)
@@ -268,9 +282,7 @@ impl World {
         let mut turns = 0;
         while !self.checker.ledger.jobs.is_empty() {
             turns += 1;
-            hold("L1", turns < HEAL_TURNS_MAX, || {
-                self.who_is_left()
-            })?;
+            hold("L1", turns < HEAL_TURNS_MAX, || self.who_is_left())?;
             self.heal_a_little(began)?;
         }
         self.checker.tables_agree(&self.disk)
@@ -350,7 +362,10 @@ fn open_up(settings: &mut Settings) {
         lane.running_max = lane.running_max.max(1);
         lane.running_per_agent_max = lane.running_per_agent_max.max(1);
     });
-    settings.kinds.values_mut().for_each(|kind| kind.running_max = kind.running_max.map(|limit| limit.max(1)));
+    settings
+        .kinds
+        .values_mut()
+        .for_each(|kind| kind.running_max = kind.running_max.map(|limit| limit.max(1)));
     let open = |tenant: &mut TenantSettings| tenant.running_max = tenant.running_max.max(1);
     open(&mut settings.tenant_default);
     settings.tenants.values_mut().for_each(open);

@@ -98,7 +98,11 @@ impl World {
             return None;
         }
         let fence = *self.rng.pick(&working);
-        let line = LogLine { at: self.clock.moment().now.wall, stream: Name::fixed("stdout"), text: "a line".into() };
+        let line = LogLine {
+            at: self.clock.moment().now.wall,
+            stream: Name::fixed("stdout"),
+            text: "a line".into(),
+        };
         Some(Command::Log(fence, vec![line; self.rng.between(1, 2) as usize]))
     }
 
@@ -121,7 +125,9 @@ impl World {
 
     /// What a run makes of an answer.
     pub(super) fn run_heard(&mut self, command: &Command, reply: &Reply, at: u64) {
-        let (Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _)) = command else { return };
+        let (Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _)) = command else {
+            return;
+        };
         let Some(found) = self.runs.iter().position(|run| run.fence == *fence) else { return };
         match (command, reply) {
             (Command::Finish(..), _) | (_, Reply::Stale) => self.forget_run(found),

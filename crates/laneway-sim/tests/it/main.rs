@@ -4,7 +4,7 @@
 mod stories;
 
 use laneway_core::zoo::Bug;
-use laneway_sim::{Fleet, Plan, World, hunt};
+use laneway_sim::{Fleet, Plan, StoreKind, World, hunt};
 
 /// Worlds for every run of the tests; `cargo run -p laneway-sim` is for more.
 const SEEDS: u64 = 150;
@@ -14,7 +14,7 @@ const SEEDS_FOR_A_BUG: u64 = 2_000;
 
 #[test]
 fn no_bug_no_alarm() {
-    let fleet = Fleet { first: 0, end: SEEDS, steps: STEPS, threads: 2, time: None };
+    let fleet = Fleet { first: 0, end: SEEDS, steps: STEPS, threads: 2, time: None, store: StoreKind::Memory };
     let tally = fleet.run(&|_| ());
     if let Some((seed, violation)) = tally.broken {
         panic!("seed {seed} breaks {violation}\nreplay: cargo run -p laneway-sim -- --seed {seed}");
@@ -26,12 +26,25 @@ fn no_bug_no_alarm() {
     assert!(tally.restarts > SEEDS, "only {} restarts", tally.restarts);
 }
 
+/// The same worlds on real files: what SQLite holds is what the changes said.
+#[test]
+fn no_alarm_on_sqlite() {
+    let fleet = Fleet { first: 0, end: 6, steps: 200, threads: 2, time: None, store: StoreKind::Sqlite };
+    let tally = fleet.run(&|_| ());
+    if let Some((seed, violation)) = tally.broken {
+        panic!("seed {seed} breaks {violation}\nreplay: cargo run -p laneway-sim -- --sqlite --seed {seed} --steps 200");
+    }
+    assert_eq!(tally.seeds, 6);
+}
+
 #[test]
 fn every_bug_of_the_zoo_is_caught() {
     let mut missed = Vec::new();
     for &bug in Bug::ALL {
         match hunt(bug, 0, SEEDS_FOR_A_BUG, STEPS) {
-            Some(caught) => println!("{:<34} {:>5} seeds  {}", bug.word(), caught.seeds, caught.violation.rule),
+            Some(caught) => {
+                println!("{:<34} {:>5} seeds  {}", bug.word(), caught.seeds, caught.violation.rule)
+            }
             None => missed.push(bug.word()),
         }
     }
@@ -41,7 +54,7 @@ fn every_bug_of_the_zoo_is_caught() {
 
 #[test]
 fn the_same_seed_gives_the_same_world() {
-    let run = |seed| World::run(Plan { seed, steps: 200, diary: 0, fingerprint: true });
+    let run = |seed| World::run(Plan { seed, steps: 200, diary: 0, fingerprint: true, store: StoreKind::Memory });
     for seed in 1_000..1_010 {
         let (one, other) = (run(seed), run(seed));
         assert_eq!(one.fingerprint, other.fingerprint, "seed {seed}");
@@ -54,7 +67,7 @@ fn the_same_seed_gives_the_same_world() {
 fn a_failing_seed_tells_its_story() {
     laneway_core::zoo::let_out(Some(Bug::RenewWithoutEpoch));
     let failing = (0..SEEDS_FOR_A_BUG)
-        .map(|seed| World::run(Plan { seed, steps: STEPS, diary: 50, fingerprint: false }))
+        .map(|seed| World::run(Plan { seed, steps: STEPS, diary: 50, fingerprint: false, store: StoreKind::Memory }))
         .find(|outcome| outcome.violation.is_some());
     laneway_core::zoo::let_out(None);
     let outcome = failing.expect("the bug is caught");

@@ -8,8 +8,8 @@ use laneway_core::command::{Origin, Submission, Submitted};
 use laneway_core::engine::Engine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    AttemptId, Bytes, Change, Command, Effects, EventKind, Fence, JobId, JobSpec, LaneOrder, LaneSettings, Mono, Name,
-    Notice, Now, Outcome, PlaceMode, PlaceOffer, RefusalCode, Reply, Settings, Span, Wall,
+    AttemptId, Bytes, Change, Command, Effects, EventKind, Fence, JobId, JobSpec, LaneOrder, LaneSettings,
+    Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, RefusalCode, Reply, Settings, Span, Wall,
 };
 use laneway_runtime::{Told, Turn};
 use laneway_store::MemoryStore;
@@ -86,7 +86,8 @@ fn a_rebuilt_engine_draws_other_ids() {
     turn(&mut house, at(0), [place(PlaceMode::Attached, &["noop"])]);
     let mut seen: Vec<AttemptId> = Vec::new();
     for step in 0..20 {
-        let told = turn(&mut house, at(step), [submit(spec("noop")), submit(spec("noop")), submit(spec("poison"))]);
+        let told =
+            turn(&mut house, at(step), [submit(spec("noop")), submit(spec("noop")), submit(spec("poison"))]);
         let fences = offered(&told);
         seen.extend(fences.iter().map(|fence| fence.attempt_id));
         let ends: Vec<Command> =
@@ -114,7 +115,8 @@ fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
     turn(&mut house, at(5), [Command::Finish(fence, Outcome::Canceled)]);
     let reader = house.reader();
     let seq = reader.job(job).expect("reads").expect("is there").row.seq;
-    let kinds: Vec<EventKind> = reader.events_of(seq, 100).expect("reads").iter().map(|event| event.kind).collect();
+    let kinds: Vec<EventKind> =
+        reader.events_of(seq, 100).expect("reads").iter().map(|event| event.kind).collect();
     use EventKind::*;
     assert_eq!(kinds, [JobSubmitted, JobAssigned, JobStarted, JobCanceled, AttemptReleased]);
 }
@@ -132,6 +134,28 @@ fn an_attempt_keeps_the_mode_it_opened_with() {
     assert!(house.recovered().changes.is_empty(), "the run still goes on");
     let told = turn(&mut house, at(5), [Command::Finish(fence, Outcome::Succeeded(None))]);
     assert_eq!(told.replies, [Reply::Done]);
+}
+
+/// The lease was made shorter before a restart: what ran was given up after the new one, while its runner went by the
+/// longer one it had been told, and the job ran twice at the same time.
+#[test]
+fn a_restart_gives_no_less_than_the_lease_that_was_told() {
+    let mut house = start_house(MemoryStore::new(), at(0));
+    turn(&mut house, at(0), [place(PlaceMode::Leased, &["noop"])]);
+    let fence = offered(&turn(&mut house, at(1), [submit(spec("noop"))]))[0];
+    let told = turn(&mut house, at(2), [Command::Start(fence)]);
+    let long = Settings::default().lease;
+    assert_eq!(told.replies, [Reply::Alive { lease: long, stop: false }]);
+    let short = Settings { lease: Span::secs(1), ..Settings::default() };
+    let mut house = Turn::recover(house.into_store(), short, 8, at(3)).expect("recovers");
+    for ms in (1_000..long.0).step_by(500) {
+        let changes = turn(&mut house, at(ms), []).changes;
+        let closed = changes.iter().any(|change| matches!(change, Change::AttemptClosed(_)));
+        assert!(!closed, "at {ms} the run is given up");
+    }
+    turn(&mut house, at(long.0 + 3), []);
+    let told = turn(&mut house, at(long.0 + 4), [Command::Heartbeat(fence)]);
+    assert_eq!(told.replies, [Reply::Stale]);
 }
 
 /// A deadline passed before a worker said that it runs; when it said so, the attempt got a timeout beside its grace, and
@@ -199,7 +223,9 @@ fn a_refused_item_makes_no_job_that_a_later_one_could_be() {
         submission(JobSpec { idempotency, ..spec("noop") })
     };
     let batch = Command::SubmitBatch { items: vec![keyed(1), keyed(1), keyed(2)], atomic: true };
-    let Reply::Batch(verdicts) = engine.apply(at(0), batch, &mut Effects::default()) else { panic!("a batch") };
+    let Reply::Batch(verdicts) = engine.apply(at(0), batch, &mut Effects::default()) else {
+        panic!("a batch")
+    };
     let codes: Vec<Option<RefusalCode>> =
         verdicts.into_iter().map(|verdict| verdict.err().map(|refusal| refusal.code)).collect();
     assert_eq!(codes, [Some(RefusalCode::QueueFull); 3]);

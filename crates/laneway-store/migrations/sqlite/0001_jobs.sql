@@ -48,7 +48,8 @@ CREATE TABLE open_attempt (
     state       INTEGER NOT NULL CHECK (state BETWEEN 2 AND 3),
     opened_at   INTEGER NOT NULL,
     started_at  INTEGER,
-    last_event  INTEGER NOT NULL
+    last_event  INTEGER NOT NULL,
+    lease_ms    INTEGER NOT NULL            -- the longest lease its runner was told
 ) STRICT;
 
 -- Closed attempts, except those that ended their job.
@@ -63,6 +64,7 @@ CREATE TABLE attempt (
     opened_at   INTEGER NOT NULL,
     started_at  INTEGER,
     last_event  INTEGER NOT NULL,
+    lease_ms    INTEGER NOT NULL,
     ended       INTEGER NOT NULL,           -- code of the attempt's end
     error       BLOB,
     closed_at   INTEGER NOT NULL,

@@ -2,7 +2,7 @@
 
 use laneway_core::{
     AttemptId, Bytes, ClosedAttempt, Failure, Fence, JobEnd, JobId, JobRow, JobSpec, JobStatus, OpenAttempt,
-    Seq, Session, Wall,
+    Seq, Session, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -23,7 +23,7 @@ pub(super) const JOB_LEN: usize = 17;
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
 pub(super) const OPEN: &str =
-    "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event";
+    "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";
@@ -105,6 +105,7 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
         state: stored_state(small(row, 6)?)?,
         opened_at: Wall(row.get_ref(7)?.as_i64()?),
         started_at: row.get_ref(8)?.as_i64_or_null()?.map(Wall),
+        lease: Span(number(row, 10)?),
         last_event: number(row, 9)?,
     })
 }
@@ -113,9 +114,9 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
 pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, StoreError> {
     Ok(ClosedAttempt {
         open: read_open(row, job)?,
-        end: stored_attempt_end(small(row, 10)?)?,
-        error: read_error(row.get_ref(11)?)?,
-        closed_at: Wall(row.get_ref(12)?.as_i64()?),
+        end: stored_attempt_end(small(row, 11)?)?,
+        error: read_error(row.get_ref(12)?)?,
+        closed_at: Wall(row.get_ref(13)?.as_i64()?),
         last: false,
     })
 }

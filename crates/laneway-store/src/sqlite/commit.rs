@@ -222,7 +222,8 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     }
     if !batch.started.is_empty() {
         let mut update = conn.prepare_cached(
-            "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10 \
+            "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10, \
+             lease_ms = ?11 \
              WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?4",
         )?;
         for open in &batch.started {
@@ -232,7 +233,7 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.opened.is_empty() {
         let mut insert = conn.prepare_cached(
             "INSERT INTO open_attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, \
-             started_at, last_event) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             started_at, last_event, lease_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?;
         for open in &batch.opened {
             put_open(&mut insert, open)?;
@@ -257,6 +258,7 @@ fn put_open(
         open.opened_at.0,
         open.started_at.map(|time| time.0),
         open.last_event.cast_signed(),
+        open.lease.0.cast_signed(),
     ]);
     // Two open attempts of one job, or a state that no open attempt has: not a client's doing.
     put.map_err(|error| {
@@ -273,7 +275,8 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, \
-         last_event, ended, error, closed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+         last_event, lease_ms, ended, error, closed_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?;
     for closed in &batch.attempts {
         let open = &closed.open;
@@ -292,6 +295,7 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
             open.opened_at.0,
             open.started_at.map(|time| time.0),
             open.last_event.cast_signed(),
+            open.lease.0.cast_signed(),
             closed.end.code(),
             closed.error.as_ref().map(|_| &store.blob[..]),
             closed.closed_at.0,

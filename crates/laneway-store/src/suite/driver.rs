@@ -149,6 +149,7 @@ impl Driver {
             state: JobState::Assigned,
             opened_at: self.now,
             started_at: None,
+            lease: Span::secs(30),
             last_event: self.event(seq, EventKind::JobAssigned, None),
         };
         self.known(seq).view.open = Some(open.clone());

@@ -108,6 +108,7 @@ impl Load {
             state: JobState::Running,
             opened_at: START,
             started_at: Some(START),
+            lease: Span(0),
             last_event: self.last_event,
         }
     }

@@ -65,7 +65,8 @@ impl Server {
     /// Its anonymous resident memory in bytes.
     pub fn resident_anonymous(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find(|line| line.starts_with("RssAnon:")).context("the kernel tells RssAnon")?;
+        let line =
+            status.lines().find(|line| line.starts_with("RssAnon:")).context("the kernel tells RssAnon")?;
         let kilobytes: f64 = line.split_whitespace().nth(1).context("a number follows")?.parse()?;
         Ok(kilobytes * 1_024.0)
     }

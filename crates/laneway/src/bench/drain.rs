@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
-use laneway_core::{
-    JobSpec, Key, LaneSettings, Name, Origin, Outcome, Reply, Session, Settings, Submission,
-};
+use laneway_core::{JobSpec, Key, LaneSettings, Name, Origin, Outcome, Reply, Session, Settings, Submission};
 use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::SqliteStore;
 
@@ -137,7 +135,8 @@ fn kinds() -> Vec<Name> {
 
 /// All rules on, none of them so low that it would be what is measured.
 fn settings(paused: bool) -> Settings {
-    let lane = LaneSettings { paused, running_max: OPEN, running_per_agent_max: 64, ..LaneSettings::default() };
+    let lane =
+        LaneSettings { paused, running_max: OPEN, running_per_agent_max: 64, ..LaneSettings::default() };
     let kind = KindSettings { running_max: Some(OPEN / 2), ..KindSettings::default() };
     let limits = TenantSettings { queued_max: 10_000_000, running_max: OPEN };
     Settings {
@@ -158,25 +157,30 @@ fn settings(paused: bool) -> Settings {
 /// Job `number` of the mix described above.
 pub fn job(number: u64) -> Submission {
     let name = |text: String| Name::new(&text).expect("a short name");
-    let session = (number % 10 == 3).then(|| Session { key: name(format!("session-{}", number % 5_000)), max_concurrent: 1 });
-    let key = (number % 10 == 7).then(|| Key { name: Name::fixed("profile"), value: name(format!("p-{}", number % 7_919)) });
-    submission(JobSpec {
-        tenant: Name::fixed("default"),
-        kind: name(format!("noop-{}", number % 4)),
-        agent: name(format!("agent-{}", number % 1_000)),
-        lane: Name::fixed("main"),
-        session,
-        keys: key.into_iter().collect(),
-        priority: (number % 7) as i32,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-    }, number)
+    let session = (number % 10 == 3)
+        .then(|| Session { key: name(format!("session-{}", number % 5_000)), max_concurrent: 1 });
+    let key = (number % 10 == 7)
+        .then(|| Key { name: Name::fixed("profile"), value: name(format!("p-{}", number % 7_919)) });
+    submission(
+        JobSpec {
+            tenant: Name::fixed("default"),
+            kind: name(format!("noop-{}", number % 4)),
+            agent: name(format!("agent-{}", number % 1_000)),
+            lane: Name::fixed("main"),
+            session,
+            keys: key.into_iter().collect(),
+            priority: (number % 7) as i32,
+            not_before: None,
+            deadline: None,
+            queue_timeout: None,
+            timeout: None,
+            retry: None,
+            idempotency: None,
+            retry_of: None,
+            tags: Vec::new(),
+        },
+        number,
+    )
 }
 
 /// A submission of `spec` with the usual payload.

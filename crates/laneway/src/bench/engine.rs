@@ -15,8 +15,8 @@ use laneway_core::command::Submission;
 use laneway_core::effect::Notice;
 use laneway_core::settings::KindSettings;
 use laneway_core::{
-    Bytes, Command, Effects, Engine, Fence, JobSpec, Key, LaneSettings, Mono, Name, Now, Origin, Outcome, PlaceMode,
-    PlaceOffer, Session, Settings, Wall,
+    Bytes, Command, Effects, Engine, Fence, JobSpec, Key, LaneSettings, Mono, Name, Now, Origin, Outcome,
+    PlaceMode, PlaceOffer, Session, Settings, Wall,
 };
 
 /// Jobs that wait before the clock starts.
@@ -119,7 +119,8 @@ impl World {
             origin: Origin::house("bench"),
             payload: vec![b'x'; 200].into(),
         };
-        let place = PlaceOffer { place: Name::fixed("local"), mode: PlaceMode::Attached, kinds, slots: u32::MAX };
+        let place =
+            PlaceOffer { place: Name::fixed("local"), mode: PlaceMode::Attached, kinds, slots: u32::MAX };
         world.apply(Command::Offer(place));
         world
     }

@@ -69,7 +69,10 @@ fn batches(bench: &Bench, jobs: u64, keyed: bool) -> anyhow::Result<f64> {
             let mut one = job(call * JOBS_PER_CALL + at);
             if keyed {
                 one.pop();
-                one.push_str(&format!(",\"idempotency_key\":\"key-{}\"}}", key.fetch_add(1, Ordering::Relaxed)));
+                one.push_str(&format!(
+                    ",\"idempotency_key\":\"key-{}\"}}",
+                    key.fetch_add(1, Ordering::Relaxed)
+                ));
             }
             text.push_str(&one);
         }

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use laneway_api::Api;
 use laneway_core::{Name, Outcome, Settings};
+use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::SqliteStore;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::Bench;
 use super::drain::{job, runtime};
@@ -32,7 +36,14 @@ pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let raw_is = "one append of 4 KiB with fdatasync on the same disk";
     let goals = (Some(Goal::AtMost(2.5)), Some(Goal::AtMost(4.0)));
     Ok(vec![
-        Figure::beside("submit to handler, in process, p50", Unit::Millis, inside, raw.clone(), raw_is, goals.0),
+        Figure::beside(
+            "submit to handler, in process, p50",
+            Unit::Millis,
+            inside,
+            raw.clone(),
+            raw_is,
+            goals.0,
+        ),
         Figure::beside("submit to handler, over HTTP, p50", Unit::Millis, http, raw, raw_is, goals.1),
     ])
 }
@@ -46,7 +57,7 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
         let at = Instant::now();
         let entered = entered.clone();
         async move {
-            drop(entered.send(at).await);
+            entered.send(at).await.expect("somebody listens");
             Outcome::Succeeded(None)
         }
     });
@@ -61,11 +72,23 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
         settle(&scheduler).await?;
     }
 
-    let (address, stop) = super::latency_server(scheduler.clone()).await?;
+    let (address, stop) = serve_api(scheduler.clone()).await?;
     let http = over_http(address, &scheduler, &mut entries, count).await?;
     stop.cancel();
     scheduler.drain(Duration::ZERO).await?;
     Ok((inside, http))
+}
+
+/// The HTTP API in front of the scheduler, with built-in settings.
+async fn serve_api(scheduler: Scheduler) -> anyhow::Result<(SocketAddr, CancellationToken)> {
+    let (layers, overrides) = (Layers::builtin(), Overrides::none());
+    let config = layers.resolve(&overrides)?;
+    let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let stop = CancellationToken::new();
+    tokio::spawn(laneway_api::serve(listener, Api::new(scheduler, live)?, stop.clone()));
+    Ok((address, stop))
 }
 
 async fn over_http(

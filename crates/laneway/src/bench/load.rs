@@ -57,7 +57,8 @@ pub struct Connection {
 impl Connection {
     /// Connects.
     pub async fn open(address: SocketAddr) -> anyhow::Result<Connection> {
-        let stream = TcpStream::connect(address).await.with_context(|| format!("failed to connect to {address}"))?;
+        let stream =
+            TcpStream::connect(address).await.with_context(|| format!("failed to connect to {address}"))?;
         stream.set_nodelay(true)?;
         Ok(Connection { stream, address, sent: Vec::new(), received: Vec::new() })
     }
@@ -99,7 +100,11 @@ fn whole_answer(received: &[u8]) -> anyhow::Result<Option<usize>> {
     let Some(head) = received.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&received[..head]).context("the head is text")?;
     let status = text.split(' ').nth(1).unwrap_or("");
-    ensure!(status.starts_with('2'), "the server answered {status}: {}", String::from_utf8_lossy(&received[head..]));
+    ensure!(
+        status.starts_with('2'),
+        "the server answered {status}: {}",
+        String::from_utf8_lossy(&received[head..])
+    );
     let length = text
         .lines()
         .filter_map(|line| line.split_once(':'))

@@ -21,11 +21,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use axum::Router;
 use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::post;
-use axum::Router;
 use laneway_wire::JobRequest;
 use rusqlite::{Connection, params};
 
@@ -126,7 +126,9 @@ pub fn serve_echo(address: SocketAddr) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(address).await.context("failed to listen")?;
-        let app = Router::new().route("/v1/jobs", post(echo)).route("/readyz", axum::routing::get(|| async { "ok" }));
+        let app = Router::new()
+            .route("/v1/jobs", post(echo))
+            .route("/readyz", axum::routing::get(|| async { "ok" }));
         axum::serve(listener, app).await.context("failed to serve")
     })
 }

@@ -186,7 +186,9 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 fn spread(values: &[f64]) -> (f64, f64) {
-    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)))
+    values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)))
 }
 
 /// `1234567` as `1,234,567`.

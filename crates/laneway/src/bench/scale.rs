@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use laneway_core::{
-    Command, Fence, Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, Session, Settings, Submission, Wall,
+    Command, Fence, Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, Session, Settings, Submission,
+    Wall,
 };
 use laneway_runtime::Turn;
 use laneway_store::SqliteStore;

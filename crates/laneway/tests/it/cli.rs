@@ -257,18 +257,54 @@ fn a_taken_port_is_named() {
 #[test]
 fn a_hangup_reads_the_configuration_again() {
     let dir = TempDir::new().unwrap();
-    let file = dir.path().join("laneway.toml");
-    std::fs::write(&file, "[lanes.main]\nrunning_max = 3\n").unwrap();
-    let server = Server::start(&dir.path().join("data"), &["--config", file.to_str().unwrap()]);
-    let limit = || server.json(&["lanes", "list"])["lanes"][0]["running_max"].clone();
-    assert_eq!(limit(), 3);
-    std::fs::write(&file, "[lanes.main]\nrunning_max = 5\n").unwrap();
+    // The named file is a link: the watcher looks at the link's directory and cannot see the change, so that only the
+    // signal can be what reloads.
+    let (real, link) = (dir.path().join("elsewhere/real.toml"), dir.path().join("watched/laneway.toml"));
+    std::fs::create_dir(real.parent().unwrap()).unwrap();
+    std::fs::create_dir(link.parent().unwrap()).unwrap();
+    std::fs::write(&real, "[lanes.main]\nrunning_max = 3\n").unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let mut server = Server::start(&dir.path().join("data"), &["--config", link.to_str().unwrap()]);
+    let mut log = BufReader::new(server.process.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let limit = |server: &Server| server.json(&["lanes", "list"])["lanes"][0]["running_max"].clone();
+    assert_eq!(limit(&server), 3);
+
+    std::fs::write(&real, "[lanes.main]\nrunning_max = 5\n").unwrap();
     server.signal("HUP");
-    let seen = (0..1_000).map(|_| limit()).find(|seen| *seen == 5);
-    assert!(seen.is_some(), "the new limit never held");
-    std::fs::write(&file, "[lanes.main]\nruning_max = 7\n").unwrap();
+    assert!(log.any(|line| line.contains("configuration reloaded")));
+    assert_eq!(limit(&server), 5);
+
+    std::fs::write(&real, "[lanes.main]\nrunning_max = 7\nruning_max = 7\n").unwrap();
     server.signal("HUP");
-    assert_eq!(limit(), 5, "a wrong file changes nothing");
+    assert!(log.any(|line| line.contains("configuration not reloaded")));
+    assert_eq!(limit(&server), 5, "a wrong file changes nothing, not even what is right in it");
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_what_runs() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::start(dir.path(), &["--set", "server.drain_limit=1h"]);
+    let id = server.json(&["submit", "sleep", "--payload", r#"{"ms": 3600000}"#])["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(server.json(&["jobs", "show", &id])["state"], "running");
+    server.signal("TERM");
+    assert!(
+        (0..1_000).any(|_| server.json(&["stats"])["draining"] == true),
+        "the first signal never drained"
+    );
+    assert!(server.process.try_wait().unwrap().is_none(), "the first signal waits for what runs");
+    server.signal("TERM");
+    assert_eq!(server.process.wait().unwrap().code(), Some(0));
+    drop(server);
+    let server = Server::start(dir.path(), &["--set", "lanes.main.paused=true"]);
+    let job = server.json(&["jobs", "show", &id]);
+    assert_eq!(
+        (&job["state"], &job["failures"], &job["losses"]),
+        (&json!("queued"), &json!(0), &json!(0)),
+        "{job}"
+    );
 }
 
 #[test]

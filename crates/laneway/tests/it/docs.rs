@@ -70,6 +70,36 @@ fn links_between_pages_lead_somewhere() {
     assert!(broken.is_empty(), "links to nothing: {broken:#?}");
 }
 
+#[test]
+fn files_that_pages_name_are_there() {
+    let crates = repository::root().join("crates");
+    let mut missing = BTreeSet::new();
+    let mut seen = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = repository::read(page);
+        let named = text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|code| code.starts_with("laneway") && code.contains('/'));
+        for path in named.filter(|path| !path.contains(['<', ' '])).flat_map(expand) {
+            seen += 1;
+            if !crates.join(&path).exists() {
+                missing.insert(format!("{page}: {path}"));
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} files found: the search is broken");
+    assert!(missing.is_empty(), "pages name files that are not there: {missing:#?}");
+}
+
+/// `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.
+fn expand(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
+    let (choices, after) = rest.split_once('}').unwrap();
+    choices.split(',').map(|choice| format!("{before}{choice}{after}")).collect()
+}
+
 /// The targets of `[text](target)`, outside of fenced code.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();

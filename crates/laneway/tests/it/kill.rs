@@ -68,9 +68,9 @@ async fn client(address: SocketAddr, mut random: Random, numbers: Arc<AtomicU64>
     let mut acked = Vec::new();
     loop {
         let id_of = |job: &Value| JobId::parse(job["id"].as_str().expect("a job has an id")).unwrap();
-        if random.next() % 8 == 0 {
+        if random.next().is_multiple_of(8) {
             let jobs: Vec<Value> = (0..10).map(|_| job(&mut random, &numbers)).collect();
-            let body = json!({"jobs": jobs, "atomic": random.next() % 2 == 0});
+            let body = json!({"jobs": jobs, "atomic": random.next().is_multiple_of(2)});
             let Ok(sent) = http.post(format!("http://{address}/v1/jobs/batch")).json(&body).send().await
             else {
                 break;
@@ -88,7 +88,7 @@ async fn client(address: SocketAddr, mut random: Random, numbers: Arc<AtomicU64>
         assert!(status.is_success(), "{status}: {answer}");
         let id = id_of(&answer);
         acked.push(id);
-        if random.next() % 10 == 0 {
+        if random.next().is_multiple_of(10) {
             let canceled = http.post(format!("http://{address}/v1/jobs/{id}/cancel")).send().await;
             let Ok(canceled) = canceled else { break };
             assert!(matches!(canceled.status().as_u16(), 200 | 202 | 409), "{}", canceled.status());
@@ -105,13 +105,13 @@ fn job(random: &mut Random, numbers: &AtomicU64) -> Value {
         _ => ("echo", json!({"number": number})),
     };
     let mut job = json!({"kind": kind, "payload": payload, "agent": format!("agent-{}", random.next() % 5)});
-    if random.next() % 3 == 0 {
+    if random.next().is_multiple_of(3) {
         job["session"] = json!(format!("session-{}", random.next() % 4));
     }
-    if random.next() % 4 == 0 {
+    if random.next().is_multiple_of(4) {
         job["keys"] = json!({"profile": format!("p-{}", random.next() % 3)});
     }
-    if random.next() % 3 == 0 {
+    if random.next().is_multiple_of(3) {
         job["idempotency_key"] = json!(format!("key-{number}"));
     }
     job

@@ -7,4 +7,5 @@ mod docs;
 mod embedded;
 mod examples;
 mod house;
+mod kill;
 mod repository;
