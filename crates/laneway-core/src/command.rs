@@ -177,7 +177,8 @@ pub enum Reply {
     },
     /// No live job (or token) of that name is there for this tenant. The store may know an ended one.
     NotFound,
-    /// The word about an attempt came too late or is not its runner's: stop, nothing changed.
+    /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
+    /// a run that was told to stop frees its gates all the same.
     Stale,
     /// The attempt goes on; it must be heard of again within `lease`.
     Alive {

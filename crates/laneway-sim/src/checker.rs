@@ -164,7 +164,7 @@ impl Checker {
             Command::Configure { settings, .. } if rebuilds => {
                 self.pending_settings = Some(*settings.clone())
             }
-            Command::Configure { settings, .. } => self.reference.configure(*settings.clone()),
+            Command::Configure { settings, .. } => self.reference.configure(&self.ledger, *settings.clone()),
             Command::Offer(offer) if self.may_offer(offer) => self.reference.offer(offer),
             Command::Withdraw(place) => self.reference.withdraw(place),
             Command::Drain => self.reference.draining = true,
@@ -209,7 +209,7 @@ impl Checker {
         if effects.events.iter().any(|event| event.kind == EventKind::ConfigChanged)
             && let Some(settings) = self.pending_settings.take()
         {
-            self.reference.configure(settings);
+            self.reference.configure(&self.ledger, settings);
         }
         for event in &effects.events {
             hold("I7", event.at == given.moment.now.wall, || {

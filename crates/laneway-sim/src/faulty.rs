@@ -1,7 +1,7 @@
 //! A store that fails on demand, around the one in memory or the one in SQLite.
 //!
-//! Every handle shares one disk: a process that crashed leaves it as its last commit left it, and the next process opens
-//! it again. What was really written is noted down for the checker, whatever the caller was told.
+//! Every handle shares one disk: a process that crashed leaves it as its last commit left it, and the next process
+//! opens it again. What was really written is noted down for the checker, whatever the caller was told.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ struct State {
 
 enum Medium {
     Memory(MemoryStore),
-    Sqlite(SqliteFile),
+    Sqlite(Box<SqliteFile>),
 }
 
 /// A SQLite store and its directory, which goes when the world ends.
@@ -93,7 +93,7 @@ impl Disk {
     pub fn new(kind: StoreKind) -> Result<Disk, StoreError> {
         let medium = match kind {
             StoreKind::Memory => Medium::Memory(MemoryStore::new()),
-            StoreKind::Sqlite => Medium::Sqlite(SqliteFile::new()?),
+            StoreKind::Sqlite => Medium::Sqlite(Box::new(SqliteFile::new()?)),
         };
         Ok(Disk::of(medium))
     }

@@ -144,7 +144,8 @@ pub struct Caught {
 pub fn hunt(bug: Bug, first: u64, seeds: u64, steps: u32) -> Option<Caught> {
     let_out(Some(bug));
     let found = (first..first + seeds).find_map(|seed| {
-        let outcome = World::run(Plan { seed, steps, diary: 0, fingerprint: false, store: StoreKind::Memory });
+        let outcome =
+            World::run(Plan { seed, steps, diary: 0, fingerprint: false, store: StoreKind::Memory });
         outcome.violation.map(|violation| Caught { bug, seeds: seed - first + 1, seed, violation })
     });
     let_out(None);

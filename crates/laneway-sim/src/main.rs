@@ -67,7 +67,8 @@ fn fleet(arguments: &Arguments) -> ExitCode {
             std::io::stderr().flush().ok();
         }
     };
-    let fleet = Fleet { first, end, steps: arguments.steps, threads, time: arguments.time, store: arguments.store() };
+    let fleet =
+        Fleet { first, end, steps: arguments.steps, threads, time: arguments.time, store: arguments.store() };
     let tally = fleet.run(&progress);
     if shows {
         eprintln!();
@@ -98,8 +99,13 @@ fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
         let Some(bug) = find_bug(word) else { return unknown_bug(word) };
         let_out(Some(bug));
     }
-    let outcome =
-        World::run(Plan { seed, steps: arguments.steps, diary: arguments.lines, fingerprint: true, store: arguments.store() });
+    let outcome = World::run(Plan {
+        seed,
+        steps: arguments.steps,
+        diary: arguments.lines,
+        fingerprint: true,
+        store: arguments.store(),
+    });
     println!("{:#?}", outcome.shape);
     for line in &outcome.diary {
         println!("{line}");

@@ -1,10 +1,10 @@
 //! The naive reference scheduler: says who runs next by looking at everything, every time.
 //!
 //! It knows nothing of gates, bins and heads. It reads the ledger's plain lists, recounts every limit from the open
-//! attempts, and applies the documented order word for word. The engine must agree with it on every attempt it opens, in
-//! order (I23), and must have left nothing eligible behind when it rests (I24c).
+//! attempts, and applies the documented order word for word. The engine must agree with it on every attempt it opens,
+//! in order (I23), and must have left nothing eligible behind when it rests (I24c).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::settings::TenantSettings;
 use laneway_core::{JobRow, JobSpec, JobState, LaneOrder, LaneSettings, Name, PlaceOffer, Seq, Settings};
@@ -19,6 +19,10 @@ pub struct Reference {
     pub settings: Settings,
     /// Lanes that settings named earlier, while the engine lives.
     old_lanes: BTreeMap<Name, LaneSettings>,
+    /// Lanes that the engine remembers, in the order of their rooms.
+    rooms: Vec<Name>,
+    /// Lanes that new jobs may come to.
+    taking_jobs: BTreeSet<Name>,
     /// What the places offer.
     pub places: Vec<PlaceOffer>,
     /// True once the server stops.
@@ -50,9 +54,12 @@ pub fn same_party(a: &Entry, b: &Entry) -> bool {
 impl Reference {
     /// For an engine that was just built with these settings and no places.
     pub fn new(settings: Settings) -> Reference {
+        let lanes: Vec<Name> = settings.lanes.keys().cloned().collect();
         Reference {
             settings,
             old_lanes: BTreeMap::new(),
+            taking_jobs: lanes.iter().cloned().collect(),
+            rooms: lanes,
             places: Vec::new(),
             draining: false,
             starts: 0,
@@ -64,6 +71,8 @@ impl Reference {
     /// The engine was built anew in the same process: who was served when is forgotten.
     pub fn rebuilt(&mut self) {
         self.old_lanes.clear();
+        self.rooms = self.settings.lanes.keys().cloned().collect();
+        self.taking_jobs = self.rooms.iter().cloned().collect();
         self.starts = 0;
         self.lane_served.clear();
         self.agent_served.clear();
@@ -147,7 +156,8 @@ impl Reference {
         head == Some((entry.rank_time, entry.row.seq)) && open < session.max_concurrent
     }
 
-    /// Among lanes with an eligible job: the lowest share of open attempts, then the one served longest ago, then by name.
+    /// Among lanes with an eligible job: the lowest share of open attempts, then the one served longest ago, then by
+    /// name.
     fn next_lane(&self, ledger: &Ledger, eligible: &[&Entry]) -> Option<Name> {
         let load = |lane: &Name| ledger.open().filter(|entry| entry.lane == *lane).count() as u64;
         let limit = |lane: &Name| self.lane(lane).map_or(0, |settings| u64::from(settings.running_max));
@@ -178,10 +188,29 @@ impl Reference {
         self.settings.lanes.get(name).or_else(|| self.old_lanes.get(name))
     }
 
-    /// New settings hold from now on.
-    pub fn configure(&mut self, settings: Settings) {
+    /// New settings hold from now on. A lane that is no longer named and has no jobs is forgotten, with who was served
+    /// in it, when a new one takes its room.
+    pub fn configure(&mut self, ledger: &Ledger, settings: Settings) {
         let before = std::mem::replace(&mut self.settings, settings);
         self.old_lanes.extend(before.lanes);
+        let named = &self.settings.lanes;
+        self.taking_jobs.retain(|lane| named.contains_key(lane));
+        for lane in named.keys() {
+            if !self.rooms.contains(lane) {
+                let is_free = |room: &Name| {
+                    !self.taking_jobs.contains(room) && ledger.jobs.values().all(|entry| entry.lane != *room)
+                };
+                match self.rooms.iter().position(is_free) {
+                    Some(free) => {
+                        let gone = std::mem::replace(&mut self.rooms[free], lane.clone());
+                        self.lane_served.remove(&gone);
+                        self.agent_served.retain(|(of, _, _), _| *of != gone);
+                    }
+                    None => self.rooms.push(lane.clone()),
+                }
+            }
+            self.taking_jobs.insert(lane.clone());
+        }
     }
 
     /// The limits of a tenant.

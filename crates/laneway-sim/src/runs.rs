@@ -1,8 +1,8 @@
 //! The runs that the world acts out: what really happens at places after an attempt was offered.
 //!
 //! A run knows only what it was told. An attached one works from the moment it hears of its attempt and dies with the
-//! process. A leased one asks before it works, and stops by itself when its lease or its timeout ends by its own clock, so
-//! that nothing runs twice at the same time, whatever the house believes.
+//! process. A leased one asks before it works, and stops by itself when its lease or its timeout ends by its own clock,
+//! so that nothing runs twice at the same time, whatever the house believes.
 
 use laneway_core::effect::Offer;
 use laneway_core::{Fence, JobId, Name};

@@ -15,8 +15,9 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         if self.tokens.len() >= TOKENS_MAX && !self.tokens.contains_key(&token.id) {
-            let message =
-                format!("a server keeps at most {TOKENS_MAX} tokens; revoke some that are no longer used");
+            let message = format!(
+                "a server keeps at most {TOKENS_MAX} tokens, revoked ones included; rotate instead of adding"
+            );
             return Reply::Refused(refuse(RefusalCode::TooMany, message));
         }
         let detail = format!("token {} with role {}", token.id, token.role.word());

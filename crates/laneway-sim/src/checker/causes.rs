@@ -1,8 +1,8 @@
 //! Why an attempt closed and why a job moved or ended: each must have a cause that the turn or the clocks prove.
 //!
-//! I11 and I13 (a word counts only with the right fence), I12 (one outcome), I14 (cancel), I15 (retries), I16 (deadlines),
-//! I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or its grace has
-//! passed.
+//! I11 and I13 (a word counts only with the right fence), I12 (one outcome), I14 (cancel), I15 (retries), I16
+//! (deadlines), I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or
+//! its grace has passed.
 
 use laneway_core::{
     AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobState, JobStatus, Outcome, Reason, Seq,

@@ -84,8 +84,8 @@ impl Checker {
     }
 
     /// I24b: in a lane with aging, whoever has waited longer than the levels between are worth goes first. Told by the
-    /// time that really passed, whatever the clocks said. Jobs from before the last start are left out, because a wall clock
-    /// that was set in between makes them look as old as it likes; so are jobs that waited for a wall time.
+    /// time that really passed, whatever the clocks said. Jobs from before the last start are left out, because a wall
+    /// clock that was set in between makes them look as old as it likes; so are jobs that waited for a wall time.
     fn age_goes_first(&self, given: Given<'_>, entry: &Entry) -> Checked {
         let Some(lane) = self.reference.lane(&entry.lane) else { return Ok(()) };
         let Some(step) = lane.aging_step else { return Ok(()) };

@@ -103,7 +103,8 @@ impl Checker {
 /// Attempts, events and log lines of a job are those that were committed. Events may be forgotten from the oldest on.
 fn history_agrees(stored: &Stored, entry: &Entry) -> Checked {
     let seq = entry.row.seq;
-    let broken = |error| Violation::new("I7", format!("the history of job {} cannot be read: {error}", seq.0));
+    let broken =
+        |error| Violation::new("I7", format!("the history of job {} cannot be read: {error}", seq.0));
     let attempts = stored.reader.attempts(seq).map_err(broken)?;
     hold("I7", attempts.iter().map(|view| &view.closed).eq(&entry.closed), || {
         format!("the attempts of job {} are stored as {attempts:?}", seq.0)
@@ -115,7 +116,9 @@ fn history_agrees(stored: &Stored, entry: &Entry) -> Checked {
     })?;
     let first = stored.reader.first_event().map_err(broken)?;
     let kept = entry.events.iter().filter(|&&number| first != 0 && number >= first).count();
-    hold("I7", numbers.len() == kept, || format!("job {} has {kept} events, and {} are shown", seq.0, numbers.len()))?;
+    hold("I7", numbers.len() == kept, || {
+        format!("job {} has {kept} events, and {} are shown", seq.0, numbers.len())
+    })?;
     let lines = stored.reader.logs(seq, 0, 10_000).map_err(broken)?;
     hold("I7", lines.len() == entry.log_lines, || {
         format!("job {} wrote {} lines, and {} are stored", seq.0, entry.log_lines, lines.len())

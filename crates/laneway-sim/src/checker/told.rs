@@ -1,5 +1,5 @@
-//! What may be said, and when: every reply and every notice is about something durable (I6), every word about an attempt
-//! is taken exactly when its fence fits (I11), and what is said is true (I1, I4, I5, I14, X2).
+//! What may be said, and when: every reply and every notice is about something durable (I6), every word about an
+//! attempt is taken exactly when its fence fits (I11), and what is said is true (I1, I4, I5, I14, X2).
 
 use laneway_core::command::Submitted;
 use laneway_core::{

@@ -130,7 +130,8 @@ impl World {
         let World { rng, shape, .. } = self;
         let lane = rng.pick(shape.real_lanes()).clone();
         match rng.below(16) {
-            // Changes mostly tighten; now and then somebody goes back to where it began, or nothing would move any more.
+            // Changes mostly tighten; now and then somebody goes back to where it began, or nothing would move any
+            // more.
             13 | 14 => *settings = shape.settings.clone(),
             // A lane that is named no more, or is named again. `main` always exists.
             12 if lane.as_str() != "main" => {

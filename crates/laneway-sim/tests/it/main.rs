@@ -14,7 +14,8 @@ const SEEDS_FOR_A_BUG: u64 = 2_000;
 
 #[test]
 fn no_bug_no_alarm() {
-    let fleet = Fleet { first: 0, end: SEEDS, steps: STEPS, threads: 2, time: None, store: StoreKind::Memory };
+    let fleet =
+        Fleet { first: 0, end: SEEDS, steps: STEPS, threads: 2, time: None, store: StoreKind::Memory };
     let tally = fleet.run(&|_| ());
     if let Some((seed, violation)) = tally.broken {
         panic!("seed {seed} breaks {violation}\nreplay: cargo run -p laneway-sim -- --seed {seed}");
@@ -32,7 +33,9 @@ fn no_alarm_on_sqlite() {
     let fleet = Fleet { first: 0, end: 6, steps: 200, threads: 2, time: None, store: StoreKind::Sqlite };
     let tally = fleet.run(&|_| ());
     if let Some((seed, violation)) = tally.broken {
-        panic!("seed {seed} breaks {violation}\nreplay: cargo run -p laneway-sim -- --sqlite --seed {seed} --steps 200");
+        panic!(
+            "seed {seed} breaks {violation}\nreplay: cargo run -p laneway-sim -- --sqlite --seed {seed} --steps 200"
+        );
     }
     assert_eq!(tally.seeds, 6);
 }
@@ -54,7 +57,8 @@ fn every_bug_of_the_zoo_is_caught() {
 
 #[test]
 fn the_same_seed_gives_the_same_world() {
-    let run = |seed| World::run(Plan { seed, steps: 200, diary: 0, fingerprint: true, store: StoreKind::Memory });
+    let run =
+        |seed| World::run(Plan { seed, steps: 200, diary: 0, fingerprint: true, store: StoreKind::Memory });
     for seed in 1_000..1_010 {
         let (one, other) = (run(seed), run(seed));
         assert_eq!(one.fingerprint, other.fingerprint, "seed {seed}");
@@ -67,7 +71,9 @@ fn the_same_seed_gives_the_same_world() {
 fn a_failing_seed_tells_its_story() {
     laneway_core::zoo::let_out(Some(Bug::RenewWithoutEpoch));
     let failing = (0..SEEDS_FOR_A_BUG)
-        .map(|seed| World::run(Plan { seed, steps: STEPS, diary: 50, fingerprint: false, store: StoreKind::Memory }))
+        .map(|seed| {
+            World::run(Plan { seed, steps: STEPS, diary: 50, fingerprint: false, store: StoreKind::Memory })
+        })
         .find(|outcome| outcome.violation.is_some());
     laneway_core::zoo::let_out(None);
     let outcome = failing.expect("the bug is caught");

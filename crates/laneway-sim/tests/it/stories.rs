@@ -158,8 +158,8 @@ fn a_restart_gives_no_less_than_the_lease_that_was_told() {
     assert_eq!(told.replies, [Reply::Stale]);
 }
 
-/// A deadline passed before a worker said that it runs; when it said so, the attempt got a timeout beside its grace, and
-/// once that passed the loop looked at the clock again and again without doing anything.
+/// A deadline passed before a worker said that it runs; when it said so, the attempt got a timeout beside its grace,
+/// and once that passed the loop looked at the clock again and again without doing anything.
 #[test]
 fn a_stopped_run_that_starts_late_does_not_spin() {
     let mut engine = Engine::new(Settings::default(), 7, at(0));
@@ -211,8 +211,8 @@ fn jobs_age_although_the_wall_clock_was_set_back() {
     assert_eq!(opened(&effects), [1, 2], "a minute of waiting is worth more than one level");
 }
 
-/// In an atomic batch, an item of which the idempotency key stood in an earlier item that was refused got the verdict of
-/// a job that never was.
+/// In an atomic batch, an item of which the idempotency key stood in an earlier item that was refused got the verdict
+/// of a job that never was.
 #[test]
 fn a_refused_item_makes_no_job_that_a_later_one_could_be() {
     let lane = LaneSettings { queued_max: 0, ..LaneSettings::default() };
