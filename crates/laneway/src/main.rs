@@ -25,6 +25,10 @@ use crate::exit::{Exit, Trouble};
 use crate::screen::{Paint, Screen};
 use crate::settings::Environment;
 
+/// The engine and the API make and forget many small things; see docs/decisions/0004-allocator.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

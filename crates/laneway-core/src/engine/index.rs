@@ -7,10 +7,25 @@ use std::hash::{Hash, Hasher};
 
 use super::slab::{Ix, NONE};
 
-/// A table of handles, open addressed, at most half full.
+/// A table of handles, open addressed, at most half full. Each handle stands beside a part of its hash, so that what it
+/// points at is looked at only when it is very likely the right one.
 pub(super) struct Index {
-    slots: Vec<Ix>,
+    slots: Vec<Slot>,
     len: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    hash: u32,
+    ix: Ix,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot { hash: 0, ix: NONE };
+
+    fn is_empty(self) -> bool {
+        self.ix == NONE
+    }
 }
 
 /// How keys are hashed in this boot.
@@ -20,74 +35,76 @@ pub(super) struct Hashing {
 }
 
 impl Hashing {
-    pub(super) fn hash(self, key: &impl Hash) -> u64 {
+    pub(super) fn hash(self, key: &impl Hash) -> u32 {
         let mut mixer = Mixer(self.seed);
         key.hash(&mut mixer);
-        mixer.finish()
+        mixer.finish() as u32
     }
 }
 
 impl Index {
     pub(super) fn new() -> Index {
-        Index { slots: vec![NONE; 16], len: 0 }
+        Index { slots: vec![Slot::EMPTY; 16], len: 0 }
     }
 
     /// The handle for which `is_it` holds, among those with this hash.
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(Ix) -> bool) -> Option<Ix> {
+    pub(super) fn find(&self, hash: u32, is_it: impl Fn(Ix) -> bool) -> Option<Ix> {
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
-        while self.slots[at] != NONE {
-            if is_it(self.slots[at]) {
-                return Some(self.slots[at]);
+        while !self.slots[at].is_empty() {
+            let slot = self.slots[at];
+            if slot.hash == hash && is_it(slot.ix) {
+                return Some(slot.ix);
             }
             at = (at + 1) & mask;
         }
         None
     }
 
-    /// Adds a handle that is not there yet. `hash_of` gives the hash of any handle in the table.
-    pub(super) fn insert(&mut self, hash: u64, ix: Ix, hash_of: impl Fn(Ix) -> u64) {
+    /// Adds a handle that is not there yet.
+    pub(super) fn insert(&mut self, hash: u32, ix: Ix) {
         if (self.len + 1) * 2 > self.slots.len() {
-            let doubled = vec![NONE; self.slots.len() * 2];
-            for old in std::mem::replace(&mut self.slots, doubled).into_iter().filter(|&ix| ix != NONE) {
-                self.place(hash_of(old), old);
+            let doubled = vec![Slot::EMPTY; self.slots.len() * 2];
+            for old in std::mem::replace(&mut self.slots, doubled).into_iter().filter(|slot| !slot.is_empty())
+            {
+                self.place(old);
             }
         }
-        self.place(hash, ix);
+        self.place(Slot { hash, ix });
         self.len += 1;
     }
 
-    fn place(&mut self, hash: u64, ix: Ix) {
+    fn place(&mut self, slot: Slot) {
         let mask = self.slots.len() - 1;
-        let mut at = hash as usize & mask;
-        while self.slots[at] != NONE {
+        let mut at = slot.hash as usize & mask;
+        while !self.slots[at].is_empty() {
             at = (at + 1) & mask;
         }
-        self.slots[at] = ix;
+        self.slots[at] = slot;
     }
 
     /// Removes a handle; those behind it close the gap, so that no search ever stops too early.
-    pub(super) fn remove(&mut self, hash: u64, ix: Ix, hash_of: impl Fn(Ix) -> u64) {
+    pub(super) fn remove(&mut self, hash: u32, ix: Ix) {
         let mask = self.slots.len() - 1;
         let mut gap = hash as usize & mask;
-        while self.slots[gap] != ix {
-            assert!(self.slots[gap] != NONE, "a removed handle is in the table");
+        while self.slots[gap].ix != ix {
+            assert!(!self.slots[gap].is_empty(), "a removed handle is in the table");
             gap = (gap + 1) & mask;
         }
         let mut at = gap;
         loop {
             at = (at + 1) & mask;
-            if self.slots[at] == NONE {
+            if self.slots[at].is_empty() {
                 break;
             }
-            let home = hash_of(self.slots[at]) as usize & mask;
+            let home = self.slots[at].hash as usize & mask;
             // It may move to the gap only if its home does not lie between the gap and itself.
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
                 self.slots[gap] = self.slots[at];
                 gap = at;
             }
         }
-        self.slots[gap] = NONE;
+        self.slots[gap] = Slot::EMPTY;
         self.len -= 1;
     }
 

@@ -153,7 +153,7 @@ impl Engine {
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
         let hash = self.hashing.hash(&self.jobs[job].id);
-        self.by_id.remove(hash, job, |ix| self.hashing.hash(&self.jobs[ix].id));
+        self.by_id.remove(hash, job);
         let entry = self.jobs.remove(job);
         self.tenants[self.classes[entry.class].tenant].states[usize::from(entry.state.code())] -= 1;
         debug_assert!(entry.bin == NONE && entry.open == NONE, "a job leaves its bin and its gates first");

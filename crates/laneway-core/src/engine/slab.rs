@@ -67,7 +67,7 @@ pub(super) struct Pool<K, V> {
 
 struct Entry<K, V> {
     key: K,
-    hash: u64,
+    hash: u32,
     users: u32,
     value: V,
 }
@@ -82,20 +82,28 @@ impl<K: Eq + Hash + Clone, V> Pool<K, V> {
         self.find_hashed(key, self.hashing.hash(key))
     }
 
-    fn find_hashed(&self, key: &K, hash: u64) -> Option<Ix> {
-        self.index.find(hash, |ix| self.items[ix].hash == hash && self.items[ix].key == *key)
+    fn find_hashed(&self, key: &K, hash: u32) -> Option<Ix> {
+        self.index.find(hash, |ix| self.items[ix].key == *key)
     }
 
     /// Adds one user of `key`; makes the thing when it is new.
     pub(super) fn hold(&mut self, key: &K, make: impl FnOnce() -> V) -> Ix {
+        let (ix, new) = self.find_or_make(key, make);
+        if !new {
+            self.items[ix].users += 1;
+        }
+        ix
+    }
+
+    /// The handle of `key`, made with one user when it is new, and whether it is.
+    pub(super) fn find_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> (Ix, bool) {
         let hash = self.hashing.hash(key);
         if let Some(ix) = self.find_hashed(key, hash) {
-            self.items[ix].users += 1;
-            return ix;
+            return (ix, false);
         }
         let ix = self.items.insert(Entry { key: key.clone(), hash, users: 1, value: make() });
-        self.index.insert(hash, ix, |ix| self.items[ix].hash);
-        ix
+        self.index.insert(hash, ix);
+        (ix, true)
     }
 
     /// Adds one user of a known thing.
@@ -111,7 +119,7 @@ impl<K: Eq + Hash + Clone, V> Pool<K, V> {
             return None;
         }
         let hash = entry.hash;
-        self.index.remove(hash, ix, |ix| self.items[ix].hash);
+        self.index.remove(hash, ix);
         let entry = self.items.remove(ix);
         Some((entry.key, entry.value))
     }

@@ -337,7 +337,7 @@ impl Engine {
             armed: Armed::default(),
         });
         let hash = self.hashing.hash(&row.id);
-        self.by_id.insert(hash, job, |ix| self.hashing.hash(&self.jobs[ix].id));
+        self.by_id.insert(hash, job);
         self.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
         job

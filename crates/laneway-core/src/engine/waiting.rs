@@ -20,16 +20,10 @@ impl Engine {
     pub(super) fn enqueue(&mut self, job: Ix) {
         let key = self.bin_key(job);
         let order = self.order_in_bin(job);
-        let bin = match self.bins.find(&key) {
-            Some(bin) => bin,
-            None => {
-                let bin = self.bins.hold(&key, || Bin { jobs: Default::default(), at: None });
-                if let BinKey::Session(session) = key {
-                    self.sessions[session].bin = bin;
-                }
-                bin
-            }
-        };
+        let (bin, new) = self.bins.find_or_make(&key, || Bin { jobs: Default::default(), at: None });
+        if let (BinKey::Session(session), true) = (key, new) {
+            self.sessions[session].bin = bin;
+        }
         self.bins[bin].jobs.insert(order, job);
         self.jobs[job].bin = bin;
         self.refresh(bin);
