@@ -51,11 +51,13 @@ impl Backoff {
         let grown = self.base.0.saturating_mul(power);
         match self.jitter {
             Jitter::None => Span(grown.min(self.max.0)),
-            Jitter::Add(most) => Span(grown.saturating_add(random % (most.0 + 1)).min(self.max.0)),
+            Jitter::Add(most) => {
+                Span(grown.saturating_add(random % most.0.saturating_add(1)).min(self.max.0))
+            }
             Jitter::Percent(percent) => {
                 let capped = grown.min(self.max.0);
                 let reach = capped.saturating_mul(u64::from(percent.min(100))) / 100;
-                Span(capped - reach + random % (2 * reach + 1))
+                Span((capped - reach).saturating_add(random % reach.saturating_mul(2).saturating_add(1)))
             }
         }
     }

@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 use laneway_core::effect::Offer;
 use laneway_core::{
-    Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer, Reply,
-    Settings, Span,
+    AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer,
+    Reply, Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -176,8 +176,10 @@ impl Scheduler {
         } = options;
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
-        let mut turn = Turn::recover(store, settings, seed, clock.now())?;
+        let began = clock.now();
+        let mut turn = Turn::recover(store, settings, seed, began)?;
         let recovered = turn.recovered();
+        log_recovery(turn.engine(), &recovered, clock.now().mono.since(began.mono));
         metrics.turn(&recovered);
         let reader = turn.reader();
         let readers = Arc::new(Semaphore::new(readers_max));
@@ -218,6 +220,16 @@ impl Scheduler {
         let running = looper.spawn()?;
         Ok((Scheduler { asks, words, shared, runners: Arc::default() }, running))
     }
+}
+
+/// One line about what the start found.
+fn log_recovery(engine: &Engine, recovered: &Told, took: Span) {
+    let is_lost =
+        |change: &&Change| matches!(change, Change::AttemptClosed(closed) if closed.end == AttemptEnd::Lost);
+    let attempts_lost = recovered.changes.iter().filter(is_lost).count();
+    let stats = engine.stats(None);
+    let jobs = stats.scheduled + stats.queued + stats.assigned + stats.running;
+    tracing::info!(jobs, attempts_lost, took_ms = took.0, "recovered");
 }
 
 /// Everything the loop's thread owns.
@@ -349,7 +361,9 @@ impl Loop {
     }
 
     fn take_asks(&mut self) {
-        while self.commands.len() < TAKEN_MAX && self.looks.len() < TAKEN_MAX {
+        // Words do not count: however many there are, the next turns have callers behind them.
+        while self.commands.len().saturating_sub(self.words_left) < TAKEN_MAX && self.looks.len() < TAKEN_MAX
+        {
             let Ok(ask) = self.asks.try_recv() else { return };
             self.take_ask(ask);
         }
@@ -381,7 +395,7 @@ impl Loop {
     fn tell(&mut self, now: Now, mut told: Told) {
         self.shared.metrics.turn(&told);
         let taken = told.replies.len();
-        self.took_ask = taken > self.words_left || self.commands.is_empty();
+        self.took_ask = taken > self.words_left || (self.commands.is_empty() && self.asks.is_empty());
         self.words_left = self.words_left.saturating_sub(taken);
         // Taken out before the places are told: what cannot run says so in front of the queue.
         let callers: Vec<_> = self.callers.drain(..taken).collect();

@@ -20,6 +20,9 @@ use crate::scheduler::{Scheduler, Stopped};
 /// How often free space is looked at. At a gigabyte a second the default mark still leaves half a second.
 const PERIOD: Duration = Duration::from_secs(3);
 
+/// Free space below which room inside the store does not help: the log of every commit needs the disk itself.
+const DISK_MIN: u64 = 64 << 20;
+
 /// Watches free space until it is dropped.
 #[derive(Debug)]
 pub struct StorageProbe {
@@ -51,6 +54,11 @@ pub fn is_low(was_low: bool, free: u64, mark: u64) -> bool {
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(path)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// What counts as free: the disk's room, and what the store can use again while the disk has any.
+pub fn usable_bytes(free: u64, reusable: u64) -> u64 {
+    if free < DISK_MIN { free } else { free.saturating_add(reusable) }
 }
 
 struct Probing {
@@ -95,6 +103,9 @@ impl Probing {
             }
         };
         self.blind = false;
+        // A database file does not shrink when retention deletes; without this, admission would stay closed for ever.
+        let reusable = self.scheduler.query(|reader| reader.reusable_bytes()).await.unwrap_or(0);
+        let free = usable_bytes(free, reusable);
         let low = is_low(self.low, free, mark);
         if low != self.low {
             self.scheduler.send(Command::StorageLow(low)).await?;
@@ -112,7 +123,14 @@ impl Probing {
 
 #[cfg(test)]
 mod tests {
-    use super::{free_bytes, is_low};
+    use super::{DISK_MIN, free_bytes, is_low, usable_bytes};
+
+    #[test]
+    fn room_inside_the_store_counts_while_the_disk_has_room_for_its_log() {
+        assert_eq!(usable_bytes(DISK_MIN, 5), DISK_MIN + 5);
+        assert_eq!(usable_bytes(DISK_MIN - 1, 5), DISK_MIN - 1);
+        assert_eq!(usable_bytes(u64::MAX, 5), u64::MAX);
+    }
 
     #[test]
     fn admission_closes_at_the_mark_and_opens_a_quarter_above() {

@@ -125,6 +125,7 @@ impl Checker {
         self.reference = Reference::new(settings);
         self.storage_low = false;
         self.rearm(moment);
+        self.reference.takes_up(&self.ledger);
     }
 
     /// Follows what the disk noted during one turn. `offers` is what the places offered before it.
@@ -145,6 +146,7 @@ impl Checker {
                     self.reference.places.clear();
                     self.rebuilding = true;
                     self.rearm(given.moment);
+                    self.reference.takes_up(&self.ledger);
                 }
                 Noted::Written(effects) => self.commit(given, effects)?,
                 _ => {}
@@ -292,6 +294,9 @@ impl Checker {
     }
 
     fn created(&mut self, row: &JobRow, moment: Moment) {
+        if let Some(entry) = self.ledger.jobs.get(&row.seq) {
+            self.reference.admitted(entry);
+        }
         self.watches.insert(row.seq, Watch { since: moment.at, ..Watch::default() });
         if row.status.state == JobState::Queued {
             self.begin_queue_timeout(row.seq, moment.at);

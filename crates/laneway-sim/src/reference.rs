@@ -78,6 +78,18 @@ impl Reference {
         self.agent_served.clear();
     }
 
+    /// The engine took up these jobs from the store: their agents have not been served yet.
+    pub fn takes_up(&mut self, ledger: &Ledger) {
+        for entry in ledger.open().chain(ledger.waiting()) {
+            self.agent_served.entry(party(entry)).or_insert(0);
+        }
+    }
+
+    /// A job was admitted: an agent that is new enters at the end of the round that goes on.
+    pub fn admitted(&mut self, entry: &Entry) {
+        self.agent_served.entry(party(entry)).or_insert(self.starts.saturating_sub(1));
+    }
+
     /// A place appears or changes its offer.
     pub fn offer(&mut self, offer: &PlaceOffer) {
         self.withdraw(&offer.place);

@@ -86,6 +86,9 @@ pub trait Reader: Send + Sync {
     /// Number of the oldest event that is still kept; 0 when none is.
     fn first_event(&self) -> Result<u64, StoreError>;
 
+    /// Bytes that the store holds on disk and can use again without asking the file system: what retention freed.
+    fn reusable_bytes(&self) -> Result<u64, StoreError>;
+
     /// Checks the chain of event hashes from the oldest kept batch; gives the number of events checked.
     fn verify_events(&self) -> Result<u64, StoreError>;
 }

@@ -21,7 +21,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 use crate::client::Client;
-use crate::exit::{Exit, Trouble};
+use crate::exit::Exit;
 use crate::screen::{Paint, Screen};
 use crate::settings::Environment;
 
@@ -63,7 +63,12 @@ fn run(cli: Cli, screen: &Screen, environment: &Environment) -> anyhow::Result<(
         }
         _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // The loop has a thread of its own; a core less for the others saves both from getting in each other's way.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.saturating_sub(1).max(1))
+        .enable_all()
+        .build()?;
     let done = runtime.block_on(run_async(cli, screen, environment));
     // A handler that blocks its thread must not keep the program from ending.
     runtime.shutdown_background();
@@ -88,16 +93,8 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
 
 /// One clear message on standard error; the server's own words as JSON where JSON was asked for.
 fn report(screen: &Screen, error: &anyhow::Error, no_color: bool) {
-    let trouble = error.downcast_ref::<Trouble>();
     if screen.json {
-        let code = exit::code_of(error);
-        let document = match trouble.and_then(|trouble| trouble.problem.as_deref()) {
-            Some(problem) => {
-                serde_json::json!({"error": error.to_string(), "exit": code as u8, "problem": problem})
-            }
-            None => serde_json::json!({"error": format!("{error:#}"), "exit": code as u8}),
-        };
-        eprintln!("{document}");
+        screen.aside(exit::document(error).to_string());
         return;
     }
     let painted = Screen { color: screen.color || (std::io::stderr().is_terminal() && !no_color), ..*screen };
@@ -106,5 +103,5 @@ fn report(screen: &Screen, error: &anyhow::Error, no_color: bool) {
         Exit::NotFound => "not found:",
         _ => "error:",
     };
-    eprintln!("{} {error:#}", painted.paint(Paint::Red, head));
+    painted.aside(format!("{} {error:#}", painted.paint(Paint::Red, head)));
 }

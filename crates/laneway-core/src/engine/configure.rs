@@ -64,8 +64,9 @@ impl Engine {
     /// Brings every gate in line with the settings and shows or hides what hangs on it.
     fn apply_gates(&mut self) {
         for kind in self.kinds.handles() {
-            let settings = self.settings.kinds.get(self.kinds.key(kind));
-            self.kinds[kind].gate.limit = settings.and_then(|kind| kind.running_max).unwrap_or(u32::MAX);
+            let settings = self.settings.kinds.get(self.kinds.key(kind)).cloned().unwrap_or_default();
+            self.kinds[kind].gate.limit = settings.running_max.unwrap_or(u32::MAX);
+            self.kinds[kind].settings = settings;
         }
         for tenant in self.tenants.handles() {
             self.tenants[tenant].gate.limit = self.tenant_limits(self.tenants.key(tenant)).running_max;

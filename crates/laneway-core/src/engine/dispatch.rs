@@ -12,6 +12,9 @@ use crate::effect::Offer;
 use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason};
 
+/// Most overdue jobs that one dispatch ends on its way: a million that expire together must not become one commit.
+const EXPIRIES_MAX: u32 = 1_024;
+
 impl Engine {
     /// Starts whatever can start.
     pub(super) fn dispatch(&mut self, now: Now, effects: &mut Effects) {
@@ -20,7 +23,8 @@ impl Engine {
         }
         #[cfg(feature = "zoo")]
         let mut unreserved = Vec::new();
-        while let Some((job, bin)) = self.next_start(now, effects) {
+        let mut expiries_left = EXPIRIES_MAX;
+        while let Some((job, bin)) = self.next_start(now, &mut expiries_left, effects) {
             self.open_attempt(now, job, bin, effects);
             #[cfg(feature = "zoo")]
             if zoo::is_out(Bug::LimitCheckBeforeReserve) {
@@ -36,7 +40,7 @@ impl Engine {
     }
 
     /// The job that starts next, with its bin, or `None` when nothing can start.
-    fn next_start(&mut self, now: Now, effects: &mut Effects) -> Option<(Ix, Ix)> {
+    fn next_start(&mut self, now: Now, expiries_left: &mut u32, effects: &mut Effects) -> Option<(Ix, Ix)> {
         if self.open >= self.settings.running_max {
             return None;
         }
@@ -47,6 +51,8 @@ impl Engine {
             let ((_, bin), ()) = group.bins.first().expect("a shown group is not empty");
             let (_, job) = self.bins[bin].jobs.first().expect("bins are not empty");
             if self.is_overdue(now, job) {
+                // The rest follows in the next turn: their timers are due, so it comes at once.
+                *expiries_left = expiries_left.checked_sub(1)?;
                 self.expire(now, job, effects);
                 continue;
             }

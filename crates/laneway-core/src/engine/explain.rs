@@ -13,8 +13,14 @@ pub struct Explanation {
     /// Everything that holds it back, in the order in which it is looked at. Empty for a job that runs, or whose turn
     /// comes next.
     pub holds: Vec<Hold>,
-    /// How many jobs of the same agent, lane and needs go before it.
+    /// How many jobs of the same agent, lane and needs (or of the same session) go before it; counted up to
+    /// [`Explanation::AHEAD_MAX`].
     pub ahead: u64,
+}
+
+impl Explanation {
+    /// Counting stops here: nobody needs the number, and everybody waits for who counts.
+    pub const AHEAD_MAX: u64 = 10_000;
 }
 
 /// One thing that holds a job back.
@@ -160,7 +166,8 @@ impl Engine {
         if bin == NONE {
             return 0;
         }
-        self.bins[bin].jobs.iter().take_while(|(_, other)| *other != job).count() as u64
+        let before = self.bins[bin].jobs.iter().take_while(|(_, other)| *other != job);
+        before.take(Explanation::AHEAD_MAX as usize).count() as u64
     }
 
     fn explain_session(&self, job: Ix, ahead: u64, holds: &mut Vec<Hold>) {

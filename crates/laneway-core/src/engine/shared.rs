@@ -44,7 +44,7 @@ impl Engine {
         self.kinds.hold(name, || {
             let settings = settings.cloned().unwrap_or_default();
             let gate = Gate::with_limit(settings.running_max.unwrap_or(u32::MAX));
-            Kind { gate, place: NONE, classes: Default::default() }
+            Kind { settings, gate, place: NONE, classes: Default::default() }
         })
     }
 
@@ -65,13 +65,16 @@ impl Engine {
             return known;
         }
         let weight = self.weight_of(agent);
+        let served = self.starts.saturating_sub(1);
         self.tenants.hold_again(tenant);
         self.nodes.hold(&(lane, tenant, agent.clone()), || Node {
             lane,
             weight,
             open: 0,
             waiting: 0,
-            served: 0,
+            // It enters at the end of the round that goes on now: a name that nobody has seen gains nothing over those
+            // who wait already.
+            served,
             idle: false,
             groups: Default::default(),
         })

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
+use crate::settings::KindSettings;
 use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Span, Wall};
 
 /// A live job, or an ended one whose run has not ended yet. Holds no strings.
@@ -158,7 +159,7 @@ pub(super) struct Node {
     pub(super) weight: u32,
     pub(super) open: u32,
     pub(super) waiting: u32,
-    /// When it was last served, as a count of starts. 0 = never, as far as is remembered.
+    /// When it was last served, as a count of starts; for one that never was, when it came.
     pub(super) served: u64,
     /// True while it has no job and is only remembered.
     pub(super) idle: bool,
@@ -304,6 +305,8 @@ pub(super) struct Tenant {
 
 /// A kind.
 pub(super) struct Kind {
+    /// What the settings say of it; nothing where they do not name it.
+    pub(super) settings: KindSettings,
     pub(super) gate: Gate,
     /// Where it runs, or `NONE`.
     pub(super) place: Ix,

@@ -110,6 +110,8 @@ impl Engine {
                 });
             }
         }
+        // A lane that is named no more is shown only while it has jobs.
+        lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
         lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
         stats.agents.sort_by(|a, b| (&a.lane, &a.tenant, &a.agent).cmp(&(&b.lane, &b.tenant, &b.agent)));
         stats.lanes = lanes;

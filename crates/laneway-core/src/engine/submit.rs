@@ -279,7 +279,10 @@ impl Engine {
         if spec.lane != *lane {
             spec.lane = lane.clone();
         }
-        let kind = self.settings.kinds.get(&spec.kind);
+        let kind = match belongs.kind {
+            NONE => self.settings.kinds.get(&spec.kind),
+            known => Some(&self.kinds[known].settings),
+        };
         spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(self.settings.timeout));
         spec.queue_timeout =
             spec.queue_timeout.or(kind.and_then(|kind| kind.queue_timeout)).or(self.settings.queue_timeout);

@@ -9,8 +9,12 @@ use crate::{AttemptEnd, Change, Effects, EventKind, JobState, Mono, Now, Reason,
 const DUE_MAX: usize = 1_024;
 /// How often old rows are looked for.
 const SWEEP_EVERY: Span = Span::secs(10);
-/// Rows that a sweep may delete beside twice what ended since the last one.
+/// How soon the next sweep follows one that left something over.
+const SWEEP_AGAIN: Span = Span::secs(1);
+/// Rows of a lane that a sweep may delete beside twice what ended since the last one.
 const SWEEP_ROWS_MIN: u32 = 1_000;
+/// Rows of a lane that a sweep may delete at most: more would hold up everybody's commit.
+const SWEEP_ROWS_MAX: u32 = 5_000;
 /// A look at the clock that comes later than this means that the process did not run. What waited to be heard must be
 /// heard before a lease is called silent.
 const STALL: Span = Span::secs(1);
@@ -24,8 +28,8 @@ impl Engine {
             self.look_at(now, job, effects);
         }
         if self.sweep_at <= now.mono {
-            self.sweep_at = now.mono + SWEEP_EVERY;
-            self.sweep(now, effects);
+            let left_over = self.sweep(now, effects);
+            self.sweep_at = now.mono + if left_over { SWEEP_AGAIN } else { SWEEP_EVERY };
         }
     }
 
@@ -146,19 +150,23 @@ impl Engine {
         }
     }
 
-    /// Forgets rows that nobody is owed any more: a bounded number, more where more ended.
-    fn sweep(&mut self, now: Now, effects: &mut Effects) {
+    /// Forgets rows that nobody is owed any more: a bounded number, more where more ended. True when a lane may have more.
+    fn sweep(&mut self, now: Now, effects: &mut Effects) -> bool {
+        let mut left_over = false;
         let keyed = now.wall.before(self.settings.idempotency_window);
         for lane in &mut self.lanes {
-            let ended = std::mem::take(&mut lane.ended);
+            let max = SWEEP_ROWS_MIN.saturating_add(lane.ended.saturating_mul(2)).min(SWEEP_ROWS_MAX);
+            lane.ended = lane.ended.saturating_sub(max / 2);
+            left_over |= lane.ended > 0;
             let finished_before = now.wall.before(lane.settings.retention);
             effects.changes.push(Change::JobsPurged {
                 lane: lane.name.clone(),
                 finished_before,
                 keyed_finished_before: keyed.min(finished_before),
-                max: SWEEP_ROWS_MIN.saturating_add(ended.saturating_mul(2)),
+                max,
             });
         }
         effects.changes.push(Change::EventsPurged { before: now.wall.before(self.settings.event_retention) });
+        left_over
     }
 }

@@ -30,6 +30,11 @@ const MESSAGE_LEN_MAX: usize = 4 << 10;
 /// Longest detail of a failure in bytes; a longer one is left out.
 const DETAIL_LEN_MAX: usize = 64 << 10;
 
+/// How often jobs on offer are read before they are handed back.
+const READS_MAX: u32 = 5;
+/// How long a store that could not be read is left alone.
+const READ_AGAIN_AFTER: Span = Span::secs(1);
+
 /// What a handler is inside: from a context to an outcome.
 pub type Handler = Arc<dyn Fn(JobContext) -> HandlerFuture + Send + Sync>;
 /// A handler at work.
@@ -252,23 +257,34 @@ impl LocalPlace {
             return;
         }
         let jobs: Vec<Seq> = missing.iter().map(|(offered, _)| offered.seq).collect();
-        let read =
-            query(&self.shared.readers, &self.shared.reader, move |reader| reader.payloads(&jobs)).await;
-        match read {
-            Ok(rows) => {
+        match self.read_jobs(jobs).await {
+            Some(rows) => {
                 for ((offered, stop), (row, payload)) in missing.into_iter().zip(rows) {
                     self.start_run(offered, (Box::new(row), payload), stop);
                 }
             }
-            Err(error) => {
-                tracing::error!(%error, "jobs on offer cannot be read");
+            // No fault of theirs: they wait again, at no cost.
+            None => {
                 for (offered, _) in missing {
-                    let failure =
-                        Failure::retryable("unreadable", "the store could not give the job's payload");
-                    self.end_run(offered.fence, Outcome::Failed(failure)).await;
+                    self.end_run(offered.fence, Outcome::HandedBack).await;
                 }
             }
         }
+    }
+
+    /// Rows and payloads from the store. A store that cannot be read for a moment is asked again; `None`: it still cannot.
+    async fn read_jobs(&self, jobs: Vec<Seq>) -> Option<Vec<(JobRow, Bytes)>> {
+        for _ in 0..READS_MAX {
+            let asked = jobs.clone();
+            let read =
+                query(&self.shared.readers, &self.shared.reader, move |reader| reader.payloads(&asked)).await;
+            match read {
+                Ok(rows) => return Some(rows),
+                Err(error) => tracing::error!(%error, "jobs on offer cannot be read"),
+            }
+            self.shared.clock.sleep(READ_AGAIN_AFTER).await;
+        }
+        None
     }
 
     fn start_run(self: &Arc<Self>, offered: Offered, kept: (Box<JobRow>, Bytes), stop: Arc<Stop>) {
@@ -304,6 +320,8 @@ impl LocalPlace {
             self.handle.clone(),
         );
         let outcome = match self.handlers.get(context.kind()) {
+            // It was told to stop before it began: what was acknowledged as canceled must not begin.
+            Some(_) if stop.token.is_cancelled() => Outcome::Canceled,
             Some(handler) => self.carry(handler, &context, &stop).await,
             None => {
                 Outcome::Failed(Failure::retryable("no_handler", "this process has no handler for the kind"))

@@ -42,6 +42,10 @@ impl Reader for MemoryReader {
         jobs.iter().map(find).collect()
     }
 
+    fn reusable_bytes(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {
         Ok(self.0.read().jobs.get(&job).map(|job| Bytes::clone(&job.payload)))
     }

@@ -37,6 +37,14 @@ impl Reader for SqliteReader {
         self.0.read(|conn| super::load::payloads(conn, &mut Interner::default(), jobs))
     }
 
+    fn reusable_bytes(&self) -> Result<u64, StoreError> {
+        self.0.read(|conn| {
+            let pages: i64 = conn.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
+            let page_size: i64 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+            Ok(u64::try_from(pages.saturating_mul(page_size)).unwrap_or(0))
+        })
+    }
+
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {
         self.0.read(|conn| {
             let mut select = conn.prepare_cached("SELECT bytes FROM payload WHERE seq = ?1")?;

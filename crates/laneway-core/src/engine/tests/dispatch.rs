@@ -351,3 +351,31 @@ fn a_kind_that_nobody_offers_waits_until_somebody_does() {
         "#]],
     );
 }
+
+#[test]
+fn fresh_names_do_not_push_away_those_who_wait() {
+    check(
+        "
+        lane main running=1
+        submit x1 agent=X | submit x2 agent=X
+        submit y1 agent=Y1
+        finish x1 ok
+        submit y2 agent=Y2 | submit y3 agent=Y3
+        finish y1 ok
+        ",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submit x1 agent=X | submit x2 agent=X
+                x1 started #1
+            submit y1 agent=Y1
+            finish x1 ok
+                x1 succeeded #1 (done)
+                y1 started #1
+            submit y2 agent=Y2 | submit y3 agent=Y3
+            finish y1 ok
+                y1 succeeded #1 (done)
+                x2 started #1
+        "#]],
+    );
+}
