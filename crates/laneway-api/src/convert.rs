@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, Session, Settings, Span, Wall};
@@ -18,9 +20,13 @@ use crate::error::{ApiError, Code};
 /// Longest time that a job may ask for, in any of its fields.
 const SPAN_MAX: Span = Span::hours(24 * 366);
 /// Most retries, losses, or jobs of a session at once that a job may ask for.
-const COUNT_MAX: u32 = 10_000;
+pub const COUNT_MAX: u32 = 10_000;
 /// Largest growth of a backoff from wait to wait.
-const FACTOR_MAX: u32 = 100;
+pub const FACTOR_MAX: u32 = 100;
+/// The last millisecond that a time may name: the end of the year 9999, after which RFC 3339 has no years.
+const WALL_MAX: Wall = Wall(253_402_300_799_999);
+/// When the wall clock's count begins.
+pub const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// Priorities by name. Lower runs sooner.
 const PRIORITIES: [(&str, i32); 5] =
     [("urgent", -20), ("high", -10), ("normal", 0), ("low", 10), ("background", 20)];
@@ -100,9 +106,18 @@ pub fn time(field: &str, text: &str) -> Result<Wall, ApiError> {
             "must be a time with a zone (RFC 3339) from 1970 to 9999, such as 2030-01-01T08:00:00Z",
         )
     };
-    let at: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
+    let at = wall(text).ok_or_else(wrong)?;
+    if (Wall(0)..=WALL_MAX).contains(&at) { Ok(at) } else { Err(wrong()) }
+}
+
+/// Reads date, time and offset by themselves, because the calendar's own instants end a day before the year 9999 does.
+fn wall(text: &str) -> Option<Wall> {
+    let pieces = Pieces::parse(text).ok()?;
+    let offset = pieces.to_numeric_offset()?;
+    let since = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH);
     // The engine counts whole milliseconds; a fraction is dropped.
-    if at.as_millisecond() < 0 { Err(wrong()) } else { Ok(Wall(at.as_millisecond())) }
+    let millis = i64::try_from(since.as_millis()).ok()?;
+    Some(Wall(millis - i64::from(offset.seconds()) * 1_000))
 }
 
 /// A length of time, zero included.
@@ -324,6 +339,9 @@ mod tests {
             (r#""kind":"k","not_before":"tomorrow""#.to_owned(), "not_before"),
             (r#""kind":"k","not_before":"2030-01-01T00:00:00""#.to_owned(), "not_before"),
             (r#""kind":"k","deadline":"1969-01-01T00:00:00Z""#.to_owned(), "deadline"),
+            (r#""kind":"k","deadline":"9999-12-31T23:59:59-00:01""#.to_owned(), "deadline"),
+            (r#""kind":"k","deadline":"10000-01-01T00:00:00Z""#.to_owned(), "deadline"),
+            (r#""kind":"k","deadline":"2030-01-01""#.to_owned(), "deadline"),
             (r#""kind":"k","timeout":"30""#.to_owned(), "timeout"),
             (r#""kind":"k","timeout":"0s""#.to_owned(), "timeout"),
             (r#""kind":"k","timeout":"400d""#.to_owned(), "timeout"),
@@ -341,6 +359,20 @@ mod tests {
             let error = spec(&format!("{{{rest}}}")).unwrap_err();
             assert_eq!((error.code, error.field.as_deref()), (Code::InvalidField, Some(field)), "{rest}");
             assert!(error.detail.starts_with(field), "{}", error.detail);
+        }
+    }
+
+    #[test]
+    fn takes_times_up_to_the_end_of_the_calendar() {
+        for (text, shown) in [
+            ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000Z"),
+            ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
+            ("9999-12-31T21:59:59-02:00", "9999-12-31T23:59:59.000Z"),
+            ("9999-12-30T22:00:00Z", "9999-12-30T22:00:00.000Z"),
+            ("2030-01-01T08:00:00.1239+01:00", "2030-01-01T07:00:00.123Z"),
+            ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(crate::show::time(time("deadline", text).unwrap()), shown, "{text}");
         }
     }
 

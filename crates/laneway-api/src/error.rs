@@ -76,13 +76,15 @@ pub enum Code {
     Internal,
     /// The server is stopping.
     Draining,
+    /// The server stopped before it could answer.
+    Unavailable,
     /// Storage runs low.
     StorageLow,
 }
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 29] = [
+    pub const ALL: [Code; 30] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -111,6 +113,7 @@ impl Code {
         Code::TooMany,
         Code::Internal,
         Code::Draining,
+        Code::Unavailable,
         Code::StorageLow,
     ];
 
@@ -152,6 +155,9 @@ impl Code {
             Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "Too many of them"),
             Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "Something broke inside"),
             Code::Draining => ("draining", S::SERVICE_UNAVAILABLE, "The server is stopping"),
+            Code::Unavailable => {
+                ("unavailable", S::SERVICE_UNAVAILABLE, "The server stopped before it answered")
+            }
             Code::StorageLow => ("storage_low", S::INSUFFICIENT_STORAGE, "Storage runs low"),
         }
     }
@@ -205,9 +211,11 @@ impl ApiError {
         ApiError::new(Code::Internal, "the server could not do this; its log says why, under this request id")
     }
 
-    /// The server does not take this now.
-    pub fn draining() -> ApiError {
-        let mut error = ApiError::new(Code::Draining, "the server is stopping; ask again after its restart");
+    /// The server stopped before it could answer. A commit that failed may or may not have reached the disk.
+    pub fn unavailable() -> ApiError {
+        let detail = "the server stopped before it could answer; it is not known whether this was done; ask again after \
+                      its restart, with the same idempotency key";
+        let mut error = ApiError::new(Code::Unavailable, detail);
         error.retry_after = Some(Span::secs(5));
         error
     }
@@ -278,6 +286,8 @@ impl From<Refusal> for ApiError {
         };
         let mut error = ApiError::new(code, String::from(refusal.message));
         error.field = match code {
+            // The engine's message begins with the field that it is about.
+            Code::DeadlinePast if error.detail.starts_with("not_before:") => Some("not_before".to_owned()),
             Code::DeadlinePast => Some("deadline".to_owned()),
             Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
             Code::UnknownKind => Some("kind".to_owned()),
@@ -295,14 +305,14 @@ impl From<Refusal> for ApiError {
 
 impl From<Stopped> for ApiError {
     fn from(_: Stopped) -> ApiError {
-        ApiError::draining()
+        ApiError::unavailable()
     }
 }
 
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> ApiError {
         match error {
-            QueryError::Stopped(_) => ApiError::draining(),
+            QueryError::Stopped(_) => ApiError::unavailable(),
             QueryError::Store(_) | QueryError::Panicked => ApiError::internal(error),
         }
     }
@@ -316,7 +326,7 @@ impl From<ConfigErrors> for ApiError {
             ConfigErrorKind::NotChangeable | ConfigErrorKind::Conflict | ConfigErrorKind::Unreadable => {
                 Code::Conflict
             }
-            ConfigErrorKind::Stopped => return ApiError::draining(),
+            ConfigErrorKind::Stopped => return ApiError::unavailable(),
         };
         let mut error = ApiError::new(code, errors.to_string().replace('\n', "; "));
         error.field = errors.list().iter().find(|error| !error.key.is_empty()).map(|error| error.key.clone());

@@ -1,4 +1,5 @@
-//! The gate in front of every operation: gives the request its id, says who calls and whether they may, and writes errors.
+//! The gate in front of every operation: gives the request its id, says who calls and whether they may, writes errors, and
+//! lets pages of allowed origins read the answer.
 //!
 //! It is one layer, so that a request passes as little as possible. A panic behind it becomes a 500 and the server lives.
 
@@ -6,8 +7,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
 use axum::http::header::HeaderName;
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
@@ -16,7 +17,8 @@ use laneway_core::{Name, Span};
 use crate::api::Api;
 use crate::audit;
 use crate::auth::{self, Caller, Principal};
-use crate::authority::{Authority, Who};
+use crate::authority::{self, Authority, Who};
+use crate::cors;
 use crate::error::{ApiError, Code};
 use crate::serve::Peer;
 
@@ -36,6 +38,7 @@ pub struct Gate {
 pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let Gate { api, authority } = gate;
     let id = api.next_request();
+    let origin = cors::allowed_origin(&api, request.headers());
     let mut response = match admit(&api, authority, &request, &id) {
         Err((who, error)) => fail(&api, authority, who, error, &id).await,
         Ok(caller) => {
@@ -53,6 +56,7 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
         }
     };
     stamp(&mut response, &id);
+    cors::allow(&mut response, origin);
     response
 }
 
@@ -69,11 +73,21 @@ async fn fail(
 }
 
 /// Answers what no operation answers: unknown paths and methods.
-pub async fn turn_away(State(api): State<Api>, error: ApiError) -> Response {
+pub fn turn_away(api: &Api, headers: &HeaderMap, error: &ApiError) -> Response {
     let id = api.next_request();
     let mut response = error.to_response(&id);
     stamp(&mut response, &id);
+    cors::allow(&mut response, cors::allowed_origin(api, headers));
     response
+}
+
+/// Answers a browser that asks what a page may do, if the page is of an allowed origin.
+pub fn answer_preflight(api: &Api, method: &Method, headers: &HeaderMap) -> Option<Response> {
+    let origin = cors::allowed_origin(api, headers);
+    let mut response = cors::preflight(method, headers, origin.as_ref())?;
+    stamp(&mut response, &api.next_request());
+    cors::allow(&mut response, origin);
+    Some(response)
 }
 
 fn stamp(response: &mut Response, id: &Name) {
@@ -119,14 +133,31 @@ fn admit(
     Err((caller.into(), ApiError::new(Code::Forbidden, detail)))
 }
 
-/// Says who calls: the token's owner, else the certificate's, else anybody while the server is open.
+/// May whoever asks see the figures of the whole server? For operations that answer everybody, but not with everything.
+pub fn sees_figures(api: &Api, request: &Request) -> bool {
+    let rule = authority::of("get_stats").expect("the operation has a row in the table of authority");
+    // A bad token is not counted here: probes ask often, and get nothing by it.
+    recognize(api, request, |_| auth::unauthorized("the token is not known"))
+        .is_ok_and(|principal| principal.bound.is_none() && rule.allows(principal.role, true))
+}
+
+/// Says who calls, and counts those who guess.
 fn authenticate(api: &Api, request: &Request) -> Result<Principal, ApiError> {
+    recognize(api, request, |peer| bad_token(api, peer))
+}
+
+/// Says who calls: the token's owner, else the certificate's, else anybody while the server is open.
+fn recognize(
+    api: &Api,
+    request: &Request,
+    bad_token: impl FnOnce(&Peer) -> ApiError,
+) -> Result<Principal, ApiError> {
     let headers = request.headers();
     let peer =
         request.extensions().get::<Peer>().ok_or_else(|| ApiError::internal("a connection has no peer"))?;
     if let Some(token) = auth::bearer(headers)? {
         let tokens = api.scheduler.tokens();
-        return auth::verify(&tokens, token, api.scheduler.wall()).ok_or_else(|| bad_token(api, peer));
+        return auth::verify(&tokens, token, api.scheduler.wall()).ok_or_else(|| bad_token(peer));
     }
     let config = api.config.current();
     if let Some(identity) = &peer.identity {
@@ -170,7 +201,6 @@ mod tests {
     use tower::Service;
 
     use super::*;
-    use crate::authority;
 
     #[tokio::test]
     async fn a_panic_becomes_a_500_and_the_server_lives() {

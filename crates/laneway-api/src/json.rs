@@ -15,8 +15,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
+use crate::convert::{COUNT_MAX, FACTOR_MAX};
 use crate::error::{ApiError, Code};
 
+/// Longest path of a field that is told back, in bytes: it may come from a payload, whose names have any length.
+const FIELD_LEN_MAX: usize = 200;
 /// Deepest nesting of a body. A batch may be two deeper, so that its jobs have as much as a job of its own.
 pub const DEPTH_MAX: usize = 64;
 
@@ -88,15 +91,15 @@ fn scan_text(body: &[u8], mut at: usize) -> Result<usize, ApiError> {
         match body[at] {
             b'"' => return Ok(at + 1),
             b'\\' if body.get(at + 1) == Some(&b'u') => match hex4(body, at + 2) {
-                Some(0) => return Err(unreadable_text(at, "\\u0000")),
+                Some(0) => return Err(unreadable_text(body, at, "\\u0000")),
                 Some(0xD800..=0xDBFF) => {
                     let pair = body.get(at + 6..at + 8) == Some(b"\\u");
                     if !pair || !matches!(hex4(body, at + 8), Some(0xDC00..=0xDFFF)) {
-                        return Err(unreadable_text(at, "half of a surrogate pair"));
+                        return Err(unreadable_text(body, at, "half of a surrogate pair"));
                     }
                     at += 12;
                 }
-                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(at, "half of a surrogate pair")),
+                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(body, at, "half of a surrogate pair")),
                 _ => at += 6,
             },
             b'\\' => at += 2,
@@ -111,10 +114,70 @@ fn hex4(body: &[u8], at: usize) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-fn unreadable_text(at: usize, what: &str) -> ApiError {
+fn unreadable_text(body: &[u8], at: usize, what: &str) -> ApiError {
+    let field = field_at(body, at);
+    let whose = field.as_deref().unwrap_or("a text");
     let detail =
-        format!("a text holds {what} at byte {at}; not every program can read it back, so leave it out");
-    ApiError::new(Code::MalformedJson, detail)
+        format!("{whose} holds {what} at byte {at}; not every program can read it back, so leave it out");
+    let mut error = ApiError::new(Code::MalformedJson, detail);
+    error.field = field;
+    error
+}
+
+/// The field whose value stands at byte `end`: walks there once more, which only bad bodies pay for. `None` where the
+/// way is not one of plain names, as in the middle of a field's name.
+fn field_at(body: &[u8], end: usize) -> Option<String> {
+    let mut way: Vec<Step<'_>> = Vec::new();
+    let mut at = 0;
+    while at < end {
+        match (body[at], way.last_mut()) {
+            (b'{', _) => way.push(Step::Field(None)),
+            (b'[', _) => way.push(Step::Item(0)),
+            (b'}' | b']', _) => drop(way.pop()),
+            (b',', Some(Step::Item(index))) => *index += 1,
+            (b',', Some(Step::Field(name))) => *name = None,
+            (b'"', last) => {
+                let close = closing_quote(body, at + 1).filter(|close| *close < end);
+                // The text that is looked for has begun.
+                let Some(close) = close else { break };
+                if let Some(Step::Field(name @ None)) = last {
+                    *name = std::str::from_utf8(&body[at + 1..close]).ok();
+                }
+                at = close;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    let mut path = String::new();
+    for step in way {
+        match step {
+            Step::Field(name) => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(name?);
+            }
+            Step::Item(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    (1..=FIELD_LEN_MAX).contains(&path.len()).then_some(path)
+}
+
+/// One step down into a body: a field of an object (once its name is read), or an item of a list.
+enum Step<'a> {
+    Field(Option<&'a str>),
+    Item(usize),
+}
+
+fn closing_quote(body: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match body.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
 }
 
 /// Says what is wrong with a body that could not be read. Reads it a second time to learn the path: only bad bodies pay.
@@ -142,9 +205,49 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> 
         (true, path) => format!("{path}.{named}"),
     };
     let code = if is_unknown { Code::UnknownField } else { Code::InvalidField };
-    let mut explained = ApiError::new(code, format!("{field}: {message}"));
+    let detail = match misfit(message) {
+        Some((given, expected)) => format!("{field} must be {}, not {given}", wanted(&field, expected)),
+        None => format!("{field}: {message}"),
+    };
+    let mut explained = ApiError::new(code, detail);
     explained.field = (field != "the body").then_some(field);
     explained
+}
+
+/// What was given and what was expected, if the parser complains about a value.
+fn misfit(message: &str) -> Option<(String, &str)> {
+    let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "))?;
+    let (given, expected) = rest.rsplit_once(", expected ")?;
+    Some((given.replace('`', ""), expected))
+}
+
+/// What a field wants, in words for people; the parser's own words where they will do.
+fn wanted(field: &str, expected: &str) -> String {
+    // A job of a batch has the same fields.
+    let own =
+        field.strip_prefix("jobs[").and_then(|rest| rest.split_once("].")).map_or(field, |(_, own)| own);
+    match own {
+        "timeout"
+        | "queue_timeout"
+        | "retry.backoff.base"
+        | "retry.backoff.max"
+        | "retry.backoff.jitter.add"
+        | "expires_in"
+        | "grace"
+        | "aging_step"
+        | "retention" => "a length of time such as \"30s\"".to_owned(),
+        "not_before" | "deadline" => "a time such as \"2030-01-01T08:00:00Z\"".to_owned(),
+        "tags" => "a list of names".to_owned(),
+        "retry.retries_max" | "retry.losses_max" => format!("an integer from 0 to {COUNT_MAX}"),
+        "session.max_concurrent" => format!("an integer from 1 to {COUNT_MAX}"),
+        "retry.backoff.factor" => format!("an integer from 1 to {FACTOR_MAX}"),
+        "retry.backoff.jitter.percent" => "an integer from 0 to 100".to_owned(),
+        _ => match expected {
+            "u32" => format!("an integer from 0 to {}", u32::MAX),
+            "a sequence" => "a list".to_owned(),
+            other => other.to_owned(),
+        },
+    }
 }
 
 /// Any JSON, with fields that come twice refused.
@@ -270,6 +373,56 @@ mod tests {
         assert_eq!(
             parse::<JobRequest<'_>>(b"{\"kind\":\"\xff\"}", 64).map(drop).unwrap_err().code,
             Code::MalformedJson
+        );
+    }
+
+    #[test]
+    fn names_the_field_of_a_text_that_cannot_be_read_back() {
+        for (body, field) in [
+            (r#"{"kind":"k\u0000"}"#, Some("kind")),
+            (r#"{"kind":"k","tags":["a","b,]}","c\u0000"]}"#, Some("tags[2]")),
+            (r#"{"kind":"k","retry":{"backoff":{"base":"\ud800"}}}"#, Some("retry.backoff.base")),
+            (
+                r#"{"jobs":[{"kind":"a","payload":{"x":[1,{"y":2}]}},{"kind":"\u0000"}]}"#,
+                Some("jobs[1].kind"),
+            ),
+            (r#"{"ki\u0000nd":"k"}"#, None),
+            (r#"["\u0000"]"#, Some("[0]")),
+            (r#""\u0000""#, None),
+            (r#"{]},:"x\u0000"#, None),
+        ] {
+            let error = check(body.as_bytes(), DEPTH_MAX).unwrap_err();
+            assert_eq!((error.code, error.field.as_deref()), (Code::MalformedJson, field), "{body}");
+        }
+    }
+
+    #[test]
+    fn says_what_a_field_wants() {
+        for (body, detail) in [
+            (
+                r#"{"kind":"k","timeout":30}"#,
+                "timeout must be a length of time such as \"30s\", not integer 30",
+            ),
+            (r#"{"kind":"k","tags":"a"}"#, "tags must be a list of names, not string \"a\""),
+            (
+                r#"{"kind":"k","retry":{"retries_max":-1}}"#,
+                "retry.retries_max must be an integer from 0 to 10000, not integer -1",
+            ),
+            (
+                r#"{"kind":"k","deadline":1893456000}"#,
+                "deadline must be a time such as \"2030-01-01T08:00:00Z\", not integer 1893456000",
+            ),
+            (r#"{"kind":5}"#, "kind must be a string, not integer 5"),
+            (r#"{"kind":"k","keys":{"timeout":5}}"#, "keys.timeout must be a string, not integer 5"),
+            (r#"{"kind":"k","retry":[]}"#, "retry must be an object, not sequence"),
+        ] {
+            assert_eq!(job(body).unwrap_err().detail, detail, "{body}");
+        }
+        let body = br#"{"jobs":[{"kind":"b","timeout":1.5}]}"#;
+        let error = parse::<BatchRequest<'_>>(body, DEPTH_MAX + 2).map(drop).unwrap_err();
+        assert_eq!(
+            error.detail,
+            "jobs[0].timeout must be a length of time such as \"30s\", not floating point 1.5"
         );
     }
 

@@ -11,6 +11,7 @@ pub mod auth;
 pub mod authority;
 mod body;
 mod convert;
+mod cors;
 mod cursor;
 mod error;
 mod gate;

@@ -2,8 +2,12 @@
 
 use std::sync::LazyLock;
 
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{Components, Content, OpenApi as Document, Ref, RefOr, Response, SecurityRequirement};
+use utoipa::openapi::{
+    Components, Content, OpenApi as Document, Ref, RefOr, Required, Response, SecurityRequirement,
+};
 use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
@@ -35,7 +39,7 @@ pub fn document() -> &'static Document {
         tokens::get_caller,
     ),
     components(schemas(laneway_wire::Event, laneway_wire::Gap, laneway_wire::JobProgress)),
-    modifiers(&Bearer, &Problems)
+    modifiers(&Bearer, &Problems, &Tenants)
 )]
 struct Described;
 
@@ -74,6 +78,35 @@ impl Modify for Problems {
             }
         }
     }
+}
+
+/// Says that callers with a server-wide right may act for one tenant, wherever somebody is asked who they are.
+struct Tenants;
+
+impl Modify for Tenants {
+    fn modify(&self, document: &mut Document) {
+        for item in document.paths.paths.values_mut() {
+            let operations =
+                [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                let row = operation.operation_id.as_deref().and_then(authority::of);
+                if row.is_some_and(|row| row.who != Who::Anyone) {
+                    operation.parameters.get_or_insert_default().push(tenant_header());
+                }
+            }
+        }
+    }
+}
+
+fn tenant_header() -> Parameter {
+    let text = "The tenant that a server-wide caller acts for; others see and submit for their own tenant";
+    ParameterBuilder::new()
+        .name("Laneway-Tenant")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(text))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build()
 }
 
 /// The media type of every error.

@@ -1,12 +1,17 @@
-//! Reads the parameters of lists and paths. Unknown and repeated ones are refused, as in bodies.
+//! Reads the parameters of lists and paths. Unknown and repeated ones are refused, as in bodies; so is what stands where
+//! nothing is asked for, because whoever wrote it meant something by it.
 
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use laneway_core::{JobId, JobState, Name, Wall};
 use laneway_runtime::store::JobFilter;
+use serde::Deserialize;
 
+use crate::api::Api;
+use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
+use crate::json;
 
 /// Most entries of a page, and how many it has when nothing is said.
 const LIMIT_MAX: usize = 500;
@@ -26,6 +31,42 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
             )
         })?;
         Ok(Parameters(pairs))
+    }
+}
+
+/// The operation takes no parameters.
+pub struct NoParameters;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<NoParameters, ApiError> {
+        if parts.uri.query().is_none_or(str::is_empty) {
+            return Ok(NoParameters);
+        }
+        Parameters::from_request_parts(parts, state).await?.only(&[]).map(|_| NoParameters)
+    }
+}
+
+/// The operation takes no body. An object without fields passes: some clients send one with every POST.
+pub struct NoBody;
+
+/// What a body may be where none is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl FromRequest<Api> for NoBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<NoBody, ApiError> {
+        let (parts, body) = request.into_parts();
+        let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+        if !bytes.is_empty() {
+            json::check_content_type(&parts.headers)?;
+            let Nothing {} = json::parse(&bytes, json::DEPTH_MAX)?;
+        }
+        Ok(NoBody)
     }
 }
 
@@ -102,12 +143,15 @@ impl Parameters {
 
     /// How many entries the page shall have.
     pub fn limit(&self) -> Result<usize, ApiError> {
-        match self.number("limit")? {
-            None => Ok(LIMIT_DEFAULT),
-            Some(limit) => usize::try_from(limit)
-                .ok()
-                .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-                .ok_or_else(|| ApiError::field("limit", format!("must be from 1 to {LIMIT_MAX}"))),
+        Ok(self.limit_up_to(LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT))
+    }
+
+    /// How many entries are asked for, of a list that gives at most `max`.
+    pub fn limit_up_to(&self, max: usize) -> Result<Option<usize>, ApiError> {
+        let Some(limit) = self.number("limit")? else { return Ok(None) };
+        match usize::try_from(limit) {
+            Ok(limit) if (1..=max).contains(&limit) => Ok(Some(limit)),
+            _ => Err(ApiError::field("limit", format!("must be from 1 to {max}"))),
         }
     }
 

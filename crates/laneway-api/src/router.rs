@@ -4,9 +4,11 @@
 //! the server at start, and a test before that.
 
 use axum::Router;
+use axum::extract::State;
 use axum::handler::Handler;
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
 use axum::middleware::from_fn_with_state;
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::api::Api;
@@ -90,17 +92,21 @@ fn route<T: 'static>(
     Route { method: method.clone(), path, operation, handler: on(filter, handler) }
 }
 
-async fn unknown_path(state: axum::extract::State<Api>) -> axum::response::Response {
+async fn unknown_path(State(api): State<Api>, headers: HeaderMap) -> Response {
     let error = ApiError::new(Code::NotFound, "there is no such path; /openapi.json lists them");
-    gate::turn_away(state, error).await
+    gate::turn_away(&api, &headers, &error)
 }
 
-async fn unknown_method(state: axum::extract::State<Api>) -> axum::response::Response {
+/// No route knows OPTIONS, so preflights come here, too.
+async fn unknown_method(State(api): State<Api>, method: Method, headers: HeaderMap) -> Response {
+    if let Some(response) = gate::answer_preflight(&api, &method, &headers) {
+        return response;
+    }
     let error = ApiError::new(
         Code::MethodNotAllowed,
         "the path does not know this method; the Allow header lists those it knows",
     );
-    gate::turn_away(state, error).await
+    gate::turn_away(&api, &headers, &error)
 }
 
 #[cfg(test)]

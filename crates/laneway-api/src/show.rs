@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
 use laneway_core::{
@@ -23,14 +25,19 @@ use laneway_wire::JobRequest;
 use serde_json::value::RawValue;
 
 use crate::auth::Caller;
+use crate::convert::EPOCH;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
 
 /// A time as clients see it: UTC with milliseconds.
 pub fn time(at: Wall) -> String {
     const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
-    let at = jiff::Timestamp::from_millisecond(at.0).unwrap_or(jiff::Timestamp::MAX);
-    PRINTER.timestamp_to_string(&at)
+    if let Ok(at) = jiff::Timestamp::from_millisecond(at.0) {
+        return PRINTER.timestamp_to_string(&at);
+    }
+    // The calendar's instants end a day before the year 9999 does, its dates do not.
+    let at = EPOCH.checked_add(SignedDuration::from_millis(at.0)).unwrap_or(DateTime::MAX);
+    format!("{}Z", PRINTER.datetime_to_string(&at))
 }
 
 fn shown_time(at: Option<Wall>) -> Option<Cow<'static, str>> {

@@ -1,7 +1,8 @@
 //! The live stream of events, as server-sent events.
 //!
 //! The stream is read at the client's pace: what it is too slow for is read from the store later, and what the store no
-//! longer has is told as one `gap`. The stream ends when the right to it ends, and when the server stops.
+//! longer has is told as one `gap`; so is a number that was never given, because a client that comes back with one has
+//! seen another history. The stream ends when the right to it ends, and when the server stops.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use futures_util::stream;
-use laneway_core::{JobId, Name};
+use laneway_core::{EventKind, JobId, Name};
 use laneway_runtime::{Item, Subscription, TokenTable};
 use laneway_wire::Gap;
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub struct StreamFilter {
     pub tenant: Option<Name>,
     /// Only this job's.
     pub job: Option<JobId>,
+    /// False: nothing that only the audit list tells.
+    pub audited: bool,
 }
 
 struct Stream {
@@ -45,6 +48,8 @@ struct Stream {
     closing: CancellationToken,
     ends_at: Instant,
     greeted: bool,
+    /// Told before everything else: the gap to a number that was never given.
+    gap: Option<String>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -58,8 +63,12 @@ pub fn respond(
 ) -> Response {
     let wall = api.scheduler.wall();
     let left = caller.expires_at.map_or(FAR, |at| Duration::from_millis(at.since(wall).0).min(FAR));
+    let events = api.scheduler.events().subscribe(after);
+    let latest = events.position();
+    let gap = after.filter(|after| *after > latest).map(|after| write_gap(after, latest));
     let stream = Stream {
-        events: api.scheduler.events().subscribe(after),
+        events,
+        gap,
         tokens: api.scheduler.token_changes(),
         closing: api.closing.clone(),
         ends_at: Instant::now() + left,
@@ -86,6 +95,9 @@ impl Stream {
             // Something must be sent at once, or the client does not learn that the stream stands.
             self.greeted = true;
             return Some("retry: 1000\n\n".to_owned());
+        }
+        if let Some(gap) = self.gap.take() {
+            return Some(gap);
         }
         let keep_alive_at = Instant::now() + KEEP_ALIVE;
         loop {
@@ -124,6 +136,7 @@ impl Stream {
         match item {
             Item::Event(event) => {
                 let ours = self.filter.tenant.is_none() || self.filter.tenant == event.tenant;
+                let ours = ours && (self.filter.audited || !is_audit(event.kind));
                 let asked =
                     self.filter.job.is_none_or(|id| event.job.as_ref().is_some_and(|job| job.id == id));
                 (ours && asked).then(|| frame(Some(event.number), event.kind.word(), &show::event(&event)))
@@ -133,12 +146,37 @@ impl Stream {
                 let asked = self.filter.job.is_none_or(|id| progress.job == id);
                 (ours && asked).then(|| frame(None, "job.progress", &show::job_progress(&progress)))
             }
-            Item::Gap { from, to } => {
-                let gap = Gap { after: from.saturating_sub(1), resumes_at: to.saturating_add(1) };
-                Some(frame(Some(to), "gap", &gap))
-            }
+            Item::Gap { from, to } => Some(write_gap(from.saturating_sub(1), to)),
         }
     }
+}
+
+/// True for events that are there for the audit list: who did what to the server, and who was not let in.
+fn is_audit(kind: EventKind) -> bool {
+    match kind {
+        EventKind::ConfigChanged
+        | EventKind::TokenCreated
+        | EventKind::TokenRevoked
+        | EventKind::CallRefused
+        | EventKind::CallDenied
+        | EventKind::CallDone => true,
+        EventKind::JobSubmitted
+        | EventKind::JobQueued
+        | EventKind::JobAssigned
+        | EventKind::JobStarted
+        | EventKind::JobRetrying
+        | EventKind::JobSucceeded
+        | EventKind::JobFailed
+        | EventKind::JobCanceled
+        | EventKind::JobRejected
+        | EventKind::AttemptReleased
+        | EventKind::DrainBegan => false,
+    }
+}
+
+/// A gap after event `after`, as text; its own number is that of the last event before the next one.
+fn write_gap(after: u64, last: u64) -> String {
+    frame(Some(last), "gap", &Gap { after, resumes_at: last.saturating_add(1) })
 }
 
 fn frame(id: Option<u64>, kind: &str, data: &impl Serialize) -> String {

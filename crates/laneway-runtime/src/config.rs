@@ -144,6 +144,11 @@ impl Config {
         self.places.extend(kept.map(|(key, place)| (key.clone(), place.clone())));
     }
 
+    /// True when the key's value was set by an API call, so that other layers cannot change it.
+    pub(crate) fn is_set_by_call(&self, key: &KeyPath) -> bool {
+        matches!(self.places.get(key), Some(layers::Place::Stored))
+    }
+
     /// The whole effective configuration as one JSON tree, as API calls show and patch it; secrets are `***`.
     pub fn to_json(&self) -> serde_json::Value {
         render::to_json(self)

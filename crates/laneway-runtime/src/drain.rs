@@ -33,6 +33,8 @@ impl Scheduler {
     pub async fn drain(&self, limit: Duration) -> Result<Drained, Stopped> {
         self.send(Command::Drain).await?;
         let places = self.runners.all();
+        let runs = places.iter().map(|place| place.running()).sum::<usize>();
+        tracing::info!(runs, limit = ?limit, "draining: nothing new starts");
         let mut drained = Drained::default();
         let limit = Span(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         if !self.idle_within(&places, limit).await {
@@ -53,6 +55,12 @@ impl Scheduler {
         let (stop, stopped) = oneshot::channel();
         self.asks.send(Ask::Stop(stop)).await.map_err(|_| Stopped)?;
         stopped.await.map_err(|_| Stopped)?;
+        let Drained { interrupted, abandoned } = drained;
+        tracing::info!(
+            interrupted,
+            abandoned,
+            "stopped; what did not end is handed back and runs at the next start"
+        );
         Ok(drained)
     }
 

@@ -52,6 +52,8 @@ pub struct Reloaded {
     pub changed: Vec<ChangedKey>,
     /// What was written in the file but needs a restart to hold.
     pub needs_restart: Vec<ChangedKey>,
+    /// What was written in the file but does not hold, because an API call set the same key and lies above it.
+    pub shadowed: Vec<ChangedKey>,
 }
 
 impl LiveConfig {
@@ -154,6 +156,7 @@ impl Shared {
         let mut next = layers.resolve(&inputs.overrides)?;
         let (needs_restart, changed): (Vec<_>, Vec<_>) =
             changed_keys(&current, &next).into_iter().partition(|change| change.needs_restart);
+        let shadowed = shadowed_keys(&inputs.layers, &layers, &next);
         next.keep_until_restart(&current);
         self.refuse_removal_of_used_lanes(&next).await?;
         if !changed.is_empty() {
@@ -161,7 +164,7 @@ impl Shared {
         }
         inputs.layers = layers;
         self.published.send_replace(Arc::new(next));
-        Ok(Reloaded { changed, needs_restart })
+        Ok(Reloaded { changed, needs_restart, shadowed })
     }
 
     /// Hands the settings to the engine; returns when they are durable.
@@ -210,6 +213,14 @@ impl Shared {
     }
 }
 
+/// What differs between the layers of before and after a reload, but stays as a call set it in `next`.
+fn shadowed_keys(before: &Layers, after: &Layers, next: &Config) -> Vec<ChangedKey> {
+    let alone = |layers: &Layers| layers.resolve(&Overrides::none()).ok();
+    // Layers that are wrong without the calls above them say nothing about single keys.
+    let Some((before, after)) = alone(before).zip(alone(after)) else { return Vec::new() };
+    changed_keys(&before, &after).into_iter().filter(|change| next.is_set_by_call(&change.key)).collect()
+}
+
 /// `null` for a lane asks for its removal, and a lane that the file, the environment or a flag names cannot go that way.
 fn refuse_removal_of_fixed_lanes(patch: &Value, next: &Config) -> Result<(), ConfigErrors> {
     let asked = patch.get("lanes").and_then(Value::as_object).into_iter().flatten();
@@ -243,12 +254,15 @@ fn refused(refusal: &Refusal) -> ConfigErrors {
 fn log_reload(done: &Result<Reloaded, ConfigErrors>) {
     match done {
         Err(errors) => tracing::error!(problems = %errors, "configuration not reloaded; the old values hold"),
-        Ok(done) if done.changed.is_empty() && done.needs_restart.is_empty() => {
+        Ok(Reloaded { changed, needs_restart, shadowed })
+            if changed.is_empty() && needs_restart.is_empty() && shadowed.is_empty() =>
+        {
             tracing::info!("configuration reloaded; nothing changed");
         }
-        Ok(done) => {
-            let (changes, needs_restart) = (one_line(&done.changed), one_line(&done.needs_restart));
-            tracing::info!(%changes, %needs_restart, "configuration reloaded");
+        Ok(Reloaded { changed, needs_restart, shadowed }) => {
+            let (changes, needs_restart) = (one_line(changed), one_line(needs_restart));
+            let shadowed_by_calls = one_line(shadowed);
+            tracing::info!(%changes, %needs_restart, %shadowed_by_calls, "configuration reloaded");
         }
     }
 }

@@ -34,6 +34,11 @@ use crate::turn::{Told, Turn};
 /// Most commands that wait beside the inbox: enough to fill any batch.
 const TAKEN_MAX: usize = 1_024;
 
+/// How many commands the last turn must have answered for the next one to wait for its callers.
+const GATHER_FROM: usize = 8;
+/// How often the next turn lets others run before it goes on with what it has.
+const GATHER_MAX: u32 = 8;
+
 /// How a loop is started.
 pub struct Options {
     /// The engine's settings.
@@ -214,6 +219,7 @@ impl Scheduler {
             cache: PayloadCache::new(payload_cache_bytes),
             stall: StallWatch::new(clock),
             took_ask: true,
+            answered: 0,
             stop: None,
             stopping: false,
         };
@@ -252,6 +258,8 @@ struct Loop {
     stall: StallWatch,
     /// True when the last turn applied a command that is no runner's word, or none was left.
     took_ask: bool,
+    /// How many commands the last turn answered.
+    answered: usize,
     stop: Option<oneshot::Sender<()>>,
     stopping: bool,
 }
@@ -292,6 +300,7 @@ impl Loop {
             }
             self.take_words();
             self.take_asks();
+            self.gather();
             if let Some(stall) = self.stall.look() {
                 tracing::warn!(
                     seconds = stall.as_secs_f64(),
@@ -369,6 +378,18 @@ impl Loop {
         }
     }
 
+    /// Callers that were answered together come back one after the other. The first of them must not get a commit of its
+    /// own while the others are on their way: gives them the processor a few times. A lone caller is not kept waiting.
+    fn gather(&mut self) {
+        for _ in 0..GATHER_MAX {
+            if self.answered < GATHER_FROM || self.commands.len() * 2 >= self.answered {
+                return;
+            }
+            std::thread::yield_now();
+            self.take_asks();
+        }
+    }
+
     fn take_command(&mut self, command: Command, caller: Caller) {
         self.commands.push_back(command);
         self.callers.push_back(caller);
@@ -395,6 +416,7 @@ impl Loop {
     fn tell(&mut self, now: Now, mut told: Told) {
         self.shared.metrics.turn(&told);
         let taken = told.replies.len();
+        self.answered = taken;
         self.took_ask = taken > self.words_left || (self.commands.is_empty() && self.asks.is_empty());
         self.words_left = self.words_left.saturating_sub(taken);
         // Taken out before the places are told: what cannot run says so in front of the queue.

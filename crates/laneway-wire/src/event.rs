@@ -55,12 +55,13 @@ pub struct EventList {
     pub events: Vec<Event>,
 }
 
-/// What a stream says when events between two numbers can no longer be given.
+/// What a stream says when events between two numbers can no longer be given, or never were there: numbers count anew when
+/// a server was set up again or its data came from a backup, and `resumes_at` is then not above `after`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Gap {
-    /// The last event before the gap that the reader may have seen.
+    /// The last event before the gap that the reader may have seen, or says to have seen.
     pub after: u64,
-    /// The first event that follows the gap.
+    /// The number of the first event that follows the gap.
     pub resumes_at: u64,
 }
 

@@ -35,8 +35,9 @@ pub struct Health {
     pub agent_version: String,
     /// Seconds since the server started.
     pub uptime_seconds: u64,
-    /// How full it is.
-    pub queue: HealthQueue,
+    /// How full it is; absent for callers who may not see the figures of the whole server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<HealthQueue>,
     /// `ok` while the store answers.
     pub db: String,
     /// The server's clock.

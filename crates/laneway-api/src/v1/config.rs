@@ -8,11 +8,12 @@ use crate::audit;
 use crate::auth::Caller;
 use crate::body;
 use crate::json::{self, StrictValue};
+use crate::query::{NoBody, NoParameters};
 use crate::reply::{self, Answer};
 
 /// Shows the configuration in force. Secrets are `***`.
 #[utoipa::path(get, path = "/v1/config", operation_id = "get_config", tag = "config", responses((status = 200, description = "The whole tree", body = serde_json::Value)))]
-pub async fn get_config(State(api): State<Api>) -> Answer {
+pub async fn get_config(State(api): State<Api>, _: NoParameters) -> Answer {
     reply::ok(&api.config.current().to_json())
 }
 
@@ -21,7 +22,12 @@ pub async fn get_config(State(api): State<Api>) -> Answer {
     patch, path = "/v1/config", operation_id = "patch_config", tag = "config", request_body = serde_json::Value,
     responses((status = 200, description = "The whole tree after the change", body = serde_json::Value), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
 )]
-pub async fn patch_config(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+pub async fn patch_config(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
@@ -35,7 +41,7 @@ pub async fn patch_config(State(api): State<Api>, caller: Caller, request: Reque
     post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config",
     responses((status = 200, body = ConfigReload), (status = 409, description = "conflict: the file cannot be used", body = Problem))
 )]
-pub async fn reload_config(State(api): State<Api>, caller: Caller) -> Answer {
+pub async fn reload_config(State(api): State<Api>, caller: Caller, _: NoParameters, _: NoBody) -> Answer {
     let done = api.config.reload().await?;
     let lines =
         |changes: &[laneway_runtime::config::ChangedKey]| changes.iter().map(ToString::to_string).collect();

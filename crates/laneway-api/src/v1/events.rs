@@ -9,6 +9,7 @@ use laneway_wire::Problem;
 
 use crate::api::Api;
 use crate::auth::Caller;
+use crate::authority;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::query::Parameters;
@@ -21,7 +22,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Streams events as they happen (server-sent events).
 ///
 /// With `Last-Event-ID` (or `after`) the stream begins with everything after that number, in order and once, or with one
-/// event `gap` for what is no longer kept.
+/// event `gap` for what is no longer kept or never was.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "stream_events", tag = "events",
     params(
@@ -52,6 +53,11 @@ pub async fn stream_events(
         error.retry_after = Some(Span::secs(5));
         error
     })?;
-    let filter = StreamFilter { tenant: caller.scope().cloned(), job };
+    let audit = authority::of("list_audit").expect("the operation has a row in the table of authority");
+    let filter = StreamFilter {
+        tenant: caller.scope().cloned(),
+        job,
+        audited: audit.allows(caller.role, caller.is_server_wide()),
+    };
     Ok(sse::respond(api, caller, filter, after, permit))
 }

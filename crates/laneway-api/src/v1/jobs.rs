@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use laneway_core::{JobId, Name, Reply};
 use laneway_runtime::Retried;
@@ -13,11 +13,13 @@ use laneway_wire::{AttemptList, EventList, Explanation, Job, JobList, LogList, P
 use crate::api::Api;
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
-use crate::query::{Parameters, PathJob};
+use crate::query::{NoBody, NoParameters, Parameters, PathJob};
 use crate::reply::{self, Answer};
 use crate::show;
+use crate::v1::submit;
 
-/// Most events of a job that are shown: more than its attempts can leave with any sane policy.
+/// Most events of a job that are shown, and how many when nothing is said: more than its attempts can leave with any sane
+/// policy.
 const EVENTS_MAX: usize = 1_000;
 
 /// Shows a job.
@@ -29,9 +31,8 @@ pub async fn get_job(
     State(api): State<Api>,
     caller: Caller,
     PathJob(id): PathJob,
-    list: Parameters,
+    _: NoParameters,
 ) -> Answer {
-    list.only(&[])?;
     let view = find(&api, &caller, id).await?;
     reply::ok(&show::job(&view, api.scheduler.progress(id)))
 }
@@ -41,7 +42,12 @@ pub async fn get_job(
     get, path = "/v1/jobs/{id}/payload", operation_id = "get_job_payload", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The payload", body = serde_json::Value), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_job_payload(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+pub async fn get_job_payload(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+) -> Answer {
     let view = find(&api, &caller, id).await?;
     let payload = api.scheduler.query(move |reader| reader.payload(view.row.seq)).await?;
     let payload = payload.ok_or_else(ApiError::no_job)?;
@@ -95,7 +101,13 @@ pub async fn list_jobs(State(api): State<Api>, caller: Caller, list: Parameters)
     post, path = "/v1/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The canceled job", body = Job<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "already_ended", body = Problem))
 )]
-pub async fn cancel_job(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+pub async fn cancel_job(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
     match api.scheduler.cancel(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::Canceled { .. } => {
             let view = find(&api, &caller, id).await?;
@@ -112,11 +124,24 @@ pub async fn cancel_job(State(api): State<Api>, caller: Caller, PathJob(id): Pat
 }
 
 /// Tries an ended job again: makes a new job with the same spec and payload.
+///
+/// Every call makes another job, so an idempotency key is refused: none is kept for it.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", operation_id = "retry_job", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 429, description = "queue_full", body = Problem))
+    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 400, description = "invalid_id, or an Idempotency-Key, which is not taken here", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 429, description = "queue_full", body = Problem))
 )]
-pub async fn retry_job(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+pub async fn retry_job(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Answer {
+    submit::refuse_key(
+        &headers,
+        "is not kept for a retry; leave it out, and look for a job with this retry_of before you ask again",
+    )?;
     match api.scheduler.retry(caller.scope().cloned(), id, caller.origin()).await? {
         Retried::Submitted(submitted) => {
             let view = find(&api, &caller, submitted.job).await?;
@@ -137,7 +162,12 @@ pub async fn retry_job(State(api): State<Api>, caller: Caller, PathJob(id): Path
     get, path = "/v1/jobs/{id}/explain", operation_id = "explain_job", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = Explanation), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn explain_job(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+pub async fn explain_job(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+) -> Answer {
     let scope: Option<Name> = caller.scope().cloned();
     let found = api.scheduler.read(move |engine, now| engine.explain(now, scope.as_ref(), id)).await?;
     if let Some(explanation) = found {
@@ -169,12 +199,19 @@ pub async fn list_job_logs(
 
 /// Lists what happened to a job, oldest first.
 #[utoipa::path(
-    get, path = "/v1/jobs/{id}/events", operation_id = "list_job_events", tag = "jobs", params(("id" = String, Path)),
+    get, path = "/v1/jobs/{id}/events", operation_id = "list_job_events", tag = "jobs",
+    params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "Only the latest so many: 1 to 1000; 1000 when absent")),
     responses((status = 200, body = EventList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_job_events(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+pub async fn list_job_events(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    list: Parameters,
+) -> Answer {
+    let limit = list.only(&["limit"])?.limit_up_to(EVENTS_MAX)?.unwrap_or(EVENTS_MAX);
     let view = find(&api, &caller, id).await?;
-    let events = api.scheduler.query(move |reader| reader.events_of(view.row.seq, EVENTS_MAX)).await?;
+    let events = api.scheduler.query(move |reader| reader.events_of(view.row.seq, limit)).await?;
     reply::ok(&EventList { events: events.iter().map(show::event).collect() })
 }
 
@@ -183,7 +220,12 @@ pub async fn list_job_events(State(api): State<Api>, caller: Caller, PathJob(id)
     get, path = "/v1/jobs/{id}/attempts", operation_id = "list_attempts", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = AttemptList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_attempts(State(api): State<Api>, caller: Caller, PathJob(id): PathJob) -> Answer {
+pub async fn list_attempts(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+) -> Answer {
     let view = find(&api, &caller, id).await?;
     let seq = view.row.seq;
     let closed = api.scheduler.query(move |reader| reader.attempts(seq)).await?;

@@ -14,14 +14,14 @@ use crate::auth::Caller;
 use crate::body;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::PathName;
+use crate::query::{NoBody, NoParameters, PathName};
 use crate::reply::{self, Answer};
 use crate::show;
 use crate::v1::stats;
 
-/// Lists every lane with its limits and figures.
+/// Lists every lane with its limits and figures: those of the configuration, and removed ones while they have jobs.
 #[utoipa::path(get, path = "/v1/lanes", operation_id = "list_lanes", tag = "lanes", responses((status = 200, body = LaneList)))]
-pub async fn list_lanes(State(api): State<Api>, caller: Caller) -> Answer {
+pub async fn list_lanes(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
     let stats = stats::read(&api, &caller).await?;
     reply::ok(&LaneList { lanes: stats.lanes.iter().map(show::lane).collect() })
 }
@@ -31,7 +31,12 @@ pub async fn list_lanes(State(api): State<Api>, caller: Caller) -> Answer {
     get, path = "/v1/lanes/{name}", operation_id = "get_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_lane(State(api): State<Api>, caller: Caller, PathName(name): PathName) -> Answer {
+pub async fn get_lane(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(name): PathName,
+    _: NoParameters,
+) -> Answer {
     reply::ok(&find(&api, &caller, &name).await?)
 }
 
@@ -45,6 +50,7 @@ pub async fn put_lane(
     State(api): State<Api>,
     caller: Caller,
     PathName(name): PathName,
+    _: NoParameters,
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
@@ -62,7 +68,13 @@ pub async fn put_lane(
     post, path = "/v1/lanes/{name}/pause", operation_id = "pause_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn pause_lane(State(api): State<Api>, caller: Caller, PathName(name): PathName) -> Answer {
+pub async fn pause_lane(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(name): PathName,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
     set_paused(&api, &caller, &name, true).await
 }
 
@@ -71,7 +83,13 @@ pub async fn pause_lane(State(api): State<Api>, caller: Caller, PathName(name): 
     post, path = "/v1/lanes/{name}/resume", operation_id = "resume_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn resume_lane(State(api): State<Api>, caller: Caller, PathName(name): PathName) -> Answer {
+pub async fn resume_lane(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(name): PathName,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
     set_paused(&api, &caller, &name, false).await
 }
 
@@ -87,8 +105,12 @@ async fn change(api: &Api, caller: &Caller, name: &Name, keys: Value) -> Result<
     Ok(())
 }
 
+/// The lane, if the configuration in force has it. The engine knows removed ones longer, and they take no orders.
 async fn find(api: &Api, caller: &Caller, name: &Name) -> Result<Lane, ApiError> {
+    let no_lane = || ApiError::new(Code::NotFound, "there is no such lane; PUT makes one");
+    if !api.config.current().settings().lanes.contains_key(name) {
+        return Err(no_lane());
+    }
     let stats = stats::read(api, caller).await?;
-    let lane = stats.lanes.iter().find(|lane| lane.lane == *name).map(show::lane);
-    lane.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such lane; PUT makes one"))
+    stats.lanes.iter().find(|lane| lane.lane == *name).map(show::lane).ok_or_else(no_lane)
 }

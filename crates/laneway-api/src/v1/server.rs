@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -12,6 +12,7 @@ use laneway_wire::{Health, HealthQueue, Index, Problem, Readiness};
 
 use crate::api::Api;
 use crate::error::ApiError;
+use crate::gate;
 use crate::openapi;
 use crate::reply::{self, Answer};
 use crate::show;
@@ -58,9 +59,9 @@ pub async fn get_readyz(State(api): State<Api>) -> Answer {
     reply::json(status, &Readiness { status: word.to_owned() })
 }
 
-/// Says how the server is.
-#[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "server", responses((status = 200, body = Health), (status = 503, description = "draining", body = Problem)))]
-pub async fn get_health(State(api): State<Api>) -> Answer {
+/// Says how the server is. How full it is, is said to server-wide callers only.
+#[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "server", responses((status = 200, body = Health), (status = 503, description = "unavailable", body = Problem)))]
+pub async fn get_health(State(api): State<Api>, request: Request) -> Answer {
     let figures = figures(&api).await?;
     let reason = match figures {
         _ if api.scheduler.is_draining() => Some("the server is stopping"),
@@ -72,11 +73,11 @@ pub async fn get_health(State(api): State<Api>) -> Answer {
         reason: reason.map(str::to_owned),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: api.started.elapsed().as_secs(),
-        queue: HealthQueue {
+        queue: gate::sees_figures(&api, &request).then_some(HealthQueue {
             queued: figures.waiting,
             running: figures.open,
             max_concurrent: figures.running_max,
-        },
+        }),
         db: "ok".to_owned(),
         timestamp: show::time(api.scheduler.wall()),
     })

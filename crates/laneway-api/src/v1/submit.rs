@@ -22,6 +22,7 @@ use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
+use crate::query::NoParameters;
 use crate::reply::{self, Answer};
 use crate::show::{self, Asked};
 
@@ -47,11 +48,11 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         (status = 413, description = "body_too_large", body = Problem),
         (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, invalid", body = Problem),
         (status = 429, description = "queue_full, with Retry-After", body = Problem),
-        (status = 503, description = "draining, with Retry-After", body = Problem),
+        (status = 503, description = "draining, unavailable, with Retry-After", body = Problem),
         (status = 507, description = "storage_low", body = Problem),
     )
 )]
-pub async fn submit_job(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
@@ -81,19 +82,19 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, request: Request
         (status = 413, description = "body_too_large", body = Problem),
         (status = 422, description = "An atomic batch was refused", body = Problem),
         (status = 429, description = "queue_full: an atomic batch was refused", body = Problem),
-        (status = 503, description = "draining, with Retry-After", body = Problem),
+        (status = 503, description = "draining, unavailable, with Retry-After", body = Problem),
         (status = 507, description = "storage_low", body = Problem),
     )
 )]
-pub async fn submit_batch(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+pub async fn submit_batch(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    if parts.headers.contains_key(IDEMPOTENCY_KEY) {
-        return Err(ApiError::field(
-            "Idempotency-Key",
-            "is for single jobs; give each job of a batch its own idempotency_key",
-        ));
-    }
+    refuse_key(&parts.headers, "is for single jobs; give each job of a batch its own idempotency_key")?;
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
     let (jobs, atomic) = read_batch(json::check(&bytes, json::DEPTH_MAX + 2)?)?;
@@ -123,7 +124,11 @@ pub async fn submit_batch(State(api): State<Api>, caller: Caller, request: Reque
 
 /// The header and the field mean the same; both must say the same.
 fn take_key_of_header<'a>(headers: &'a HeaderMap, job: &mut JobRequest<'a>) -> Result<(), ApiError> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(()) };
+    if values.next().is_some() {
+        return Err(ApiError::field("Idempotency-Key", "is given twice; give it once"));
+    }
     let text = value.to_str().map_err(|_| ApiError::field("Idempotency-Key", "must be plain ASCII"))?;
     if job.idempotency_key.as_deref().is_some_and(|key| key != text) {
         return Err(ApiError::field(
@@ -132,6 +137,14 @@ fn take_key_of_header<'a>(headers: &'a HeaderMap, job: &mut JobRequest<'a>) -> R
         ));
     }
     job.idempotency_key = Some(Cow::Borrowed(text));
+    Ok(())
+}
+
+/// Refuses the header where no key is kept: whoever sends it counts on it.
+pub fn refuse_key(headers: &HeaderMap, remedy: &str) -> Result<(), ApiError> {
+    if headers.contains_key(IDEMPOTENCY_KEY) {
+        return Err(ApiError::field("Idempotency-Key", remedy));
+    }
     Ok(())
 }
 
@@ -252,7 +265,7 @@ fn judge<'a>(
     let refused = |error: ApiError| BatchItem {
         status: error.code.status().as_u16(),
         job: None,
-        problem: Some(error.to_problem(None)),
+        problem: Some(error.to_problem(Some(&caller.request))),
     };
     let items: Vec<BatchItem<'a>> = items
         .iter()

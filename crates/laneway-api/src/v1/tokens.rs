@@ -1,8 +1,8 @@
 //! Tokens: makes them, lists them, replaces them, ends them.
 //!
 //! An admin that is bound to a tenant sees and makes that tenant's tokens only. Two rules keep owners from locking
-//! themselves out: the first token, which closes an open server, must be a server-wide admin's, and the last such token
-//! cannot be revoked.
+//! themselves out: the first token, which closes an open server, must be a server-wide admin's without expiry, and the
+//! last such token can neither be revoked nor be replaced by one that expires.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -17,7 +17,7 @@ use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::PathName;
+use crate::query::{NoBody, NoParameters, PathName};
 use crate::reply::{self, Answer};
 use crate::show;
 
@@ -26,7 +26,7 @@ const NOTE_MAX: usize = 200;
 
 /// Says who the server takes the caller for.
 #[utoipa::path(get, path = "/v1/caller", operation_id = "get_caller", tag = "tokens", responses((status = 200, body = WireCaller)))]
-pub async fn get_caller(caller: Caller) -> Answer {
+pub async fn get_caller(caller: Caller, _: NoParameters) -> Answer {
     reply::ok(&WireCaller {
         actor: caller.actor.to_string(),
         role: caller.role.word().to_owned(),
@@ -36,7 +36,7 @@ pub async fn get_caller(caller: Caller) -> Answer {
 
 /// Lists tokens, ended ones included.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", responses((status = 200, body = TokenList)))]
-pub async fn list_tokens(State(api): State<Api>, caller: Caller) -> Answer {
+pub async fn list_tokens(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
     let now = api.scheduler.wall();
     let table = api.scheduler.tokens();
     let tokens =
@@ -49,7 +49,12 @@ pub async fn list_tokens(State(api): State<Api>, caller: Caller) -> Answer {
     get, path = "/v1/tokens/{id}", operation_id = "get_token", tag = "tokens", params(("id" = String, Path)),
     responses((status = 200, body = Token), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_token(State(api): State<Api>, caller: Caller, PathName(id): PathName) -> Answer {
+pub async fn get_token(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(id): PathName,
+    _: NoParameters,
+) -> Answer {
     reply::ok(&show::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
 }
 
@@ -58,7 +63,12 @@ pub async fn get_token(State(api): State<Api>, caller: Caller, PathName(id): Pat
     post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = TokenRequest,
     responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant's", body = Problem), (status = 409, description = "conflict: the first token must be a server-wide admin's", body = Problem), (status = 429, description = "too_many", body = Problem))
 )]
-pub async fn create_token(State(api): State<Api>, caller: Caller, request: Request) -> Answer {
+pub async fn create_token(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
     let bytes = read_body(&api, request).await?;
     let asked: TokenRequest = json::parse(&bytes, json::DEPTH_MAX)?;
     let role = Role::parse(&asked.role)
@@ -89,11 +99,17 @@ pub async fn create_token(State(api): State<Api>, caller: Caller, request: Reque
     delete, path = "/v1/tokens/{id}", operation_id = "revoke_token", tag = "tokens", params(("id" = String, Path)),
     responses((status = 200, description = "The revoked token", body = Token), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the last server-wide admin's", body = Problem))
 )]
-pub async fn revoke_token(State(api): State<Api>, caller: Caller, PathName(id): PathName) -> Answer {
+pub async fn revoke_token(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(id): PathName,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
     let record = find(&api, &caller, &id)?;
     if is_last_admin(&api, &record) {
-        let detail =
-            "this is the last server-wide admin token; make another one first, or nobody could make more";
+        let detail = "this is the last lasting token of a server-wide admin; make another one without expiry first, or \
+                      nobody could make more";
         return Err(ApiError::new(Code::Conflict, detail));
     }
     revoke(&api, &caller, &record).await?;
@@ -104,12 +120,13 @@ pub async fn revoke_token(State(api): State<Api>, caller: Caller, PathName(id): 
 #[utoipa::path(
     post, path = "/v1/tokens/{id}/rotate", operation_id = "rotate_token", tag = "tokens", params(("id" = String, Path)),
     request_body = RotateTokenRequest,
-    responses((status = 201, body = TokenSecret), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the token has ended", body = Problem))
+    responses((status = 201, body = TokenSecret), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the token has ended, or is the last lasting one of a server-wide admin and the new one would expire", body = Problem))
 )]
 pub async fn rotate_token(
     State(api): State<Api>,
     caller: Caller,
     PathName(id): PathName,
+    _: NoParameters,
     request: Request,
 ) -> Answer {
     let bytes = read_body(&api, request).await?;
@@ -124,6 +141,11 @@ pub async fn rotate_token(
         return Err(ApiError::new(Code::Conflict, "the token has ended; make a new one instead"));
     }
     let lives = lives.or(old.expires_at.map(|at| at.since(old.created_at)));
+    if lives.is_some() && old.expires_at.is_none() && is_last_admin(&api, &old) {
+        let detail = "this is the last server-wide admin token that does not expire; leave expires_in out, or make another \
+                      one first, or nobody could make more";
+        return Err(ApiError::new(Code::Conflict, detail));
+    }
     let expires_at = lives.map(|span| now + span);
     let mut secret = put_new(&api, &caller, old.tenant.clone(), old.role, &old.note, expires_at).await?;
     if grace == Span(0) {
@@ -167,13 +189,16 @@ fn tenant_of(caller: &Caller, asked: Option<&str>) -> Result<Option<Name>, ApiEr
     Ok(tenant)
 }
 
-/// True when nobody else could make tokens without this one.
+/// True when nobody else could make tokens without this one. A token that expires cannot stand in for one that does not.
 fn is_last_admin(api: &Api, record: &TokenRecord) -> bool {
     let now = api.scheduler.wall();
     let rules = |record: &TokenRecord| {
         record.role == Role::Admin && record.tenant.is_none() && is_active(record, now)
     };
-    rules(record) && !api.scheduler.tokens().iter().any(|other| other.id != record.id && rules(other))
+    let stands_in = |other: &TokenRecord| {
+        other.id != record.id && rules(other) && (other.expires_at.is_none() || record.expires_at.is_some())
+    };
+    rules(record) && !api.scheduler.tokens().iter().any(stands_in)
 }
 
 async fn put_new(

@@ -1,9 +1,15 @@
 //! Every error in its golden form, and bodies that must never do worse than 400.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use expect_test::expect;
-use laneway_api::Code;
+use laneway_api::authority::{self, Who};
+use laneway_api::{Code, routes};
+use laneway_core::engine::Head;
+use laneway_core::{Bytes, Effects, Name, Prior, TokenRecord};
+use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -237,6 +243,130 @@ async fn full_queues_and_stopping_servers() {
         }
     "#]]
     .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+}
+
+/// A store whose disk can go.
+struct Fragile {
+    store: MemoryStore,
+    is_gone: Arc<AtomicBool>,
+}
+
+impl Store for Fragile {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+        self.store.load(visit)
+    }
+
+    fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
+        self.store.tokens()
+    }
+
+    fn overrides(&mut self) -> Result<Option<Bytes>, StoreError> {
+        self.store.overrides()
+    }
+
+    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Err(StoreError::Failed("the disk is gone".to_owned()));
+        }
+        self.store.commit(effects)
+    }
+
+    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+        self.store.prior(tenant, key)
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        self.store.reader()
+    }
+}
+
+#[tokio::test]
+async fn a_failed_commit_is_not_told_as_a_stop() {
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let store = Fragile { store: MemoryStore::new(), is_gone: Arc::clone(&is_gone) };
+    let world = World::over(Box::new(store), "").await;
+    world.submit(r#"{"kind":"k"}"#).await;
+    is_gone.store(true, Ordering::Relaxed);
+    let said = expect![[r#"
+        503 Service Unavailable
+        content-type: application/problem+json
+        retry-after: 5
+        {
+          "code": "unavailable",
+          "detail": "the server stopped before it could answer; it is not known whether this was done; ask again after its restart, with the same idempotency key",
+          "request_id": "<request>",
+          "retry_after_ms": 5000,
+          "status": 503,
+          "title": "The server stopped before it answered",
+          "type": "urn:laneway:problem:unavailable"
+        }
+    "#]];
+    said.assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    for (method, path, body) in [
+        ("POST", "/v1/jobs", r#"{"kind":"k"}"#),
+        ("PATCH", "/v1/config", r#"{"limits":{"running_max":7}}"#),
+        ("GET", "/v1/stats", ""),
+    ] {
+        let (status, problem) = answer(world.request(method, path).body(body)).await;
+        assert_eq!((status.as_u16(), problem["code"].as_str()), (503, Some("unavailable")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_asked_for_is_refused() {
+    let world = World::new().await;
+    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let mut asked = 0;
+    for route in routes() {
+        if authority::of(route.operation).unwrap().who == Who::Anyone || route.operation == "get_metrics" {
+            continue;
+        }
+        let path = route.path.replace("{id}", &id).replace("{name}", "main");
+        let request = world.request(route.method.as_str(), &format!("{path}?nonsense=1"));
+        let (status, problem) = answer(request).await;
+        let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(said, (400, Some("unknown_field"), Some("nonsense")), "{}: {problem}", route.operation);
+        if authority::of(route.operation).unwrap().mutates {
+            let request = world.request(route.method.as_str(), &path).body(r#"{"nonsense":1}"#);
+            let (status, problem) = answer(request).await;
+            let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+            assert_eq!(
+                said,
+                (400, Some("unknown_field"), Some("nonsense")),
+                "{}: {problem}",
+                route.operation
+            );
+        }
+        asked += 1;
+    }
+    assert!(asked > 20, "{asked} routes were asked");
+    assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"], "queued", "nothing was done");
+    for body in ["[]", "x", "null"] {
+        let cancel = world.request("POST", &format!("/v1/jobs/{id}/cancel")).body(body);
+        assert_eq!(answer(cancel).await.0, 400, "{body}");
+    }
+    world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "{}").await;
+}
+
+#[tokio::test]
+async fn names_the_one_of_two_fields_that_does_not_fit() {
+    let world = World::new().await;
+    for (body, field) in [
+        (r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#, "deadline"),
+        (
+            r#"{"kind":"k","not_before":"2031-01-01T00:00:00Z","deadline":"2030-01-01T00:00:00Z"}"#,
+            "not_before",
+        ),
+    ] {
+        let (status, problem) = answer(world.request("POST", "/v1/jobs").body(body)).await;
+        let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(said, (422, Some("deadline_past"), Some(field)));
+    }
+    let last = world.ask("POST", "/v1/jobs", r#"{"kind":"k","not_before":"9999-12-31T23:59:59Z"}"#).await;
+    assert_eq!(
+        (&last["state"], &last["not_before"]),
+        (&"scheduled".into(), &"9999-12-31T23:59:59.000Z".into())
+    );
 }
 
 #[tokio::test]

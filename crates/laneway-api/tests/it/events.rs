@@ -175,3 +175,67 @@ async fn ends_when_the_server_stops() {
     world.shutdown.cancel();
     assert_eq!(reading.frame().await, None);
 }
+
+#[tokio::test]
+async fn tells_a_gap_to_a_number_that_was_never_given() {
+    let world = World::new().await;
+    world.submit(r#"{"kind":"k"}"#).await;
+    let latest = world.scheduler.events().latest();
+    for after in [latest + 1, 4_711, u64::MAX] {
+        let mut reading =
+            Reading::new(world.request("GET", "/v1/events").header("last-event-id", after)).await;
+        let gap = reading.frame().await.unwrap();
+        let latest = world.scheduler.events().latest();
+        assert_eq!((gap.kind.as_str(), gap.id), ("gap", Some(latest)));
+        assert_eq!(
+            (gap.data["after"].as_u64(), gap.data["resumes_at"].as_u64()),
+            (Some(after), Some(latest + 1))
+        );
+        world.submit(r#"{"kind":"k"}"#).await;
+        let next = reading.frame().await.unwrap();
+        assert_eq!((next.kind.as_str(), next.id), ("job.submitted", Some(latest + 1)));
+    }
+    let latest = world.scheduler.events().latest();
+    let mut reading = Reading::new(world.request("GET", "/v1/events").header("last-event-id", latest)).await;
+    world.submit(r#"{"kind":"k"}"#).await;
+    assert_eq!(reading.frame().await.unwrap().kind, "job.submitted", "the newest one is no gap");
+}
+
+#[tokio::test]
+async fn shows_the_audit_list_only_to_those_who_may_read_it() {
+    let world = World::closed().await;
+    let first = world.scheduler.events().latest();
+    let mut readings = Vec::new();
+    for (role, tenant, audited) in [
+        (Role::Operator, None, true),
+        (Role::Operator, Some("acme"), true),
+        (Role::Viewer, None, false),
+        (Role::Submitter, None, false),
+        (Role::Viewer, Some("acme"), false),
+    ] {
+        let token = world.token(tenant, role).await;
+        readings.push((token, role, tenant, audited));
+    }
+    world.ask("PATCH", "/v1/config", r#"{"limits":{"running_max":7}}"#).await;
+    let bad = world.request("POST", "/v1/jobs").header("laneway-tenant", "acme").body("{");
+    assert_eq!(answer(bad).await.0, 400);
+    let last = world.request("POST", "/v1/jobs").header("laneway-tenant", "acme").body(r#"{"kind":"last"}"#);
+    assert_eq!(answer(last).await.0, 201);
+    for (token, role, tenant, audited) in readings {
+        let path = format!("/v1/events?after={first}");
+        let mut reading = Reading::new(world.request_as(&token, "GET", &path)).await;
+        let mut kinds = Vec::new();
+        while kinds.last().is_none_or(|kind| kind != "job.submitted") {
+            kinds.push(reading.frame().await.unwrap().kind);
+        }
+        kinds.pop();
+        assert_eq!(!kinds.is_empty(), audited, "{role:?} {tenant:?}: {kinds:?}");
+        assert_eq!(kinds.contains(&"call.refused".to_owned()), audited, "{role:?} {tenant:?}: {kinds:?}");
+        let sees_server = audited && tenant.is_none();
+        assert_eq!(
+            kinds.contains(&"config.changed".to_owned()),
+            sees_server,
+            "{role:?} {tenant:?}: {kinds:?}"
+        );
+    }
+}

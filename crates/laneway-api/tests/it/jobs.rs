@@ -293,3 +293,38 @@ async fn survives_a_restart_of_the_server() {
     let after = world.ask("GET", &format!("/v1/jobs/{}", id.0), "").await;
     assert_eq!(without_ids(&after.to_string()), id.1);
 }
+
+#[tokio::test]
+async fn gives_the_latest_events_of_a_job() {
+    let world = World::new().await;
+    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
+    let kinds = async |query: &str| {
+        let events = world.ask("GET", &format!("/v1/jobs/{id}/events{query}"), "").await;
+        let events = events["events"].as_array().unwrap().iter();
+        events.map(|event| event["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("").await, ["job.submitted", "job.canceled"]);
+    assert_eq!(kinds("?limit=1000").await, ["job.submitted", "job.canceled"]);
+    assert_eq!(kinds("?limit=1").await, ["job.canceled"]);
+    for limit in ["0", "1001", "x"] {
+        let (status, problem) =
+            answer(world.request("GET", &format!("/v1/jobs/{id}/events?limit={limit}"))).await;
+        assert_eq!((status.as_u16(), &problem["field"]), (400, &json!("limit")), "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn a_retry_takes_no_idempotency_key() {
+    let world = World::new().await;
+    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
+    let retry = format!("/v1/jobs/{id}/retry");
+    let (status, problem) = answer(world.request("POST", &retry).header("idempotency-key", "i")).await;
+    assert_eq!(
+        (status.as_u16(), &problem["code"], &problem["field"]),
+        (400, &json!("invalid_field"), &json!("Idempotency-Key"))
+    );
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "nothing was made");
+    assert_eq!(answer(world.request("POST", &retry)).await.0, 201);
+}

@@ -84,3 +84,32 @@ async fn refuses_lanes_that_cannot_be() {
         "nothing was made"
     );
 }
+
+#[tokio::test]
+async fn lanes_that_were_removed_take_no_orders() {
+    let world = World::new().await;
+    world.ask("PUT", "/v1/lanes/bulk", "{}").await;
+    world.ask("PUT", "/v1/lanes/empty", "{}").await;
+    let id = world.submit(r#"{"kind":"nobody","lane":"bulk"}"#).await;
+    let names = async || {
+        let lanes = world.ask("GET", "/v1/lanes", "").await;
+        let names = lanes["lanes"].as_array().unwrap().iter().map(|lane| lane["name"].as_str().unwrap());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(names().await, ["bulk", "empty", "main"]);
+    world.ask("PATCH", "/v1/config", r#"{"lanes":{"empty":null}}"#).await;
+    assert_eq!(names().await, ["bulk", "main"]);
+    let (status, _) = answer(world.request("PATCH", "/v1/config").body(r#"{"lanes":{"bulk":null}}"#)).await;
+    assert_eq!(status, 409, "it has a job still");
+    world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
+    world.ask("PATCH", "/v1/config", r#"{"lanes":{"bulk":null}}"#).await;
+    assert_eq!(names().await, ["main"]);
+    for name in ["bulk", "empty"] {
+        for (method, rest) in [("GET", ""), ("POST", "/pause"), ("POST", "/resume")] {
+            let (status, problem) = answer(world.request(method, &format!("/v1/lanes/{name}{rest}"))).await;
+            assert_eq!((status.as_u16(), &problem["code"]), (404, &json!("not_found")), "{name}{rest}");
+        }
+    }
+    let (status, _) = answer(world.request("PUT", "/v1/lanes/bulk").body("{}")).await;
+    assert_eq!(status, 201, "it is new again");
+}

@@ -5,6 +5,7 @@
 mod audit;
 mod authority;
 mod config;
+mod cors;
 mod errors;
 mod events;
 mod jobs;

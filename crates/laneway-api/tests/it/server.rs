@@ -1,6 +1,7 @@
 //! What the server says about itself.
 
 use expect_test::expect;
+use laneway_core::Role;
 
 use crate::world::{World, answer};
 
@@ -85,4 +86,27 @@ async fn finishes_open_calls_when_it_stops() {
     let (address, client) = (world.address, world.client.clone());
     world.stop().await;
     assert!(client.get(format!("http://{address}/livez")).send().await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn says_how_full_it_is_to_server_wide_callers_only() {
+    let world = World::closed().await;
+    let figures = async |request: reqwest::RequestBuilder| {
+        let (status, health) = answer(request).await;
+        assert_eq!((status.as_u16(), &health["status"]), (200, &"ok".into()));
+        health.get("queue").is_some()
+    };
+    assert!(figures(world.request("GET", "/health")).await);
+    let bare = world.client.get(format!("http://{}/health", world.address));
+    assert!(!figures(bare).await, "without a token");
+    assert!(!figures(world.request_as("lw_0_0", "GET", "/health")).await, "with a bad token");
+    for (tenant, role, sees) in [
+        (Some("acme"), Role::Admin, false),
+        (Some("acme"), Role::Viewer, false),
+        (None, Role::Viewer, true),
+        (None, Role::Worker, false),
+    ] {
+        let token = world.token(tenant, role).await;
+        assert_eq!(figures(world.request_as(&token, "GET", "/health")).await, sees, "{tenant:?} {role:?}");
+    }
 }

@@ -185,6 +185,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "code": "unknown_field",
                 "detail": "lne: unknown field `lne`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`",
                 "field": "lne",
+                "request_id": "<request>",
                 "status": 400,
                 "title": "No such field",
                 "type": "urn:laneway:problem:unknown_field"
@@ -196,6 +197,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "code": "invalid_field",
                 "detail": "priority must be an integer, or one of urgent, high, normal, low, background",
                 "field": "priority",
+                "request_id": "<request>",
                 "status": 400,
                 "title": "A field has a value that cannot be",
                 "type": "urn:laneway:problem:invalid_field"
@@ -224,6 +226,7 @@ async fn submits_a_batch_with_one_verdict_each() {
               "problem": {
                 "code": "queue_full",
                 "detail": "the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later",
+                "request_id": "<request>",
                 "retry_after_ms": 1000,
                 "status": 429,
                 "title": "The queue is full",
@@ -236,6 +239,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "code": "deadline_past",
                 "detail": "deadline: has passed; give a time in the future",
                 "field": "deadline",
+                "request_id": "<request>",
                 "status": 422,
                 "title": "The deadline has passed",
                 "type": "urn:laneway:problem:deadline_past"
@@ -290,4 +294,16 @@ async fn a_batch_repeats_single_jobs() {
     assert_eq!(done["items"][1]["status"], 201);
     let key_for_all = world.request("POST", "/v1/jobs/batch").header("idempotency-key", "x").body(body);
     assert_eq!(answer(key_for_all).await.1["field"], "Idempotency-Key");
+}
+
+#[tokio::test]
+async fn an_idempotency_key_comes_once() {
+    let world = World::new().await;
+    for (first, second) in [("a", "b"), ("a", "a")] {
+        let request = world.request("POST", "/v1/jobs").header("idempotency-key", first);
+        let (status, problem) =
+            answer(request.header("idempotency-key", second).body(r#"{"kind":"k"}"#)).await;
+        assert_eq!((status.as_u16(), problem["field"].as_str()), (400, Some("Idempotency-Key")));
+    }
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
 }

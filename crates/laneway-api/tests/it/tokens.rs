@@ -127,3 +127,39 @@ async fn refuses_tokens_that_cannot_be() {
         assert_eq!(said, (400, code, field), "{body}");
     }
 }
+
+#[tokio::test]
+async fn the_last_lasting_admin_cannot_be_made_to_expire() {
+    let world = World::closed().await;
+    let me = world.ask("GET", "/v1/caller", "").await["actor"].as_str().unwrap().to_owned();
+    let rotate = format!("/v1/tokens/{me}/rotate");
+    let refused = async || {
+        for body in [r#"{"expires_in":"1h"}"#, r#"{"expires_in":"1h","grace":"30m"}"#] {
+            let (status, problem) = answer(world.request("POST", &rotate).body(body)).await;
+            assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("conflict")), "{body}");
+        }
+        let (status, _) = answer(world.request("DELETE", &format!("/v1/tokens/{me}"))).await;
+        assert_eq!(status, 409);
+    };
+    refused().await;
+    // Neither an admin that expires nor one of a tenant can stand in.
+    world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"*","expires_in":"1h"}"#).await;
+    world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"acme"}"#).await;
+    world.ask("POST", "/v1/tokens", r#"{"role":"operator","tenant":"*"}"#).await;
+    refused().await;
+    assert_eq!(world.ask("GET", "/v1/caller", "").await["actor"], json!(me), "nothing was changed");
+    world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"*"}"#).await;
+    let made = world.ask("POST", &rotate, r#"{"expires_in":"1h"}"#).await;
+    assert!(made["token"]["expires_at"].is_string());
+}
+
+#[tokio::test]
+async fn the_last_lasting_admin_can_be_replaced_by_another() {
+    let world = World::closed().await;
+    let me = world.ask("GET", "/v1/caller", "").await["actor"].as_str().unwrap().to_owned();
+    let made = world.ask("POST", &format!("/v1/tokens/{me}/rotate"), "").await;
+    assert_eq!(made["token"].get("expires_at"), None);
+    let (status, caller) =
+        answer(world.request_as(made["secret"].as_str().unwrap(), "GET", "/v1/caller")).await;
+    assert_eq!((status.as_u16(), &caller["role"]), (200, &json!("admin")));
+}

@@ -57,7 +57,8 @@ impl World {
         world
     }
 
-    async fn over(store: Box<dyn Store>, toml: &str) -> World {
+    /// A server over any store.
+    pub async fn over(store: Box<dyn Store>, toml: &str) -> World {
         let (api, scheduler, clock, running) = start_api(store, toml);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

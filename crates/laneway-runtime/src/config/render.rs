@@ -30,9 +30,7 @@ impl Entry {
 
 /// The whole configuration as TOML, section by section.
 pub(super) fn to_toml(config: &Config) -> String {
-    let mut text = String::from(
-        "# The configuration in force. Values that are not the default say where they come from.\n",
-    );
+    let mut text = String::from("# Values that are not the default say where they come from.\n");
     let mut section = None;
     for entry in entries(config) {
         let Some((above, key)) = entry.path.split_last() else { continue };

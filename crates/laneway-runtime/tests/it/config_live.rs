@@ -260,6 +260,19 @@ async fn a_reload_takes_the_file_and_names_what_needs_a_restart() {
 }
 
 #[tokio::test]
+async fn a_reload_names_what_calls_keep_from_holding() {
+    let world = World::start("[lanes.main]\nrunning_max = 10\n");
+    world.patch(json!({"lanes": {"main": {"running_max": 30}}})).await.unwrap();
+    world.write("[lanes.main]\nrunning_max = 12\nqueued_max = 5\n");
+    let done = world.live.reload().await.unwrap();
+    let shadowed: Vec<String> = done.shadowed.iter().map(ToString::to_string).collect();
+    assert_eq!(shadowed, ["lanes.main.running_max: 10 -> 12"]);
+    assert!(done.changed.iter().all(|change| change.key.to_string() == "lanes.main.queued_max"));
+    assert_eq!(world.running_max().await, [30, 30]);
+    assert!(world.live.reload().await.unwrap().shadowed.is_empty(), "told once");
+}
+
+#[tokio::test]
 async fn a_bad_file_keeps_the_old_values() {
     let world = World::start("[lanes.main]\nrunning_max = 10\n[lanes.bulk]\n");
     for (file, kind) in [
