@@ -60,7 +60,7 @@ pub enum Command {
     Stats(stats::StatsArgs),
     /// Follow the stream of events
     Events(events::EventsArgs),
-    /// Check a configuration, or show the one in force
+    /// Check a configuration, or show it
     Config(config::ConfigArgs),
     /// Make, list, replace and revoke tokens
     Token(token::TokenArgs),

@@ -84,7 +84,10 @@ impl Client {
             .parse()
             .ok()
             .filter(|base: &Url| base.has_host() && !base.cannot_be_a_base())
-            .with_context(|| format!("--url {url:?} is no URL; write http://host:port"))?;
+            .filter(|base: &Url| matches!(base.scheme(), "http" | "https"))
+            .ok_or_else(|| {
+                Trouble::new(Exit::Usage, format!("--url {url:?} is no URL; write http://host:port"))
+            })?;
         let mut builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
         if let Some(path) = ca {
             let pem = std::fs::read(path).with_context(|| format!("cannot read --ca {}", path.display()))?;
@@ -217,7 +220,10 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 async fn read<T: DeserializeOwned>(response: Response) -> anyhow::Result<T> {
     let url = response.url().clone();
-    let body = response.bytes().await.with_context(|| format!("the answer of {url} broke off"))?;
+    let body = response.bytes().await.map_err(|error| {
+        let message = format!("the answer of {url} broke off ({})", root_cause(&error));
+        Trouble::new(Exit::Unreachable, message)
+    })?;
     serde_json::from_slice(&body).with_context(|| {
         format!("{url} answers what this version does not understand; are both of the same version?")
     })
@@ -247,5 +253,5 @@ fn refused(status: StatusCode, problem: Option<Problem>, body: &[u8]) -> Trouble
     if exit == Exit::NotAllowed {
         message = format!("{message}\ngive a token with --token or LANEWAY_TOKEN");
     }
-    Trouble { exit, message, problem: Some(Box::new(problem)) }
+    Trouble { exit, message, problem: Some(Box::new(problem)), config: None }
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use laneway_runtime::config::ConfigErrors;
 use laneway_wire::Problem;
+use serde_json::{Value, json};
 
 /// How the program ends. The codes are documented in `docs/cli.md` and in `laneway --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +13,8 @@ use laneway_wire::Problem;
 pub enum Exit {
     /// It was refused, or it failed; also a job that ended badly under `--wait`.
     Refused = 1,
+    /// The command line is wrong. What clap finds by itself ends with the same code.
+    Usage = 2,
     /// There is no such job, lane or token.
     NotFound = 3,
     /// The server does not answer.
@@ -47,12 +51,14 @@ pub struct Trouble {
     pub message: String,
     /// What the server said, where it was the server.
     pub problem: Option<Box<Problem>>,
+    /// Every problem of the configuration, where it was the configuration.
+    pub config: Option<Box<ConfigErrors>>,
 }
 
 impl Trouble {
     /// Trouble with a message.
     pub fn new(exit: Exit, message: impl Into<String>) -> Trouble {
-        Trouble { exit, message: message.into(), problem: None }
+        Trouble { exit, message: message.into(), problem: None, config: None }
     }
 }
 
@@ -73,4 +79,26 @@ impl From<Exit> for ExitCode {
 /// The code for any error: its own where it carries one.
 pub fn code_of(error: &anyhow::Error) -> Exit {
     error.downcast_ref::<Trouble>().map_or(Exit::Refused, |trouble| trouble.exit)
+}
+
+/// An error for programs: what it says, the code, and the server's or the configuration's own words where there are
+/// some.
+pub fn document(error: &anyhow::Error) -> Value {
+    let mut document = json!({"error": format!("{error:#}"), "exit": code_of(error) as u8});
+    let Some(trouble) = error.downcast_ref::<Trouble>() else { return document };
+    if let Some(problem) = &trouble.problem {
+        document["problem"] = json!(problem);
+    }
+    if let Some(errors) = &trouble.config {
+        let problems = errors.list().iter().map(|problem| {
+            json!({
+                "code": problem.kind.word(),
+                "key": problem.key,
+                "place": problem.place,
+                "message": problem.message,
+            })
+        });
+        document["problems"] = problems.collect();
+    }
+    document
 }

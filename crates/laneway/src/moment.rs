@@ -1,6 +1,7 @@
 //! Times and durations as people write and read them.
 
 use jiff::{SignedDuration, Timestamp};
+use laneway_core::Span;
 use laneway_runtime::config::parse_span;
 
 /// Reads a time: RFC 3339, or a duration from now such as `10m` or `+10m`. Gives RFC 3339.
@@ -10,9 +11,24 @@ pub fn parse_moment(text: &str) -> Result<String, String> {
     }
     let span = parse_span(text.trim_start_matches('+'))
         .ok_or("is neither a time (2030-01-01T08:00:00Z) nor a duration from now (10m)")?;
-    let millis = i64::try_from(span.0).map_err(|_| "is too far away".to_owned())?;
-    let time = Timestamp::now().checked_add(SignedDuration::from_millis(millis));
-    time.map(|time| format!("{time:.3}")).map_err(|_| "is too far away".to_owned())
+    now_plus(span, 1)
+}
+
+/// Reads a time that something is looked for at: RFC 3339, or how long ago, such as `10m`. Gives RFC 3339.
+pub fn parse_past(text: &str) -> Result<String, String> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time.to_string());
+    }
+    let span =
+        parse_span(text).ok_or("is neither a time (2030-01-01T08:00:00Z) nor how long ago it was (10m)")?;
+    now_plus(span, -1)
+}
+
+fn now_plus(span: Span, direction: i64) -> Result<String, String> {
+    let too_far = || "is too far away".to_owned();
+    let millis = i64::try_from(span.0).map_err(|_| too_far())?;
+    let time = Timestamp::now().checked_add(SignedDuration::from_millis(direction * millis));
+    time.map(|time| format!("{time:.3}")).map_err(|_| too_far())
 }
 
 /// Reads a duration such as `30s` and gives it back as it was written.
@@ -90,6 +106,15 @@ mod tests {
         let away = soon.as_millisecond() - Timestamp::now().as_millisecond();
         assert!((599_000..=600_000).contains(&away), "{away}");
         assert!(parse_moment("tomorrow").is_err());
+    }
+
+    #[test]
+    fn a_duration_of_a_filter_lies_in_the_past() {
+        assert_eq!(parse_past("2030-01-01T08:00:00+01:00").unwrap(), "2030-01-01T07:00:00Z");
+        let then: Timestamp = parse_past("10m").unwrap().parse().unwrap();
+        let ago = Timestamp::now().as_millisecond() - then.as_millisecond();
+        assert!((600_000..=601_000).contains(&ago), "{ago}");
+        assert!(parse_past("yesterday").is_err());
     }
 
     #[test]

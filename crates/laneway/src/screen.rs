@@ -70,6 +70,11 @@ impl Screen {
         self.write(&format!("{}\n", text.as_ref()));
     }
 
+    /// One line beside the output: on standard error, where it is in nobody's way. Nobody has to read it.
+    pub fn aside(&self, text: impl AsRef<str>) {
+        let _ = writeln!(io::stderr(), "{}", text.as_ref());
+    }
+
     /// Text as it is.
     pub fn write(&self, text: &str) {
         let mut out = io::stdout().lock();

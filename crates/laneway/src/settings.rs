@@ -43,7 +43,8 @@ impl ConfigFlags {
 
 /// The error for a configuration that cannot be used.
 pub fn wrong_config(errors: ConfigErrors) -> anyhow::Error {
-    Trouble::new(Exit::Config, format!("the configuration is wrong\n{errors}")).into()
+    let message = format!("the configuration is wrong\n{errors}");
+    Trouble { config: Some(Box::new(errors)), ..Trouble::new(Exit::Config, message) }.into()
 }
 
 /// Reads `lanes.main.running_max=8`: the value is TOML where it is, else a text.

@@ -1,10 +1,11 @@
-//! `laneway config`: checks a configuration, or shows the one in force.
+//! `laneway config`: checks a configuration, or shows it: of file, environment and flags, or of a server that runs.
 
 use clap::Subcommand;
 use laneway_runtime::config::{Config, DEFAULTS};
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::log;
 use crate::screen::{Paint, Screen};
 use crate::settings::{ConfigFlags, Environment};
 
@@ -16,7 +17,7 @@ Order, weakest first: defaults < file < environment (LANEWAY_SECTION__KEY) < fla
 Examples:
   laneway config check --config laneway.toml
   laneway config dump --config laneway.toml           what a server started so would use, and why
-  laneway config dump --server                        what the running server uses
+  laneway config dump --server                        what the running server uses, API calls included
   laneway config dump --defaults > laneway.toml       every key with its explanation")]
 pub struct ConfigArgs {
     #[command(subcommand)]
@@ -30,7 +31,7 @@ enum Verb {
         #[command(flatten)]
         flags: ConfigFlags,
     },
-    /// Show the whole configuration
+    /// Show the whole configuration: of file, environment and flags, or with --server what is in force there
     Dump {
         #[command(flatten)]
         flags: ConfigFlags,
@@ -52,19 +53,29 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match &args.verb {
         Verb::Check { flags } => check(screen, &flags.resolve(env)?),
+        Verb::Dump { defaults: true, .. } if screen.json => screen.document(&Config::builtin().to_json()),
         Verb::Dump { defaults: true, .. } => {
             screen.write(DEFAULTS);
             Ok(())
         }
         Verb::Dump { server: true, .. } => {
             let config: Value = client.get(&["v1", "config"], &[]).await?;
-            screen.document(&config)
+            if screen.json {
+                return screen.document(&config);
+            }
+            screen.line(format!(
+                "# The configuration in force at {}; what API calls changed is in it.\n",
+                client.base()
+            ));
+            screen.write(&toml::Table::try_from(config)?.to_string());
+            Ok(())
         }
         Verb::Dump { flags, .. } => dump(screen, &flags.resolve(env)?),
     }
 }
 
 fn check(screen: &Screen, config: &Config) -> anyhow::Result<()> {
+    log::check(&config.log)?;
     let settings = config.settings();
     if screen.json {
         return screen
@@ -88,6 +99,10 @@ fn dump(screen: &Screen, config: &Config) -> anyhow::Result<()> {
     if screen.json {
         return screen.document(&config.to_json());
     }
+    screen.line(
+        "# File, environment and flags over the built-in defaults. What API calls changed on a server lies above this and is\n\
+         # kept in its data directory: `laneway config dump --server` shows what is in force there.",
+    );
     screen.write(&config.dump());
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use laneway_wire::{Event, Gap};
+use laneway_wire::{Event, Gap, JobProgress};
+use serde_json::{Map, Value};
 
 use crate::client::Client;
 use crate::exit::{Exit, Trouble, code_of};
@@ -67,19 +68,54 @@ async fn reconnect(client: &Client, after: Option<u64>) -> anyhow::Result<Messag
 }
 
 fn show(screen: &Screen, message: &Message) -> anyhow::Result<()> {
-    if screen.json {
-        screen.line(&message.data);
-        return Ok(());
-    }
-    if let Ok(gap) = serde_json::from_str::<Gap>(&message.data) {
-        let text =
-            format!("… events {} to {} are no longer kept", gap.after + 1, gap.resumes_at.saturating_sub(1));
-        screen.line(screen.paint(Paint::Yellow, &text));
-        return Ok(());
-    }
-    let event: Event = serde_json::from_str(&message.data)?;
-    screen.line(line(screen, &event));
+    let text = if screen.json { typed(message)? } else { told(screen, message)? };
+    screen.line(text);
     Ok(())
+}
+
+/// A frame on one line for people. Its name says what its data is: gaps and reports of progress are no events and have
+/// no number.
+fn told(screen: &Screen, message: &Message) -> anyhow::Result<String> {
+    match message.event.as_str() {
+        "gap" => {
+            let Gap { after, resumes_at } = serde_json::from_str(&message.data)?;
+            let text = if resumes_at > after {
+                format!("… events {} to {} are no longer kept", after + 1, resumes_at.saturating_sub(1))
+            } else {
+                format!(
+                    "… event {after} was never given here: the server counts anew; going on with {resumes_at}"
+                )
+            };
+            Ok(screen.paint(Paint::Yellow, &text))
+        }
+        PROGRESS => Ok(progress_line(screen, &serde_json::from_str(&message.data)?)),
+        _ => Ok(line(screen, &serde_json::from_str(&message.data)?)),
+    }
+}
+
+/// A frame as one JSON object with a `type`, which gaps and reports of progress do not have of their own.
+fn typed(message: &Message) -> anyhow::Result<String> {
+    if !matches!(message.event.as_str(), "gap" | PROGRESS) {
+        return Ok(message.data.clone());
+    }
+    let mut object: Map<String, Value> = serde_json::from_str(&message.data)?;
+    object.insert("type".to_owned(), message.event.as_str().into());
+    Ok(Value::Object(object).to_string())
+}
+
+/// What frames with a report of progress are called.
+const PROGRESS: &str = "job.progress";
+
+fn progress_line(screen: &Screen, report: &JobProgress) -> String {
+    let JobProgress { job_id, attempt, progress } = report;
+    let said: String = progress.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let (number, percent) = (screen.paint(Paint::Dim, "     –"), progress.fraction * 100.0);
+    let at = moment::clock(&progress.at);
+    let text = format!(
+        "{number}  {at}  {}  {job_id}  attempt {attempt}  {percent:.0} %  {said}",
+        kind(screen, PROGRESS)
+    );
+    text.trim_end().to_owned()
 }
 
 /// An event on one line.
@@ -114,4 +150,46 @@ pub fn kind(screen: &Screen, kind: &str) -> String {
         other => other,
     };
     screen.paint(state_paint(state), &format!("{kind:<16}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Screen = Screen { json: false, color: false, tty: false };
+
+    fn frame(event: &str, data: &str) -> Message {
+        Message { event: event.into(), id: None, data: data.into() }
+    }
+
+    #[test]
+    fn frames_are_read_by_their_names() {
+        let progress = frame(
+            "job.progress",
+            r#"{"job_id":"j1","attempt":2,"progress":{"fraction":0.5,"message":"half\u001b","at":"2030-01-01T08:09:10Z"}}"#,
+        );
+        assert_eq!(
+            told(&PLAIN, &progress).unwrap(),
+            "     –  08:09:10.000  job.progress      j1  attempt 2  50 %  half"
+        );
+        let gap = frame("gap", r#"{"after":4,"resumes_at":9}"#);
+        assert_eq!(told(&PLAIN, &gap).unwrap(), "… events 5 to 8 are no longer kept");
+        let anew = told(&PLAIN, &frame("gap", r#"{"after":9,"resumes_at":4}"#)).unwrap();
+        assert!(anew.contains("going on with 4"), "{anew}");
+        let event = frame("job.queued", r#"{"number":7,"at":"2030-01-01T08:09:10Z","type":"job.queued"}"#);
+        assert_eq!(told(&PLAIN, &event).unwrap(), "     7  08:09:10.000  job.queued      ");
+    }
+
+    #[test]
+    fn every_json_object_has_a_type() {
+        let frames = [
+            frame("job.progress", r#"{"job_id":"j1"}"#),
+            frame("gap", r#"{"after":4,"resumes_at":9}"#),
+            frame("job.queued", r#"{"number":7,"type":"job.queued"}"#),
+        ];
+        for frame in frames {
+            let object: Value = serde_json::from_str(&typed(&frame).unwrap()).unwrap();
+            assert_eq!(object["type"], frame.event.as_str(), "{object}");
+        }
+    }
 }

@@ -111,8 +111,9 @@ async fn find(client: &Client, text: &str) -> anyhow::Result<String> {
         }
         many => {
             let list = many.iter().take(5).cloned().collect::<Vec<_>>().join("\n  ");
-            let message = format!("{text} fits {} jobs; give more of the id:\n  {list}", many.len());
-            Err(Trouble::new(Exit::NotFound, message).into())
+            let message =
+                format!("{text} is ambiguous: it fits {} jobs; give more of the id:\n  {list}", many.len());
+            Err(Trouble::new(Exit::Usage, message).into())
         }
     }
 }

@@ -59,8 +59,8 @@ struct SetArgs {
     /// Whose turn it is: the agent with the fewest running jobs, or the best job
     #[arg(long, value_parser = ["fair", "priority"])]
     order: Option<String>,
-    /// How much waiting one level of priority is worth, or `off`
-    #[arg(long, value_name = "DURATION")]
+    /// How much waiting one level of priority is worth, or `off` (also `none`): waiting is worth nothing
+    #[arg(long, value_name = "DURATION|off", value_parser = parse_aging_step)]
     aging_step: Option<String>,
     /// How long ended jobs are kept
     #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
@@ -68,6 +68,15 @@ struct SetArgs {
     /// What becomes of waiting jobs when the server stops
     #[arg(long, value_parser = ["keep", "cancel"])]
     on_shutdown: Option<String>,
+}
+
+/// Reads a duration, or `off` or `none`, which the configuration calls `none`.
+fn parse_aging_step(text: &str) -> Result<String, String> {
+    match text {
+        "off" | "none" => Ok("none".to_owned()),
+        _ => moment::parse_duration(text)
+            .map_err(|_| "is no duration; write one such as 30s or 5m, or off (or none)".to_owned()),
+    }
 }
 
 /// Does what was asked with lanes.

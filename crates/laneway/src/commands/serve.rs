@@ -1,7 +1,7 @@
 //! `laneway serve`: starts a server and keeps it until it is told to stop.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -48,7 +48,15 @@ pub async fn run(screen: &Screen, environment: &Environment, args: &ServeArgs) -
     log::start(&config.log, screen.color)?;
     // Before the server starts, so that an early signal is not the default one that kills.
     let mut signals = Signals::new()?;
+    let begin = Instant::now();
     let server = Server::start(flags.layers(environment)?).await?;
+    tracing::info!(
+        url = %server.url(),
+        data_dir = %server.data_dir().display(),
+        open = server.is_open(),
+        took_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "started"
+    );
     banner(screen, &server)?;
     loop {
         let asked = tokio::select! {
@@ -137,9 +145,10 @@ fn banner(screen: &Screen, server: &Server) -> anyhow::Result<()> {
     }
     let label = |word: &str| screen.paint(Paint::Dim, &format!("  {word:<6}"));
     let auth = if server.is_open() {
-        "open to this machine; `laneway token create --role admin` closes it"
+        format!("open to this machine; `laneway {}token create --role admin` closes it", at(&url))
     } else {
         "a token or a client certificate is needed (--token, LANEWAY_TOKEN, Authorization: Bearer …)"
+            .to_owned()
     };
     screen.line(screen.paint(Paint::Bold, concat!("laneway ", env!("CARGO_PKG_VERSION"))));
     screen.line(format!("{} {url}/v1", label("api")));
@@ -157,13 +166,29 @@ fn banner(screen: &Screen, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a command needs to find the server; nothing where it looks by itself.
+fn at(url: &str) -> String {
+    if url == DEFAULT_URL { String::new() } else { format!("--url {url} ") }
+}
+
 /// Two ways to submit a first job, ready to be copied.
 fn first_commands(url: &str, open: bool) -> [String; 2] {
-    let at = if url == DEFAULT_URL { String::new() } else { format!("--url {url} ") };
+    let at = at(url);
     let token = if open { "" } else { "--token … " };
     let header = if open { "" } else { "-H 'authorization: Bearer …' " };
     [
         format!("laneway {at}{token}submit echo --payload '{{\"hello\": \"world\"}}' --wait"),
         format!("curl {header}-H 'content-type: application/json' -d '{{\"kind\": \"echo\"}}' {url}/v1/jobs"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_name_a_server_that_is_elsewhere() {
+        assert_eq!(at(DEFAULT_URL), "");
+        assert_eq!(at("http://127.0.0.1:8080"), "--url http://127.0.0.1:8080 ");
+    }
 }

@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use laneway_wire::{Job, JobRequest, KeyMap, Priority, RetryRequest, SessionObject, SessionRequest};
 use reqwest::Method;
 use serde_json::value::RawValue;
 
 use crate::client::Client;
 use crate::commands::jobs::show;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{Exit, Trouble, code_of};
 use crate::moment;
 use crate::screen::{Paint, Screen, state_paint};
 
@@ -43,8 +43,8 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "N", requires = "session")]
     session_concurrency: Option<u32>,
     /// Lower runs sooner: a number, or urgent, high, normal, low, background
-    #[arg(long, allow_hyphen_values = true, value_name = "PRIORITY")]
-    priority: Option<String>,
+    #[arg(long, allow_hyphen_values = true, value_name = "PRIORITY", value_parser = parse_priority)]
+    priority: Option<Priority<'static>>,
     /// A named resource that it needs while it runs; may be given several times
     #[arg(long = "key", value_name = "NAME=VALUE", value_parser = parse_key)]
     keys: Vec<(String, String)>,
@@ -63,7 +63,8 @@ pub struct SubmitArgs {
     /// How many failed attempts are followed by another one
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// Your own name for this request: sent again, it gives the first job back
+    /// Your own name for this request: sent again, it gives the first job back. The request must be the same, so give
+    /// times as RFC 3339: a duration from now is another time whenever it is sent
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// A free label; may be given several times
@@ -80,6 +81,8 @@ pub async fn run(screen: &Screen, client: &Client, args: &SubmitArgs) -> anyhow:
     let job: Job<'static> =
         client.send(Method::POST, &["v1", "jobs"], &args.request(payload.as_deref())).await?;
     if args.wait {
+        // Whoever stops to wait, or loses the server, can still find the job.
+        screen.aside(format!("submitted {}", job.id));
         return wait_and_show(screen, client, &job.id).await;
     }
     if screen.json {
@@ -96,10 +99,6 @@ impl SubmitArgs {
             None => SessionRequest::Key(key.into()),
             max_concurrent => SessionRequest::Object(SessionObject { key: key.into(), max_concurrent }),
         });
-        let priority = self.priority.as_deref().map(|word| match word.parse() {
-            Ok(number) => Priority::Number(number),
-            Err(_) => Priority::Name(word.into()),
-        });
         let keys: Vec<_> = self.keys.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let tags: Vec<Cow<'a, str>> = self.tags.iter().map(Cow::from).collect();
         JobRequest {
@@ -108,7 +107,7 @@ impl SubmitArgs {
             agent: text(&self.agent),
             lane: text(&self.lane),
             session,
-            priority,
+            priority: self.priority.clone(),
             keys: (!keys.is_empty()).then_some(KeyMap(keys)),
             not_before: text(&self.not_before),
             deadline: text(&self.deadline),
@@ -120,6 +119,17 @@ impl SubmitArgs {
             idempotency_key: text(&self.idempotency_key),
             tags: (!tags.is_empty()).then_some(tags),
         }
+    }
+}
+
+fn parse_priority(text: &str) -> Result<Priority<'static>, String> {
+    const WORDS: [&str; 5] = ["urgent", "high", "normal", "low", "background"];
+    match text.parse() {
+        Ok(number) => Ok(Priority::Number(number)),
+        Err(_) if WORDS.iter().any(|word| word.eq_ignore_ascii_case(text)) => {
+            Ok(Priority::Name(text.to_owned().into()))
+        }
+        Err(_) => Err(format!("write a whole number, or one of {}", WORDS.join(", "))),
     }
 }
 
@@ -149,7 +159,10 @@ fn read_payload(source: &str) -> anyhow::Result<Box<RawValue>> {
     match RawValue::from_string(text.trim().to_owned()) {
         Ok(json) => Ok(json),
         Err(error) => {
-            bail!("--payload is not JSON ({error}); a text needs quotes of its own: --payload '\"text\"'")
+            let message = format!(
+                "--payload is not JSON ({error}); a text needs quotes of its own: --payload '\"text\"'"
+            );
+            Err(Trouble::new(Exit::Usage, message).into())
         }
     }
 }
@@ -184,15 +197,36 @@ const LOOK_MIN: Duration = Duration::from_millis(10);
 /// Longest pause between two looks at a job.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
+/// How long a server may be away while its job is waited for: a restart is no reason to stop waiting.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+
 /// Looks at the job until it has ended.
 async fn wait(client: &Client, id: &str) -> anyhow::Result<Job<'static>> {
     let mut pause = LOOK_MIN;
+    let mut away_since: Option<Instant> = None;
     loop {
-        let job: Job<'static> = client.get(&["v1", "jobs", id], &[]).await?;
-        if matches!(&*job.state, "succeeded" | "failed" | "canceled" | "rejected") {
-            return Ok(job);
+        let looked: anyhow::Result<Job<'static>> = client.get(&["v1", "jobs", id], &[]).await;
+        match looked {
+            Ok(job) if matches!(&*job.state, "succeeded" | "failed" | "canceled" | "rejected") => {
+                return Ok(job);
+            }
+            Ok(_) => away_since = None,
+            Err(error) if !may_come_back(&error) => return Err(error),
+            Err(error) => {
+                if away_since.get_or_insert_with(Instant::now).elapsed() > AWAY_MAX {
+                    let text = format!("stopped waiting for job {id}, which is durable and may still run");
+                    let message = format!("{text}: {error}");
+                    return Err(Trouble::new(code_of(&error), message).into());
+                }
+            }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LOOK_MAX);
     }
+}
+
+/// True for errors that a restart of the server explains: it does not answer, or says that it stops.
+fn may_come_back(error: &anyhow::Error) -> bool {
+    let problem = error.downcast_ref::<Trouble>().and_then(|trouble| trouble.problem.as_deref());
+    code_of(error) == Exit::Unreachable || problem.is_some_and(|problem| problem.status == 503)
 }

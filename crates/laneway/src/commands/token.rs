@@ -4,9 +4,12 @@
 
 mod direct;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use laneway_wire::{RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 use reqwest::Method;
+use serde::Serialize;
 
 use crate::client::Client;
 use crate::commands::token::direct::DirectTokens;
@@ -22,8 +25,11 @@ Roles: admin (everything), operator (jobs and lanes), submitter (submit, see and
 jobs), viewer (see). A token is bound to a tenant, or with '*' to the whole server.
 
 While no token exists, a server on a loopback address is open to everybody on the machine. The first token closes it \
-and must be an admin's of the whole server, without an end. If no server answers at --url, the data directory is opened directly; that is how the first token of a server is made \
-that may not start without one.
+and must be an admin's of the whole server, without an end.
+
+If no server answers at --url, or if --data-dir, --config or --set is given, the data directory is opened directly: \
+that is how the first token of a server is made that may not start without one. A directory that is not there is made \
+only by `token create --data-dir DIR`.
 
 Examples:
   laneway token create --role admin --note ops
@@ -83,7 +89,9 @@ pub async fn run(
     args: &TokenArgs,
 ) -> anyhow::Result<()> {
     let TokenArgs { verb, flags } = args;
-    let mut keeper = Keeper::find(client, flags, env).await?;
+    // Only a new token needs a directory that is not there yet, and only one that was asked for by name is made.
+    let may_make = matches!(verb, Verb::Create { .. }) && flags.data_dir.is_some();
+    let mut keeper = Keeper::find(client, flags, env, may_make).await?;
     match verb {
         Verb::Create { role, tenant, expires, note } => {
             let whole_server = (role == "admin").then(|| "*".to_owned());
@@ -93,7 +101,8 @@ pub async fn run(
                 note: note.clone(),
                 expires_in: expires.clone(),
             };
-            show_secret(screen, &keeper.create(&request).await?)
+            let made = keeper.create(&request).await?;
+            show_secret(screen, &made, keeper.dir())
         }
         Verb::List => {
             let list = keeper.list().await?;
@@ -105,12 +114,14 @@ pub async fn run(
         }
         Verb::Rotate { id, grace, expires } => {
             let request = RotateTokenRequest { grace: grace.clone(), expires_in: expires.clone() };
-            show_secret(screen, &keeper.rotate(id, &request).await?)
+            let made = keeper.rotate(id, &request).await?;
+            show_secret(screen, &made, keeper.dir())
         }
         Verb::Revoke { id } => {
             keeper.revoke(id).await?;
             if !screen.json {
                 screen.line(format!("{id} is revoked"));
+                tell_dir(screen, keeper.dir());
             }
             Ok(())
         }
@@ -125,14 +136,27 @@ enum Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     /// The data directory, if one is named or no server answers; else the server.
-    async fn find(client: &'a Client, flags: &ConfigFlags, env: &Environment) -> anyhow::Result<Keeper<'a>> {
+    async fn find(
+        client: &'a Client,
+        flags: &ConfigFlags,
+        env: &Environment,
+        may_make: bool,
+    ) -> anyhow::Result<Keeper<'a>> {
         let named = flags.data_dir.is_some() || flags.config.is_some() || !flags.settings.is_empty();
         if !named && client.is_there().await {
             return Ok(Keeper::Server(client));
         }
         let layers = flags.layers(env)?;
-        let tokens = tokio::task::spawn_blocking(move || DirectTokens::open(&layers)).await??;
+        let tokens = tokio::task::spawn_blocking(move || DirectTokens::open(&layers, may_make)).await??;
         Ok(Keeper::Directory(Box::new(tokens)))
+    }
+
+    /// The data directory that was opened, if one was.
+    fn dir(&self) -> Option<&Path> {
+        match self {
+            Keeper::Server(_) => None,
+            Keeper::Directory(tokens) => Some(tokens.dir()),
+        }
     }
 
     async fn create(&mut self, request: &TokenRequest) -> anyhow::Result<TokenSecret> {
@@ -166,9 +190,19 @@ impl<'a> Keeper<'a> {
     }
 }
 
-fn show_secret(screen: &Screen, made: &TokenSecret) -> anyhow::Result<()> {
+/// A new token, as `--json` gives it.
+#[derive(Serialize)]
+struct Made<'a> {
+    #[serde(flatten)]
+    made: &'a TokenSecret,
+    /// The data directory that it was written to; absent where a server did it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_dir: Option<&'a Path>,
+}
+
+fn show_secret(screen: &Screen, made: &TokenSecret, data_dir: Option<&Path>) -> anyhow::Result<()> {
     if screen.json {
-        return screen.document(made);
+        return screen.document(&Made { made, data_dir });
     }
     let Token { id, tenant, role, expires_at, .. } = &made.token;
     let whom = if tenant == "*" { "the whole server".to_owned() } else { format!("tenant {tenant}") };
@@ -182,7 +216,15 @@ fn show_secret(screen: &Screen, made: &TokenSecret) -> anyhow::Result<()> {
     screen.line(
         screen.paint(Paint::Dim, "Keep it: it is shown this once. Use it with --token or LANEWAY_TOKEN."),
     );
+    tell_dir(screen, data_dir);
     Ok(())
+}
+
+/// Where something was written, when no server did it.
+fn tell_dir(screen: &Screen, dir: Option<&Path>) {
+    if let Some(dir) = dir {
+        screen.line(format!("No server was asked: this was written to the data directory {}", dir.display()));
+    }
 }
 
 fn print(screen: &Screen, tokens: &[Token]) {

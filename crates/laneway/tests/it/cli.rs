@@ -17,16 +17,12 @@ struct Server {
 impl Server {
     /// Starts a server and waits until it says where it is.
     fn start(data_dir: &Path, flags: &[&str]) -> Server {
+        Server::start_at("127.0.0.1:0", data_dir, flags)
+    }
+
+    fn start_at(address: &str, data_dir: &Path, flags: &[&str]) -> Server {
         let mut process = laneway()
-            .args([
-                "--json",
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--set",
-                "limits.storage_low=1MiB",
-                "--data-dir",
-            ])
+            .args(["--json", "serve", "--listen", address, "--set", "limits.storage_low=1MiB", "--data-dir"])
             .arg(data_dir)
             .args(flags)
             .stdout(Stdio::piped())
@@ -55,6 +51,18 @@ impl Server {
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
+    }
+
+    /// Submits a job and gives its id.
+    fn submit(&self, args: &[&str]) -> String {
+        self.json(&[&["submit"], args].concat())["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What it logs as JSON, until it stops.
+    fn log_until_stopped(mut self) -> Vec<Value> {
+        let stderr = BufReader::new(self.process.stderr.take().unwrap());
+        assert_eq!(self.stop(), Some(0));
+        stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
     }
 
     fn signal(&self, name: &str) {
@@ -169,7 +177,7 @@ fn a_payload_comes_from_standard_input_or_a_file() {
     assert_eq!(job["result"], json!({"n": 3}));
 
     let wrong = server.run(&["submit", "echo", "--payload", "not json"]);
-    assert_eq!(code(&wrong), 1);
+    assert_eq!(code(&wrong), 2);
     assert!(text(&wrong.stderr).contains("is not JSON"), "{}", text(&wrong.stderr));
 }
 
@@ -409,6 +417,238 @@ fn events_can_be_read_from_the_start() {
     let numbers: Vec<u64> = events.iter().map(|event| event["number"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "numbers have no gaps");
     assert!(events.iter().any(|event| event["type"] == "job.succeeded"), "{events:?}");
+}
+
+#[test]
+fn events_show_progress_too() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    server.json(&["submit", "echo", "--wait"]);
+    for flags in [&[][..], &["--json"]] {
+        let mut child = laneway()
+            .args(["--url", &server.url, "events", "--after", "0"])
+            .args(flags)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        // Progress is not kept: the stream must stand before the job starts.
+        assert!(lines.next().unwrap().contains("job.submitted"));
+        let id = server.submit(&["sleep", "--payload", r#"{"ms": 1000}"#]);
+        let line = lines.find(|line| line.contains("job.progress")).expect("the stream goes on");
+        assert!(line.contains(&id) && line.contains("asleep"), "{line}");
+        if !flags.is_empty() {
+            assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["type"], "job.progress");
+        }
+        assert!(lines.any(|line| line.contains("job.succeeded") && line.contains(&id)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn waiting_outlives_a_restart_of_the_server() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &["--set", "lanes.main.paused=true"]);
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let mut waiting = laneway()
+        .args(["--url", &server.url, "--json", "submit", "echo", "--payload", "7", "--wait"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let id = said.trim().strip_prefix("submitted ").expect("the id, as soon as there is one").to_owned();
+    assert_eq!(server.json(&["jobs", "show", &id])["state"], "queued");
+    assert_eq!(server.stop(), Some(0));
+    let _server = Server::start_at(&address, dir.path(), &[]);
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0);
+    let job: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&job["id"], &job["result"]), (&json!(id), &json!(7)));
+}
+
+#[test]
+fn one_job_that_cannot_be_done_does_not_stop_the_others() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &["--set", "lanes.main.paused=true"]);
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    let [first, second] = [(); 2].map(|()| server.submit(&["echo"]));
+    let canceled = server.run(&["jobs", "cancel", &first, unknown, &second]);
+    assert_eq!(code(&canceled), 3);
+    let (out, err) = (text(&canceled.stdout), text(&canceled.stderr));
+    assert!(out.contains(&first) && out.contains(&second), "{out}");
+    assert!(err.contains(unknown) && err.contains("1 of 3"), "{err}");
+    let retried = server.run(&["--json", "jobs", "retry", unknown, &first]);
+    assert_eq!(code(&retried), 3);
+    let job: Value = serde_json::from_slice(&retried.stdout).unwrap();
+    assert_eq!(job["retry_of"], json!(first));
+    let report: Value = serde_json::from_str(text(&retried.stderr).lines().next().unwrap()).unwrap();
+    assert_eq!((&report["job"], &report["exit"]), (&json!(unknown), &json!(3)));
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &["--set", "lanes.main.paused=true"]);
+    for args in [
+        &["jobs", "list", "-n", "0"][..],
+        &["submit", "echo", "--priority", "soon"],
+        &["lanes", "set", "main", "--aging-step", "soon"],
+    ] {
+        let output = server.run(args);
+        assert_eq!(code(&output), 2, "{args:?}: {}", text(&output.stderr));
+    }
+    for url in ["nonsense", "ftp://127.0.0.1"] {
+        let output = laneway().args(["--url", url, "stats"]).output().unwrap();
+        assert_eq!(code(&output), 2, "{url}");
+        assert!(text(&output.stderr).contains("is no URL"), "{}", text(&output.stderr));
+    }
+    server.submit(&["echo", "--priority", "-5"]);
+    let id = server.submit(&["echo", "--priority", "HIGH"]);
+    let output = server.run(&["jobs", "show", &id[..4]]);
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("ambiguous: it fits 2 jobs"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn aging_can_be_switched_off_by_either_word() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    for word in ["off", "none"] {
+        let lane = server.json(&["lanes", "set", "main", "--aging-step", "45s"]);
+        assert_eq!(lane["aging_step"], "45s");
+        let lane = server.json(&["lanes", "set", "main", "--aging-step", word]);
+        assert_eq!(lane["aging_step"], Value::Null, "{word}");
+    }
+}
+
+#[test]
+fn durations_of_the_list_are_ago() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    server.submit(&["echo"]);
+    let count =
+        |args: &[&str]| server.json(&[&["jobs", "list"], args].concat())["jobs"].as_array().unwrap().len();
+    assert_eq!(count(&["--after", "5m"]), 1);
+    assert_eq!(count(&["--before", "5m"]), 0);
+}
+
+#[test]
+fn a_lane_that_is_not_there_cannot_be_paused() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    for verb in ["pause", "resume"] {
+        assert_eq!(code(&server.run(&["lanes", verb, "nowhere"])), 3);
+    }
+    assert!(!server.json(&["lanes", "list"]).to_string().contains("nowhere"));
+}
+
+#[test]
+fn tokens_without_a_server_name_their_directory() {
+    let dir = TempDir::new().unwrap();
+    let away = |args: &[&str]| {
+        let output =
+            laneway().args(["--url", "http://127.0.0.1:1"]).args(args).current_dir(dir.path()).output();
+        output.unwrap()
+    };
+    let refused = away(&["token", "create", "--role", "admin"]);
+    assert_eq!(code(&refused), 1);
+    assert!(text(&refused.stderr).contains("laneway-data"), "{}", text(&refused.stderr));
+    assert!(!dir.path().join("laneway-data").exists());
+    assert_eq!(code(&away(&["token", "list", "--data-dir", "here"])), 1, "a list makes no directory");
+
+    let made = away(&["token", "create", "--role", "admin", "--data-dir", "here"]);
+    assert_eq!(code(&made), 0, "{}", text(&made.stderr));
+    let here = dir.path().join("here").canonicalize().unwrap();
+    assert!(text(&made.stdout).contains(here.to_str().unwrap()), "{}", text(&made.stdout));
+
+    let list = away(&["--json", "token", "list", "--data-dir", "here"]);
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let id = list["tokens"][0]["id"].as_str().unwrap();
+    let refused = away(&["token", "rotate", id, "--expires", "1h", "--data-dir", "here"]);
+    assert_eq!(code(&refused), 1);
+    assert!(text(&refused.stderr).contains("last server-wide admin token"), "{}", text(&refused.stderr));
+    let rotated = away(&["--json", "token", "rotate", id, "--data-dir", "here"]);
+    assert_eq!(code(&rotated), 0, "{}", text(&rotated.stderr));
+    let rotated: Value = serde_json::from_slice(&rotated.stdout).unwrap();
+    assert_eq!(rotated["data_dir"], json!(here));
+}
+
+#[test]
+fn the_banner_names_a_server_that_is_elsewhere() {
+    let dir = TempDir::new().unwrap();
+    let mut process = laneway()
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let auth = lines.find(|line| line.contains("token create"));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(auth.as_ref().is_some_and(|line| line.contains("laneway --url http://127.0.0.1:")), "{auth:?}");
+}
+
+#[test]
+fn configurations_are_told_as_what_they_are() {
+    let dir = TempDir::new().unwrap();
+    let defaults = laneway().args(["--json", "config", "dump", "--defaults"]).output().unwrap();
+    let defaults: Value = serde_json::from_slice(&defaults.stdout).unwrap();
+    assert_eq!(defaults["server"]["listen"], "127.0.0.1:7717");
+    let dumped = text(&laneway().args(["config", "dump"]).output().unwrap().stdout);
+    assert!(dumped.starts_with("# File, environment and flags"), "{dumped}");
+
+    let wrong = ["--json", "config", "check", "--set", "log.filter=info,laneway=loud"];
+    let checked = laneway().args(wrong).output().unwrap();
+    assert_eq!(code(&checked), 78);
+    let report: Value = serde_json::from_slice(&checked.stderr).unwrap();
+    assert_eq!(report["problems"][0]["key"], "log.filter", "{report}");
+
+    let server = Server::start(dir.path(), &[]);
+    server.json(&["lanes", "set", "main", "--running-max", "17"]);
+    let dumped = text(&server.run(&["config", "dump", "--server"]).stdout);
+    let tree: toml::Table = dumped.parse().unwrap_or_else(|error| panic!("{error}: {dumped}"));
+    assert_eq!(tree["lanes"]["main"]["running_max"].as_integer(), Some(17));
+}
+
+#[test]
+fn the_log_tells_start_and_stop() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let running = server.submit(&["sleep", "--payload", r#"{"ms": 3600000}"#]);
+    assert_eq!(server.json(&["jobs", "show", &running])["state"], "running");
+    server.signal("KILL");
+    drop(server);
+
+    let server = Server::start(dir.path(), &["--set", "log.format=json", "--set", "server.drain_limit=0s"]);
+    let url = server.url.clone();
+    let log = server.log_until_stopped();
+    let line = |message: &str| {
+        let found = log.iter().find(|line| line["message"].as_str().is_some_and(|m| m.starts_with(message)));
+        found.unwrap_or_else(|| panic!("no line {message:?} in {log:#?}"))
+    };
+    let recovered = line("recovered");
+    assert_eq!((&recovered["jobs"], &recovered["attempts_lost"]), (&json!(1), &json!(1)));
+    assert_eq!(line("started")["url"], json!(url));
+    assert!(line("draining")["runs"].is_number());
+    assert!(line("stopped")["interrupted"].is_number());
+}
+
+#[test]
+fn the_readme_shows_what_explain_prints() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &["--set", "lanes.browsers.running_max=1"]);
+    let job = ["sleep", "--payload", r#"{"ms": 3600000}"#, "--lane", "browsers", "--session", "chat-42"];
+    server.submit(&job);
+    let waits = server.submit(&job);
+    let said = text(&server.run(&["jobs", "explain", &waits]).stdout);
+    let readme = crate::repository::read("README.md");
+    let body = said.split_once('\n').unwrap().1;
+    assert!(body.contains("HELD BY") && readme.contains(body), "README.md lacks:\n{body}");
 }
 
 #[test]

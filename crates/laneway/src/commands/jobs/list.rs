@@ -28,18 +28,22 @@ pub struct ListArgs {
     /// Only with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// Only submitted before this time
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_moment)]
+    /// Only submitted before this time: RFC 3339, or a duration ago
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_past)]
     before: Option<String>,
-    /// Only submitted after this time
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_moment)]
+    /// Only submitted after this time: RFC 3339, or a duration ago
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_past)]
     after: Option<String>,
     /// How many at most
-    #[arg(long, short = 'n', default_value_t = 50, value_name = "N")]
+    #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = parse_limit)]
     limit: usize,
     /// Go on where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
+}
+
+fn parse_limit(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|limit| *limit > 0).ok_or("must be a number of at least 1".to_owned())
 }
 
 /// Most jobs asked for in one call.

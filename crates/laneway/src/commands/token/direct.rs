@@ -1,6 +1,7 @@
 //! Tokens of a data directory that no server has: the same commands, applied by a loop of one turn.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use laneway_api::auth::{is_active, mint};
@@ -23,13 +24,23 @@ const WHOLE_SERVER: &str = "*";
 pub struct DirectTokens {
     turn: Turn,
     clock: Clock,
+    dir: PathBuf,
 }
 
 impl DirectTokens {
-    /// Opens the data directory as a server would: lock, migrations, recovery. Says which one it is if it cannot.
-    pub fn open(layers: &Layers) -> anyhow::Result<DirectTokens> {
+    /// Opens the data directory as a server would: lock, migrations, recovery. Says which one it is if it cannot. Makes
+    /// one only with `may_make`: a token in a directory that no server uses helps nobody.
+    pub fn open(layers: &Layers, may_make: bool) -> anyhow::Result<DirectTokens> {
         let config = layers.resolve(&Overrides::none()).map_err(wrong_config)?;
         let dir = config.server.data_dir;
+        if !may_make && !dir.exists() {
+            let message = format!(
+                "there is no data directory {}, and no server was found to ask\nname the server with --url, or its \
+                 directory with --data-dir (`token create --data-dir DIR` makes a new one)",
+                dir.display()
+            );
+            return Err(Trouble::new(Exit::Refused, message).into());
+        }
         let opened = SqliteStore::open(&dir, SqliteOptions::default()).and_then(|mut store| {
             let stored = store.overrides()?;
             Ok((store, stored))
@@ -45,7 +56,13 @@ impl DirectTokens {
         let Options { settings, clock, seed, .. } = Options::new(config.settings().clone());
         let turn = Turn::recover(Box::new(store), settings, seed, clock.now())
             .map_err(|error| store_trouble(&error))?;
-        Ok(DirectTokens { turn, clock })
+        let dir = dir.canonicalize().unwrap_or(dir);
+        Ok(DirectTokens { turn, clock, dir })
+    }
+
+    /// The data directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Every token.
@@ -67,7 +84,7 @@ impl DirectTokens {
         let expires_at = expires_in.as_deref().and_then(parse_span).map(|span| now + span);
         let (record, secret) = mint(tenant, role, note.as_deref().unwrap_or_default(), now, expires_at)?;
         let is_first = self.turn.engine().tokens().next().is_none();
-        if is_first && !(self.rules(&record) && record.expires_at.is_none()) {
+        if is_first && !self.lasts(&record) {
             let message = "the first token closes the server: make one with --role admin, --tenant '*' and no --expires first, \
                            or nobody could make more";
             return Err(Trouble::new(Exit::Refused, message).into());
@@ -89,6 +106,12 @@ impl DirectTokens {
             Some(text) => parse_span(text),
             None => old.expires_at.map(|end| end.since(old.created_at)),
         };
+        let others_last = self.turn.engine().tokens().any(|other| other.id != old.id && self.lasts(other));
+        if length.is_some() && self.lasts(&old) && !others_last {
+            let message = "this is the last server-wide admin token without an end; leave --expires out, or make another \
+                           one first, or a day comes when nobody can make more";
+            return Err(Trouble::new(Exit::Refused, message).into());
+        }
         let (record, secret) =
             mint(old.tenant.clone(), old.role, &old.note, now, length.map(|length| now + length))?;
         let token = self.shown(&record);
@@ -119,6 +142,11 @@ impl DirectTokens {
     /// True for a token that can make others.
     fn rules(&self, record: &TokenRecord) -> bool {
         record.role == Role::Admin && record.tenant.is_none() && is_active(record, self.clock.now().wall)
+    }
+
+    /// True for a token that can make others, for ever.
+    fn lasts(&self, record: &TokenRecord) -> bool {
+        self.rules(record) && record.expires_at.is_none()
     }
 
     fn find(&self, id: &str) -> anyhow::Result<TokenRecord> {
