@@ -26,7 +26,7 @@ use report::{Figure, Goal, Unit};
 /// What to measure.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  laneway bench                        everything; takes about fifteen minutes
+  laneway bench                        everything; takes about seven minutes
   laneway bench --quick                everything in small: a first look, not a figure to quote
   laneway bench --only engine,drain    two parts
   laneway bench --json > figures.json  for machines")]
