@@ -3,6 +3,7 @@
 //! Written by hand on plain sockets, because on a small machine the client shares the cores with what it measures: the
 //! same few instructions are spent on our server and on the echo beside it.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,5 +114,3 @@ fn whole_answer(received: &[u8]) -> anyhow::Result<Option<usize>> {
     let body = head + 4;
     Ok((received.len() >= body + length.1.trim().parse::<usize>()?).then_some(body))
 }
-
-use std::io::Write as _;
