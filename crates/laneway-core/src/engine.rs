@@ -17,6 +17,7 @@ mod record;
 mod recover;
 mod rng;
 mod shared;
+mod shelves;
 mod slab;
 mod sorted;
 mod state;
@@ -38,7 +39,9 @@ pub use stats::{AgentStats, LaneStats, Stats};
 use index::{Hashing, Index};
 use rng::Rng;
 use slab::{Ix, Pool, Slab};
-use state::{Bin, BinKey, Class, Job, KeyEntry, Kind, Lane, Node, Open, Place, SessionEntry, Tenant};
+use state::{
+    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Node, Open, Place, SessionEntry, Tenant,
+};
 use timers::Timers;
 
 use crate::settings::{LaneSettings, MAIN_LANE};
@@ -68,8 +71,8 @@ pub struct Engine {
     idle_nodes: BTreeSet<(u64, Ix)>,
     tenants: Pool<Name, Tenant>,
     kinds: Pool<Name, Kind>,
-    /// By tenant and kind.
-    classes: Pool<(Ix, Ix), Class>,
+    /// By tenant and kind; shelves by tenant and place.
+    classes: Pool<ClassKey, Class>,
     places: Pool<Name, Place>,
     /// By tenant and name.
     sessions: Pool<(Ix, Name), SessionEntry>,

@@ -47,6 +47,7 @@ bugs! {
     RefillThinksEmpty = "refill-thinks-empty": "After a restart the queue is taken for empty.",
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
     StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
+    LimitForgottenOnShelf = "limit-forgotten-on-shelf": "A kind's new limit does not hold for jobs that wait on a shelf.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use super::slab::{Ix, NONE};
+use super::state::BinKey;
 use crate::JobState;
 
 /// Counts of one thing: waiting jobs and open attempts.
@@ -116,6 +117,11 @@ impl Engine {
             if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin != ix) {
                 return Err(format!("job {} does not know its bin", self.jobs[job].id));
             }
+            if let BinKey::Plain { shelf, .. } = *key
+                && let Some((_, job)) = bin.jobs.iter().find(|(_, job)| !self.may_stand_on(*job, shelf))
+            {
+                return Err(format!("job {} stands on a shelf of another place", self.jobs[job].id));
+            }
             let Some(at) = bin.at else { continue };
             hanging += 1;
             let (_, head) = bin.jobs.first().expect("checked above");
@@ -137,6 +143,16 @@ impl Engine {
             return Err(format!("{grouped} bins are grouped, {hanging} hang"));
         }
         Ok(())
+    }
+
+    /// A job stands in a bin of its own class or on the shelf of its tenant and place; its kind may have got a limit since.
+    fn may_stand_on(&self, job: Ix, shelf: Ix) -> bool {
+        let class = self.jobs[job].class;
+        let (own, shelf_class) = (&self.classes[class], &self.classes[shelf]);
+        class == shelf
+            || (shelf_class.kind == NONE
+                && shelf_class.tenant == own.tenant
+                && shelf_class.place == self.kinds[own.kind].place)
     }
 
     /// What each level shows is the first of the level below, if the gate in between is open.

@@ -67,6 +67,7 @@ impl Engine {
             let settings = self.settings.kinds.get(self.kinds.key(kind)).cloned().unwrap_or_default();
             self.kinds[kind].gate.limit = settings.running_max.unwrap_or(u32::MAX);
             self.kinds[kind].settings = settings;
+            self.reshelve_kind(kind);
         }
         for tenant in self.tenants.handles() {
             self.tenants[tenant].gate.limit = self.tenant_limits(self.tenants.key(tenant)).running_max;
@@ -98,6 +99,7 @@ impl Engine {
                 mode,
                 gate: Gate::with_limit(slots),
                 kinds: Default::default(),
+                shelves: Default::default(),
             })
         });
         self.places[place].mode = mode;
@@ -117,9 +119,14 @@ impl Engine {
         for &kind in &offered {
             self.kinds[kind].place = place;
         }
-        for kind in before.union(&offered) {
-            self.reshow_kind(*kind);
+        for &kind in before.union(&offered) {
+            self.reshelve_kind(kind);
+            self.reshow_kind(kind);
         }
+        if !before.is_subset(&offered) {
+            self.clear_shelves(place);
+        }
+        self.reshow_place(place);
         for kind in before {
             self.kinds.release(kind);
         }

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{MaybeMono, Open, SourceKey};
+use super::state::{BinKey, MaybeMono, Open, SourceKey};
 use crate::effect::Offer;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
@@ -56,7 +56,16 @@ impl Engine {
                 self.expire(now, job, effects);
                 continue;
             }
-            let class = self.jobs[job].class;
+            let class = match *self.bins.key(bin) {
+                BinKey::Plain { shelf, .. } if self.fits_shelf(job, shelf) => shelf,
+                BinKey::Plain { .. } => {
+                    // Its kind has a limit now that the rest of the shelf must not wait for.
+                    self.dequeue(job);
+                    self.enqueue(job);
+                    continue;
+                }
+                BinKey::Session(_) => self.jobs[job].class,
+            };
             if let Some(key) = self.first_closed_key(job) {
                 self.park(bin, SourceKey { class, key });
                 continue;

@@ -94,6 +94,10 @@ impl Engine {
         for kind in kinds {
             self.reshow_kind(kind);
         }
+        let shelves: Vec<Ix> = self.places[place].shelves.iter().copied().collect();
+        for shelf in shelves {
+            self.reshow_class(shelf);
+        }
     }
 }
 

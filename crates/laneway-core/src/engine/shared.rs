@@ -12,7 +12,7 @@ const IDLE_NODES_MAX: usize = 10_000;
 impl Engine {
     /// Adds a user of a tenant's jobs of a kind; handles that are known already save looking them up.
     pub(super) fn hold_class(&mut self, known_tenant: Ix, known_kind: Ix, tenant: &Name, kind: &Name) -> Ix {
-        if let Some(class) = self.classes.find(&(known_tenant, known_kind)) {
+        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE)) {
             self.classes.hold_again(class);
             return class;
         }
@@ -24,14 +24,25 @@ impl Engine {
             classes: Default::default(),
         });
         let kind = self.hold_kind(kind);
-        let class = self.classes.hold(&(tenant, kind), || Class { tenant, kind, lanes: Default::default() });
+        let class = self.classes.hold(&(tenant, kind, NONE), || Class {
+            tenant,
+            kind,
+            place: NONE,
+            shelf: NONE,
+            lanes: Default::default(),
+        });
         self.tenants[tenant].classes.insert(class);
         self.kinds[kind].classes.insert(class);
+        self.classes[class].shelf = class;
+        self.reshelve_class(class);
         class
     }
 
     pub(super) fn release_class(&mut self, class: Ix) {
-        if let Some(((tenant, kind), _)) = self.classes.release(class) {
+        if let Some(((tenant, kind, _), gone)) = self.classes.release(class) {
+            if gone.shelf != class {
+                self.release_shelf(gone.shelf);
+            }
             self.tenants[tenant].classes.remove(&class);
             self.kinds[kind].classes.remove(&class);
             self.tenants.release(tenant);

@@ -274,7 +274,7 @@ impl Rank {
     }
 }
 
-/// Waiting jobs that go in one order and need the same: of one agent, class and keys, or of one session.
+/// Waiting jobs that go in one order and need the same: of one agent, shelf and keys, or of one session.
 pub(super) struct Bin {
     pub(super) jobs: Sorted<Rank, Ix>,
     /// Where it hangs; `None` while its session or its head's backoff holds it.
@@ -290,7 +290,7 @@ pub(super) struct Hanging {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum BinKey {
-    Plain { node: Ix, class: Ix, keyset: Ix },
+    Plain { node: Ix, shelf: Ix, keyset: Ix },
     Session(Ix),
 }
 
@@ -313,13 +313,22 @@ pub(super) struct Kind {
     pub(super) classes: BTreeSet<Ix>,
 }
 
-/// A tenant's jobs of a kind: what the gates of tenant, kind and place hold back together.
+/// A tenant's jobs of a kind: what the gates of tenant, kind and place hold back together. Or a shelf: a tenant's jobs of
+/// all kinds of one place that have no limit of their own, which only tenant and place hold back.
 pub(super) struct Class {
     pub(super) tenant: Ix,
+    /// `NONE` for a shelf.
     pub(super) kind: Ix,
+    /// The place of a shelf, else `NONE`.
+    pub(super) place: Ix,
+    /// The class that its jobs' bins stand for: a shelf, or itself.
+    pub(super) shelf: Ix,
     /// Lanes where bins hang on it.
     pub(super) lanes: BTreeSet<Ix>,
 }
+
+/// A tenant, and a kind or (for a shelf) a place.
+pub(super) type ClassKey = (Ix, Ix, Ix);
 
 /// A place where attempts run.
 pub(super) struct Place {
@@ -327,6 +336,8 @@ pub(super) struct Place {
     pub(super) gate: Gate,
     /// Kinds it offers now; empty when withdrawn.
     pub(super) kinds: BTreeSet<Ix>,
+    /// The shelves of its kinds, one a tenant.
+    pub(super) shelves: BTreeSet<Ix>,
 }
 
 /// A named resource.

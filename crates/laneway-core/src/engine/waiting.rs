@@ -21,8 +21,11 @@ impl Engine {
         let key = self.bin_key(job);
         let order = self.order_in_bin(job);
         let (bin, new) = self.bins.find_or_make(&key, || Bin { jobs: Default::default(), at: None });
-        if let (BinKey::Session(session), true) = (key, new) {
-            self.sessions[session].bin = bin;
+        if new {
+            match key {
+                BinKey::Session(session) => self.sessions[session].bin = bin,
+                BinKey::Plain { shelf, .. } => self.classes.hold_again(shelf),
+            }
         }
         self.bins[bin].jobs.insert(order, job);
         self.jobs[job].bin = bin;
@@ -55,8 +58,10 @@ impl Engine {
     pub(super) fn refresh_in(&mut self, bin: Ix, source: SourceKey) {
         let Some((_, head)) = self.bins[bin].jobs.first() else {
             self.hang(bin, None);
-            if let Some((BinKey::Session(session), _)) = self.bins.release(bin) {
-                self.sessions[session].bin = NONE;
+            match self.bins.release(bin) {
+                Some((BinKey::Session(session), _)) => self.sessions[session].bin = NONE,
+                Some((BinKey::Plain { shelf, .. }, _)) => self.release_class_or_shelf(shelf),
+                None => {}
             }
             return;
         };
@@ -104,6 +109,9 @@ impl Engine {
     /// True while the gates of tenant, kind and place all have room.
     pub(super) fn class_is_open(&self, class: Ix) -> bool {
         let class = &self.classes[class];
+        if class.kind == NONE {
+            return self.places[class.place].gate.is_open() && self.tenants[class.tenant].gate.is_open();
+        }
         let kind = &self.kinds[class.kind];
         kind.gate.is_open()
             && kind.place != NONE
@@ -120,7 +128,9 @@ impl Engine {
     fn bin_key(&self, job: Ix) -> BinKey {
         let job = &self.jobs[job];
         match job.session {
-            NONE => BinKey::Plain { node: job.node, class: job.class, keyset: job.keyset },
+            NONE => {
+                BinKey::Plain { node: job.node, shelf: self.classes[job.class].shelf, keyset: job.keyset }
+            }
             session => BinKey::Session(session),
         }
     }

@@ -199,3 +199,62 @@ fn a_withdrawn_place_is_forgotten_when_its_last_run_ends() {
         "#]],
     );
 }
+
+#[test]
+fn a_kind_that_gets_a_limit_holds_up_nobody_it_waited_with() {
+    check(
+        "
+        place here attached kinds=u,v slots=9 | lane main running=0
+        submit a1 kind=u | submit a2 kind=u | submit b1 kind=v | submit a3 kind=u | submit b2 kind=v
+        kind u running=1
+        lane main running=9
+        finish a1 ok
+        kind u running=9
+        ",
+        expect![[r#"
+            place here attached kinds=u,v slots=9 | lane main running=0
+                config.changed
+            submit a1 kind=u | submit a2 kind=u | submit b1 kind=v | submit a3 kind=u | submit b2 kind=v
+            kind u running=1
+                config.changed
+            lane main running=9
+                config.changed
+                a1 started #1
+                b1 started #1
+                b2 started #1
+            finish a1 ok
+                a1 succeeded #1 (done)
+                a2 started #1
+            kind u running=9
+                config.changed
+                a3 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn a_kind_that_leaves_its_place_takes_its_waiting_jobs_with_it() {
+    check(
+        "
+        place here attached kinds=u,v slots=1
+        submit a0 kind=u | submit a1 kind=u | submit b1 kind=v | submit a2 kind=u
+        place here attached kinds=u slots=1
+        explain b1
+        place there attached kinds=v slots=1
+        finish a0 ok
+        ",
+        expect![[r#"
+            place here attached kinds=u,v slots=1
+            submit a0 kind=u | submit a1 kind=u | submit b1 kind=v | submit a2 kind=u
+                a0 started #1
+            place here attached kinds=u slots=1
+            explain b1
+                b1 is queued, 0 ahead: no place for v
+            place there attached kinds=v slots=1
+                b1 started #1
+            finish a0 ok
+                a0 succeeded #1 (done)
+                a1 started #1
+        "#]],
+    );
+}
