@@ -160,10 +160,10 @@ fn count(field: &str, number: u32, min: u32) -> Result<u32, ApiError> {
 
 fn session(request: &SessionRequest<'_>) -> Result<Session, ApiError> {
     match request {
-        SessionRequest::Key(key) => Ok(Session { key: name("session", key)?, max_concurrent: 1 }),
+        SessionRequest::Key(key) => Ok(Session::new(name("session", key)?)),
         SessionRequest::Object(object) => Ok(Session {
-            key: name("session.key", &object.key)?,
             max_concurrent: count("session.max_concurrent", object.max_concurrent.unwrap_or(1), 1)?,
+            ..Session::new(name("session.key", &object.key)?)
         }),
     }
 }

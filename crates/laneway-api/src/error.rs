@@ -68,6 +68,10 @@ pub enum Code {
     BatchRefused,
     /// A queue cap is reached.
     QueueFull,
+    /// The job was sent before its session was stopped.
+    Stale,
+    /// As many jobs of the session wait as may.
+    SessionFull,
     /// Too many bad tokens from one address.
     TooManyAttempts,
     /// Too many things of a sort are kept, or streams are open.
@@ -84,7 +88,7 @@ pub enum Code {
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 30] = [
+    pub const ALL: [Code; 32] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -109,6 +113,8 @@ impl Code {
         Code::Invalid,
         Code::BatchRefused,
         Code::QueueFull,
+        Code::Stale,
+        Code::SessionFull,
         Code::TooManyAttempts,
         Code::TooMany,
         Code::Internal,
@@ -151,6 +157,8 @@ impl Code {
                 ("batch_refused", S::FAILED_DEPENDENCY, "Another job of the batch was refused")
             }
             Code::QueueFull => ("queue_full", S::TOO_MANY_REQUESTS, "The queue is full"),
+            Code::Stale => ("stale", S::CONFLICT, "Sent before its session was stopped"),
+            Code::SessionFull => ("session_full", S::TOO_MANY_REQUESTS, "The session is full"),
             Code::TooManyAttempts => ("too_many_attempts", S::TOO_MANY_REQUESTS, "Too many bad tokens"),
             Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "Too many of them"),
             Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "Something broke inside"),
@@ -283,6 +291,8 @@ impl From<Refusal> for ApiError {
             RefusalCode::BatchRefused => Code::BatchRefused,
             RefusalCode::Invalid => Code::Invalid,
             RefusalCode::TooMany => Code::TooMany,
+            RefusalCode::SessionFull => Code::SessionFull,
+            RefusalCode::Stale => Code::Stale,
         };
         let mut error = ApiError::new(code, String::from(refusal.message));
         error.field = match code {
@@ -291,10 +301,12 @@ impl From<Refusal> for ApiError {
             Code::DeadlinePast => Some("deadline".to_owned()),
             Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
             Code::UnknownKind => Some("kind".to_owned()),
+            Code::SessionFull => Some("session.cap".to_owned()),
+            Code::Stale => Some("session.sent_at".to_owned()),
             _ => None,
         };
         error.retry_after = refusal.retry_after.or(match code {
-            Code::QueueFull => Some(Span::secs(1)),
+            Code::QueueFull | Code::SessionFull => Some(Span::secs(1)),
             Code::Draining => Some(Span::secs(5)),
             Code::StorageLow => Some(Span::secs(60)),
             _ => None,

@@ -72,12 +72,50 @@ pub enum Command {
         /// Who asked.
         origin: Origin,
     },
+    /// End jobs of a session.
+    StopSession {
+        /// Whose session it is.
+        tenant: Name,
+        /// The session.
+        key: Name,
+        /// Which of its jobs.
+        what: StopWhat,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// How full the context of a session is. Stops nothing; decides how many of its jobs may start.
+    SessionUsage {
+        /// Whose session it is.
+        tenant: Name,
+        /// The session.
+        key: Name,
+        /// Tokens used.
+        tokens: u64,
+        /// Tokens that its context holds; 0: not known.
+        window: u64,
+    },
+    /// Begin every session anew in this process: its runs here stop and their jobs are queued again, at no cost.
+    ResetSessions {
+        /// Who asks.
+        origin: Origin,
+    },
     /// Close or open admission because of low storage.
     StorageLow(bool),
     /// Stop admitting and starting; cancel what waits in lanes that say so.
     Drain,
     /// Look at the clock.
     Tick,
+}
+
+/// Which jobs of a session end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopWhat {
+    /// The one that has run longest, or the oldest that waits when none runs.
+    One,
+    /// All of them; and what was sent before now is refused from now on.
+    All,
+    /// All of them, and the session begins a new generation.
+    Reset,
 }
 
 /// One job to admit.
@@ -175,6 +213,8 @@ pub enum Reply {
         /// The state it was in.
         was: JobState,
     },
+    /// Which jobs of a session ended.
+    SessionStopped(SessionStopped),
     /// No live job (or token) of that name is there for this tenant. The store may know an ended one.
     NotFound,
     /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
@@ -187,6 +227,26 @@ pub enum Reply {
         /// True: the run is asked to stop.
         stop: bool,
     },
+}
+
+/// Which jobs of a session ended. All counts are zero when there was none.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SessionStopped {
+    /// Jobs that ran and are told to stop, those that ran longest first; at most [`SessionStopped::LISTED_MAX`].
+    pub running: Vec<JobId>,
+    /// Jobs that waited, in their order; at most [`SessionStopped::LISTED_MAX`].
+    pub waiting: Vec<JobId>,
+    /// How many ran.
+    pub running_count: u32,
+    /// How many waited.
+    pub waiting_count: u32,
+    /// How often the session was reset so far.
+    pub generation: u64,
+}
+
+impl SessionStopped {
+    /// Most jobs listed of each sort.
+    pub const LISTED_MAX: usize = 100;
 }
 
 /// An admitted job.
@@ -238,6 +298,10 @@ pub enum RefusalCode {
     Invalid,
     /// Too many tokens.
     TooMany,
+    /// As many jobs of the session wait as the job allows.
+    SessionFull,
+    /// The job was sent before its session was stopped.
+    Stale,
 }
 
 impl RefusalCode {
@@ -253,6 +317,8 @@ impl RefusalCode {
             RefusalCode::BatchRefused => "batch_refused",
             RefusalCode::Invalid => "invalid",
             RefusalCode::TooMany => "too_many",
+            RefusalCode::SessionFull => "session_full",
+            RefusalCode::Stale => "stale",
         }
     }
 }

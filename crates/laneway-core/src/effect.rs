@@ -2,8 +2,8 @@
 
 use crate::command::LogLine;
 use crate::{
-    Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, Span, TokenRecord,
-    Wall,
+    Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, SessionRow, Span,
+    TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -85,6 +85,15 @@ pub enum Change {
     OverridesPut(Bytes),
     /// Keep a token, new or changed.
     TokenPut(Box<TokenRecord>),
+    /// Keep what must be known of a session, new or changed.
+    SessionPut(Box<SessionRow>),
+    /// Nothing needs to be known of a session any more.
+    SessionForgotten {
+        /// Whose it was.
+        tenant: Name,
+        /// Its name.
+        key: Name,
+    },
 }
 
 /// Something to tell after the commit.

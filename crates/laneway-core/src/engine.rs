@@ -9,6 +9,7 @@ mod check;
 mod configure;
 mod dispatch;
 mod explain;
+mod facts;
 mod finish;
 mod gates;
 mod index;
@@ -16,12 +17,14 @@ mod lease;
 mod record;
 mod recover;
 mod rng;
+mod sessions;
 mod shared;
 mod shelves;
 mod slab;
 mod sorted;
 mod state;
 mod stats;
+mod stop;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -33,6 +36,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use explain::{Explanation, Hold};
+pub use facts::SessionView;
 pub use recover::{Head, Recovery, Restart};
 pub use stats::{AgentStats, LaneStats, Stats};
 
@@ -76,6 +80,8 @@ pub struct Engine {
     places: Pool<Name, Place>,
     /// By tenant and name.
     sessions: Pool<(Ix, Name), SessionEntry>,
+    /// Sessions without jobs of which something is remembered, by when that last changed.
+    idle_sessions: BTreeSet<(Wall, Ix)>,
     /// By tenant, name and value.
     keys: Pool<(Ix, Name, Name), KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
@@ -145,6 +151,7 @@ impl Engine {
             classes: Pool::new(hashing),
             places: Pool::new(hashing),
             sessions: Pool::new(hashing),
+            idle_sessions: BTreeSet::new(),
             keys: Pool::new(hashing),
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
@@ -202,6 +209,13 @@ impl Engine {
                 self.house_event(now, kind, tenant, Some(&origin), detail, effects);
                 Reply::Done
             }
+            Command::StopSession { tenant, key, what, origin } => {
+                self.stop_session(now, &tenant, &key, what, &origin, effects)
+            }
+            Command::SessionUsage { tenant, key, tokens, window } => {
+                self.session_usage(now, &tenant, &key, (tokens, window), effects)
+            }
+            Command::ResetSessions { origin } => self.reset_sessions(now, &origin, effects),
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

@@ -1,7 +1,9 @@
 //! A job: what was asked for, what is stored of it, and how it ended.
 
+pub mod session;
 pub mod state;
 
+pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
 use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, Seq, Span, Wall};
@@ -46,15 +48,6 @@ pub struct JobSpec {
     pub retry_of: Option<JobId>,
     /// Free labels for people and lists, at most [`TAGS_MAX`].
     pub tags: Vec<Name>,
-}
-
-/// A session by name, with the concurrency this job asks of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
-    /// The session's name, unique within its tenant.
-    pub key: Name,
-    /// How many jobs of the session may run at once while this job is the next one. Not sticky. At least 1.
-    pub max_concurrent: u32,
 }
 
 /// A named resource: `profile` = `p1`. Its limit is set per name (see [`crate::Settings::keys`]).
@@ -140,4 +133,6 @@ pub struct JobEnd {
     pub losses: u32,
     /// Number of its last event.
     pub last_event: u64,
+    /// The job that runs in its place, for one that ended as [`Reason::Merged`].
+    pub merged_into: Option<MergedInto>,
 }

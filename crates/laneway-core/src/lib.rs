@@ -21,12 +21,18 @@ pub mod token;
 pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
-pub use command::{Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, Submission};
+pub use command::{
+    Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,
+    Submission,
+};
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
 pub use id::{AttemptId, JobId, Seq};
-pub use job::{JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, Reason, Session};
+pub use job::{
+    DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session, SessionMode,
+    SessionRow,
+};
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};

@@ -48,6 +48,12 @@ bugs! {
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
     StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
     LimitForgottenOnShelf = "limit-forgotten-on-shelf": "A kind's new limit does not hold for jobs that wait on a shelf.",
+    InterruptStartsEarly = "interrupt-starts-early": "An interrupt starts while what it ended still runs.",
+    DropNewest = "drop-newest": "A full session drops its newest job instead of its oldest.",
+    MergeLosesPayload = "merge-loses-payload": "A run does not get the payload of the last job merged into it.",
+    StopallForgetsBuffer = "stopall-forgets-buffer": "A stop of everything leaves the burst that gathers.",
+    ThrottleIgnored = "throttle-ignored": "A session with a full context runs as many jobs as ever.",
+    CutoffForgottenByRestart = "stopall-cutoff-lost-on-restart": "After a restart, what was sent before a stop is taken.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
 }
 

@@ -36,7 +36,7 @@ pub struct Offered {
     pub deadline: Option<Wall>,
     /// When it was offered.
     pub at: Wall,
-    /// Row and payload, where they are still in memory.
+    /// Row and payload, where they are still in memory; never of a job that others were merged into.
     pub kept: Option<(Box<JobRow>, Bytes)>,
 }
 
@@ -47,6 +47,8 @@ pub struct Work {
     pub row: Box<JobRow>,
     /// What the job was submitted with.
     pub payload: Bytes,
+    /// What the jobs that were merged into it were submitted with, in the order in which they came.
+    pub merged: Vec<Bytes>,
     /// What every word about the attempt must carry.
     pub fence: Fence,
     /// How long the attempt may run.

@@ -29,6 +29,7 @@ use crate::events::EventBus;
 use crate::executors::{Offered, Place};
 use crate::metrics::{Metrics, TimedStore};
 use crate::scheduler::{Scheduler, Shared, TokenTable};
+use crate::sessions::TokenEstimate;
 use crate::turn::{Told, Turn};
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
@@ -57,6 +58,9 @@ pub struct Options {
     pub payload_cache_bytes: usize,
     /// Most queries that read the store at once. Defaults to 8.
     pub readers_max: usize,
+    /// How full the context of a session is. Asked before a job is submitted for the session and when one of it has run,
+    /// on a thread where blocking hurts nobody. Defaults to nobody who knows.
+    pub token_estimate: Option<TokenEstimate>,
 }
 
 impl Options {
@@ -71,6 +75,7 @@ impl Options {
             events_len_max: 16_384,
             payload_cache_bytes: 64 << 20,
             readers_max: 8,
+            token_estimate: None,
         }
     }
 }
@@ -178,6 +183,7 @@ impl Scheduler {
             events_len_max,
             payload_cache_bytes,
             readers_max,
+            token_estimate,
         } = options;
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
@@ -186,6 +192,7 @@ impl Scheduler {
         let recovered = turn.recovered();
         log_recovery(turn.engine(), &recovered, clock.now().mono.since(began.mono));
         metrics.turn(&recovered);
+        let (asks, asks_in) = mpsc::channel(inbox_len_max);
         let reader = turn.reader();
         let readers = Arc::new(Semaphore::new(readers_max));
         let events =
@@ -202,8 +209,9 @@ impl Scheduler {
             clock: clock.clone(),
             draining: AtomicBool::new(false),
             running: AtomicBool::new(true),
+            token_estimate,
+            asks: asks.downgrade(),
         });
-        let (asks, asks_in) = mpsc::channel(inbox_len_max);
         let (words, words_in) = mpsc::channel(words_len_max);
         let looper = Loop {
             turn,
@@ -469,7 +477,13 @@ impl Loop {
         for change in changes {
             match change {
                 Change::JobCreated { row, payload } => self.cache.put(row, payload),
-                Change::JobEnded(end) => self.cache.forget(end.seq),
+                Change::JobEnded(end) => {
+                    self.cache.forget(end.seq);
+                    if let Some(into) = end.merged_into {
+                        // From now on it runs for both; the store has all their payloads.
+                        self.cache.forget(into.seq);
+                    }
+                }
                 Change::TokenPut(_) => tokens_changed = true,
                 _ => {}
             }

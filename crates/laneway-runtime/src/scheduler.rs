@@ -23,6 +23,7 @@ use crate::executors::Place;
 use crate::executors::local::{Handlers, LocalPlace, Runners};
 use crate::metrics::Metrics;
 use crate::run::{Ask, Word};
+use crate::sessions::TokenEstimate;
 use crate::turn::is_runners_word;
 use crate::waiters::Waiters;
 
@@ -47,6 +48,9 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
+    pub(crate) token_estimate: Option<TokenEstimate>,
+    /// Weak: a loop ends when the last handle is gone, and this is none.
+    pub(crate) asks: mpsc::WeakSender<Ask>,
 }
 
 /// The loop has stopped: nothing more will be answered.
@@ -144,6 +148,7 @@ impl Scheduler {
 
     /// Asks for one job.
     pub async fn submit(&self, submission: Submission) -> Result<Result<Submitted, Refusal>, Stopped> {
+        self.estimate_usage(&submission).await?;
         match self.send(Command::Submit(Box::new(submission))).await? {
             Reply::Submitted(submitted) => Ok(Ok(submitted)),
             Reply::Refused(refusal) => Ok(Err(refusal)),
@@ -158,6 +163,9 @@ impl Scheduler {
         atomic: bool,
     ) -> Result<Vec<Result<Submitted, Refusal>>, Stopped> {
         let count = items.len();
+        for item in &items {
+            self.estimate_usage(item).await?;
+        }
         match self.send(Command::SubmitBatch { items, atomic }).await? {
             Reply::Batch(verdicts) => Ok(verdicts),
             Reply::Refused(refusal) => Ok(vec![Err(refusal); count]),
@@ -291,8 +299,18 @@ impl Scheduler {
         query(&self.shared.readers, &self.shared.reader, ask).await
     }
 
-    /// Waits until the job has ended, and gives it as stored.
+    /// Waits until the job has ended, and gives it as stored. For a job that was merged into another one, that is the
+    /// one that runs for it.
     pub async fn wait(&self, job: JobId) -> Result<JobView, WaitError> {
+        let view = self.wait_for(job).await?;
+        match view.end.as_ref().and_then(|end| end.merged_into) {
+            // What others are merged into is merged into nothing itself.
+            Some(into) => self.wait_for(into.job).await,
+            None => Ok(view),
+        }
+    }
+
+    async fn wait_for(&self, job: JobId) -> Result<JobView, WaitError> {
         // Register before the look into the store: an end between the two must not be missed.
         let waiting = self.shared.waiters.register(job)?;
         let view = self.query(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)?;

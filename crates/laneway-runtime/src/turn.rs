@@ -359,6 +359,7 @@ fn load_engine(
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
+        Loaded::Session(row) => recovery.session(row),
     })?;
     Ok((recovery.finish(now, restart, effects), head.last_event))
 }

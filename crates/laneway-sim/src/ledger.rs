@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
     AttemptEnd, AttemptId, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId, JobRow,
-    JobState, JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
+    JobState, JobStatus, Name, OpenAttempt, Reason, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::violation::{Checked, Violation, hold};
@@ -26,6 +26,8 @@ pub struct Ledger {
     pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
     /// Every token, as it was put last.
     pub tokens: BTreeMap<Name, TokenRecord>,
+    /// What is known of sessions beside their jobs.
+    pub sessions: BTreeMap<(Name, Name), SessionRow>,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -143,6 +145,14 @@ impl Ledger {
             Change::TokenPut(token) => {
                 self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())
+            }
+            Change::SessionPut(row) => {
+                self.sessions.insert((row.tenant.clone(), row.key.clone()), SessionRow::clone(row));
+                Ok(())
+            }
+            Change::SessionForgotten { tenant, key } => {
+                let known = self.sessions.remove(&(tenant.clone(), key.clone())).is_some();
+                hold("I1", known, || format!("session {key} is forgotten and was never known"))
             }
             Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
         }

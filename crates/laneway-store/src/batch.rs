@@ -9,7 +9,8 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, SessionRow,
+    TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -72,6 +73,15 @@ pub(crate) enum Step<'a> {
     PutOverrides(&'a Bytes),
     /// Keep a token.
     PutToken(&'a TokenRecord),
+    /// Keep what must be known of a session.
+    PutSession(&'a SessionRow),
+    /// Forget it.
+    ForgetSession {
+        /// Whose it was.
+        tenant: &'a Name,
+        /// Its name.
+        key: &'a Name,
+    },
 }
 
 /// The steps of a commit, in order.
@@ -92,6 +102,8 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::EventsPurged { before } => Step::PurgeEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
             Change::TokenPut(token) => Step::PutToken(token),
+            Change::SessionPut(row) => Step::PutSession(row),
+            Change::SessionForgotten { tenant, key } => Step::ForgetSession { tenant, key },
             Change::JobCreated { row, .. } => {
                 of_jobs.push((row.seq, index, change));
                 continue;

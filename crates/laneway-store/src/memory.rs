@@ -123,6 +123,9 @@ impl Store for MemoryStore {
                 (None, _) => {}
             }
         }
+        for session in state.sessions.values() {
+            visit(Loaded::Session(session.clone()));
+        }
         Ok(state.head())
     }
 

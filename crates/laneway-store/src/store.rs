@@ -5,7 +5,7 @@ use std::sync::Arc;
 use laneway_core::engine::Head;
 use laneway_core::{
     AttemptEnd, Bytes, ClosedAttempt, Effects, Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt,
-    Prior, Seq, TokenRecord, Wall,
+    Prior, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -14,8 +14,8 @@ pub const ROWS_SCANNED_MAX: usize = 20_000;
 
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
-    /// Gives every live job, then every open attempt (with its job where that has ended already), then says where the
-    /// numbers stand.
+    /// Gives every live job, then every open attempt (with its job where that has ended already), then what is known of
+    /// sessions, then says where the numbers stand.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
 
     /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
@@ -57,7 +57,7 @@ pub trait Reader: Send + Sync {
     ) -> Result<Page<JobView>, StoreError>;
 
     /// Rows and payloads, in the order asked for: what the runtime needs to run jobs. All of them must be stored.
-    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError>;
+    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError>;
 
     /// What the job was submitted with.
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;
@@ -103,6 +103,19 @@ pub enum Loaded {
     /// An open attempt whose job has ended already. The row's `status.last_event` is the end's, so that the next event
     /// names it as the one before.
     Lingering(JobRow, OpenAttempt),
+    /// What is known of a session beside its jobs.
+    Session(SessionRow),
+}
+
+/// What is needed to run a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Runnable {
+    /// The stored row.
+    pub row: JobRow,
+    /// What it was submitted with.
+    pub payload: Bytes,
+    /// What the jobs that were merged into it were submitted with, in the order in which they came.
+    pub merged: Vec<Bytes>,
 }
 
 /// A job as people see it.

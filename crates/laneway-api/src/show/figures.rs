@@ -110,8 +110,22 @@ fn hold(hold: &Hold) -> wire::Hold {
             let message = format!("It failed and is tried again in {}.", format_span(*remaining));
             wire::Hold { remaining_ms: Some(remaining.0), ..plain("backoff", None, message) }
         }
-        Hold::SessionOrder { session, ahead } => {
-            let message = format!("{ahead} earlier job(s) of session {session} go first.");
+        Hold::Debounce { remaining } => {
+            let message = format!("Others of its session may join it for {}.", format_span(*remaining));
+            wire::Hold { remaining_ms: Some(remaining.0), ..plain("debounce", None, message) }
+        }
+        Hold::SessionThrottled { session, tokens, window } => {
+            let message = format!(
+                "The context of session {session} is full ({tokens} of {window} tokens); its jobs run one by one."
+            );
+            plain("session_throttled", Some(session), message)
+        }
+        Hold::SessionStopping { session, runs } => {
+            let message = format!("{runs} run(s) of session {session} were told to stop and have not ended.");
+            plain("session_stopping", Some(session), message)
+        }
+        Hold::SessionOrder { session, ahead, next } => {
+            let message = format!("{ahead} earlier job(s) of session {session} go first, {next} next.");
             wire::Hold { ahead: Some(*ahead), ..plain("session_order", Some(session), message) }
         }
         Hold::LanePaused { lane } => {
@@ -156,6 +170,9 @@ fn full(hold: &Hold) -> Option<wire::Hold> {
         Hold::Draining
         | Hold::NotBefore { .. }
         | Hold::Backoff { .. }
+        | Hold::Debounce { .. }
+        | Hold::SessionThrottled { .. }
+        | Hold::SessionStopping { .. }
         | Hold::SessionOrder { .. }
         | Hold::LanePaused { .. }
         | Hold::NoPlace { .. }

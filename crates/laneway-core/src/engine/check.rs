@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::BinKey;
+use super::state::{BinKey, Wake};
 use crate::JobState;
 
 /// Counts of one thing: waiting jobs and open attempts.
@@ -15,6 +15,7 @@ impl Engine {
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_jobs()?;
         self.check_counts()?;
+        self.check_sessions()?;
         self.check_bins()?;
         self.check_heads()?;
         self.check_timers()
@@ -103,7 +104,38 @@ impl Engine {
             compare_open("key", name, key.gate.used, &keys, ix)?;
         }
         for (ix, name, session) in self.sessions.iter() {
-            compare_open("session", name, session.open, &sessions, ix)?;
+            let open = u32::try_from(session.runs.len()).unwrap_or(u32::MAX);
+            compare_open("session", name, open, &sessions, ix)?;
+            let recount = sessions.get(&ix).copied().unwrap_or_default();
+            compare("session", name, (self.waiting_in(ix), open), recount)?;
+        }
+        Ok(())
+    }
+
+    fn check_sessions(&self) -> Result<(), String> {
+        let mut idle = 0;
+        for (ix, (tenant, key), session) in self.sessions.iter() {
+            let fault = |what: &str| Err(format!("session {tenant}/{key}: {what}"));
+            if session.runs.iter().any(|&job| self.jobs[job].session != ix || self.jobs[job].open == NONE) {
+                return fault("a run of it is not its run");
+            }
+            if session.later.values().any(|&job| !matches!(self.jobs[job].wake, Some(Wake::NotBefore(_)))) {
+                return fault("a job of it waits for no time");
+            }
+            if let Some(buffer) = &session.buffer
+                && (!matches!(self.jobs[buffer.leader].wake, Some(Wake::Debounce(_)))
+                    || self.jobs[buffer.leader].session != ix)
+            {
+                return fault("the job that others join does not wait for them");
+            }
+            let is_idle = session.facts.as_ref().filter(|_| self.sessions.users(ix) == 1);
+            idle += usize::from(is_idle.is_some());
+            if is_idle.is_some_and(|facts| !self.idle_sessions.contains(&(facts.updated_at, ix))) {
+                return fault("is idle and not known to be");
+            }
+        }
+        if idle != self.idle_sessions.len() {
+            return Err(format!("{} sessions are said to be idle, {idle} are", self.idle_sessions.len()));
         }
         Ok(())
     }

@@ -38,12 +38,19 @@ pub enum Hold {
         /// How long still.
         remaining: Span,
     },
+    /// It waits a little for others of its session to join it.
+    Debounce {
+        /// How long still, if none comes.
+        remaining: Span,
+    },
     /// An earlier job of its session goes first.
     SessionOrder {
         /// The session.
         session: Name,
         /// How many jobs of the session go first.
         ahead: u64,
+        /// The one that goes next.
+        next: JobId,
     },
     /// Its session runs as many jobs as it may.
     SessionFull {
@@ -53,6 +60,22 @@ pub enum Hold {
         used: u32,
         /// Most at once.
         limit: u32,
+    },
+    /// The context of its session is so full that its jobs run one by one.
+    SessionThrottled {
+        /// The session.
+        session: Name,
+        /// Tokens used.
+        tokens: u64,
+        /// Tokens that the context holds.
+        window: u64,
+    },
+    /// It ended the jobs before it, and their runs have not ended.
+    SessionStopping {
+        /// The session.
+        session: Name,
+        /// Runs that were told to stop.
+        runs: u32,
     },
     /// The lane is paused.
     LanePaused {
@@ -148,6 +171,7 @@ impl Engine {
         match entry.wake {
             Some(Wake::NotBefore(at)) => holds.push(Hold::NotBefore { at }),
             Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
+            Some(Wake::Debounce(at)) => holds.push(Hold::Debounce { remaining: at.since(now.mono) }),
             None => {}
         }
         let ahead = self.ahead_in_bin(ix);
@@ -177,11 +201,25 @@ impl Engine {
         }
         let session = self.sessions.key(entry.session).1.clone();
         if ahead > 0 {
-            holds.push(Hold::SessionOrder { session: session.clone(), ahead });
+            let (_, next) = self.bins[entry.bin].jobs.first().expect("somebody is ahead");
+            let next = self.jobs[next].id;
+            holds.push(Hold::SessionOrder { session: session.clone(), ahead, next });
         }
-        let used = self.sessions[entry.session].open;
-        if used >= entry.session_max {
-            holds.push(Hold::SessionFull { session, used, limit: entry.session_max });
+        let used = u32::try_from(self.sessions[entry.session].runs.len()).unwrap_or(u32::MAX);
+        let limit = self.session_max_of(job);
+        if used >= limit {
+            holds.push(Hold::SessionFull { session: session.clone(), used, limit });
+        }
+        if let Some(facts) = self.sessions[entry.session].facts.as_ref()
+            && used >= limit
+            && limit < entry.session_max
+        {
+            let (tokens, window) = (facts.tokens, facts.window);
+            holds.push(Hold::SessionThrottled { session: session.clone(), tokens, window });
+        }
+        let runs = u32::try_from(self.runs_to_await(job)).unwrap_or(u32::MAX);
+        if runs > 0 {
+            holds.push(Hold::SessionStopping { session, runs });
         }
     }
 

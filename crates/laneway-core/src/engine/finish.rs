@@ -140,6 +140,9 @@ impl Engine {
 
     /// A run that was told to stop has ended, or its grace has passed.
     pub(super) fn close_stopped(&mut self, now: Now, job: Ix, cause: AttemptEnd, effects: &mut Effects) {
+        if cause == AttemptEnd::HandedBack {
+            return self.hand_back(now, job, AttemptEnd::HandedBack, effects);
+        }
         if cause == AttemptEnd::TimedOut {
             let late = Failure::retryable("timed_out", "the attempt ran longer than its timeout");
             return self.fail(now, job, AttemptEnd::TimedOut, late, effects);
@@ -179,6 +182,7 @@ impl Engine {
             self.close_attempt(now, job, end, failure, true, effects);
         }
         if waited {
+            self.wait_no_longer(job);
             self.dequeue(job);
             self.uncount_waiting(job);
         }
@@ -206,11 +210,14 @@ impl Engine {
             failures: entry.failures,
             losses: entry.losses,
             last_event: entry.last_event,
+            merged_into: None,
         })));
         if self.jobs[job].open == NONE {
             self.forget(job);
         } else {
             self.arm(job);
+            // From now on the run counts as one that was told to stop, which an interrupt waits for.
+            self.refresh_session(job);
         }
     }
 

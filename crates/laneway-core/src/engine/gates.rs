@@ -13,7 +13,7 @@ impl Engine {
         self.lanes[self.nodes[node].lane as usize].open += 1;
         self.nodes[node].open += 1;
         if session != NONE {
-            self.sessions[session].open += 1;
+            self.sessions[session].runs.push(job);
         }
         self.turn_class_gates(class, place, take);
         self.turn_key_gates(keyset, take);
@@ -30,7 +30,7 @@ impl Engine {
         self.turn_key_gates(keyset, free);
         self.rekey_node(node);
         if session != NONE {
-            self.sessions[session].open -= 1;
+            self.sessions[session].runs.retain(|&run| run != job);
             let bin = self.sessions[session].bin;
             if bin != NONE {
                 self.refresh(bin);

@@ -159,7 +159,7 @@ impl Engine {
         debug_assert!(entry.bin == NONE && entry.open == NONE, "a job leaves its bin and its gates first");
         self.policies.release(entry.policy);
         if entry.session != NONE {
-            self.sessions.release(entry.session);
+            self.release_session(entry.session);
         }
         if entry.keyset != NONE
             && let Some((keys, ())) = self.keysets.release(entry.keyset)

@@ -1,13 +1,13 @@
 //! The only start-up path: an engine is always built from stored rows, after a clean stop as after a crash.
 
 use super::Engine;
-use super::slab::{Ix, NONE};
+use super::slab::Ix;
 use super::state::{MaybeMono, Open, Wake};
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings, Span,
-    TokenRecord, Wall,
+    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, SessionRow, Settings,
+    Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -53,7 +53,8 @@ impl Recovery {
     pub fn job(&mut self, row: JobRow) {
         let engine = &mut self.engine;
         // A job whose time has not come has a rank ahead of all others; any other job is older than those to come.
-        let never_due = row.status.state == JobState::Scheduled && row.status.failures == 0;
+        let waits_for_wall = row.spec.not_before.is_some_and(|at| at > row.created_at);
+        let never_due = row.status.state == JobState::Scheduled && row.status.failures == 0 && waits_for_wall;
         if !never_due {
             engine.rank_base = engine.rank_base.max(row.rank_time);
         }
@@ -66,12 +67,19 @@ impl Recovery {
                     let longest = engine.policies.key(engine.jobs[job].policy).backoff.longest();
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
-                } else {
+                } else if waits_for_wall {
                     Wake::NotBefore(wake_at)
+                } else {
+                    // Nobody joins it any more: what it gathered is not known here. Its own window is all it waits for.
+                    let window =
+                        row.spec.session.as_ref().and_then(|session| session.debounce).unwrap_or_default();
+                    Wake::Debounce(self.now.mono + Span(wake_at.since(self.now.wall).0.min(window.0)))
                 };
                 engine.jobs[job].wake = Some(wake);
-                if matches!(wake, Wake::Backoff(_)) && row.spec.session.is_some() {
-                    engine.enqueue(job);
+                match wake {
+                    Wake::NotBefore(_) => engine.wait_for_later(job),
+                    Wake::Backoff(_) | Wake::Debounce(_) if row.spec.session.is_some() => engine.enqueue(job),
+                    _ => {}
                 }
             }
             _ => {
@@ -101,6 +109,7 @@ impl Recovery {
     /// Takes up the open attempt of a live job.
     pub fn open(&mut self, open: OpenAttempt) {
         let Some(job) = self.engine.find_job(open.fence.job) else { return };
+        self.engine.wait_no_longer(job);
         self.engine.dequeue(job);
         self.engine.jobs[job].wake = None;
         self.engine.jobs[job].queue_until = MaybeMono::NONE;
@@ -153,17 +162,20 @@ impl Recovery {
         });
         engine.take_gates(job);
         engine.rekey_node(engine.jobs[job].node);
-        let session = engine.jobs[job].session;
-        if session != NONE && engine.sessions[session].bin != NONE {
-            engine.refresh(engine.sessions[session].bin);
-        }
+        engine.refresh_session(job);
         engine.arm(job);
         self.open.push(job);
+    }
+
+    /// Takes up what was stored of a session beside its jobs.
+    pub fn session(&mut self, row: SessionRow) {
+        self.engine.take_up_session(self.now, &row);
     }
 
     /// The engine, and what follows from the restart (to be committed before anything else).
     pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
         let Recovery { mut engine, open, .. } = self;
+        engine.sort_session_runs();
         if restart == Restart::Process {
             for job in open {
                 if engine.attempts[engine.jobs[job].open].mode() != PlaceMode::Attached {

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Class, Gate, KeyEntry, Kind, Lane, Node, SessionEntry, Tenant};
+use super::state::{Class, Gate, KeyEntry, Kind, Lane, Node, Tenant};
 use crate::settings::{LaneSettings, TenantSettings};
 use crate::{Key, Name};
 
@@ -16,13 +16,7 @@ impl Engine {
             self.classes.hold_again(class);
             return class;
         }
-        let limits = self.tenant_limits(tenant);
-        let tenant = self.tenants.hold(tenant, || Tenant {
-            waiting: 0,
-            states: Default::default(),
-            gate: Gate::with_limit(limits.running_max),
-            classes: Default::default(),
-        });
+        let tenant = self.hold_tenant(tenant);
         let kind = self.hold_kind(kind);
         let class = self.classes.hold(&(tenant, kind, NONE), || Class {
             tenant,
@@ -36,6 +30,16 @@ impl Engine {
         self.classes[class].shelf = class;
         self.reshelve_class(class);
         class
+    }
+
+    pub(super) fn hold_tenant(&mut self, tenant: &Name) -> Ix {
+        let limits = self.tenant_limits(tenant);
+        self.tenants.hold(tenant, || Tenant {
+            waiting: 0,
+            states: Default::default(),
+            gate: Gate::with_limit(limits.running_max),
+            classes: Default::default(),
+        })
     }
 
     pub(super) fn release_class(&mut self, class: Ix) {
@@ -108,10 +112,6 @@ impl Engine {
 
     pub(super) fn weight_of(&self, agent: &Name) -> u32 {
         self.settings.agents.get(agent).map_or(1, |agent| agent.weight.clamp(1, 1_000))
-    }
-
-    pub(super) fn hold_session(&mut self, tenant: Ix, key: &Name) -> Ix {
-        self.sessions.hold(&(tenant, key.clone()), || SessionEntry { open: 0, bin: NONE })
     }
 
     /// Adds a user of a set of keys; `NONE` for the empty set.

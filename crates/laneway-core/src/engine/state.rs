@@ -32,6 +32,8 @@ pub(super) struct Job {
     /// The bin it waits in, or `NONE`.
     pub(super) bin: Ix,
     pub(super) session_max: u32,
+    /// It ended the jobs of its session that came before it, and waits for the last of their runs.
+    pub(super) interrupts: bool,
     pub(super) attempts: u32,
     pub(super) failures: u32,
     pub(super) losses: u32,
@@ -49,6 +51,8 @@ pub(super) enum Wake {
     NotBefore(Wall),
     /// Not before this backoff has passed.
     Backoff(Mono),
+    /// Not before this debounce window has passed; others may still join it.
+    Debounce(Mono),
 }
 
 /// What the timers hold for a job.
@@ -349,9 +353,43 @@ pub(super) struct KeyEntry {
 
 /// A session.
 pub(super) struct SessionEntry {
-    pub(super) open: u32,
+    /// Its jobs with an open attempt, in the order in which they opened; ended ones whose run has not ended included.
+    pub(super) runs: Vec<Ix>,
     /// The bin of its waiting jobs, or `NONE`.
     pub(super) bin: Ix,
+    /// Its jobs that wait for their not-before time, which are in no bin.
+    pub(super) later: BTreeMap<Rank, Ix>,
+    /// The burst that gathers.
+    pub(super) buffer: Option<Buffer>,
+    /// What is remembered of it beside its jobs.
+    pub(super) facts: Option<Box<Facts>>,
+}
+
+impl Default for SessionEntry {
+    fn default() -> SessionEntry {
+        SessionEntry { runs: Vec::new(), bin: NONE, later: BTreeMap::new(), buffer: None, facts: None }
+    }
+}
+
+/// A burst that gathers: jobs that come within the debounce window of one another and run as one.
+pub(super) struct Buffer {
+    /// The job that runs for all of them.
+    pub(super) leader: Ix,
+    /// Its window never reaches past this.
+    pub(super) until_max: Mono,
+    /// Jobs that joined.
+    pub(super) absorbed: u32,
+    /// Bytes of payload so far.
+    pub(super) bytes: u64,
+}
+
+/// What is remembered of a session beside its jobs.
+pub(super) struct Facts {
+    pub(super) cutoff: Option<Wall>,
+    pub(super) generation: u64,
+    pub(super) tokens: u64,
+    pub(super) window: u64,
+    pub(super) updated_at: Wall,
 }
 
 /// A limit and how much of it open attempts use. `used` changes only when an attempt opens or closes.

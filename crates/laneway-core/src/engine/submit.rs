@@ -3,28 +3,41 @@
 use std::collections::BTreeMap;
 
 use super::Engine;
+use super::sessions::{Arrival, Outlook};
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior, Reply, Seq, Span,
+    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name, Now, Origin, Prior,
+    Reason, Reply, Seq, SessionMode, Span,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
-const RETRY_SOON: Span = Span::secs(1);
+pub(super) const RETRY_SOON: Span = Span::secs(1);
 
 /// Where a job belongs, as far as that is known before it is admitted.
 #[derive(Clone, Copy)]
 pub(super) struct Belongs {
-    lane: Ix,
+    pub(super) lane: Ix,
     /// Its agent in that lane, or `NONE`.
     node: Ix,
     /// Its tenant, or `NONE`.
-    tenant: Ix,
+    pub(super) tenant: Ix,
     /// Its kind, or `NONE`.
     kind: Ix,
+}
+
+/// How a job that may start begins to wait.
+#[derive(Clone, Copy)]
+pub(super) enum Begins {
+    /// For its turn.
+    AtOnce,
+    /// For others to join it, as long as this window.
+    Gathering(Span),
+    /// Not at all: another job runs for it.
+    Merged(MergedInto),
 }
 
 /// Jobs that a batch will add, counted before any of them is added.
@@ -35,6 +48,8 @@ struct Extra {
     nodes: BTreeMap<(Ix, Name, Name), u32>,
     tenants: BTreeMap<Name, u32>,
     keys: BTreeMap<(Name, Name), [u8; 32]>,
+    /// What the sessions of its jobs look like after them.
+    sessions: BTreeMap<(Name, Name), Outlook>,
 }
 
 impl Engine {
@@ -50,7 +65,13 @@ impl Engine {
         }
         let belongs = self.locate(&submission.spec);
         self.admit(now, &submission.spec, belongs, None)?;
-        Ok(self.create(now, submission, belongs, effects))
+        let Some(session) = &submission.spec.session else {
+            return Ok(self.create(now, submission, belongs, Begins::AtOnce, effects));
+        };
+        let outlook = self.outlook(belongs.tenant, &session.key);
+        let len = submission.payload.len() as u64;
+        let arrival = outlook.arrival(now, &submission.spec, session, belongs.lane, len)?;
+        Ok(self.arrive(now, submission, belongs, arrival, effects))
     }
 
     /// Admits many jobs: each for itself, or all or none.
@@ -97,15 +118,36 @@ impl Engine {
         let belongs = self.locate(spec);
         let lane = belongs.lane;
         self.admit(now, spec, belongs, Some(extra))?;
+        let joins = self.check_arrival(now, item, belongs, extra)?;
         // Only now: a refused item makes no job that a later one of the same key could be.
         if let (Some(idempotency), Some(key)) = (&spec.idempotency, key) {
             extra.keys.insert(key, idempotency.digest);
+        }
+        if joins {
+            return Ok(());
         }
         extra.total += 1;
         *extra.lanes.entry(lane).or_default() += 1;
         *extra.nodes.entry((lane, spec.tenant.clone(), spec.agent.clone())).or_default() += 1;
         *extra.tenants.entry(spec.tenant.clone()).or_default() += 1;
         Ok(())
+    }
+
+    /// Would the session of an item take it, after the items before it? True: it joins a burst and never waits.
+    fn check_arrival(
+        &self,
+        now: Now,
+        item: &Submission,
+        belongs: Belongs,
+        extra: &mut Extra,
+    ) -> Result<bool, Refusal> {
+        let Some(session) = &item.spec.session else { return Ok(false) };
+        let key = (item.spec.tenant.clone(), session.key.clone());
+        let outlook = extra.sessions.entry(key).or_insert_with(|| self.outlook(belongs.tenant, &session.key));
+        let len = item.payload.len() as u64;
+        let arrival = outlook.arrival(now, &item.spec, session, belongs.lane, len)?;
+        outlook.after(arrival, &item.spec, belongs.lane, len);
+        Ok(matches!(arrival, Arrival::Joins { .. }))
     }
 
     /// The job that the submission's idempotency key stands for already.
@@ -185,6 +227,7 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
+        self.check_session(spec)?;
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -209,7 +252,7 @@ impl Engine {
     }
 
     /// Finds what the job shares with others already. An unknown lane means `main`.
-    fn locate(&self, spec: &JobSpec) -> Belongs {
+    pub(super) fn locate(&self, spec: &JobSpec) -> Belongs {
         let lane = self.lane_of.get(&spec.lane).copied();
         let lane = lane.unwrap_or_else(|| self.lane_of[&Name::fixed(MAIN_LANE)]);
         let tenant = self.tenants.find(&spec.tenant).unwrap_or(NONE);
@@ -222,18 +265,24 @@ impl Engine {
     }
 
     /// Makes the job: it is admitted.
-    fn create(
+    pub(super) fn create(
         &mut self,
         now: Now,
         submission: Submission,
         belongs: Belongs,
+        begins: Begins,
         effects: &mut Effects,
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        let wake = spec.not_before.filter(|&at| at > now.wall);
+        let not_before = spec.not_before.filter(|&at| at > now.wall);
+        let wake = match (not_before, begins) {
+            (Some(at), _) => Some((Wake::NotBefore(at), at)),
+            (None, Begins::Gathering(window)) => Some((Wake::Debounce(now.mono + window), now.wall + window)),
+            (None, _) => None,
+        };
         // A job that waits for a time begins to age when that time comes.
-        let ahead = wake.map_or(Span(0), |at| at.since(now.wall));
+        let ahead = not_before.map_or(Span(0), |at| at.since(now.wall));
         let rank_time = self.rank_now(now).saturating_add(ahead.0);
         self.last_seq += 1;
         let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
@@ -248,7 +297,7 @@ impl Engine {
             submitted_by: origin.actor.clone(),
             status: crate::JobStatus {
                 state,
-                wake_at: wake,
+                wake_at: wake.map(|(_, at)| at),
                 attempts: 0,
                 failures: 0,
                 losses: 0,
@@ -261,16 +310,44 @@ impl Engine {
             self.fresh_keys.insert(key, Prior { job: id, digest: idempotency.digest });
         }
         let job = self.insert_job(&row, belongs);
-        self.jobs[job].wake = wake.map(Wake::NotBefore);
-        if state == JobState::Queued {
-            self.begin_queue_timeout(job, now.mono);
-            self.enqueue(job);
+        self.jobs[job].wake = wake.map(|(wake, _)| wake);
+        match (wake, begins) {
+            (Some((Wake::NotBefore(_), _)), _) => self.wait_for_later(job),
+            (Some(_), _) => self.enqueue(job),
+            (None, Begins::Merged(_)) => {}
+            (None, _) => {
+                self.begin_queue_timeout(job, now.mono);
+                self.enqueue(job);
+            }
         }
         self.arm(job);
         self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
         row.status.last_event = self.jobs[job].last_event;
         effects.changes.push(Change::JobCreated { row, payload });
+        let state = match begins {
+            Begins::Merged(into) => self.merge(now, job, into, &origin, effects),
+            _ => state,
+        };
         Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall }
+    }
+
+    /// The job ends before it began: another one runs for it.
+    fn merge(
+        &mut self,
+        now: Now,
+        job: Ix,
+        into: MergedInto,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> JobState {
+        let state = JobState::Canceled;
+        self.end_job(now, job, state, Reason::Merged, None, None, Some(origin), effects);
+        let end = effects.changes.iter_mut().rev().find_map(|change| match change {
+            Change::JobEnded(end) => Some(end),
+            _ => None,
+        });
+        end.expect("the job just ended").merged_into = Some(into);
+        state
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
@@ -332,6 +409,7 @@ impl Engine {
             policy,
             bin: NONE,
             session_max,
+            interrupts: spec.session.as_ref().is_some_and(|session| session.mode == SessionMode::Interrupt),
             attempts: row.status.attempts,
             failures: row.status.failures,
             losses: row.status.losses,
@@ -381,7 +459,9 @@ impl Engine {
                 let wall = entry.deadline.get().map_or(at, |deadline| deadline.min(at));
                 Armed { mono: MaybeMono::NONE, wall: Some(wall).into() }
             }
-            Some(Wake::Backoff(at)) => Armed { mono: Some(at).into(), wall: entry.deadline },
+            Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
+                Armed { mono: Some(at).into(), wall: entry.deadline }
+            }
             None => Armed { mono: entry.queue_until, wall: entry.deadline },
         }
     }

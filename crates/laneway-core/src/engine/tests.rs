@@ -9,12 +9,14 @@
 //! scenario says otherwise; only `Story` below touches the engine.
 
 mod admission;
+mod bursts;
 mod cancel;
 mod dispatch;
 mod explain;
 mod lease;
 mod recover;
 mod retry;
+mod sessions;
 mod settings;
 mod story;
 mod time;

@@ -65,7 +65,7 @@ impl Engine {
         }
         let due = match entry.wake {
             Some(Wake::NotBefore(at)) => at <= now.wall,
-            Some(Wake::Backoff(at)) => at <= now.mono,
+            Some(Wake::Backoff(at) | Wake::Debounce(at)) => at <= now.mono,
             None => false,
         };
         if due {
@@ -74,7 +74,8 @@ impl Engine {
         self.arm(job);
     }
 
-    fn become_queued(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+    pub(super) fn become_queued(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.wait_no_longer(job);
         if let Some(Wake::NotBefore(_)) = self.jobs[job].wake {
             // Its rank was the time it waits for; a wall clock that was set ahead since made that come sooner.
             self.jobs[job].rank_time = self.jobs[job].rank_time.min(self.rank_now(now));
@@ -167,6 +168,7 @@ impl Engine {
             });
         }
         effects.changes.push(Change::EventsPurged { before: now.wall.before(self.settings.event_retention) });
+        self.sweep_sessions(now, effects);
         left_over
     }
 }

@@ -1,7 +1,7 @@
 //! How waiting jobs hang in the tree of heads: lane > class > source > agent > bin > job.
 //!
 //! A bin hangs in exactly one source of its head's agent, or nowhere while its session is full or its head waits for a
-//! retry. A source shows its first agent only while the key it hangs on is open; a class shows its first source only
+//! retry or for others to join it. A source shows its first agent only while the key it hangs on is open; a class shows its first source only
 //! while the gates of tenant, kind and place are open. So a gate that closes or opens moves heads, never jobs, and wakes
 //! nobody. Which head is taken is decided in `dispatch.rs`.
 
@@ -16,7 +16,7 @@ use crate::{JobState, LaneSettings};
 const LOAD_UNIT: u64 = 1 << 32;
 
 impl Engine {
-    /// Puts a queued job (or a job of a session that waits for its retry) where it waits.
+    /// Puts a queued job (or a job of a session that waits for its retry or for others to join it) where it waits.
     pub(super) fn enqueue(&mut self, job: Ix) {
         let key = self.bin_key(job);
         let order = self.order_in_bin(job);
@@ -52,6 +52,14 @@ impl Engine {
             _ => SourceKey::READY,
         };
         self.refresh_in(bin, source);
+    }
+
+    /// What holds the session of a job may have changed.
+    pub(super) fn refresh_session(&mut self, job: Ix) {
+        let session = self.jobs[job].session;
+        if session != NONE && self.sessions[session].bin != NONE {
+            self.refresh(self.sessions[session].bin);
+        }
     }
 
     /// The same, and hangs the bin in `source` if it hangs at all.
@@ -136,7 +144,7 @@ impl Engine {
     }
 
     /// A session goes in the order of its jobs' times, whatever their priorities.
-    fn order_in_bin(&self, job: Ix) -> Rank {
+    pub(super) fn order_in_bin(&self, job: Ix) -> Rank {
         let entry = &self.jobs[job];
         if entry.session == NONE {
             return self.rank_of(job);
@@ -147,8 +155,7 @@ impl Engine {
     /// True when a head must wait although all its gates might be open.
     fn is_held(&self, head: Ix) -> bool {
         let job = &self.jobs[head];
-        job.state != JobState::Queued
-            || (job.session != NONE && self.sessions[job.session].open >= job.session_max)
+        job.state != JobState::Queued || (job.session != NONE && !self.session_lets_start(head))
     }
 
     /// Hangs a bin where it is told, and brings the entries of its agents up to date.

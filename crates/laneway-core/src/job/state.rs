@@ -127,11 +127,23 @@ pub enum Reason {
     HandedBack = 11,
     /// The queue was full.
     QueueFull = 12,
+    /// Its session had as many waiting jobs as it may, and it was the oldest of them.
+    Dropped = 13,
+    /// It came within the debounce window of an earlier job of its session, which runs for both.
+    Merged = 14,
+    /// A later job of its session ended it.
+    Interrupted = 15,
+    /// Its session was stopped.
+    Stopped = 16,
+    /// Its session was reset.
+    Cleared = 17,
+    /// It was sent before its session was stopped.
+    Stale = 18,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 19] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -145,6 +157,12 @@ impl Reason {
         Reason::Retry,
         Reason::HandedBack,
         Reason::QueueFull,
+        Reason::Dropped,
+        Reason::Merged,
+        Reason::Interrupted,
+        Reason::Stopped,
+        Reason::Cleared,
+        Reason::Stale,
     ];
 
     /// The word users see.
@@ -163,6 +181,12 @@ impl Reason {
             Reason::Retry => "retry",
             Reason::HandedBack => "handed_back",
             Reason::QueueFull => "queue_full",
+            Reason::Dropped => "dropped",
+            Reason::Merged => "merged",
+            Reason::Interrupted => "interrupted",
+            Reason::Stopped => "stopped",
+            Reason::Cleared => "cleared",
+            Reason::Stale => "stale",
         }
     }
 

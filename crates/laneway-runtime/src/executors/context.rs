@@ -100,6 +100,17 @@ impl JobContext {
         &self.run.work.payload
     }
 
+    /// What the jobs that were merged into this one were submitted with, in the order in which they came. Empty unless
+    /// the job's session has a debounce window and others came within it.
+    pub fn merged(&self) -> &[Bytes] {
+        &self.run.work.merged
+    }
+
+    /// Everything that this run is for: its own payload, then those of the jobs that were merged into it.
+    pub fn payloads(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(self.payload()).chain(self.merged())
+    }
+
     /// What it was submitted with, read as JSON. A payload that does not fit is a permanent failure: `ctx.json()?`.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(self.payload()).map_err(|error| {

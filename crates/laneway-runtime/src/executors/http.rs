@@ -79,8 +79,10 @@ impl HttpClient {
 
     fn request(&self, target: &Target, call: &Call) -> reqwest::RequestBuilder {
         let Fence { job, attempt, attempt_id, lease_epoch: _ } = call.fence;
-        // The shared bytes are copied once: the client needs them for itself.
-        let mut request = self.0.post(target.url.clone()).body(call.payload.to_vec());
+        let mut request = self.0.post(target.url.clone()).body(call.body());
+        if !call.merged.is_empty() {
+            request = request.header("laneway-merged", call.merged.len() + 1);
+        }
         if let Some(time_left) = call.time_left {
             request = request.timeout(time_left);
         }
@@ -112,8 +114,10 @@ impl HttpClient {
 /// What a target is told about an attempt.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The body.
+    /// The body, or the first part of it.
     pub payload: Bytes,
+    /// Payloads of the jobs that were merged into this one. With any, the body is a JSON array of all of them.
+    pub merged: Vec<Bytes>,
     /// Names the attempt.
     pub fence: Fence,
     /// The job's kind.
@@ -132,6 +136,7 @@ impl Call {
     fn of(context: &JobContext) -> Call {
         Call {
             payload: context.payload().clone(),
+            merged: context.merged().to_vec(),
             fence: context.fence(),
             kind: context.kind().clone(),
             agent: context.agent().clone(),
@@ -139,6 +144,37 @@ impl Call {
             time_left: context.time_left(),
             ends_at: context.ends_at(),
         }
+    }
+}
+
+impl Call {
+    /// The payload as it is; or, where others were merged into the job, an array of all payloads in order.
+    fn body(&self) -> Vec<u8> {
+        if self.merged.is_empty() {
+            // The shared bytes are copied once: the client needs them for itself.
+            return self.payload.to_vec();
+        }
+        let mut body = vec![b'['];
+        for (at, payload) in std::iter::once(&self.payload).chain(&self.merged).enumerate() {
+            if at > 0 {
+                body.push(b',');
+            }
+            push_json(&mut body, payload);
+        }
+        body.push(b']');
+        body
+    }
+}
+
+/// Appends a payload as an element of an array: JSON as it is, nothing as null, anything else as a text.
+fn push_json(body: &mut Vec<u8>, payload: &[u8]) {
+    if payload.is_empty() {
+        body.extend_from_slice(b"null");
+    } else if serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok() {
+        body.extend_from_slice(payload);
+    } else {
+        let text = serde_json::Value::from(String::from_utf8_lossy(payload));
+        body.extend_from_slice(text.to_string().as_bytes());
     }
 }
 

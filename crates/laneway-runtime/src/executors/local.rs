@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, JobRow, Name, Outcome, Seq, Span};
+use laneway_store::Runnable;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ use super::context::{JobContext, cut};
 use super::{Offered, Place, Work};
 use crate::run::Word;
 use crate::scheduler::{Shared, query};
+use crate::sessions::estimate_usage_after_run;
 
 /// Longest result of a handler in bytes, where [`Handlers::result_len_max`] does not say.
 const RESULT_LEN_MAX: usize = 1 << 20;
@@ -249,8 +251,8 @@ impl LocalPlace {
         let (kept, missing): (Vec<_>, Vec<_>) =
             begun.into_iter().partition(|(offered, _)| offered.kept.is_some());
         for (mut offered, stop) in kept {
-            if let Some(kept) = offered.kept.take() {
-                self.start_run(offered, kept, stop);
+            if let Some((row, payload)) = offered.kept.take() {
+                self.start_run(offered, (row, payload, Vec::new()), stop);
             }
         }
         if missing.is_empty() {
@@ -259,8 +261,9 @@ impl LocalPlace {
         let jobs: Vec<Seq> = missing.iter().map(|(offered, _)| offered.seq).collect();
         match self.read_jobs(jobs).await {
             Some(rows) => {
-                for ((offered, stop), (row, payload)) in missing.into_iter().zip(rows) {
-                    self.start_run(offered, (Box::new(row), payload), stop);
+                for ((offered, stop), job) in missing.into_iter().zip(rows) {
+                    let Runnable { row, payload, merged } = job;
+                    self.start_run(offered, (Box::new(row), payload, merged), stop);
                 }
             }
             // No fault of theirs: they wait again, at no cost.
@@ -273,7 +276,7 @@ impl LocalPlace {
     }
 
     /// Rows and payloads from the store. A store that cannot be read for a moment is asked again; `None`: it still cannot.
-    async fn read_jobs(&self, jobs: Vec<Seq>) -> Option<Vec<(JobRow, Bytes)>> {
+    async fn read_jobs(&self, jobs: Vec<Seq>) -> Option<Vec<Runnable>> {
         for _ in 0..READS_MAX {
             let asked = jobs.clone();
             let read =
@@ -287,14 +290,18 @@ impl LocalPlace {
         None
     }
 
-    fn start_run(self: &Arc<Self>, offered: Offered, kept: (Box<JobRow>, Bytes), stop: Arc<Stop>) {
-        let (row, payload) = kept;
+    fn start_run(
+        self: &Arc<Self>,
+        offered: Offered,
+        (row, payload, merged): (Box<JobRow>, Bytes, Vec<Bytes>),
+        stop: Arc<Stop>,
+    ) {
         if offered.fence.attempt == 1 {
             let eligible = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
             self.shared.metrics.waited(offered.at.since(eligible));
         }
         let Offered { seq: _, fence, timeout, deadline, at: _, kept: _ } = offered;
-        tokio::spawn(Arc::clone(self).run(Work { row, payload, fence, timeout, deadline }, stop));
+        tokio::spawn(Arc::clone(self).run(Work { row, payload, merged, fence, timeout, deadline }, stop));
     }
 
     /// Tells the loop how a run ended and forgets it.
@@ -332,6 +339,10 @@ impl LocalPlace {
         let outcome = if interrupted { handed_back_unless_done(outcome) } else { outcome };
         context.flush_logs().await;
         context.forget();
+        if let Some(session) = context.session() {
+            // Before the end is told: what the session starts next must know how full its context is now.
+            estimate_usage_after_run(&self.shared, context.tenant(), session).await;
+        }
         self.end_run(fence, outcome).await;
     }
 

@@ -31,8 +31,10 @@ impl Checker {
     fn live_jobs_agree(&self, stored: &Stored) -> Checked {
         let mut rows: BTreeMap<Seq, &JobRow> = BTreeMap::new();
         let mut opens: BTreeMap<Seq, &OpenAttempt> = BTreeMap::new();
+        let mut sessions = Vec::new();
         for item in &stored.loaded {
             match item {
+                Loaded::Session(row) => sessions.push(row),
                 Loaded::Job(row) => {
                     rows.insert(row.seq, row);
                 }
@@ -49,6 +51,9 @@ impl Checker {
                 }
             }
         }
+        hold("I7", sessions.iter().copied().eq(self.ledger.sessions.values()), || {
+            format!("sessions are stored as {sessions:?}, committed were {:?}", self.ledger.sessions)
+        })?;
         for (seq, entry) in &self.ledger.jobs {
             if entry.end.is_none() {
                 let same = rows.remove(seq).is_some_and(|row| *row == entry.row);

@@ -43,9 +43,10 @@ impl World {
             kind: if poison { Name::fixed(POISON_KIND) } else { rng.pick(&shape.kinds).clone() },
             agent: rng.pick(&shape.agents).clone(),
             lane: rng.pick(&shape.lanes).clone(),
-            session: rng
-                .chance(habits.session)
-                .then(|| Session { key: rng.pick(&shape.sessions).clone(), max_concurrent: rng.small(1, 2) }),
+            session: rng.chance(habits.session).then(|| Session {
+                max_concurrent: rng.small(1, 2),
+                ..Session::new(rng.pick(&shape.sessions).clone())
+            }),
             keys: if rng.chance(habits.keys) {
                 (0..rng.between(1, 2))
                     .map(|_| Key {

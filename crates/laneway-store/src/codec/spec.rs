@@ -1,7 +1,9 @@
 //! The part of a job's row that no list filters by, in one column.
 
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{Backoff, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Span, Wall};
+use laneway_core::{
+    Backoff, DropPolicy, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Session, SessionMode, Span, Wall,
+};
 
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
@@ -19,14 +21,23 @@ const IDEMPOTENCY: u64 = 1 << 6;
 const RETRY_OF: u64 = 1 << 7;
 const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
-const ALL: u64 = (1 << 10) - 1;
+/// Beside [`SESSION`]: the session is more than its concurrency.
+const SESSION_RULES: u64 = 1 << 10;
+const ALL: u64 = (1 << 11) - 1;
+
+// One bit for each part of a session's rules that may be missing.
+const CAP: u64 = 1 << 0;
+const DEBOUNCE: u64 = 1 << 1;
+const DEBOUNCE_MAX: u64 = 1 << 2;
+const SENT_AT: u64 = 1 << 3;
+const ALL_RULES: u64 = (1 << 4) - 1;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
 pub(crate) struct SpecRest {
     pub payload_len: u32,
     pub submitted_by: Name,
-    pub session_max_concurrent: Option<u32>,
+    pub session: Option<SessionRest>,
     pub keys: Vec<Key>,
     pub not_before: Option<Wall>,
     pub deadline: Option<Wall>,
@@ -36,6 +47,36 @@ pub(crate) struct SpecRest {
     pub idempotency: Option<IdempotencyKey>,
     pub retry_of: Option<JobId>,
     pub tags: Vec<Name>,
+}
+
+/// A session without its key, which has a column.
+#[derive(Debug)]
+pub(crate) struct SessionRest {
+    max_concurrent: u32,
+    rules: Option<Rules>,
+}
+
+#[derive(Debug)]
+struct Rules {
+    mode: SessionMode,
+    drop: DropPolicy,
+    cap: Option<u32>,
+    debounce: Option<Span>,
+    debounce_max: Option<Span>,
+    sent_at: Option<Wall>,
+}
+
+impl SessionRest {
+    /// The whole session.
+    pub fn with_key(self, key: Name) -> Session {
+        let session = Session { max_concurrent: self.max_concurrent, ..Session::new(key) };
+        match self.rules {
+            None => session,
+            Some(Rules { mode, drop, cap, debounce, debounce_max, sent_at }) => {
+                Session { mode, drop, cap, debounce, debounce_max, sent_at, ..session }
+            }
+        }
+    }
 }
 
 /// Appends the form of `row` to `out`.
@@ -54,12 +95,16 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
             | flag(spec.idempotency.is_some(), IDEMPOTENCY)
             | flag(spec.retry_of.is_some(), RETRY_OF)
             | flag(!spec.keys.is_empty(), KEYS)
-            | flag(!spec.tags.is_empty(), TAGS),
+            | flag(!spec.tags.is_empty(), TAGS)
+            | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES),
     );
     put_u64(out, row.payload_len.into());
     put_bytes(out, row.submitted_by.as_str().as_bytes());
     if let Some(session) = &spec.session {
         put_u64(out, session.max_concurrent.into());
+        if has_rules(session) {
+            write_rules(out, session);
+        }
     }
     for time in [spec.not_before, spec.deadline].into_iter().flatten() {
         put_i64(out, time.0);
@@ -89,6 +134,38 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
         for tag in &spec.tags {
             put_bytes(out, tag.as_str().as_bytes());
         }
+    }
+}
+
+/// True for a session that asks for more than to run so many at once, in order.
+fn has_rules(session: &Session) -> bool {
+    let Session { key: _, max_concurrent: _, mode, cap, drop, debounce, debounce_max, sent_at } = session;
+    (*mode, *drop) != (SessionMode::Queue, DropPolicy::Old)
+        || cap.is_some()
+        || debounce.is_some()
+        || debounce_max.is_some()
+        || sent_at.is_some()
+}
+
+fn write_rules(out: &mut Vec<u8>, session: &Session) {
+    let Session { key: _, max_concurrent: _, mode, cap, drop, debounce, debounce_max, sent_at } = session;
+    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
+    put_u64(
+        out,
+        flag(cap.is_some(), CAP)
+            | flag(debounce.is_some(), DEBOUNCE)
+            | flag(debounce_max.is_some(), DEBOUNCE_MAX)
+            | flag(sent_at.is_some(), SENT_AT),
+    );
+    out.extend_from_slice(&[mode.code(), drop.code()]);
+    if let Some(cap) = cap {
+        put_u64(out, (*cap).into());
+    }
+    for span in [debounce, debounce_max].into_iter().flatten() {
+        put_u64(out, span.0);
+    }
+    if let Some(time) = sent_at {
+        put_i64(out, time.0);
     }
 }
 
@@ -126,7 +203,7 @@ pub(crate) fn read_spec(
     let spec = SpecRest {
         payload_len: input.u32()?,
         submitted_by: intern(input.text()?)?,
-        session_max_concurrent: has(SESSION).then(|| input.u32()).transpose()?,
+        session: has(SESSION).then(|| read_session(&mut input, has(SESSION_RULES))).transpose()?,
         not_before: has(NOT_BEFORE).then(|| input.i64().map(Wall)).transpose()?,
         deadline: has(DEADLINE).then(|| input.i64().map(Wall)).transpose()?,
         queue_timeout: has(QUEUE_TIMEOUT).then(|| input.u64().map(Span)).transpose()?,
@@ -141,6 +218,29 @@ pub(crate) fn read_spec(
     };
     input.end()?;
     Ok(spec)
+}
+
+fn read_session(input: &mut Input<'_>, has_rules: bool) -> Result<SessionRest, StoreError> {
+    let max_concurrent = input.u32()?;
+    let rules = has_rules.then(|| read_rules(input)).transpose()?;
+    Ok(SessionRest { max_concurrent, rules })
+}
+
+fn read_rules(input: &mut Input<'_>) -> Result<Rules, StoreError> {
+    let flags = input.u64()?;
+    if flags & !ALL_RULES != 0 {
+        return Err(input.damaged("its session has parts that this program does not know"));
+    }
+    let has = |bit: u64| flags & bit != 0;
+    let (mode, drop) = (input.u8()?, input.u8()?);
+    Ok(Rules {
+        mode: SessionMode::from_code(mode).ok_or_else(|| input.damaged("there is no such session mode"))?,
+        drop: DropPolicy::from_code(drop).ok_or_else(|| input.damaged("there is no such drop policy"))?,
+        cap: has(CAP).then(|| input.u32()).transpose()?,
+        debounce: has(DEBOUNCE).then(|| input.u64().map(Span)).transpose()?,
+        debounce_max: has(DEBOUNCE_MAX).then(|| input.u64().map(Span)).transpose()?,
+        sent_at: has(SENT_AT).then(|| input.i64().map(Wall)).transpose()?,
+    })
 }
 
 fn read_retry(input: &mut Input<'_>) -> Result<RetryPolicy, StoreError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use laneway_core::command::LogLine;
 use laneway_core::{
     Bytes, Change, ClosedAttempt, Effects, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq,
-    TokenRecord, Wall,
+    SessionRow, TokenRecord, Wall,
 };
 
 use super::state::{EventBatch, Job, State};
@@ -52,6 +52,7 @@ struct Before {
     jobs: BTreeMap<Seq, Option<Arc<Job>>>,
     batches: Option<VecDeque<Arc<EventBatch>>>,
     tokens: Option<BTreeMap<Name, TokenRecord>>,
+    sessions: Option<BTreeMap<(Name, Name), SessionRow>>,
     overrides: Option<Bytes>,
     last_seq: u64,
     ended: u64,
@@ -63,6 +64,7 @@ impl Before {
             jobs: BTreeMap::new(),
             batches: None,
             tokens: None,
+            sessions: None,
             overrides: state.overrides.clone(),
             last_seq: state.last_seq,
             ended: state.ended,
@@ -97,7 +99,21 @@ impl Commit<'_> {
                 self.state.tokens.insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())
             }
+            Change::SessionPut(row) => {
+                let key = (row.tenant.clone(), row.key.clone());
+                self.sessions().insert(key, SessionRow::clone(row));
+                Ok(())
+            }
+            Change::SessionForgotten { tenant, key } => {
+                self.sessions().remove(&(tenant.clone(), key.clone()));
+                Ok(())
+            }
         }
+    }
+
+    fn sessions(&mut self) -> &mut BTreeMap<(Name, Name), SessionRow> {
+        self.before.sessions.get_or_insert_with(|| self.state.sessions.clone());
+        &mut self.state.sessions
     }
 
     fn create_job(&mut self, row: &JobRow, payload: &Bytes) -> Result<(), StoreError> {
@@ -114,6 +130,7 @@ impl Commit<'_> {
             open: None,
             closed: Vec::new(),
             end: None,
+            merged: Vec::new(),
             logs: Vec::new(),
             tally: Default::default(),
         };
@@ -161,6 +178,9 @@ impl Commit<'_> {
         let nth = self.state.ended;
         let job = self.live_job(end.seq)?;
         job.end = Some((end.clone(), nth));
+        if let Some(into) = end.merged_into {
+            self.live_job(into.seq)?.merged.push(end.seq);
+        }
         Ok(())
     }
 
@@ -181,7 +201,8 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job.
+    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so does a live
+    /// job that runs for it.
     fn purge_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
         let mut due: Vec<(Wall, u64, Seq)> = Vec::new();
         for (seq, job) in &self.state.jobs {
@@ -191,6 +212,7 @@ impl Commit<'_> {
                 && end.finished_at < finished_before
                 && (!keyed || end.finished_at < keyed_finished_before)
                 && job.open.is_none()
+                && !self.is_led(end)
             {
                 due.push((end.finished_at, *nth, *seq));
             }
@@ -200,6 +222,12 @@ impl Commit<'_> {
             self.before.jobs.entry(seq).or_insert_with(|| self.state.jobs.get(&seq).cloned());
             self.state.remove(seq);
         }
+    }
+
+    /// True while the job that runs for this one has not ended.
+    fn is_led(&self, end: &JobEnd) -> bool {
+        let leader = end.merged_into.and_then(|into| self.state.jobs.get(&into.seq));
+        leader.is_some_and(|leader| leader.end.is_none())
     }
 
     /// Takes out the oldest batches, up to the first one that has an event from `before` or later.
@@ -237,7 +265,7 @@ impl Commit<'_> {
     }
 
     fn undo(self) {
-        let Before { jobs, batches, tokens, overrides, last_seq, ended } = self.before;
+        let Before { jobs, batches, tokens, sessions, overrides, last_seq, ended } = self.before;
         // All out before any goes in: a purged job may have had the key of a new one.
         for seq in jobs.keys() {
             self.state.remove(*seq);
@@ -252,6 +280,9 @@ impl Commit<'_> {
         }
         if let Some(tokens) = tokens {
             self.state.tokens = tokens;
+        }
+        if let Some(sessions) = sessions {
+            self.state.sessions = sessions;
         }
         self.state.overrides = overrides;
         self.state.last_seq = last_seq;

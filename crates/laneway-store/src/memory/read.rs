@@ -2,12 +2,12 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, Event, JobId, JobRow, Seq};
+use laneway_core::{Bytes, Event, JobId, Seq};
 
 use super::Shared;
 use super::state::State;
 use crate::store::ROWS_SCANNED_MAX;
-use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError};
+use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, Runnable, StoreError};
 
 /// Reads what the writer has committed.
 pub(super) struct MemoryReader(pub Shared);
@@ -33,10 +33,15 @@ impl Reader for MemoryReader {
         }))
     }
 
-    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {
         let state = self.0.read();
         let find = |seq: &Seq| match state.jobs.get(seq) {
-            Some(job) => Ok((job.row.clone(), Bytes::clone(&job.payload))),
+            Some(job) => {
+                let stored = job.merged.iter().filter_map(|seq| state.jobs.get(seq));
+                let mut merged: Vec<Bytes> = stored.map(|job| Bytes::clone(&job.payload)).collect();
+                lose_one_in_the_zoo(&mut merged);
+                Ok(Runnable { row: job.row.clone(), payload: Bytes::clone(&job.payload), merged })
+            }
             None => Err(StoreError::Disagree(format!("there is no job {}", seq.0))),
         };
         jobs.iter().map(find).collect()
@@ -113,6 +118,16 @@ impl Reader for MemoryReader {
     /// There are no bytes to hash here; what can be checked is that no number is missing.
     fn verify_events(&self) -> Result<u64, StoreError> {
         verify(&self.0.read())
+    }
+}
+
+#[cfg(not(feature = "zoo"))]
+fn lose_one_in_the_zoo(_: &mut [Bytes]) {}
+
+#[cfg(feature = "zoo")]
+fn lose_one_in_the_zoo(merged: &mut Vec<Bytes>) {
+    if laneway_core::zoo::is_out(laneway_core::zoo::Bug::MergeLosesPayload) {
+        merged.pop();
     }
 }
 

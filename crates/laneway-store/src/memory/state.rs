@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    Bytes, ClosedAttempt, Event, JobEnd, JobId, JobRow, Name, OpenAttempt, Prior, Seq, TokenRecord, Wall,
+    Bytes, ClosedAttempt, Event, JobEnd, JobId, JobRow, Name, OpenAttempt, Prior, Seq, SessionRow,
+    TokenRecord, Wall,
 };
 
 use crate::logs::LogTally;
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub batches: VecDeque<Arc<EventBatch>>,
     /// Tokens by their public part.
     pub tokens: BTreeMap<Name, TokenRecord>,
+    /// What is known of sessions, by tenant and name.
+    pub sessions: BTreeMap<(Name, Name), SessionRow>,
     /// The runtime's own settings bytes.
     pub overrides: Option<Bytes>,
     /// Highest job number ever stored.
@@ -47,6 +50,8 @@ pub(super) struct Job {
     pub closed: Vec<ClosedAttempt>,
     /// How it ended, and as which in the order of endings.
     pub end: Option<(JobEnd, u64)>,
+    /// The jobs that were merged into it, in the order in which they came.
+    pub merged: Vec<Seq>,
     /// The lines it wrote.
     pub logs: Vec<LogView>,
     /// How much it wrote.

@@ -1,8 +1,8 @@
 //! Which columns make which row, and back. Every query that reads a job, an attempt or an end reads it here.
 
 use laneway_core::{
-    AttemptId, Bytes, ClosedAttempt, Failure, Fence, JobEnd, JobId, JobRow, JobSpec, JobStatus, OpenAttempt,
-    Seq, Session, Span, Wall,
+    AttemptId, Bytes, ClosedAttempt, Failure, Fence, JobEnd, JobId, JobRow, JobSpec, JobStatus, MergedInto,
+    OpenAttempt, Seq, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -38,7 +38,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
     let SpecRest {
         payload_len,
         submitted_by,
-        session_max_concurrent,
+        session,
         keys,
         not_before,
         deadline,
@@ -49,8 +49,8 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         retry_of,
         tags,
     } = spec;
-    let session = match (row.get_ref(6)?.as_str_or_null()?, session_max_concurrent) {
-        (Some(key), Some(max_concurrent)) => Some(Session { key: names.name(key)?, max_concurrent }),
+    let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
+        (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
         (None, None) => None,
         _ => return Err(StoreError::Damaged("a job has half a session".into())),
     };
@@ -121,7 +121,7 @@ pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, St
     })
 }
 
-/// An end, from the columns [`END`] from the first on.
+/// An end, from the columns [`END`] from the first on. Where a merged job went stands in another table.
 pub(super) fn read_end(row: &Row<'_>) -> Result<JobEnd, StoreError> {
     let attempt_id: Option<AttemptId> =
         row.get_ref(3)?.as_blob_or_null()?.map(stored_attempt_id).transpose()?;
@@ -138,7 +138,13 @@ pub(super) fn read_end(row: &Row<'_>) -> Result<JobEnd, StoreError> {
         last_event: number(row, 9)?,
         error: read_error(row.get_ref(10)?)?,
         result: row.get_ref(11)?.as_blob_or_null()?.map(Bytes::from),
+        merged_into: None,
     })
+}
+
+/// Where a job that ended as merged went, from the columns `leader` and `job`.
+pub(super) fn read_merged_into(row: &Row<'_>) -> Result<MergedInto, StoreError> {
+    Ok(MergedInto { seq: Seq(number(row, 0)?), job: stored_job_id(row.get_ref(1)?.as_blob()?)? })
 }
 
 fn read_error(value: ValueRef<'_>) -> Result<Option<Failure>, StoreError> {

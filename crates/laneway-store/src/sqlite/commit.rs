@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
 use super::live::Shelf;
-use super::{SqliteStore, open, prune};
+use super::{SqliteStore, open, prune, sessions};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -54,6 +54,8 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
                 store.conn.prepare_cached("UPDATE head SET overrides = ?1")?.execute([&bytes[..]])?;
             }
             Step::PutToken(token) => put_token(&store.conn, token)?,
+            Step::PutSession(row) => sessions::put(&store.conn, row)?,
+            Step::ForgetSession { tenant, key } => sessions::forget(&store.conn, tenant, key)?,
         }
     }
     store.live.write(&store.conn)?;
@@ -90,6 +92,7 @@ fn write_batch(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
     write_open_attempts(&store.conn, batch)?;
     insert_attempts(store, batch)?;
     end_jobs(store, batch)?;
+    sessions::merge(&store.conn, &batch.ends)?;
     append_logs(store, batch)
 }
 
@@ -447,7 +450,7 @@ fn one_row(count: usize, seq: Seq, what: &str) -> Result<(), StoreError> {
 }
 
 /// Tells a row that cannot be stored from a store that cannot store.
-fn refused(error: rusqlite::Error, row: impl FnOnce() -> String) -> StoreError {
+pub(super) fn refused(error: rusqlite::Error, row: impl FnOnce() -> String) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
             StoreError::Refused(format!("{}: {error}", row()))

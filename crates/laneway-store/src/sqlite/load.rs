@@ -1,26 +1,28 @@
 //! What the writer reads: everything live at a start, and rows and payloads of jobs about to run.
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
+use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::SqliteStore;
 use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
 use super::commit::shelf;
 use super::live::CHUNK;
+use super::sessions;
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
-use crate::{Loaded, StoreError};
+use crate::{Loaded, Runnable, StoreError};
 
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
 
-/// Gives every live job, then every open attempt.
+/// Gives every live job, then every open attempt, then what is known of sessions.
 pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
     let mut names = Interner::default();
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
     }
     load_open(store, &mut names, visit)?;
+    sessions::load(&store.conn, visit)?;
     head(store)
 }
 
@@ -145,7 +147,7 @@ pub(super) fn payloads(
     conn: &Connection,
     names: &mut Interner,
     jobs: &[Seq],
-) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+) -> Result<Vec<Runnable>, StoreError> {
     let mut select = conn.prepare_cached(&format!(
         "SELECT {JOB}, payload.bytes FROM job CROSS JOIN payload WHERE job.seq = ?1 AND payload.seq = ?1"
     ))?;
@@ -153,8 +155,10 @@ pub(super) fn payloads(
     for seq in jobs {
         let mut rows = select.query([seq.0.cast_signed()])?;
         let row = rows.next()?.ok_or_else(|| StoreError::Disagree(format!("there is no job {}", seq.0)))?;
-        let bytes = Bytes::from(row.get_ref(JOB_LEN)?.as_blob()?);
-        found.push((read_job(row, names)?, bytes));
+        let payload = Bytes::from(row.get_ref(JOB_LEN)?.as_blob()?);
+        let row = read_job(row, names)?;
+        let merged = sessions::merged_payloads(conn, &row)?;
+        found.push(Runnable { row, payload, merged });
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Retention: forgets ended jobs and old events.
 
-use laneway_core::{Seq, Wall};
+use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
 
 use super::SqliteStore;
@@ -22,9 +22,11 @@ struct Due {
     ended: i64,
     seq: Seq,
     keyed: bool,
+    merged: bool,
 }
 
-/// Forgets ended jobs of a lane, those that ended first first. An open attempt keeps its job.
+/// Forgets ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so does a live job that
+/// runs for it.
 pub(super) fn purge_jobs(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(), StoreError> {
     let Some(lane) = store.lanes.get(purge.lane).copied() else { return Ok(()) };
     let keyed_before = purge.finished_before.min(purge.keyed_finished_before);
@@ -43,6 +45,10 @@ pub(super) fn purge_jobs(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Resul
         for job in &due {
             delete.execute([job.seq.0.cast_signed()])?;
         }
+    }
+    let mut delete = store.conn.prepare_cached("DELETE FROM merged WHERE seq = ?1")?;
+    for job in due.iter().filter(|job| job.merged) {
+        delete.execute([job.seq.0.cast_signed()])?;
     }
     due.sort_unstable_by_key(|job| job.ended);
     let mut delete = store.conn.prepare_cached("DELETE FROM done WHERE ended = ?1")?;
@@ -64,14 +70,23 @@ fn find_due(
     due: &mut Vec<Due>,
 ) -> Result<(), StoreError> {
     let mut select = conn.prepare_cached(
-        "SELECT finished_at, ended, seq FROM done INDEXED BY done_shelf \
+        "SELECT finished_at, ended, seq, reason FROM done INDEXED BY done_shelf \
          WHERE shelf = ?1 AND finished_at < ?2 \
          AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE open_attempt.seq = done.seq) \
+         AND (reason <> ?4 OR NOT EXISTS (SELECT 1 FROM merged JOIN job ON job.seq = merged.leader \
+             WHERE merged.seq = done.seq AND NOT EXISTS (SELECT 1 FROM done AS led WHERE led.seq = job.seq))) \
          ORDER BY finished_at, ended LIMIT ?3",
     )?;
-    let mut rows = select.query(params![shelf(lane, keyed), before.0, max])?;
+    let mut rows = select.query(params![shelf(lane, keyed), before.0, max, Reason::Merged.code()])?;
     while let Some(row) = rows.next()? {
-        due.push(Due { finished_at: row.get(0)?, ended: row.get(1)?, seq: Seq(number(row, 2)?), keyed });
+        let merged = row.get::<_, u8>(3)? == Reason::Merged.code();
+        due.push(Due {
+            finished_at: row.get(0)?,
+            ended: row.get(1)?,
+            seq: Seq(number(row, 2)?),
+            keyed,
+            merged,
+        });
     }
     Ok(())
 }

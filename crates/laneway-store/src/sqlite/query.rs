@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, Event, JobId, JobRow, Seq, Wall};
+use laneway_core::{Bytes, Event, JobId, Reason, Seq, Wall};
 use rusqlite::{Connection, Row};
 
 use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
-use super::events;
 use super::pool::Pool;
+use super::{events, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::store::ROWS_SCANNED_MAX;
-use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError};
+use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, Runnable, StoreError};
 
 /// Reads what the writer has committed.
 pub(super) struct SqliteReader(pub Arc<Pool>);
@@ -33,7 +33,7 @@ impl Reader for SqliteReader {
         self.0.read(|conn| jobs(conn, filter, before, limit))
     }
 
-    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
+    fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {
         self.0.read(|conn| super::load::payloads(conn, &mut Interner::default(), jobs))
     }
 
@@ -110,7 +110,10 @@ fn view(conn: &Connection, row: &Row<'_>, names: &mut Interner) -> Result<JobVie
     let mut select = conn.prepare_cached(&format!("SELECT {OPEN} FROM open_attempt WHERE seq = ?1"))?;
     let open = select.query([key])?.next()?.map(|row| read_open(row, job.id)).transpose()?;
     let mut select = conn.prepare_cached(&format!("SELECT {END} FROM done WHERE seq = ?1"))?;
-    let end = select.query([key])?.next()?.map(read_end).transpose()?;
+    let mut end = select.query([key])?.next()?.map(read_end).transpose()?;
+    if let Some(end) = end.as_mut().filter(|end| end.reason == Reason::Merged) {
+        end.merged_into = sessions::merged_into(conn, job.seq)?;
+    }
     Ok(JobView { row: job, open, end })
 }
 

@@ -6,7 +6,7 @@ use laneway_core::{
 
 use super::driver::{Driver, START, failure, key, rich_spec};
 use super::{Case, Place};
-use crate::{LOG_BYTES_MAX, LOG_LINES_MAX, StoreError};
+use crate::{LOG_BYTES_MAX, LOG_LINES_MAX, Runnable, StoreError};
 
 pub(super) const CASES: &[Case] = &[
     ("every field of a job comes back", every_field_of_a_job),
@@ -348,9 +348,10 @@ fn payloads_in_order(place: &dyn Place) {
     driver.commit();
     let asked = [jobs[3], jobs[0], jobs[4]];
     let given = driver.store.reader().payloads(&asked).expect("reads");
-    for ((row, payload), job) in given.into_iter().zip(asked) {
+    for (Runnable { row, payload, merged }, job) in given.into_iter().zip(asked) {
         assert_eq!(row, driver.jobs[&job].view.row);
         assert_eq!(payload, driver.jobs[&job].payload);
+        assert!(merged.is_empty());
     }
     assert!(driver.store.reader().payloads(&[]).expect("reads").is_empty());
     let error = driver.store.reader().payloads(&[Seq(99)]).expect_err("there is no such job");

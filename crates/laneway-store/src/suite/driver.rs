@@ -10,9 +10,9 @@ use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, Effects, Event, EventKind, Failure, Fence,
-    Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, OpenAttempt, PlaceMode, Reason,
-    RetryPolicy, Seq, Session, Span, Wall,
+    AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, DropPolicy, Effects, Event, EventKind,
+    Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, OpenAttempt,
+    PlaceMode, Reason, RetryPolicy, Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Place;
@@ -242,6 +242,7 @@ impl Driver {
             failures: 1,
             losses: 2,
             last_event,
+            merged_into: None,
         };
         self.known(seq).view.end = Some(end.clone());
         self.effects.changes.push(Change::JobEnded(Box::new(end)));
@@ -361,6 +362,8 @@ pub struct Load {
     pub jobs: Vec<JobRow>,
     /// Open attempts, in the order they came; with their job where that has ended.
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
+    /// What is known of sessions, in the order it came.
+    pub sessions: Vec<SessionRow>,
     /// Last job and event number.
     pub numbers: (u64, u64),
 }
@@ -375,6 +378,7 @@ pub fn load(store: &mut dyn Store) -> Load {
         }
         Loaded::Open(open) => load.open.push((None, open)),
         Loaded::Lingering(row, open) => load.open.push((Some(row), open)),
+        Loaded::Session(row) => load.sessions.push(row),
     });
     let head = head.expect("loads");
     assert_eq!(store.head().expect("reads"), head);
@@ -410,7 +414,16 @@ pub fn rich_spec() -> JobSpec {
         kind: Name::fixed("crawl page"),
         agent: Name::fixed("агент-7"),
         lane: Name::fixed("bulk"),
-        session: Some(Session { key: Name::fixed("chat:42"), max_concurrent: 3 }),
+        session: Some(Session {
+            key: Name::fixed("chat:42"),
+            max_concurrent: 3,
+            mode: SessionMode::Interrupt,
+            cap: Some(0),
+            drop: DropPolicy::New,
+            debounce: Some(Span(800)),
+            debounce_max: Some(Span::secs(8)),
+            sent_at: Some(Wall(-3)),
+        }),
         keys: vec![
             Key { name: Name::fixed("profile"), value: Name::fixed("p1") },
             Key { name: Name::fixed("tab"), value: Name::fixed("t9") },

@@ -32,8 +32,7 @@ fn filters(place: &dyn Place) {
         row.spec.lane = name(if n < 6 { "low" } else { "high" });
         row.spec.agent = name(&format!("agent-{}", n % 3));
         row.spec.kind = name(&format!("kind-{}", n % 4));
-        row.spec.session =
-            (n % 5 == 0).then(|| Session { key: name(&format!("session-{n}")), max_concurrent: 1 });
+        row.spec.session = (n % 5 == 0).then(|| Session::new(name(&format!("session-{n}"))));
         row.spec.tags = vec![name(&format!("tag-{}", n % 6)), name("all")];
         driver.submit(row, b"{}");
     }

@@ -136,6 +136,7 @@ impl Load {
                 failures: 0,
                 losses: 0,
                 last_event: self.last_event,
+                merged_into: None,
             })));
         }
         for &seq in starts {

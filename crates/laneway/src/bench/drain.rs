@@ -157,8 +157,7 @@ fn settings(paused: bool) -> Settings {
 /// Job `number` of the mix described above.
 pub fn job(number: u64) -> Submission {
     let name = |text: String| Name::new(&text).expect("a short name");
-    let session = (number % 10 == 3)
-        .then(|| Session { key: name(format!("session-{}", number % 5_000)), max_concurrent: 1 });
+    let session = (number % 10 == 3).then(|| Session::new(name(format!("session-{}", number % 5_000))));
     let key = (number % 10 == 7)
         .then(|| Key { name: Name::fixed("profile"), value: name(format!("p-{}", number % 7_919)) });
     submission(

@@ -172,8 +172,7 @@ impl World {
             kind: self.kinds[kind].clone(),
             agent: self.agents[agent].clone(),
             lane: self.lanes[lane].clone(),
-            session: session
-                .map(|session| Session { key: self.sessions[session as usize].clone(), max_concurrent: 1 }),
+            session: session.map(|session| Session::new(self.sessions[session as usize].clone())),
             keys: key
                 .map(|key| Key { name: self.key_name.clone(), value: self.keys[key].clone() })
                 .into_iter()

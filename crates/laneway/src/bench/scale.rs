@@ -200,7 +200,7 @@ async fn block_two_sessions(dir: &Path) -> anyhow::Result<()> {
         .submit(0..BLOCKED, |number| {
             let mut submission = job(number);
             let key = if number % 2 == 0 { "busy-0" } else { "busy-1" };
-            submission.spec.session = Some(Session { key: Name::fixed(key), max_concurrent: 1 });
+            submission.spec.session = Some(Session::new(Name::fixed(key)));
             submission.spec.keys = Vec::new();
             if number < 2 {
                 submission.spec.kind = Name::fixed("forever");

@@ -239,7 +239,7 @@ fn checked_session((key, max_concurrent): (String, u32)) -> Result<Session, Inva
     if max_concurrent == 0 {
         return Err(invalid("session", "needs a max_concurrent of at least 1"));
     }
-    Ok(Session { key: name("session", &key)?, max_concurrent })
+    Ok(Session { max_concurrent, ..Session::new(name("session", &key)?) })
 }
 
 fn checked_keys(keys: &[(String, String)]) -> Result<Vec<Key>, InvalidJob> {

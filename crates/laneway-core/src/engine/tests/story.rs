@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
-use crate::engine::{Engine, Hold, Recovery, Restart};
+use crate::engine::{Engine, Hold, Recovery, Restart, SessionView};
 use crate::job::IdempotencyKey;
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
-    Backoff, Change, Command, Effects, Failure, Fence, Jitter, JobId, JobRow, JobSpec, Key, Mono, Name, Now,
-    OpenAttempt, Origin, Outcome, Prior, Reply, RetryPolicy, Session, Settings, Span, Wall,
+    Backoff, Change, Command, DropPolicy, Effects, Failure, Fence, Jitter, JobId, JobRow, JobSpec, Key, Mono,
+    Name, Now, OpenAttempt, Origin, Outcome, Prior, Reply, RetryPolicy, Session, SessionMode, SessionRow,
+    SessionStopped, Settings, Span, StopWhat, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -23,6 +24,9 @@ pub(super) struct Story {
     open: BTreeMap<u64, OpenAttempt>,
     ended: BTreeMap<u64, JobRow>,
     keys: BTreeMap<Name, Prior>,
+    /// Which job runs for which: (the one that runs, the one merged into it).
+    merged: Vec<(u64, u64)>,
+    sessions: BTreeMap<(Name, Name), SessionRow>,
     last_event: u64,
 }
 
@@ -46,6 +50,8 @@ impl Story {
             open: BTreeMap::new(),
             ended: BTreeMap::new(),
             keys: BTreeMap::new(),
+            merged: Vec::new(),
+            sessions: BTreeMap::new(),
             last_event: 0,
         };
         story.play("place local attached kinds=k,k2,k3 slots=100");
@@ -85,6 +91,13 @@ impl Story {
                 Command::Tick
             }
             "explain" => return vec![self.explain(name)],
+            "session" => return vec![self.show_session(name)],
+            "active" => {
+                let count = self.engine.active_sessions_of(&text("default"), &text(name));
+                return vec![format!("{name} runs in {count} sessions")];
+            }
+            "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
+            "resetall" => Command::ResetSessions { origin: Origin::house("test") },
             "crash" => {
                 before = self.restart(Restart::Process);
                 Command::Tick
@@ -179,6 +192,16 @@ impl Story {
             Change::JobEnded(end) => {
                 let row = self.rows.remove(&end.seq.0).expect("a live job ended");
                 self.ended.insert(end.seq.0, row);
+                if let Some(into) = end.merged_into {
+                    self.merged.push((into.seq.0, end.seq.0));
+                }
+            }
+            Change::SessionPut(row) => {
+                self.sessions.insert((row.tenant.clone(), row.key.clone()), (**row).clone());
+            }
+            Change::SessionForgotten { tenant, key } => {
+                let was = self.sessions.remove(&(tenant.clone(), key.clone()));
+                assert!(was.is_some(), "a stored session is forgotten");
             }
             _ => {}
         }
@@ -195,6 +218,9 @@ impl Story {
                 Some(row) => recovery.lingering(row.clone(), open.clone()),
                 None => recovery.open(open.clone()),
             }
+        }
+        for row in self.sessions.values() {
+            recovery.session(row.clone());
         }
         let offers = self.engine.offers();
         let mut effects = Effects::default();
@@ -233,7 +259,7 @@ impl Story {
         });
         let session = options.get("session").map(|session| {
             let (key, max) = session.split_once('/').unwrap_or((session, "1"));
-            Session { key: text(key), max_concurrent: number(max) }
+            session_of(Session { max_concurrent: number(max), ..Session::new(text(key)) }, options, self.now)
         });
         let after = |key: &str| options.get(key).map(|at| self.now.wall + span(at));
         let spec = JobSpec {
@@ -341,12 +367,70 @@ impl Story {
             Reply::Stale => vec!["stale".into()],
             Reply::Alive { stop: true, .. } => vec!["alive, but asked to stop".into()],
             Reply::Canceled { was, .. } => vec![format!("was {was}")],
+            Reply::SessionStopped(stopped) => vec![self.stopped_words(stopped)],
             Reply::Submitted(_) | Reply::Done | Reply::Alive { .. } => Vec::new(),
         }
     }
 
+    fn stopped_words(&self, stopped: &SessionStopped) -> String {
+        let names = |jobs: &[JobId]| jobs.iter().map(|job| self.name_of(*job)).collect::<Vec<_>>().join(",");
+        let SessionStopped { running, waiting, running_count, waiting_count, generation } = stopped;
+        assert_eq!((running.len(), waiting.len()), (*running_count as usize, *waiting_count as usize));
+        format!("ran [{}], waited [{}], generation {generation}", names(running), names(waiting))
+    }
+
+    /// `stop KEY`, `stopall KEY`, `reset KEY`, `usage KEY 60/100`.
+    fn session_command(
+        &self,
+        verb: &str,
+        key: &str,
+        rest: &[&str],
+        options: &BTreeMap<&str, &str>,
+    ) -> Command {
+        let tenant = text(options.get("tenant").copied().unwrap_or("default"));
+        let what = match verb {
+            "usage" => {
+                let (tokens, window) = rest[1].split_once('/').expect("tokens/window");
+                let (tokens, window) = (number(tokens).into(), number(window).into());
+                return Command::SessionUsage { tenant, key: text(key), tokens, window };
+            }
+            "stop" => StopWhat::One,
+            "stopall" => StopWhat::All,
+            _ => StopWhat::Reset,
+        };
+        Command::StopSession { tenant, key: text(key), what, origin: Origin::house("test") }
+    }
+
+    fn show_session(&self, key: &str) -> String {
+        let Some(view) = self.engine.session(&text("default"), &text(key)) else {
+            return format!("session {key} is not known");
+        };
+        let SessionView { running, stopping, waiting, buffered, generation, .. } = view;
+        let max = view.max_concurrent.map_or("-".into(), |max| max.to_string());
+        let throttled = if view.throttled { ", throttled" } else { "" };
+        let cutoff = if view.cutoff.is_some() { ", cutoff" } else { "" };
+        format!(
+            "{key}: {running} running, {stopping} stopping, {waiting} waiting, {buffered} buffered, max {max}, \
+             generation {generation}{throttled}{cutoff}"
+        )
+    }
+
     fn advance(&mut self, by: Span) {
         self.now = Now { mono: self.now.mono + by, wall: self.now.wall + by };
+    }
+}
+
+/// `mode=interrupt cap=2 drop=new debounce=800ms debounce_max=2s sent=5s` (ago).
+fn session_of(session: Session, options: &BTreeMap<&str, &str>, now: Now) -> Session {
+    let word = |key: &str| options.get(key).copied();
+    Session {
+        mode: word("mode").map_or(session.mode, |mode| SessionMode::parse(mode).expect("a mode")),
+        cap: word("cap").map(number),
+        drop: word("drop").map_or(session.drop, |drop| DropPolicy::parse(drop).expect("a policy")),
+        debounce: word("debounce").map(span),
+        debounce_max: word("debounce_max").map(span),
+        sent_at: word("sent").map(|ago| now.wall.before(span(ago))),
+        ..session
     }
 }
 
@@ -374,7 +458,12 @@ fn hold_words(hold: &Hold) -> String {
         Hold::Draining => "draining".into(),
         Hold::NotBefore { at } => format!("not before {} s from the start", at.since(START.wall).0 / 1_000),
         Hold::Backoff { remaining } => format!("backoff {} ms", remaining.0),
-        Hold::SessionOrder { session, ahead } => format!("session {session} {ahead} ahead"),
+        Hold::Debounce { remaining } => format!("debounce {} ms", remaining.0),
+        Hold::SessionOrder { session, ahead, .. } => format!("session {session} {ahead} ahead"),
+        Hold::SessionThrottled { session, tokens, window } => {
+            format!("session {session} throttled {tokens}/{window}")
+        }
+        Hold::SessionStopping { session, runs } => format!("session {session} {runs} stopping"),
         Hold::SessionFull { session, used, limit } => format!("session {session} {used}/{limit}"),
         Hold::LanePaused { lane } => format!("lane {lane} paused"),
         Hold::LaneFull { lane, used, limit } => format!("lane {lane} {used}/{limit}"),

@@ -261,6 +261,7 @@ fn target(address: SocketAddr) -> Target {
 fn call() -> Call {
     Call {
         payload: br#"{"x":1}"#.to_vec().into(),
+        merged: Vec::new(),
         fence: Fence { job: JobId(7), attempt: 3, attempt_id: AttemptId(9), lease_epoch: 1 },
         kind: Name::fixed("render"),
         agent: Name::fixed("ann"),

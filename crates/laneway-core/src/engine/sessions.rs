@@ -1,0 +1,432 @@
+//! What a session makes of a job that comes for it: it is stale, it ends those before it, it takes the place of the
+//! oldest, it is refused, it joins a burst, or it waits.
+//!
+//! First the whole answer is worked out from an [`Outlook`], without changing anything, so that a refusal leaves nothing
+//! half done and an atomic batch can be judged before its first job is made. Stopping sessions is in `stop.rs`, what is
+//! remembered of them in `facts.rs`.
+
+use super::Engine;
+use super::slab::{Ix, NONE};
+use super::state::{Buffer, Rank, Wake};
+use super::submit::{Begins, Belongs, RETRY_SOON, refuse};
+use crate::command::{Refusal, RefusalCode, Submission, Submitted};
+use crate::job::session::{
+    SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX, SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX,
+};
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
+use crate::{
+    AttemptEnd, Effects, JobSpec, JobState, Key, MergedInto, Name, Now, Origin, Reason, Seq, Session,
+    SessionMode, Wall,
+};
+
+/// What a session looks like to the next job that comes for it.
+#[derive(Clone, Default)]
+pub(super) struct Outlook {
+    /// What was sent before this is stale.
+    cutoff: Option<Wall>,
+    /// Its waiting jobs; a burst is one.
+    waiting: u32,
+    burst: Option<Burst>,
+}
+
+/// A burst that still gathers: what a job must be like to join it, and how much it has gathered.
+#[derive(Clone)]
+struct Burst {
+    kind: Name,
+    agent: Name,
+    lane: Ix,
+    keys: Vec<Key>,
+    absorbed: u32,
+    bytes: u64,
+}
+
+/// What becomes of a job that comes for a session.
+#[derive(Clone, Copy)]
+pub(super) enum Arrival {
+    /// It joins the burst that gathers.
+    Joins {
+        /// And the burst is over.
+        closes: bool,
+    },
+    /// It waits for its turn.
+    Enters {
+        /// Everything before it ends.
+        interrupts: bool,
+        /// The oldest that waits ends.
+        drops_oldest: bool,
+        /// The burst before it is over.
+        flushes: bool,
+        /// It begins a burst.
+        leads: bool,
+    },
+}
+
+impl Burst {
+    /// May a job of this sort, with so much payload, still join?
+    fn takes(&self, spec: &JobSpec, lane: Ix, len: u64) -> bool {
+        spec.kind == self.kind
+            && spec.agent == self.agent
+            && lane == self.lane
+            && spec.keys.iter().all(|key| self.keys.contains(key))
+            && self.keys.iter().all(|key| spec.keys.contains(key))
+            && self.bytes.saturating_add(len) <= SESSION_MERGE_BYTES_MAX
+    }
+}
+
+impl Outlook {
+    /// What becomes of a job that comes now, or why it is refused.
+    pub(super) fn arrival(
+        &self,
+        now: Now,
+        spec: &JobSpec,
+        session: &Session,
+        lane: Ix,
+        len: u64,
+    ) -> Result<Arrival, Refusal> {
+        let Outlook { cutoff, waiting, burst } = self;
+        if let (Some(sent_at), Some(cutoff)) = (session.sent_at, *cutoff)
+            && sent_at < cutoff
+        {
+            let message = "session.sent_at: the job was sent before its session was stopped; send a new one";
+            return Err(refuse(RefusalCode::Stale, message));
+        }
+        let interrupts = session.mode == SessionMode::Interrupt;
+        let later = spec.not_before.is_some_and(|at| at > now.wall);
+        let gathers = !interrupts && !later;
+        if let Some(burst) = burst.as_ref().filter(|burst| gathers && burst.takes(spec, lane, len)) {
+            let full =
+                burst.absorbed + 1 >= SESSION_MERGE_MAX || burst.bytes + len >= SESSION_MERGE_BYTES_MAX;
+            return Ok(Arrival::Joins { closes: full || session.window().is_none() });
+        }
+        let waiting = if interrupts { 0 } else { *waiting };
+        let full = session.waiting_max().is_some_and(|max| waiting >= max);
+        if full && session.drop == crate::DropPolicy::New {
+            let cap = session.cap.unwrap_or_default();
+            let message =
+                format!("session.cap: {waiting} jobs of the session wait, {cap} may; submit again later");
+            return Err(Refusal {
+                retry_after: Some(RETRY_SOON),
+                ..refuse(RefusalCode::SessionFull, message)
+            });
+        }
+        Ok(Arrival::Enters {
+            interrupts,
+            drops_oldest: full,
+            flushes: gathers && burst.is_some(),
+            leads: gathers && session.window().is_some(),
+        })
+    }
+
+    /// The outlook after a job came. Where it cannot be said whether a burst goes on, it does not.
+    pub(super) fn after(&mut self, arrival: Arrival, spec: &JobSpec, lane: Ix, len: u64) {
+        match arrival {
+            Arrival::Joins { closes: true } => self.burst = None,
+            Arrival::Joins { closes: false } => {
+                if let Some(burst) = &mut self.burst {
+                    burst.absorbed += 1;
+                    burst.bytes += len;
+                }
+            }
+            Arrival::Enters { interrupts, drops_oldest, flushes, leads } => {
+                if interrupts {
+                    self.waiting = 0;
+                }
+                if interrupts || drops_oldest || flushes {
+                    self.burst = None;
+                }
+                self.waiting = self.waiting.saturating_sub(u32::from(drops_oldest)) + 1;
+                if leads {
+                    let (kind, agent) = (spec.kind.clone(), spec.agent.clone());
+                    self.burst =
+                        Some(Burst { kind, agent, lane, keys: spec.keys.clone(), absorbed: 0, bytes: len });
+                }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Is what the job asks of its session possible at all?
+    pub(super) fn check_session(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let Some(session) = &spec.session else { return Ok(()) };
+        if session.debounce.is_some_and(|window| window > SESSION_DEBOUNCE_MAX) {
+            let most = SESSION_DEBOUNCE_MAX.0 / 1_000;
+            return Err(refuse(
+                RefusalCode::Invalid,
+                format!("session.debounce: at most {most} s are allowed"),
+            ));
+        }
+        if session.debounce_max.is_some_and(|most| most > SESSION_DEBOUNCE_TOTAL_MAX) {
+            let most = SESSION_DEBOUNCE_TOTAL_MAX.0 / 1_000;
+            let message = format!("session.debounce_max: at most {most} s are allowed");
+            return Err(refuse(RefusalCode::Invalid, message));
+        }
+        Ok(())
+    }
+
+    /// What the session looks like to the next job that comes for it.
+    pub(super) fn outlook(&self, tenant: Ix, key: &Name) -> Outlook {
+        let found = if tenant == NONE { None } else { self.sessions.find(&(tenant, key.clone())) };
+        let Some(session) = found else { return Outlook::default() };
+        let entry = &self.sessions[session];
+        let burst = entry.buffer.as_ref().map(|buffer| {
+            let leader = &self.jobs[buffer.leader];
+            let (lane, _, agent) = self.nodes.key(leader.node);
+            let keys = if leader.keyset == NONE { &[][..] } else { self.keysets.key(leader.keyset) };
+            let key = |&key: &Ix| {
+                let (_, name, value) = self.keys.key(key).clone();
+                Key { name, value }
+            };
+            Burst {
+                kind: self.kinds.key(self.classes[leader.class].kind).clone(),
+                agent: agent.clone(),
+                lane: *lane,
+                keys: keys.iter().map(key).collect(),
+                absorbed: buffer.absorbed,
+                bytes: buffer.bytes,
+            }
+        });
+        let cutoff = entry.facts.as_ref().and_then(|facts| facts.cutoff);
+        Outlook { cutoff, waiting: self.waiting_in(session), burst }
+    }
+
+    /// Makes the job of a submission, with all that follows from it for its session.
+    pub(super) fn arrive(
+        &mut self,
+        now: Now,
+        submission: Submission,
+        belongs: Belongs,
+        arrival: Arrival,
+        effects: &mut Effects,
+    ) -> Submitted {
+        let session = submission.spec.session.as_ref().expect("it comes for a session");
+        let (window, burst_max) = (session.window().unwrap_or_default(), session.burst_max());
+        let found = self.sessions.find(&(belongs.tenant, session.key.clone()));
+        let (interrupts, drops_oldest, flushes, leads) = match arrival {
+            Arrival::Joins { closes } => {
+                let session = found.expect("a burst has its session");
+                return self.join(now, session, submission, belongs, closes, effects);
+            }
+            Arrival::Enters { interrupts, drops_oldest, flushes, leads } => {
+                (interrupts, drops_oldest, flushes, leads)
+            }
+        };
+        if let Some(session) = found {
+            let origin = &submission.origin;
+            // Held, so that it is still there when the last of its jobs has ended.
+            self.sessions.hold_again(session);
+            if interrupts {
+                self.end_session_jobs(now, session, Reason::Interrupted, origin, effects);
+            }
+            if drops_oldest {
+                self.drop_oldest(now, session, origin, effects);
+            }
+            if flushes {
+                self.flush(now, session, effects);
+            }
+            self.release_session(session);
+        }
+        // What ended may have been the last of its agent or kind.
+        let belongs = self.locate(&submission.spec);
+        let bytes = submission.payload.len() as u64;
+        let begins = if leads { Begins::Gathering(window) } else { Begins::AtOnce };
+        let submitted = self.create(now, submission, belongs, begins, effects);
+        if leads {
+            let leader = self.find_job(submitted.job).expect("it was just made");
+            let session = self.jobs[leader].session;
+            let until_max = now.mono + burst_max.max(window);
+            self.sessions[session].buffer = Some(Buffer { leader, until_max, absorbed: 0, bytes });
+        }
+        submitted
+    }
+
+    /// The job joins the burst that gathers: it ends at once, and the burst's first job runs for both.
+    fn join(
+        &mut self,
+        now: Now,
+        session: Ix,
+        submission: Submission,
+        belongs: Belongs,
+        closes: bool,
+        effects: &mut Effects,
+    ) -> Submitted {
+        let window = submission.spec.session.as_ref().and_then(Session::window).unwrap_or_default();
+        let buffer = self.sessions[session].buffer.as_mut().expect("a burst gathers");
+        buffer.absorbed += 1;
+        buffer.bytes += submission.payload.len() as u64;
+        let (leader, until_max) = (buffer.leader, buffer.until_max);
+        let into = MergedInto { seq: Seq(self.jobs[leader].seq), job: self.jobs[leader].id };
+        let submitted = self.create(now, submission, belongs, Begins::Merged(into), effects);
+        if closes {
+            self.flush(now, session, effects);
+        } else {
+            // Not written down: after a restart the burst gathers no more, and its first window is long enough.
+            self.jobs[leader].wake = Some(Wake::Debounce((now.mono + window).min(until_max)));
+            self.arm(leader);
+        }
+        submitted
+    }
+
+    /// The burst that gathers is over: its first job waits for its turn.
+    pub(super) fn flush(&mut self, now: Now, session: Ix, effects: &mut Effects) {
+        let Some(buffer) = &self.sessions[session].buffer else { return };
+        let leader = buffer.leader;
+        self.become_queued(now, leader, effects);
+        self.arm(leader);
+    }
+
+    fn drop_oldest(&mut self, now: Now, session: Ix, origin: &Origin, effects: &mut Effects) {
+        let oldest = self.first_waiting_in(session);
+        #[cfg(feature = "zoo")]
+        let oldest = match zoo::is_out(Bug::DropNewest) {
+            true => self.all_waiting_in(session).last().copied(),
+            false => oldest,
+        };
+        let Some(oldest) = oldest else { return };
+        self.end_job(now, oldest, JobState::Canceled, Reason::Dropped, None, None, Some(origin), effects);
+    }
+
+    /// Ends every job of a session that has not ended. Gives those that ran and those that waited, in their order.
+    pub(super) fn end_session_jobs(
+        &mut self,
+        now: Now,
+        session: Ix,
+        reason: Reason,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> (Vec<crate::JobId>, Vec<crate::JobId>) {
+        let waiting = self.all_waiting_in(session);
+        #[cfg(feature = "zoo")]
+        let waiting = self.without_buffer_in_the_zoo(session, waiting);
+        let running: Vec<Ix> = self.running_in(session).collect();
+        let ids = |jobs: &[Ix]| jobs.iter().map(|&job| self.jobs[job].id).collect();
+        let told = (ids(&running), ids(&waiting));
+        for job in running {
+            self.stop_run(now, job, reason, origin, effects);
+        }
+        for job in waiting {
+            self.end_job(now, job, JobState::Canceled, reason, None, None, Some(origin), effects);
+        }
+        told
+    }
+
+    /// Ends a job that runs. Its run is told to stop and holds its gates until it has.
+    pub(super) fn stop_run(
+        &mut self,
+        now: Now,
+        job: Ix,
+        reason: Reason,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) {
+        self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
+        self.end_job(now, job, JobState::Canceled, reason, None, None, Some(origin), effects);
+    }
+
+    /// How many jobs of a session wait, for their turn or for a time.
+    pub(super) fn waiting_in(&self, session: Ix) -> u32 {
+        let entry = &self.sessions[session];
+        let in_bin = if entry.bin == NONE { 0 } else { self.bins[entry.bin].jobs.len() };
+        u32::try_from(in_bin + entry.later.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The job of a session that goes first among those that wait.
+    pub(super) fn first_waiting_in(&self, session: Ix) -> Option<Ix> {
+        let entry = &self.sessions[session];
+        let in_bin = if entry.bin == NONE { None } else { self.bins[entry.bin].jobs.first() };
+        let later = entry.later.first_key_value().map(|(order, job)| (*order, *job));
+        in_bin.into_iter().chain(later).min().map(|(_, job)| job)
+    }
+
+    /// Every job of a session that waits, in the order in which they go.
+    pub(super) fn all_waiting_in(&self, session: Ix) -> Vec<Ix> {
+        let entry = &self.sessions[session];
+        let mut waiting: Vec<(Rank, Ix)> = entry.later.iter().map(|(order, job)| (*order, *job)).collect();
+        if entry.bin != NONE {
+            waiting.extend(self.bins[entry.bin].jobs.iter());
+        }
+        waiting.sort_unstable();
+        waiting.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Jobs of a session that run and have not ended, those that have run longest first.
+    pub(super) fn running_in(&self, session: Ix) -> impl Iterator<Item = Ix> {
+        self.sessions[session].runs.iter().copied().filter(|&job| !self.jobs[job].state.is_terminal())
+    }
+
+    /// Brings the runs of every session into the order in which they opened, after they were read in another.
+    pub(super) fn sort_session_runs(&mut self) {
+        for session in self.sessions.handles() {
+            let mut runs = std::mem::take(&mut self.sessions[session].runs);
+            runs.sort_by_key(|&job| (self.attempts[self.jobs[job].open].opened_at, self.jobs[job].seq));
+            self.sessions[session].runs = runs;
+        }
+    }
+
+    /// How many jobs of a session may run at once while `job` is the next one.
+    pub(super) fn session_max_of(&self, job: Ix) -> u32 {
+        let entry = &self.jobs[job];
+        let throttled = self.sessions[entry.session].facts.as_ref().is_some_and(|facts| facts.is_throttled());
+        #[cfg(feature = "zoo")]
+        let throttled = throttled && !zoo::is_out(Bug::ThrottleIgnored);
+        if throttled { 1 } else { entry.session_max }
+    }
+
+    /// Runs of ended jobs that `job` must wait for although its session has room: an interrupt never overlaps what it
+    /// ended.
+    pub(super) fn runs_to_await(&self, job: Ix) -> usize {
+        if !self.jobs[job].interrupts {
+            return 0;
+        }
+        let runs = &self.sessions[self.jobs[job].session].runs;
+        runs.iter().filter(|&&run| self.jobs[run].state.is_terminal()).count()
+    }
+
+    /// True while the session lets `job`, its next one, start.
+    pub(super) fn session_lets_start(&self, job: Ix) -> bool {
+        let running = self.sessions[self.jobs[job].session].runs.len();
+        #[cfg(feature = "zoo")]
+        if self.jobs[job].interrupts && zoo::is_out(Bug::InterruptStartsEarly) {
+            return self.running_in(self.jobs[job].session).count() < self.session_max_of(job) as usize;
+        }
+        running < self.session_max_of(job) as usize && self.runs_to_await(job) == 0
+    }
+
+    /// A job of a session begins to wait for its not-before time, which is in no bin.
+    pub(super) fn wait_for_later(&mut self, job: Ix) {
+        if self.jobs[job].session == NONE {
+            return;
+        }
+        let order = self.order_in_bin(job);
+        self.sessions[self.jobs[job].session].later.insert(order, job);
+    }
+
+    /// A job of a session waits for no time any more. Must be told while its place in the order is what it was.
+    pub(super) fn wait_no_longer(&mut self, job: Ix) {
+        let (session, wake) = (self.jobs[job].session, self.jobs[job].wake);
+        if session == NONE {
+            return;
+        }
+        let order = self.order_in_bin(job);
+        let entry = &mut self.sessions[session];
+        match wake {
+            Some(Wake::NotBefore(_)) => {
+                entry.later.remove(&order);
+            }
+            Some(Wake::Debounce(_)) if entry.buffer.as_ref().is_some_and(|buffer| buffer.leader == job) => {
+                entry.buffer = None;
+            }
+            _ => {}
+        }
+    }
+
+    #[cfg(feature = "zoo")]
+    fn without_buffer_in_the_zoo(&self, session: Ix, mut waiting: Vec<Ix>) -> Vec<Ix> {
+        if zoo::is_out(Bug::StopallForgetsBuffer) {
+            let leader = self.sessions[session].buffer.as_ref().map(|buffer| buffer.leader);
+            waiting.retain(|&job| Some(job) != leader);
+        }
+        waiting
+    }
+}
