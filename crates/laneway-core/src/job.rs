@@ -4,7 +4,7 @@ pub mod state;
 
 pub use state::{JobState, Reason};
 
-use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, Seq, Span, Wall};
+use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
 pub const KEYS_MAX: usize = 8;
@@ -46,6 +46,8 @@ pub struct JobSpec {
     pub retry_of: Option<JobId>,
     /// Free labels for people and lists, at most [`TAGS_MAX`].
     pub tags: Vec<Name>,
+    /// The schedule that made it.
+    pub schedule: Option<ScheduleRef>,
 }
 
 /// A session by name, with the concurrency this job asks of it.

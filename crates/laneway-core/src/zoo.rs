@@ -47,6 +47,12 @@ bugs! {
     RefillThinksEmpty = "refill-thinks-empty": "After a restart the queue is taken for empty.",
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
     StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
+    CronSlotOutsideTx = "cron-slot-outside-tx": "A slot is not stored with its job.",
+    CronNextFromEnd = "cron-next-from-end": "The next slot of an interval is counted from the end of a run.",
+    CatchUpFlood = "catch-up-flood": "Every missed slot runs, whatever the policy says.",
+    CronSlotLostOnCrash = "cron-slot-lost-on-crash": "A restart forgets slots that were due.",
+    OverlapIgnored = "overlap-ignored": "A slot starts a run beside one that has not ended.",
+    CronWallclockRewind = "cron-wallclock-rewind": "A clock that is set back makes slots come again.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
 }
 

@@ -9,12 +9,14 @@
 //! scenario says otherwise; only `Story` below touches the engine.
 
 mod admission;
+mod calendar;
 mod cancel;
 mod dispatch;
 mod explain;
 mod lease;
 mod recover;
 mod retry;
+mod schedules;
 mod settings;
 mod story;
 mod time;

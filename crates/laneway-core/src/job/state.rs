@@ -127,11 +127,13 @@ pub enum Reason {
     HandedBack = 11,
     /// The queue was full.
     QueueFull = 12,
+    /// The next run of its schedule takes its place.
+    Replaced = 13,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -145,6 +147,7 @@ impl Reason {
         Reason::Retry,
         Reason::HandedBack,
         Reason::QueueFull,
+        Reason::Replaced,
     ];
 
     /// The word users see.
@@ -163,6 +166,7 @@ impl Reason {
             Reason::Retry => "retry",
             Reason::HandedBack => "handed_back",
             Reason::QueueFull => "queue_full",
+            Reason::Replaced => "replaced",
         }
     }
 
