@@ -95,39 +95,35 @@ impl Engine {
 
     /// A slot has come: it makes a job, or waits for a run to end, or is skipped.
     fn take_slot(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
-        self.start_waiting_slot(now, id, effects);
         // A run that was canceled for an earlier slot may have been the last one of a schedule that deletes itself.
         let Some(entry) = self.schedules.entries.get(&id) else { return };
         let overlap = entry.schedule.spec.overlap;
         #[cfg(feature = "zoo")]
         let overlap = if zoo::is_out(Bug::OverlapIgnored) { Overlap::Allow } else { overlap };
-        if entry.runs.is_empty() || overlap == Overlap::Allow {
-            return self.start_slot(now, id, slot, effects);
+        if overlap == Overlap::CancelRunning {
+            return self.replace_runs(now, id, slot, effects);
         }
-        let waiting = entry.schedule.state.waiting_slot;
-        match (overlap, waiting) {
-            (Overlap::Queue, None) => self.let_slot_wait(id, slot),
-            (Overlap::Queue, Some(_)) => {
-                self.skip_slot(
-                    now,
-                    id,
-                    slot,
-                    "overlap: a slot waits for the run to end already".into(),
-                    effects,
-                );
-            }
-            (Overlap::CancelRunning, _) => {
-                self.drop_waiting_slot(now, id, "overlap: a later slot takes its place", effects);
-                self.cancel_runs(now, id, effects);
-                if self.schedules.entries.get(&id).is_some_and(|entry| entry.runs.is_empty()) {
-                    self.start_slot(now, id, slot, effects);
-                } else {
-                    self.let_slot_wait(id, slot);
-                }
-            }
-            (Overlap::Skip | Overlap::Allow, _) => {
-                self.skip_slot(now, id, slot, "overlap: the run before has not ended".into(), effects);
-            }
+        self.start_waiting_slot(now, id, effects);
+        let Some(entry) = self.schedules.entries.get(&id) else { return };
+        if entry.runs.is_empty() || overlap == Overlap::Allow {
+            self.start_slot(now, id, slot, effects);
+        } else if overlap == Overlap::Skip {
+            self.skip_slot(now, id, slot, "overlap: the run before has not ended".into(), effects);
+        } else if entry.schedule.state.waiting_slot.is_none() {
+            self.let_slot_wait(id, slot);
+        } else {
+            self.skip_slot(now, id, slot, "overlap: a slot waits for the run to end already".into(), effects);
+        }
+    }
+
+    /// The slot takes the place of whatever runs or waits, as soon as that has really ended.
+    fn replace_runs(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
+        self.drop_waiting_slot(now, id, "overlap: a later slot takes its place", effects);
+        self.cancel_runs(now, id, effects);
+        match self.schedules.entries.get(&id).map(|entry| entry.runs.is_empty()) {
+            Some(true) => self.start_slot(now, id, slot, effects),
+            Some(false) => self.let_slot_wait(id, slot),
+            None => {}
         }
     }
 

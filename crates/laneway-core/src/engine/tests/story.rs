@@ -212,7 +212,8 @@ impl Story {
     }
 
     fn restart(&mut self, restart: Restart) -> Vec<String> {
-        let head = crate::engine::Head { last_seq: 1_000, last_event: self.last_event, last_rank_time: 0 };
+        let last_seq = self.rows.keys().chain(self.ended.keys()).copied().fold(1_000, u64::max);
+        let head = crate::engine::Head { last_seq, last_event: self.last_event, last_rank_time: 0 };
         let mut recovery = Recovery::new(self.settings.clone(), Vec::new(), head, 8, self.now);
         for schedule in self.calendar.schedules.values() {
             recovery.schedule(schedule.clone());
