@@ -4,7 +4,11 @@
 
 use std::fmt;
 
-use crate::{Bytes, Fence, JobId, JobSpec, JobState, Name, Outcome, Seq, Settings, Span, TokenRecord, Wall};
+use crate::schedule::{NotRan, RunMode};
+use crate::{
+    Bytes, Fence, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId, SchedulePatch, ScheduleSpec,
+    Seq, Settings, Span, TokenRecord, Wall,
+};
 
 /// What can be asked of the engine.
 #[derive(Clone, Debug)]
@@ -96,6 +100,50 @@ pub enum Command {
     },
     /// Begin every session anew in this process: its runs here stop and their jobs are queued again, at no cost.
     ResetSessions {
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Make a schedule. Answered with [`Reply::Schedule`].
+    PutSchedule(Box<ScheduleSpec>, Origin),
+    /// Change a schedule. Answered with [`Reply::Schedule`].
+    UpdateSchedule {
+        /// Whose schedule it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The schedule.
+        id: ScheduleId,
+        /// What is to be changed.
+        patch: Box<SchedulePatch>,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Delete a schedule; its runs go on and its log stays. Answered with the schedule as it was.
+    DeleteSchedule {
+        /// Whose schedule it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The schedule.
+        id: ScheduleId,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Switch a schedule on or off. Answered with [`Reply::Schedule`].
+    ToggleSchedule {
+        /// Whose schedule it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The schedule.
+        id: ScheduleId,
+        /// True: on.
+        enabled: bool,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Run a schedule by hand. Its slots stay where they are. Answered with [`Reply::ScheduleRan`].
+    RunSchedule {
+        /// Whose schedule it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The schedule.
+        id: ScheduleId,
+        /// Whatever the timing says, or only if it is due.
+        mode: RunMode,
         /// Who asks.
         origin: Origin,
     },
@@ -227,6 +275,17 @@ pub enum Reply {
         /// True: the run is asked to stop.
         stop: bool,
     },
+    /// The schedule as it is stored now; for a deleted one, as it was.
+    Schedule(Box<Schedule>),
+    /// What became of a run by hand.
+    ScheduleRan {
+        /// True: there is a job.
+        ran: bool,
+        /// Why there is none.
+        reason: Option<NotRan>,
+        /// The job.
+        job: Option<JobId>,
+    },
 }
 
 /// Which jobs of a session ended. All counts are zero when there was none.
@@ -296,12 +355,16 @@ pub enum RefusalCode {
     BatchRefused,
     /// A part of the command cannot be: too many keys, a kind that another place offers, ….
     Invalid,
-    /// Too many tokens.
+    /// Too many tokens or schedules.
     TooMany,
     /// As many jobs of the session wait as the job allows.
     SessionFull,
     /// The job was sent before its session was stopped.
     Stale,
+    /// A schedule would never run: its time has passed, or its expression names no date that comes.
+    NoFutureRun,
+    /// The tenant has a schedule of that name already.
+    NameTaken,
 }
 
 impl RefusalCode {
@@ -319,6 +382,8 @@ impl RefusalCode {
             RefusalCode::TooMany => "too_many",
             RefusalCode::SessionFull => "session_full",
             RefusalCode::Stale => "stale",
+            RefusalCode::NoFutureRun => "no_future_run",
+            RefusalCode::NameTaken => "name_taken",
         }
     }
 }

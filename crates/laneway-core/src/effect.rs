@@ -2,8 +2,8 @@
 
 use crate::command::LogLine;
 use crate::{
-    Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, SessionRow, Span,
-    TokenRecord, Wall,
+    Bytes, ClosedAttempt, Event, Fence, JobEnd, JobId, JobRow, JobStatus, Name, OpenAttempt, RunLog,
+    Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -93,6 +93,41 @@ pub enum Change {
         tenant: Name,
         /// Its name.
         key: Name,
+    },
+    /// Keep a schedule, new or changed by somebody.
+    SchedulePut(Box<Schedule>),
+    /// A slot came or a run ended: the part of a schedule that changes by itself. It must be stored.
+    ScheduleMoved {
+        /// The schedule.
+        id: ScheduleId,
+        /// On or off.
+        enabled: bool,
+        /// Its state from now on.
+        state: Box<ScheduleState>,
+    },
+    /// Forget a schedule. Its log and its slots stay.
+    ScheduleRemoved(ScheduleId),
+    /// A slot came. There must be no other row for it: a slot comes once.
+    SlotFired {
+        /// The schedule.
+        schedule: ScheduleId,
+        /// The slot.
+        slot: Wall,
+        /// The job that it made; `None`: it passed without one.
+        job: Option<JobId>,
+    },
+    /// Keep an entry of the run log.
+    RunLogged(Box<RunLog>),
+    /// Forget old entries of the run log, `max` at most, and slots that can never come again.
+    RunsPurged {
+        /// Entries that ended before this time.
+        ended_before: Wall,
+        /// Entries of one schedule beyond this many, oldest first.
+        keep: u32,
+        /// Slots from before this time.
+        slots_before: Wall,
+        /// How many of each at most.
+        max: u32,
     },
 }
 

@@ -11,12 +11,14 @@ mod dispatch;
 mod explain;
 mod facts;
 mod finish;
+mod firing;
 mod gates;
 mod index;
 mod lease;
 mod record;
 mod recover;
 mod rng;
+mod schedules;
 mod sessions;
 mod shared;
 mod shelves;
@@ -42,6 +44,7 @@ pub use stats::{AgentStats, LaneStats, Stats};
 
 use index::{Hashing, Index};
 use rng::Rng;
+use schedules::Schedules;
 use slab::{Ix, Pool, Slab};
 use state::{
     Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Node, Open, Place, SessionEntry, Tenant,
@@ -88,6 +91,7 @@ pub struct Engine {
     policies: Pool<RetryPolicy, ()>,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
+    schedules: Schedules,
 
     timers: Timers,
     /// When old rows are looked for next.
@@ -156,6 +160,7 @@ impl Engine {
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
             fresh_keys: BTreeMap::new(),
+            schedules: Schedules::default(),
             timers: Timers::default(),
             sweep_at: now.mono,
             looked_at: now.mono,
@@ -178,8 +183,14 @@ impl Engine {
     /// Takes one command at one time and runs dispatch to quiescence. Effects are appended.
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
         let reply = self.decide(now, command, effects);
-        self.dispatch(now, effects);
-        reply
+        loop {
+            self.settle_schedules(now, effects);
+            self.dispatch(now, effects);
+            // A job that expires on its way to a start may be a run that a slot waits for.
+            if self.schedules.ended.is_empty() || self.draining {
+                return reply;
+            }
+        }
     }
 
     fn decide(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
@@ -216,6 +227,19 @@ impl Engine {
                 self.session_usage(now, &tenant, &key, (tokens, window), effects)
             }
             Command::ResetSessions { origin } => self.reset_sessions(now, &origin, effects),
+            Command::PutSchedule(spec, origin) => self.put_schedule(now, *spec, &origin, effects),
+            Command::UpdateSchedule { tenant, id, patch, origin } => {
+                self.update_schedule(now, tenant.as_ref(), id, *patch, &origin, effects)
+            }
+            Command::DeleteSchedule { tenant, id, origin } => {
+                self.delete_schedule(now, tenant.as_ref(), id, &origin, effects)
+            }
+            Command::ToggleSchedule { tenant, id, enabled, origin } => {
+                self.toggle_schedule(now, tenant.as_ref(), id, enabled, &origin, effects)
+            }
+            Command::RunSchedule { tenant, id, mode, origin } => {
+                self.run_schedule(now, tenant.as_ref(), id, mode, &origin, effects)
+            }
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

@@ -87,11 +87,23 @@ pub enum EventKind {
     CallDenied = 15,
     /// A call that changed something else than a job or a setting.
     CallDone = 16,
+    /// A schedule was made.
+    ScheduleCreated = 17,
+    /// A schedule was changed.
+    ScheduleUpdated = 18,
+    /// A schedule was deleted.
+    ScheduleDeleted = 19,
+    /// A schedule was switched on or off.
+    ScheduleToggled = 20,
+    /// A schedule made a job: for a slot, or because somebody asked for a run.
+    ScheduleFired = 21,
+    /// A run of a schedule has ended, or a slot passed without one.
+    ScheduleRunEnded = 22,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 17] = [
+    pub const ALL: [EventKind; 23] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -109,6 +121,12 @@ impl EventKind {
         EventKind::CallRefused,
         EventKind::CallDenied,
         EventKind::CallDone,
+        EventKind::ScheduleCreated,
+        EventKind::ScheduleUpdated,
+        EventKind::ScheduleDeleted,
+        EventKind::ScheduleToggled,
+        EventKind::ScheduleFired,
+        EventKind::ScheduleRunEnded,
     ];
 
     /// The word users see.
@@ -131,6 +149,12 @@ impl EventKind {
             EventKind::CallRefused => "call.refused",
             EventKind::CallDenied => "call.denied",
             EventKind::CallDone => "call.done",
+            EventKind::ScheduleCreated => "schedule.created",
+            EventKind::ScheduleUpdated => "schedule.updated",
+            EventKind::ScheduleDeleted => "schedule.deleted",
+            EventKind::ScheduleToggled => "schedule.toggled",
+            EventKind::ScheduleFired => "schedule.fired",
+            EventKind::ScheduleRunEnded => "schedule.run_ended",
         }
     }
 

@@ -1,4 +1,4 @@
-//! Numbers that stand for jobs and attempts.
+//! Numbers that stand for jobs, attempts and schedules.
 
 use std::fmt;
 
@@ -13,6 +13,20 @@ pub struct AttemptId(pub u128);
 /// Names a job inside the house: 1, 2, 3, … in the order of submission. The integer key of its rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Seq(pub u64);
+
+/// Names a schedule: a time-ordered UUID (version 7), written `sch_0190a5b0-…`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScheduleId(pub u128);
+
+/// What the text of a schedule's id begins with.
+const SCHEDULE_PREFIX: &str = "sch_";
+
+impl ScheduleId {
+    /// Reads `sch_` and the hyphenated form, with or without prefix and hyphens.
+    pub fn parse(text: &str) -> Option<ScheduleId> {
+        parse_hex_128(text.strip_prefix(SCHEDULE_PREFIX).unwrap_or(text)).map(ScheduleId)
+    }
+}
 
 impl JobId {
     /// Reads the hyphenated form (`0190a5b0-…`), with or without hyphens.
@@ -82,5 +96,18 @@ impl fmt::Display for AttemptId {
 impl fmt::Debug for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_hyphenated(self.0, f)
+    }
+}
+
+impl fmt::Display for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEDULE_PREFIX)?;
+        write_hyphenated(self.0, f)
+    }
+}
+
+impl fmt::Debug for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

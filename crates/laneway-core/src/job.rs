@@ -6,7 +6,7 @@ pub mod state;
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
-use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, Seq, Span, Wall};
+use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
 pub const KEYS_MAX: usize = 8;
@@ -48,6 +48,8 @@ pub struct JobSpec {
     pub retry_of: Option<JobId>,
     /// Free labels for people and lists, at most [`TAGS_MAX`].
     pub tags: Vec<Name>,
+    /// The schedule that made it.
+    pub schedule: Option<ScheduleRef>,
 }
 
 /// A named resource: `profile` = `p1`. Its limit is set per name (see [`crate::Settings::keys`]).

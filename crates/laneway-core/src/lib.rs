@@ -14,6 +14,7 @@ pub mod id;
 pub mod job;
 pub mod name;
 pub mod retry;
+pub mod schedule;
 pub mod settings;
 pub mod time;
 pub mod token;
@@ -28,13 +29,17 @@ pub use command::{
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
-pub use id::{AttemptId, JobId, Seq};
+pub use id::{AttemptId, JobId, ScheduleId, Seq};
 pub use job::{
     DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session, SessionMode,
     SessionRow,
 };
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
+pub use schedule::{
+    CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
+    Timing, TimingError,
+};
 pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};

@@ -33,7 +33,7 @@ pub enum Jitter {
     None,
     /// Adds up to this much before the maximum is applied.
     Add(Span),
-    /// Up to this many percent more or less, after the maximum is applied.
+    /// Up to this many percent more or less, and never beyond the maximum.
     Percent(u8),
 }
 
@@ -41,7 +41,7 @@ impl Backoff {
     /// The default: `min(1 s × 2ⁿ + U(0, 1 s), 60 s)`.
     pub const STANDARD: Backoff =
         Backoff { base: Span::secs(1), factor: 2, max: Span::secs(60), jitter: Jitter::Add(Span::secs(1)) };
-    /// For scheduled turns: `min(2 s × 2ⁿ, 30 s) ± 25 %`.
+    /// For runs of schedules: `min(2 s × 2ⁿ, 30 s) ± 25 %`, at most 30 s.
     pub const CRON: Backoff =
         Backoff { base: Span::secs(2), factor: 2, max: Span::secs(30), jitter: Jitter::Percent(25) };
 
@@ -57,7 +57,9 @@ impl Backoff {
             Jitter::Percent(percent) => {
                 let capped = grown.min(self.max.0);
                 let reach = capped.saturating_mul(u64::from(percent.min(100))) / 100;
-                Span((capped - reach).saturating_add(random % reach.saturating_mul(2).saturating_add(1)))
+                let spread =
+                    (capped - reach).saturating_add(random % reach.saturating_mul(2).saturating_add(1));
+                Span(spread.min(self.max.0))
             }
         }
     }
@@ -69,13 +71,13 @@ impl Backoff {
 
     /// The longest wait that [`Backoff::wait`] can ever give.
     pub fn longest(&self) -> Span {
-        match self.jitter {
-            Jitter::Percent(percent) => {
-                Span(self.max.0.saturating_add(self.max.0.saturating_mul(u64::from(percent.min(100))) / 100))
-            }
-            Jitter::None | Jitter::Add(_) => self.max,
-        }
+        self.max
     }
+}
+
+impl RetryPolicy {
+    /// For runs of schedules: three retries, three losses, waits of about 2, 4 and 8 seconds.
+    pub const CRON: RetryPolicy = RetryPolicy { retries_max: 3, losses_max: 3, backoff: Backoff::CRON };
 }
 
 impl Default for RetryPolicy {

@@ -53,6 +53,31 @@ pub struct Settings {
     pub keys: BTreeMap<Name, u32>,
     /// The same for every other key name.
     pub key_default: u32,
+    /// What holds for schedules.
+    pub schedules: ScheduleSettings,
+}
+
+/// The limits and defaults of schedules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleSettings {
+    /// Most schedules on the whole server.
+    pub server_max: u32,
+    /// Most schedules of one tenant.
+    pub tenant_max: u32,
+    /// Most bytes of payloads and notes of all schedules: they stay in memory.
+    pub bytes_max: u64,
+    /// The time zone of expressions that name none. An IANA name.
+    pub zone: Name,
+    /// A slot that is looked at later than this was missed.
+    pub late_max: Span,
+    /// How long one attempt may run, where neither template nor kind say.
+    pub timeout: Span,
+    /// What happens after failures and losses, where neither template nor kind say.
+    pub retry: RetryPolicy,
+    /// How long entries of the run log are kept.
+    pub log_retention: Span,
+    /// Most entries of the run log that are kept of one schedule.
+    pub log_max: u32,
 }
 
 /// A lane: a named pool, and the carrier of limits.
@@ -146,6 +171,23 @@ impl Default for Settings {
             agents: BTreeMap::new(),
             keys: BTreeMap::new(),
             key_default: 1,
+            schedules: ScheduleSettings::default(),
+        }
+    }
+}
+
+impl Default for ScheduleSettings {
+    fn default() -> ScheduleSettings {
+        ScheduleSettings {
+            server_max: 10_000,
+            tenant_max: 1_000,
+            bytes_max: 64 * 1024 * 1024,
+            zone: Name::fixed("UTC"),
+            late_max: Span::secs(60),
+            timeout: Span::mins(10),
+            retry: RetryPolicy::CRON,
+            log_retention: Span::hours(30 * 24),
+            log_max: 10_000,
         }
     }
 }

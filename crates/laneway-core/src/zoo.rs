@@ -54,6 +54,12 @@ bugs! {
     StopallForgetsBuffer = "stopall-forgets-buffer": "A stop of everything leaves the burst that gathers.",
     ThrottleIgnored = "throttle-ignored": "A session with a full context runs as many jobs as ever.",
     CutoffForgottenByRestart = "stopall-cutoff-lost-on-restart": "After a restart, what was sent before a stop is taken.",
+    CronSlotOutsideTx = "cron-slot-outside-tx": "A slot is not stored with its job.",
+    CronNextFromEnd = "cron-next-from-end": "The next slot of an interval is counted from the end of a run.",
+    CatchUpFlood = "catch-up-flood": "Every missed slot runs, whatever the policy says.",
+    CronSlotLostOnCrash = "cron-slot-lost-on-crash": "A restart forgets slots that were due.",
+    OverlapIgnored = "overlap-ignored": "A slot starts a run beside one that has not ended.",
+    CronWallclockRewind = "cron-wallclock-rewind": "A clock that is set back makes slots come again.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
 }
 

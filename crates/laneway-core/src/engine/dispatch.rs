@@ -126,6 +126,7 @@ impl Engine {
             stopping: None,
         };
         entry.open = self.attempts.insert(open);
+        self.run_starts(job, now.wall);
         self.set_state(job, if leased { JobState::Assigned } else { JobState::Running });
 
         let node = self.jobs[job].node;

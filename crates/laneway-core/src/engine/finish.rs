@@ -196,6 +196,7 @@ impl Engine {
         self.job_event(now, kind, job, Some(reason), origin, effects);
         let lane = self.nodes[self.jobs[job].node].lane as usize;
         self.lanes[lane].ended = self.lanes[lane].ended.saturating_add(1);
+        let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
         let entry = &self.jobs[job];
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
             seq: Seq(entry.seq),
@@ -212,6 +213,9 @@ impl Engine {
             last_event: entry.last_event,
             merged_into: None,
         })));
+        if let Some(log) = run_log {
+            self.run_ended(now, job, log, effects);
+        }
         if self.jobs[job].open == NONE {
             self.forget(job);
         } else {

@@ -150,6 +150,7 @@ impl Engine {
 
     /// Forgets a job that has ended and holds no gates, and whatever only it used.
     pub(super) fn forget(&mut self, job: Ix) {
+        self.release_run(job);
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
         let hash = self.hashing.hash(&self.jobs[job].id);

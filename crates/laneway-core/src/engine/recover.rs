@@ -3,11 +3,12 @@
 use super::Engine;
 use super::slab::Ix;
 use super::state::{MaybeMono, Open, Wake};
+use crate::schedule::Plan;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, SessionRow, Settings,
-    Span, TokenRecord, Wall,
+    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, RunLog, Schedule,
+    ScheduleId, SessionRow, Settings, Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -36,6 +37,8 @@ pub struct Recovery {
     now: Now,
     /// Jobs with an open attempt.
     open: Vec<Ix>,
+    /// Schedules whose timing cannot be read any more.
+    unreadable: Vec<ScheduleId>,
 }
 
 impl Recovery {
@@ -46,7 +49,26 @@ impl Recovery {
         engine.last_seq = head.last_seq;
         engine.last_event = head.last_event;
         engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
-        Recovery { engine, now, open: Vec::new() }
+        Recovery { engine, now, open: Vec::new(), unreadable: Vec::new() }
+    }
+
+    /// Takes up a schedule. All of them come before the jobs.
+    pub fn schedule(&mut self, mut schedule: Schedule) {
+        let plan = Plan::new(&schedule.spec.timing, self.now.wall);
+        let plan = plan.unwrap_or_else(|error| {
+            // A zone that no longer exists must not keep the server from starting.
+            self.unreadable.push(schedule.id);
+            schedule.spec.enabled = false;
+            schedule.state.next_at = None;
+            schedule.state.last_error = Some(error.to_string().into());
+            Plan::never()
+        });
+        self.engine.schedules.insert(schedule, plan);
+    }
+
+    /// Takes up an entry of the run log; the newest come last.
+    pub fn run_log(&mut self, log: RunLog) {
+        self.engine.schedules.remember_run(log);
     }
 
     /// Takes up a live job.
@@ -143,6 +165,9 @@ impl Recovery {
         let leased = open.mode == PlaceMode::Leased;
         let entry = &mut engine.jobs[job];
         entry.attempts = open.fence.attempt;
+        if let Some(run) = engine.schedules.runs.get_mut(&job) {
+            run.began.get_or_insert(open.opened_at);
+        }
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
         // Its runner goes by what it was told, not by what the settings say by now.
@@ -174,8 +199,12 @@ impl Recovery {
 
     /// The engine, and what follows from the restart (to be committed before anything else).
     pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
-        let Recovery { mut engine, open, .. } = self;
+        let Recovery { mut engine, open, unreadable, .. } = self;
         engine.sort_session_runs();
+        for id in unreadable {
+            engine.schedule_moved(id, effects);
+        }
+        engine.resume_schedules(now, restart);
         if restart == Restart::Process {
             for job in open {
                 if engine.attempts[engine.jobs[job].open].mode() != PlaceMode::Attached {

@@ -220,7 +220,7 @@ impl Engine {
         check_cap("agent in this lane: queued_per_agent_max", of_agent, lane.settings.queued_per_agent_max)
     }
 
-    fn check_form(&self, now: Now, spec: &JobSpec, belongs: Belongs) -> Result<(), Refusal> {
+    pub(super) fn check_form(&self, now: Now, spec: &JobSpec, belongs: Belongs) -> Result<(), Refusal> {
         if spec.keys.len() > KEYS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("keys: at most {KEYS_MAX} are allowed")));
         }
@@ -421,6 +421,10 @@ impl Engine {
         self.by_id.insert(hash, job);
         self.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
+        if let Some(of) = &row.spec.schedule {
+            // Which attempt was the first is not stored; what is known is that it came after the job.
+            self.begin_run(job, of, (row.status.attempts > 0).then_some(row.created_at));
+        }
         job
     }
 

@@ -10,12 +10,14 @@
 
 mod admission;
 mod bursts;
+mod calendar;
 mod cancel;
 mod dispatch;
 mod explain;
 mod lease;
 mod recover;
 mod retry;
+mod schedules;
 mod sessions;
 mod settings;
 mod story;

@@ -15,6 +15,8 @@ const SWEEP_AGAIN: Span = Span::secs(1);
 const SWEEP_ROWS_MIN: u32 = 1_000;
 /// Rows of a lane that a sweep may delete at most: more would hold up everybody's commit.
 const SWEEP_ROWS_MAX: u32 = 5_000;
+/// How long the row of a slot is kept: nothing needs it once its schedule has moved on, but it helps people to look.
+const SLOTS_KEPT: Span = Span::hours(24);
 /// A look at the clock that comes later than this means that the process did not run. What waited to be heard must be
 /// heard before a lease is called silent.
 const STALL: Span = Span::secs(1);
@@ -27,6 +29,7 @@ impl Engine {
             let Some(job) = self.timers.due(now) else { break };
             self.look_at(now, job, effects);
         }
+        self.fire_schedules(now, effects);
         if self.sweep_at <= now.mono {
             let left_over = self.sweep(now, effects);
             self.sweep_at = now.mono + if left_over { SWEEP_AGAIN } else { SWEEP_EVERY };
@@ -36,7 +39,9 @@ impl Engine {
     /// When to look at the clock again.
     pub fn next_wakeup(&self) -> Wakeup {
         let mono = self.timers.next_mono().map_or(self.sweep_at, |at| at.min(self.sweep_at));
-        Wakeup { mono: Some(mono), wall: self.timers.next_wall() }
+        let slot = self.schedules.due.first().filter(|_| !self.draining).map(|(at, _)| *at);
+        let wall = [self.timers.next_wall(), slot].into_iter().flatten().min();
+        Wakeup { mono: Some(mono), wall }
     }
 
     /// A process that was stopped heard no heartbeats: leases get the lost time back.
@@ -167,6 +172,12 @@ impl Engine {
                 max,
             });
         }
+        effects.changes.push(Change::RunsPurged {
+            ended_before: now.wall.before(self.settings.schedules.log_retention),
+            keep: self.settings.schedules.log_max,
+            slots_before: now.wall.before(SLOTS_KEPT),
+            max: SWEEP_ROWS_MAX,
+        });
         effects.changes.push(Change::EventsPurged { before: now.wall.before(self.settings.event_retention) });
         self.sweep_sessions(now, effects);
         left_over

@@ -139,11 +139,13 @@ pub enum Reason {
     Cleared = 17,
     /// It was sent before its session was stopped.
     Stale = 18,
+    /// The next run of its schedule takes its place.
+    Replaced = 19,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 20] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -163,6 +165,7 @@ impl Reason {
         Reason::Stopped,
         Reason::Cleared,
         Reason::Stale,
+        Reason::Replaced,
     ];
 
     /// The word users see.
@@ -187,6 +190,7 @@ impl Reason {
             Reason::Stopped => "stopped",
             Reason::Cleared => "cleared",
             Reason::Stale => "stale",
+            Reason::Replaced => "replaced",
         }
     }
 

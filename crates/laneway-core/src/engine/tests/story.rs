@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::calendar::Calendar;
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
 use crate::engine::{Engine, Hold, Recovery, Restart, SessionView};
@@ -15,9 +16,9 @@ use crate::{
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
 pub(super) struct Story {
-    engine: Engine,
-    now: Now,
-    settings: Settings,
+    pub(super) engine: Engine,
+    pub(super) now: Now,
+    pub(super) settings: Settings,
     jobs: BTreeMap<String, JobId>,
     fences: BTreeMap<(String, u32), Fence>,
     rows: BTreeMap<u64, JobRow>,
@@ -28,9 +29,10 @@ pub(super) struct Story {
     merged: Vec<(u64, u64)>,
     sessions: BTreeMap<(Name, Name), SessionRow>,
     last_event: u64,
+    pub(super) calendar: Calendar,
 }
 
-const START: Now = Now { mono: Mono(1_000_000), wall: Wall(1_800_000_000_000) };
+pub(super) const START: Now = Now { mono: Mono(1_000_000), wall: Wall(1_800_000_000_000) };
 
 impl Story {
     pub(super) fn new() -> Story {
@@ -53,6 +55,7 @@ impl Story {
             merged: Vec::new(),
             sessions: BTreeMap::new(),
             last_event: 0,
+            calendar: Calendar::default(),
         };
         story.play("place local attached kinds=k,k2,k3 slots=100");
         story.play("tick");
@@ -85,6 +88,11 @@ impl Story {
                 self.advance(span(name));
                 Command::Tick
             }
+            // Time passes and nobody looks.
+            "sleep" => {
+                self.advance(span(name));
+                return Vec::new();
+            }
             "jump" => {
                 let by: i64 = name.parse().expect("seconds");
                 self.now.wall = Wall(self.now.wall.0 + by * 1_000);
@@ -98,6 +106,11 @@ impl Story {
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
             "resetall" => Command::ResetSessions { origin: Origin::house("test") },
+            "show" => return vec![self.show_schedule(name)],
+            "runs" => return self.calendar.runs(name),
+            "schedule" | "update" | "toggle" | "delete" | "run" => {
+                self.schedule_command(verb, rest, &options)
+            }
             "crash" => {
                 before = self.restart(Restart::Process);
                 Command::Tick
@@ -127,7 +140,17 @@ impl Story {
                     }
                 }
             }
+            Reply::Schedule(schedule) => self.calendar.named(schedule),
             _ => {}
+        }
+        for change in &effects.changes {
+            if let Change::JobCreated { row, .. } = change
+                && let Some(of) = &row.spec.schedule
+            {
+                // Jobs of a schedule are named by it: `nightly/1`, `nightly/2`, ….
+                let made = self.calendar.made(of);
+                self.jobs.insert(made, row.id);
+            }
         }
         let mut said = self.reply_words(&reply, names);
         said.extend(self.tell(&effects));
@@ -143,7 +166,11 @@ impl Story {
             assert_eq!(event.number, self.last_event + 1, "events are numbered without gaps");
             self.last_event = event.number;
             let Some(line) = &event.job else {
-                said.push(event.kind.word().to_owned());
+                let schedule = event.detail.as_deref().and_then(crate::schedule::ScheduleLine::parse);
+                said.push(match schedule {
+                    Some(line) => format!("schedule {} {}", line.name, line.action),
+                    None => event.kind.word().to_owned(),
+                });
                 continue;
             };
             if event.kind == crate::EventKind::JobSubmitted {
@@ -203,13 +230,17 @@ impl Story {
                 let was = self.sessions.remove(&(tenant.clone(), key.clone()));
                 assert!(was.is_some(), "a stored session is forgotten");
             }
-            _ => {}
+            other => self.calendar.keep(other),
         }
     }
 
     fn restart(&mut self, restart: Restart) -> Vec<String> {
-        let head = crate::engine::Head { last_seq: 1_000, last_event: self.last_event, last_rank_time: 0 };
+        let last_seq = self.rows.keys().chain(self.ended.keys()).copied().fold(1_000, u64::max);
+        let head = crate::engine::Head { last_seq, last_event: self.last_event, last_rank_time: 0 };
         let mut recovery = Recovery::new(self.settings.clone(), Vec::new(), head, 8, self.now);
+        for schedule in self.calendar.schedules.values() {
+            recovery.schedule(schedule.clone());
+        }
         for row in self.rows.values() {
             recovery.job(row.clone());
         }
@@ -242,7 +273,7 @@ impl Story {
         Command::SubmitBatch { items, atomic: rest.contains(&"atomic") }
     }
 
-    fn one(&self, _name: &str, options: &BTreeMap<&str, &str>) -> Submission {
+    pub(super) fn one(&self, _name: &str, options: &BTreeMap<&str, &str>) -> Submission {
         let named = |key: &str, default: &str| text(options.get(key).copied().unwrap_or(default));
         let idempotency = options.get("idem").map(|key| {
             let (key, body) = key.split_once('/').unwrap_or((key, "0"));
@@ -278,6 +309,7 @@ impl Story {
             idempotency: idempotency.clone(),
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior }
@@ -368,6 +400,10 @@ impl Story {
             Reply::Alive { stop: true, .. } => vec!["alive, but asked to stop".into()],
             Reply::Canceled { was, .. } => vec![format!("was {was}")],
             Reply::SessionStopped(stopped) => vec![self.stopped_words(stopped)],
+            Reply::ScheduleRan { reason: Some(reason), .. } => {
+                vec![format!("did not run: {}", reason.word())]
+            }
+            Reply::Schedule(_) | Reply::ScheduleRan { .. } => Vec::new(),
             Reply::Submitted(_) | Reply::Done | Reply::Alive { .. } => Vec::new(),
         }
     }
@@ -513,16 +549,16 @@ fn names_of(rest: &[&str]) -> Vec<String> {
         .collect()
 }
 
-fn text(word: &str) -> Name {
+pub(super) fn text(word: &str) -> Name {
     Name::new(word).expect("a name")
 }
 
-fn number(word: &str) -> u32 {
+pub(super) fn number(word: &str) -> u32 {
     word.parse().unwrap_or_else(|_| panic!("{word} is no number"))
 }
 
 /// `500ms` or `30s`.
-fn span(word: &str) -> Span {
+pub(super) fn span(word: &str) -> Span {
     match word.strip_suffix("ms") {
         Some(ms) => Span(u64::from(number(ms))),
         None => Span::secs(u64::from(number(word.strip_suffix('s').expect("a unit")))),
