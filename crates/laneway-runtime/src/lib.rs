@@ -6,6 +6,7 @@
 //! `laneway-core`; and it writes no rows: that is `laneway-store`.
 
 mod cache;
+pub mod caller;
 pub mod clock;
 pub mod config;
 pub mod drain;
@@ -19,6 +20,7 @@ pub mod storage_probe;
 pub mod turn;
 mod waiters;
 
+pub use caller::Caller;
 pub use clock::Clock;
 pub use events::{EventBus, Item, Progress, Subscription};
 pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Offered, Place, Work};

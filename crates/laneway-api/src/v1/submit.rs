@@ -300,7 +300,7 @@ async fn note_refused(api: &Api, caller: &Caller, response: &BatchResponse<'_>) 
     audit::note(
         api,
         "submit_batch",
-        caller.clone().into(),
+        caller.0.clone().into(),
         EventKind::CallRefused,
         Code::BatchRefused,
         detail,
