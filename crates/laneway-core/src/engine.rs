@@ -15,6 +15,7 @@ mod index;
 mod lease;
 mod record;
 mod recover;
+mod refuse;
 mod rng;
 mod shared;
 mod slab;
@@ -33,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use explain::{Explanation, Hold};
 pub use recover::{Head, Recovery, Restart};
+pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
 pub use stats::{AgentStats, LaneStats, Stats};
 
 use index::{Hashing, Index};

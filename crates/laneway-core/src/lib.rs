@@ -10,6 +10,7 @@ pub mod command;
 pub mod effect;
 pub mod engine;
 pub mod event;
+pub mod full;
 pub mod id;
 pub mod job;
 pub mod name;
@@ -25,6 +26,7 @@ pub use command::{Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, Refusa
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
+pub use full::{CapScope, Full};
 pub use id::{AttemptId, JobId, Seq};
 pub use job::{JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, Reason, Session};
 pub use name::{Name, NameError};

@@ -9,7 +9,8 @@ use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior, Reply, Seq, Span,
+    CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior,
+    Reply, Seq, Span,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -18,7 +19,7 @@ const RETRY_SOON: Span = Span::secs(1);
 /// Where a job belongs, as far as that is known before it is admitted.
 #[derive(Clone, Copy)]
 pub(super) struct Belongs {
-    lane: Ix,
+    pub(super) lane: Ix,
     /// Its agent in that lane, or `NONE`.
     node: Ix,
     /// Its tenant, or `NONE`.
@@ -49,7 +50,9 @@ impl Engine {
             return Ok(self.existing(now, existing, &submission.spec));
         }
         let belongs = self.locate(&submission.spec);
-        self.admit(now, &submission.spec, belongs, None)?;
+        if let Err(refusal) = self.admit(now, &submission.spec, belongs, None) {
+            return Err(self.refuse_full(now, submission, belongs, refusal, effects));
+        }
         Ok(self.create(now, submission, belongs, effects))
     }
 
@@ -172,10 +175,10 @@ impl Engine {
         if belongs.tenant != NONE {
             of_tenant += self.tenants[belongs.tenant].waiting;
         }
-        check_cap("server: limits.queued_max", self.waiting + total, self.settings.queued_max)?;
-        check_cap("lane: queued_max", lane.waiting + in_lane, lane.settings.queued_max)?;
-        check_cap("tenant: queued_max", of_tenant, tenant_max)?;
-        check_cap("agent in this lane: queued_per_agent_max", of_agent, lane.settings.queued_per_agent_max)
+        check_cap(CapScope::Server, self.waiting + total, self.settings.queued_max)?;
+        check_cap(CapScope::Lane, lane.waiting + in_lane, lane.settings.queued_max)?;
+        check_cap(CapScope::Tenant, of_tenant, tenant_max)?;
+        check_cap(CapScope::Agent, of_agent, lane.settings.queued_per_agent_max)
     }
 
     fn check_form(&self, now: Now, spec: &JobSpec, belongs: Belongs) -> Result<(), Refusal> {
@@ -229,7 +232,7 @@ impl Engine {
         belongs: Belongs,
         effects: &mut Effects,
     ) -> Submitted {
-        let Submission { mut spec, payload, origin, prior: _ } = submission;
+        let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
         let wake = spec.not_before.filter(|&at| at > now.wall);
         // A job that waits for a time begins to age when that time comes.
@@ -274,7 +277,7 @@ impl Engine {
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
-    fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
+    pub(super) fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
         let lane = &self.lanes[belongs.lane as usize].name;
         if spec.lane != *lane {
             spec.lane = lane.clone();
@@ -387,7 +390,7 @@ impl Engine {
     }
 }
 
-fn check_cap(scope: &str, waiting: u32, cap: u32) -> Result<(), Refusal> {
+fn check_cap(scope: CapScope, waiting: u32, cap: u32) -> Result<(), Refusal> {
     #[cfg(feature = "zoo")]
     let lag = u32::from(crate::zoo::is_out(crate::zoo::Bug::AsyncAdmitCache));
     #[cfg(feature = "zoo")]
@@ -395,8 +398,10 @@ fn check_cap(scope: &str, waiting: u32, cap: u32) -> Result<(), Refusal> {
     if waiting < cap {
         return Ok(());
     }
-    let message = format!("the queue is full ({scope}): {waiting} of {cap} jobs wait; submit again later");
-    Err(Refusal { retry_after: Some(RETRY_SOON), ..refuse(RefusalCode::QueueFull, message) })
+    let setting = scope.setting();
+    let message = format!("the queue is full ({setting}): {waiting} of {cap} jobs wait; submit again later");
+    let full = Some(Full { scope, waiting, cap });
+    Err(Refusal { retry_after: Some(RETRY_SOON), full, ..refuse(RefusalCode::QueueFull, message) })
 }
 
 fn mismatch(key: &Name) -> Refusal {
@@ -407,5 +412,5 @@ fn mismatch(key: &Name) -> Refusal {
 
 /// A refusal that asking again does not mend.
 pub(super) fn refuse(code: RefusalCode, message: impl Into<Box<str>>) -> Refusal {
-    Refusal { code, message: message.into(), retry_after: None }
+    Refusal::new(code, message)
 }

@@ -14,6 +14,7 @@ mod dispatch;
 mod explain;
 mod lease;
 mod recover;
+mod refuse;
 mod retry;
 mod settings;
 mod story;

@@ -99,7 +99,8 @@ impl World {
             tags: Vec::new(),
         };
         let payload: Bytes = b"{}".to_vec().into();
-        let submission = Submission { spec, payload, origin: Origin::house("test"), prior: None };
+        let submission =
+            Submission { spec, payload, origin: Origin::house("test"), prior: None, record_refusal: false };
         self.scheduler.submit(submission).await.expect("runs").expect("admitted").job
     }
 

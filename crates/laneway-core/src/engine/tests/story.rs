@@ -9,7 +9,7 @@ use crate::job::IdempotencyKey;
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
     Backoff, Change, Command, Effects, Failure, Fence, Jitter, JobId, JobRow, JobSpec, Key, Mono, Name, Now,
-    OpenAttempt, Origin, Outcome, Prior, Reply, RetryPolicy, Session, Settings, Span, Wall,
+    OpenAttempt, Origin, Outcome, Prior, Refusal, Reply, RetryPolicy, Session, Settings, Span, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -109,10 +109,15 @@ impl Story {
             }
             Reply::Batch(verdicts) => {
                 for (name, verdict) in names.iter().zip(verdicts) {
-                    if let Ok(submitted) = verdict {
-                        self.jobs.insert(name.clone(), submitted.job);
-                    }
+                    let job = match verdict {
+                        Ok(submitted) => Some(submitted.job),
+                        Err(refusal) => refusal.recorded,
+                    };
+                    self.jobs.extend(job.map(|job| (name.clone(), job)));
                 }
+            }
+            Reply::Refused(Refusal { recorded: Some(job), .. }) => {
+                self.jobs.insert(names[0].clone(), *job);
             }
             _ => {}
         }
@@ -254,7 +259,8 @@ impl Story {
             tags: Vec::new(),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
-        Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior }
+        let record_refusal = options.contains_key("record");
+        Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior, record_refusal }
     }
 
     /// `lane NAME …`, `kind NAME …`, `tenant NAME …`, `agent NAME weight=2`, `key NAME limit=2`, `server …`.
