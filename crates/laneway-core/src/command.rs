@@ -208,6 +208,8 @@ pub struct Submitted {
     pub lane: Name,
     /// When it was admitted.
     pub created_at: Wall,
+    /// How many jobs waited in its lane right then, itself included; 0 for an `existing` one.
+    pub waiting: u32,
 }
 
 /// Why something was not done. Nothing changed, except that a refused job may have been recorded.

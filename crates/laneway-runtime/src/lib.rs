@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod run;
 pub mod scheduler;
 pub mod storage_probe;
+pub mod tabs;
 pub mod turn;
 mod waiters;
 
@@ -29,4 +30,5 @@ pub use laneway_store as store;
 pub use metrics::Metrics;
 pub use run::{Fatal, Options, Running, StartError};
 pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitError};
+pub use tabs::Tabs;
 pub use turn::{Told, Turn};

@@ -131,6 +131,7 @@ impl Engine {
             state: live.map_or(JobState::Succeeded, |job| job.state),
             lane: spec.lane.clone(),
             created_at: live.map_or(now.wall, |job| job.created_at),
+            waiting: 0,
         }
     }
 
@@ -273,7 +274,8 @@ impl Engine {
         self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
         row.status.last_event = self.jobs[job].last_event;
         effects.changes.push(Change::JobCreated { row, payload });
-        Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall }
+        let waiting = self.lanes[belongs.lane as usize].waiting;
+        Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall, waiting }
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.

@@ -20,7 +20,7 @@ pub(super) const ALIASES: [(&str, &str, &str); 5] = [
     ("pinchtab", "result_ttl", "retention"),
 ];
 
-/// The layer with every alias written out. A key that stands there under both names is a problem.
+/// The layer with every alias written out. A key that says one thing under each name is a problem.
 pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer {
     let mut layer = layer.clone();
     for (dialect, alias, key) in ALIASES {
@@ -34,12 +34,15 @@ pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer
         let lanes = section(&mut layer.tree, "lanes").and_then(|lanes| section(lanes, dialect));
         // What stands in the way of the section is told when the section is read.
         let Some(lane) = lanes else { continue };
-        if lane.contains_key(key) {
+        if let Some(other) = lane.get(key) {
+            if *other == value {
+                continue;
+            }
             errors.push(ConfigError {
                 kind: ConfigErrorKind::Invalid,
                 key: from.to_string(),
                 place: place.map(|place| place.to_string()).unwrap_or_default(),
-                message: format!("is the same as {to}, which is written, too; remove one of them"),
+                message: format!("is the same as {to}, which says {other}; remove one of them"),
             });
             continue;
         }
