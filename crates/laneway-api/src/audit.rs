@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use laneway_core::{EventKind, Name, Origin};
 
 use crate::api::Api;
-use crate::auth::Caller;
 use crate::authority::{Authority, Reach};
 use crate::error::{ApiError, Code};
 
@@ -72,14 +71,14 @@ pub struct Who {
     pub request: Name,
 }
 
-impl From<Caller> for Who {
-    fn from(caller: Caller) -> Who {
+impl From<laneway_runtime::Caller> for Who {
+    fn from(caller: laneway_runtime::Caller) -> Who {
         Who { actor: caller.actor, tenant: Some(caller.tenant), request: caller.request }
     }
 }
 
 /// Keeps a note about a call that was not answered with success, where the audit list wants one.
-pub async fn note_failure(api: &Api, authority: &'static Authority, mut who: Who, error: &ApiError) {
+pub async fn note_failure(api: &Api, authority: Authority, mut who: Who, error: &ApiError) {
     let kind = match error.code {
         Code::Unauthorized | Code::Forbidden | Code::OriginRefused | Code::Misdirected => {
             EventKind::CallDenied

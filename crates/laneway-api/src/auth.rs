@@ -15,13 +15,13 @@ use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use laneway_core::{Name, Origin, Role, TokenRecord, Wall};
+use laneway_core::{Name, Role, TokenRecord, Wall};
 use laneway_runtime::TokenTable;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-pub use guard::BadTokens;
+pub use guard::{BadTokens, network_of};
 pub use identity::Identity;
 pub use site::check_site;
 
@@ -36,41 +36,15 @@ const ID_BYTES: usize = 8;
 /// Random bytes of a token's secret.
 const SECRET_BYTES: usize = 32;
 
-/// Who calls, as whom, and in which call.
+/// Who calls, as handlers take it. The gate puts the plain facts into the request, for us and for the dialects.
 #[derive(Clone, Debug)]
-pub struct Caller {
-    /// A token's id, a certificate's identity, or `open`.
-    pub actor: Name,
-    /// What the caller may do.
-    pub role: Role,
-    /// The tenant it is bound to. `None`: server-wide.
-    pub bound: Option<Name>,
-    /// The tenant that it acts for.
-    pub tenant: Name,
-    /// True when it sees this tenant's things only: it is bound to the tenant, or named it for this call.
-    pub sees_one_tenant: bool,
-    /// The call's id.
-    pub request: Name,
-    /// When the right to call ends by itself.
-    pub expires_at: Option<Wall>,
-    /// True when the right comes from a token, which may be revoked.
-    pub by_token: bool,
-}
+pub struct Caller(pub laneway_runtime::Caller);
 
-impl Caller {
-    /// Whose things the caller sees. `None`: every tenant's.
-    pub fn scope(&self) -> Option<&Name> {
-        self.sees_one_tenant.then_some(&self.tenant)
-    }
+impl std::ops::Deref for Caller {
+    type Target = laneway_runtime::Caller;
 
-    /// True when the caller may touch what every tenant shares.
-    pub fn is_server_wide(&self) -> bool {
-        self.bound.is_none()
-    }
-
-    /// Who asks, for the engine.
-    pub fn origin(&self) -> Origin {
-        Origin { actor: self.actor.clone(), request: Some(self.request.clone()) }
+    fn deref(&self) -> &laneway_runtime::Caller {
+        &self.0
     }
 }
 
@@ -79,11 +53,8 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
     /// The gate has put it there.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, ApiError> {
-        parts
-            .extensions
-            .get()
-            .cloned()
-            .ok_or_else(|| ApiError::internal("a handler was called without a gate"))
+        let caller = parts.extensions.get::<laneway_runtime::Caller>().cloned();
+        caller.map(Caller).ok_or_else(|| ApiError::internal("a handler was called without a gate"))
     }
 }
 

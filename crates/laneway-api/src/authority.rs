@@ -4,9 +4,10 @@
 //! what a caller sees is always cut to its tenant, and `Reach` says which operations touch the whole server.
 
 use laneway_core::Role;
+use laneway_runtime::caller::Right;
 
 /// What an operation asks of its caller.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority {
     /// The operation: the name of its handler, and its id in the OpenAPI document.
     pub operation: &'static str,
@@ -56,7 +57,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 34] = [
+pub static TABLE: [Authority; 38] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -81,6 +82,10 @@ pub static TABLE: [Authority; 34] = [
     changes("put_lane", OPERATORS, Reach::Server),
     changes("pause_lane", OPERATORS, Reach::Server),
     changes("resume_lane", OPERATORS, Reach::Server),
+    looks("list_instances", OPERATORS, Reach::Server),
+    looks("get_instance", OPERATORS, Reach::Server),
+    changes("put_instance", ADMINS, Reach::Server),
+    changes("delete_instance", ADMINS, Reach::Server),
     looks("get_config", OPERATORS, Reach::Server),
     changes("patch_config", ADMINS, Reach::Server),
     changes("reload_config", ADMINS, Reach::Server),
@@ -99,6 +104,15 @@ pub fn of(operation: &str) -> Option<&'static Authority> {
 }
 
 impl Authority {
+    /// What a route of a dialect asks of its caller.
+    pub fn of_dialect(operation: &'static str, right: Right) -> Authority {
+        match right {
+            Right::Look => looks(operation, READERS, Reach::Tenant),
+            Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
+            Right::Administer => changes(operation, ADMINS, Reach::Server),
+        }
+    }
+
     /// May a caller with this role and this reach?
     pub fn allows(&self, role: Role, server_wide: bool) -> bool {
         let role_fits = match self.who {

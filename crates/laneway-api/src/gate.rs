@@ -13,10 +13,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
 use laneway_core::{Name, Span};
+use laneway_runtime::Caller;
 
 use crate::api::Api;
 use crate::audit;
-use crate::auth::{self, Caller, Principal};
+use crate::auth::{self, Principal};
 use crate::authority::{self, Authority, Who};
 use crate::cors;
 use crate::error::{ApiError, Code};
@@ -31,7 +32,7 @@ pub struct Gate {
     /// The API.
     pub api: Api,
     /// What the operation asks of its caller.
-    pub authority: &'static Authority,
+    pub authority: Authority,
 }
 
 /// Lets a request in, or not.
@@ -39,7 +40,7 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     let Gate { api, authority } = gate;
     let id = api.next_request();
     let origin = cors::allowed_origin(&api, request.headers());
-    let mut response = match admit(&api, authority, &request, &id) {
+    let mut response = match admit(&api, &authority, &request, &id) {
         Err((who, error)) => fail(&api, authority, who, error, &id).await,
         Ok(caller) => {
             request.extensions_mut().insert(caller.clone());
@@ -60,13 +61,7 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     response
 }
 
-async fn fail(
-    api: &Api,
-    authority: &'static Authority,
-    who: audit::Who,
-    error: ApiError,
-    id: &Name,
-) -> Response {
+async fn fail(api: &Api, authority: Authority, who: audit::Who, error: ApiError, id: &Name) -> Response {
     tracing::debug!(operation = authority.operation, request = %id, code = error.code.word(), "a call was not done");
     audit::note_failure(api, authority, who, &error).await;
     error.to_response(id)
@@ -96,7 +91,7 @@ fn stamp(response: &mut Response, id: &Name) {
 }
 
 /// Says who calls, and whether they may; if not, who it was as far as it is known, and why not.
-fn admit(
+pub fn admit(
     api: &Api,
     authority: &Authority,
     request: &Request,
@@ -209,7 +204,7 @@ mod tests {
         let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
         let live = LiveConfig::new(Layers::builtin(), Overrides::none(), config, scheduler.clone());
         let gate =
-            Gate { api: Api::new(scheduler, live).unwrap(), authority: authority::of("get_index").unwrap() };
+            Gate { api: Api::new(scheduler, live).unwrap(), authority: *authority::of("get_index").unwrap() };
         async fn panics() {
             panic!("a secret of the inside")
         }

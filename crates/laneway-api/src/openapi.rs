@@ -11,7 +11,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
-use crate::v1::{audit, config, events, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{audit, config, events, instances, jobs, lanes, server, stats, submit, tokens};
 
 /// The document.
 pub fn document() -> &'static Document {
@@ -33,6 +33,7 @@ pub fn document() -> &'static Document {
         jobs::list_job_logs, jobs::list_job_events, jobs::list_attempts,
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
+        instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
         config::get_config, config::patch_config, config::reload_config,
         audit::list_audit,
         tokens::list_tokens, tokens::create_token, tokens::get_token, tokens::revoke_token, tokens::rotate_token,

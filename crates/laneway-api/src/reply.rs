@@ -30,6 +30,13 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     Ok(response)
 }
 
+/// 204 without a body.
+pub fn no_content() -> Answer {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
 /// 201 with a new job and where it is.
 pub fn created_job(job: JobId, value: &impl Serialize) -> Answer {
     let mut response = json(StatusCode::CREATED, value)?;

@@ -15,7 +15,7 @@ use crate::api::Api;
 use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
-use crate::v1::{audit, config, events, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{audit, config, events, instances, jobs, lanes, server, stats, submit, tokens};
 
 /// One route: a method, a path, and the operation behind them.
 pub struct Route {
@@ -57,6 +57,10 @@ pub fn routes() -> Vec<Route> {
         route(&put, "/v1/lanes/{name}", "put_lane", lanes::put_lane),
         route(&post, "/v1/lanes/{name}/pause", "pause_lane", lanes::pause_lane),
         route(&post, "/v1/lanes/{name}/resume", "resume_lane", lanes::resume_lane),
+        route(&get, "/v1/instances", "list_instances", instances::list_instances),
+        route(&get, "/v1/instances/{id}", "get_instance", instances::get_instance),
+        route(&put, "/v1/instances/{id}", "put_instance", instances::put_instance),
+        route(&delete, "/v1/instances/{id}", "delete_instance", instances::delete_instance),
         route(&get, "/v1/config", "get_config", config::get_config),
         route(&patch, "/v1/config", "patch_config", config::patch_config),
         route(&post, "/v1/config/reload", "reload_config", config::reload_config),
@@ -76,7 +80,7 @@ pub fn router(api: Api) -> Router {
     for Route { path, operation, handler, .. } in routes() {
         let authority =
             authority::of(operation).expect("every operation has a row in the table of authority");
-        let gate = Gate { api: api.clone(), authority };
+        let gate = Gate { api: api.clone(), authority: *authority };
         router = router.route(path, handler.route_layer(from_fn_with_state(gate, gate::pass)));
     }
     router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(api)

@@ -52,20 +52,40 @@ impl From<SocketAddr> for Peer {
     }
 }
 
-/// Serves plain HTTP until `shutdown`, then lets open calls finish. Check the address with
+/// Serves the native API over plain HTTP until `shutdown`, then lets open calls finish. Check the address with
 /// [`crate::check_listen`] first.
 pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
+    serve_app(listener, router(api.clone()), api, shutdown).await
+}
+
+/// Serves the native API over HTTPS in the same way.
+pub async fn serve_tls(listener: TlsListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
+    serve_app_tls(listener, router(api.clone()), api, shutdown).await
+}
+
+/// Serves `app`, which stands behind the gates of `api`, over plain HTTP.
+pub async fn serve_app(
+    listener: TcpListener,
+    app: Router,
+    api: Api,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
     let listener = listener.tap_io(|stream| {
         // An answer is written at once or not at all; waiting for more only costs time.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
         }
     });
-    run(listener, api, shutdown).await
+    run(listener, app, api, shutdown).await
 }
 
-/// Serves HTTPS in the same way. Certificates are read again whenever the configuration is.
-pub async fn serve_tls(listener: TlsListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
+/// Serves `app` over HTTPS in the same way. Certificates are read again whenever the configuration is.
+pub async fn serve_app_tls(
+    listener: TlsListener,
+    app: Router,
+    api: Api,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
     let mut changes = api.config().subscribe();
     let keys = listener.keys();
     let follow = async move {
@@ -77,19 +97,18 @@ pub async fn serve_tls(listener: TlsListener, api: Api, shutdown: CancellationTo
         }
     };
     let follow = tokio::spawn(shutdown.clone().run_until_cancelled_owned(follow));
-    let served = run(listener, api, shutdown).await;
+    let served = run(listener, app, api, shutdown).await;
     follow.abort();
     served
 }
 
-async fn run<L>(mut listener: L, api: Api, shutdown: CancellationToken) -> io::Result<()>
+async fn run<L>(mut listener: L, app: Router, api: Api, shutdown: CancellationToken) -> io::Result<()>
 where
     L: Listener,
     L::Addr: Into<Peer>,
 {
     let local: Peer = listener.local_addr()?.into();
     let listens_on_loopback = local.address.ip().to_canonical().is_loopback();
-    let app = router(api.clone());
     let (connections, room) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
     loop {
         let next = async {

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod config;
 pub mod events;
+pub mod instances;
 pub mod jobs;
 pub mod lanes;
 pub mod server;

@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::schedule::{NotRan, RunMode};
 use crate::{
-    Bytes, Fence, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId, SchedulePatch, ScheduleSpec,
-    Seq, Settings, Span, TokenRecord, Wall,
+    Bytes, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId, SchedulePatch,
+    ScheduleSpec, Seq, Settings, Span, TokenRecord, Wall,
 };
 
 /// What can be asked of the engine.
@@ -177,6 +177,8 @@ pub struct Submission {
     pub origin: Origin,
     /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.
     pub prior: Option<Prior>,
+    /// True: if there is no room for the job, keep it as rejected (see [`Refusal::recorded`]).
+    pub record_refusal: bool,
 }
 
 /// The job that an idempotency key stands for already.
@@ -323,9 +325,11 @@ pub struct Submitted {
     pub lane: Name,
     /// When it was admitted.
     pub created_at: Wall,
+    /// How many jobs waited in its lane right then, itself included; 0 for an `existing` one.
+    pub waiting: u32,
 }
 
-/// Why something was not done. Nothing changed.
+/// Why something was not done. Nothing changed, except that a refused job may have been recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// A stable word for programs.
@@ -334,6 +338,17 @@ pub struct Refusal {
     pub message: Box<str>,
     /// When asking again may help.
     pub retry_after: Option<Span>,
+    /// For a full queue: whose, and how full.
+    pub full: Option<Full>,
+    /// The job that keeps the refusal, where the submission asked for one and its lane had room for it.
+    pub recorded: Option<JobId>,
+}
+
+impl Refusal {
+    /// A refusal that asking again does not mend.
+    pub fn new(code: RefusalCode, message: impl Into<Box<str>>) -> Refusal {
+        Refusal { code, message: message.into(), retry_after: None, full: None, recorded: None }
+    }
 }
 
 /// Why something was not done, for programs.

@@ -17,6 +17,7 @@ mod index;
 mod lease;
 mod record;
 mod recover;
+mod refuse;
 mod rng;
 mod schedules;
 mod sessions;
@@ -40,6 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use explain::{Explanation, Hold};
 pub use facts::SessionView;
 pub use recover::{Head, Recovery, Restart};
+pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
 pub use stats::{AgentStats, LaneStats, Stats};
 
 use index::{Hashing, Index};

@@ -10,6 +10,7 @@ pub mod command;
 pub mod effect;
 pub mod engine;
 pub mod event;
+pub mod full;
 pub mod id;
 pub mod job;
 pub mod name;
@@ -29,6 +30,7 @@ pub use command::{
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
+pub use full::{CapScope, Full};
 pub use id::{AttemptId, JobId, ScheduleId, Seq};
 pub use job::{
     DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session, SessionMode,

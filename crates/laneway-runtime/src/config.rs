@@ -8,9 +8,12 @@
 //!
 //! Nothing here reads the environment by itself: the binary gives it.
 
+mod aliases;
 mod build;
+mod dialects;
 mod diff;
 mod error;
+mod instances;
 mod layers;
 mod overrides;
 mod path;
@@ -26,8 +29,10 @@ use std::time::Duration;
 
 use laneway_core::{Name, Settings};
 
+pub use dialects::{Dialects, Mount, Pinchtab};
 pub use diff::{ChangedKey, changed_keys};
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
+pub use instances::{Instance, InstancePatch, TAB_LEN_MAX};
 pub use layers::{Layers, preview};
 pub use overrides::Overrides;
 pub use path::KeyPath;
@@ -52,6 +57,10 @@ pub struct Config {
     pub storage_low: u64,
     /// Kinds whose jobs are forwarded by HTTP.
     pub targets: BTreeMap<Name, Target>,
+    /// The dialects, and how they are mounted.
+    pub dialects: Dialects,
+    /// Servers of browser tabs.
+    pub instances: BTreeMap<Name, Instance>,
     settings: Settings,
     places: Places,
 }
@@ -139,6 +148,7 @@ impl Config {
         self.server = current.server.clone();
         self.log = current.log.clone();
         self.local_slots = current.local_slots;
+        self.dialects.keep_until_restart(&current.dialects);
         self.places.retain(|key, _| !diff::needs_restart(key));
         let kept = current.places.iter().filter(|(key, _)| diff::needs_restart(key));
         self.places.extend(kept.map(|(key, place)| (key.clone(), place.clone())));

@@ -6,6 +6,7 @@
 //! `laneway-core`; and it writes no rows: that is `laneway-store`.
 
 mod cache;
+pub mod caller;
 pub mod clock;
 pub mod config;
 pub mod drain;
@@ -17,9 +18,11 @@ pub mod run;
 pub mod scheduler;
 pub mod sessions;
 pub mod storage_probe;
+pub mod tabs;
 pub mod turn;
 mod waiters;
 
+pub use caller::Caller;
 pub use clock::Clock;
 pub use events::{EventBus, Item, Progress, Subscription};
 pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Offered, Place, Work};
@@ -29,4 +32,5 @@ pub use metrics::Metrics;
 pub use run::{Fatal, Options, Running, StartError};
 pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use sessions::TokenEstimate;
+pub use tabs::Tabs;
 pub use turn::{Told, Turn};

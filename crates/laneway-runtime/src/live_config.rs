@@ -16,7 +16,8 @@ use serde_json::Value;
 use tokio::sync::{Mutex, watch as latest};
 
 use crate::config::{
-    ChangedKey, Config, ConfigErrorKind, ConfigErrors, KeyPath, Layers, Overrides, changed_keys, preview,
+    ChangedKey, Config, ConfigErrorKind, ConfigErrors, InstancePatch, KeyPath, Layers, Overrides,
+    changed_keys, preview,
 };
 use crate::scheduler::Scheduler;
 
@@ -96,6 +97,23 @@ impl LiveConfig {
         self.to_the_end(|shared| async move { shared.patch(patch, origin).await }).await
     }
 
+    /// Puts an instance, and gives the configuration with it; true when it was not there before. It holds, and survives a
+    /// restart, when this returns `Ok`; after an `Err` nothing has changed.
+    pub async fn put_instance(
+        &self,
+        id: Name,
+        patch: InstancePatch,
+        origin: Origin,
+    ) -> Result<(Arc<Config>, bool), ConfigErrors> {
+        self.to_the_end(|shared| async move { shared.put_instance(&id, &patch, origin).await }).await
+    }
+
+    /// Takes back what calls put under this id. Gives the configuration without it; one that the file names is still
+    /// there.
+    pub async fn remove_instance(&self, id: Name, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
+        self.to_the_end(|shared| async move { shared.remove_instance(&id, origin).await }).await
+    }
+
     /// Reads the file again; the binary calls this on SIGHUP. A file that cannot be used changes nothing. One log line
     /// says what changed, or what is wrong.
     pub async fn reload(&self) -> Result<Reloaded, ConfigErrors> {
@@ -136,10 +154,53 @@ impl Shared {
     async fn patch(&self, patch: Value, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
         let mut inputs = self.inputs.lock().await;
         let overrides = inputs.overrides.patched(&patch)?;
-        let mut next = inputs.layers.resolve(&overrides)?;
-        next.keep_until_restart(&self.published.borrow());
+        let next = self.resolve(&inputs, &overrides)?;
         refuse_removal_of_fixed_lanes(&patch, &next)?;
         self.refuse_removal_of_used_lanes(&next).await?;
+        self.change(&mut inputs, overrides, next, origin).await
+    }
+
+    async fn put_instance(
+        &self,
+        id: &Name,
+        patch: &InstancePatch,
+        origin: Origin,
+    ) -> Result<(Arc<Config>, bool), ConfigErrors> {
+        let mut inputs = self.inputs.lock().await;
+        let current = self.published.borrow().instances.get(id).cloned();
+        let is_new = current.is_none();
+        let overrides = inputs.overrides.with_instance(id, Some(patch.over(current.as_ref())));
+        let next = self.resolve(&inputs, &overrides)?;
+        Ok((self.change(&mut inputs, overrides, next, origin).await?, is_new))
+    }
+
+    async fn remove_instance(&self, id: &Name, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
+        let mut inputs = self.inputs.lock().await;
+        if !inputs.overrides.has_instance(id) {
+            let key = KeyPath::of(&["instances", id.as_str()]);
+            let message =
+                "no call put the instance: remove it where it is written (file, environment, flags)";
+            return Err(ConfigErrors::one(ConfigErrorKind::Conflict, &key, "", message));
+        }
+        let overrides = inputs.overrides.with_instance(id, None);
+        let next = self.resolve(&inputs, &overrides)?;
+        self.change(&mut inputs, overrides, next, origin).await
+    }
+
+    fn resolve(&self, inputs: &Inputs, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+        let mut next = inputs.layers.resolve(overrides)?;
+        next.keep_until_restart(&self.published.borrow());
+        Ok(next)
+    }
+
+    /// Makes `next`, which was made with `overrides`, hold: first durable, then seen.
+    async fn change(
+        &self,
+        inputs: &mut Inputs,
+        overrides: Overrides,
+        next: Config,
+        origin: Origin,
+    ) -> Result<Arc<Config>, ConfigErrors> {
         let next = Arc::new(next);
         let changes = changed_keys(&self.published.borrow(), &next);
         self.configure(&next, Some(overrides.to_stored()), &changes, origin).await?;

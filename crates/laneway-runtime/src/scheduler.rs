@@ -206,7 +206,7 @@ impl Scheduler {
         spec.not_before = None;
         spec.deadline = spec.deadline.filter(|deadline| *deadline > now);
         spec.retry_of = Some(job);
-        let submission = Submission { spec, payload, origin, prior: None };
+        let submission = Submission { spec, payload, origin, prior: None, record_refusal: false };
         Ok(match self.submit(submission).await? {
             Ok(submitted) => Retried::Submitted(submitted),
             Err(refusal) => Retried::Refused(refusal),

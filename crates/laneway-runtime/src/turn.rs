@@ -280,11 +280,10 @@ impl Turn {
             }
             Err(StoreError::Refused(why)) => {
                 self.rebuild(now, told)?;
-                Ok(Reply::Refused(Refusal {
-                    code: RefusalCode::Invalid,
-                    message: format!("the store cannot hold this: {why}").into(),
-                    retry_after: None,
-                }))
+                Ok(Reply::Refused(Refusal::new(
+                    RefusalCode::Invalid,
+                    format!("the store cannot hold this: {why}"),
+                )))
             }
             Err(error) => Err(error),
         }
@@ -313,8 +312,7 @@ impl Turn {
         }
         if refused && is_out(Bug::BatchPoisonAbortsAll) {
             let mut told = Told::default();
-            let refusal =
-                Refusal { code: RefusalCode::Invalid, message: error.to_string().into(), retry_after: None };
+            let refusal = Refusal::new(RefusalCode::Invalid, error.to_string());
             told.replies = vec![Reply::Refused(refusal); taken.len()];
             let rebuilt = self.rebuild(now, &mut told);
             let looked = rebuilt.and_then(|()| self.look_at_clock(now, &mut told));

@@ -10,6 +10,7 @@ mod batch;
 mod config;
 mod event;
 mod explanation;
+mod instance;
 mod job;
 mod job_request;
 mod lane;
@@ -28,6 +29,7 @@ pub use batch::{BatchItem, BatchRequest, BatchResponse};
 pub use config::ConfigReload;
 pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, Gap};
 pub use explanation::{Explanation, Hold};
+pub use instance::{Instance, InstanceList, InstanceRequest};
 pub use job::{Job, JobError, JobList, JobProgress, Progress};
 pub use job_request::{
     BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,

@@ -4,7 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
-use crate::commands::{completions, config, demo, events, jobs, lanes, serve, stats, submit, token};
+use crate::commands::{
+    completions, config, demo, events, instances, jobs, lanes, serve, stats, submit, token,
+};
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
 
@@ -56,6 +58,8 @@ pub enum Command {
     Jobs(jobs::JobsArgs),
     /// List, pause, resume and limit lanes
     Lanes(lanes::LanesArgs),
+    /// List, put and take back servers of browser tabs
+    Instances(instances::InstancesArgs),
     /// Show figures of now
     Stats(stats::StatsArgs),
     /// Follow the stream of events

@@ -4,6 +4,7 @@ pub mod completions;
 pub mod config;
 pub mod demo;
 pub mod events;
+pub mod instances;
 pub mod jobs;
 pub mod lanes;
 pub mod serve;

@@ -13,7 +13,8 @@ use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
-use laneway_runtime::{Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped};
+use laneway_runtime::tabs::TAB_ACTION;
+use laneway_runtime::{Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
@@ -24,10 +25,18 @@ pub use job::{InvalidJob, Job};
 
 /// The place that runs the handlers of this process.
 const LOCAL_PLACE: &str = "local";
+/// The place that runs tab actions.
+const TABS_PLACE: &str = "tabs";
 
 /// Begins to put a scheduler together. Jobs are kept in memory unless [`Embedded::data_dir`] says where.
 pub fn embedded() -> Embedded {
-    Embedded { kept: Kept::InMemory, source: Source::default(), handlers: Handlers::new(), watch: false }
+    Embedded {
+        kept: Kept::InMemory,
+        source: Source::default(),
+        handlers: Handlers::new(),
+        tab_actions: false,
+        watch: false,
+    }
 }
 
 /// A scheduler that has not been started yet.
@@ -36,6 +45,7 @@ pub struct Embedded {
     kept: Kept,
     source: Source,
     handlers: Handlers,
+    tab_actions: bool,
     watch: bool,
 }
 
@@ -143,9 +153,16 @@ impl Embedded {
         self
     }
 
+    /// Runs jobs of the kind `tab_action` here: each is forwarded to the instance that has its browser tab. Instances are
+    /// named in the configuration. A target of that kind in the configuration goes before.
+    pub fn tab_actions(mut self) -> Embedded {
+        self.tab_actions = true;
+        self
+    }
+
     /// Recovers what the store holds and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, watch } = self;
+        let Embedded { kept, source, handlers, tab_actions, watch } = self;
         let layers = source.layers(&kept)?;
         let data_dir = match kept {
             Kept::InMemory => None,
@@ -167,12 +184,26 @@ impl Embedded {
                 return Err(StartError::Handlers(refusal));
             }
         }
+        let tabs = if tab_actions { Some(start_tabs(&scheduler, &live).await?) } else { None };
         let probe = match data_dir {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
         let watch = if watch { live.watch().await? } else { None };
-        Ok(Laneway::new(scheduler, live, running, handle::Guards { forwarding, probe, watch }))
+        Ok(Laneway::new(scheduler, live, tabs, running, handle::Guards { forwarding, probe, watch }))
+    }
+}
+
+/// Runs tab actions, unless the configuration has them forwarded elsewhere.
+async fn start_tabs(scheduler: &Scheduler, live: &LiveConfig) -> Result<Tabs, StartError> {
+    let (tabs, config) = (Tabs::new(live)?, live.current());
+    if config.targets.contains_key(&Name::fixed(TAB_ACTION)) {
+        return Ok(tabs);
+    }
+    let reply = scheduler.run_here(Name::fixed(TABS_PLACE), tabs.handlers(), config.local_slots).await?;
+    match reply {
+        Reply::Refused(refusal) => Err(StartError::Handlers(refusal)),
+        _ => Ok(tabs),
     }
 }
 

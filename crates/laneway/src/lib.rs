@@ -30,6 +30,7 @@
 //! program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
 mod embedded;
+pub mod pinchtab;
 
 pub use embedded::{
     Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
@@ -40,4 +41,4 @@ pub use laneway_core::{
     Backoff, Bytes, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Refusal, RefusalCode,
     RetryPolicy, Span,
 };
-pub use laneway_runtime::{Handlers, IntoOutcome, JobContext, Stopped, WaitError};
+pub use laneway_runtime::{Handlers, IntoOutcome, JobContext, Stopped, Tabs, WaitError};

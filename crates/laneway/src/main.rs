@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod client;
 mod commands;
+mod dialects;
 mod exit;
 mod log;
 mod moment;
@@ -82,6 +83,7 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Submit(args) => commands::submit::run(screen, &client, &args).await,
         Command::Jobs(args) => commands::jobs::run(screen, &client, &args).await,
         Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
+        Command::Instances(args) => commands::instances::run(screen, &client, &args).await,
         Command::Stats(args) => commands::stats::run(screen, &client, &args).await,
         Command::Events(args) => commands::events::run(screen, &client, &args).await,
         Command::Config(args) => commands::config::run(screen, &client, environment, &args).await,

@@ -1,4 +1,4 @@
-//! A server in this process: the scheduler with the sample kinds, and the HTTP API in front of it.
+//! A server in this process: the scheduler with the sample kinds, and the HTTP API and the dialects in front of it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,13 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use laneway::{Laneway, StartError};
-use laneway_api::{Api, TlsListener, check_listen, serve, serve_tls};
-use laneway_runtime::config::{Layers, Overrides, ServerConfig};
+use laneway_api::{Api, TlsListener, check_listen, router_of, router_with, serve_app, serve_app_tls};
+use laneway_runtime::config::{Config, Layers, Overrides, ServerConfig};
 use laneway_store::StoreError;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::dialects;
 use crate::exit::{Exit, Trouble};
 use crate::samples;
 use crate::settings::wrong_config;
@@ -23,8 +24,9 @@ pub struct Server {
     laneway: Laneway,
     config: ServerConfig,
     address: SocketAddr,
+    dialects: Vec<(&'static str, String)>,
     stop: CancellationToken,
-    serving: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    serving: Mutex<Vec<JoinHandle<io::Result<()>>>>,
 }
 
 impl Server {
@@ -32,13 +34,13 @@ impl Server {
     pub async fn start(layers: Layers) -> anyhow::Result<Server> {
         let config = layers.resolve(&Overrides::none()).map_err(wrong_config)?;
         let kinds = samples::handlers(|kind| config.targets.keys().any(|target| target.as_str() == kind));
-        let laneway =
-            laneway::embedded().layers(layers).handlers(kinds).start().await.map_err(not_started)?;
+        let embedded = laneway::embedded().layers(layers).handlers(kinds).tab_actions();
+        let laneway = embedded.start().await.map_err(not_started)?;
         // The data directory is opened before the port: of two servers, the second should hear about the first.
-        match listen(&laneway, &config.server).await {
-            Ok((address, stop, serving)) => {
-                let serving = Mutex::new(Some(serving));
-                Ok(Server { laneway, config: config.server, address, stop, serving })
+        match listen(&laneway, &config).await {
+            Ok(Listening { address, dialects, stop, serving }) => {
+                let serving = Mutex::new(serving);
+                Ok(Server { laneway, config: config.server, address, dialects, stop, serving })
             }
             Err(error) => {
                 laneway.shutdown_within(Duration::ZERO).await?;
@@ -54,14 +56,12 @@ impl Server {
 
     /// Where this machine reaches it.
     pub fn url(&self) -> String {
-        let mut address = self.address;
-        // A server that listens everywhere is reached at home, too, and "everywhere" is no address to call.
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
-        }
-        format!("{}://{address}", if self.config.tls.is_some() { "https" } else { "http" })
+        url_of(&self.config, self.address)
+    }
+
+    /// Where this machine reaches the dialects, by name.
+    pub fn dialects(&self) -> &[(&'static str, String)] {
+        &self.dialects
     }
 
     /// Where its jobs are.
@@ -86,9 +86,11 @@ impl Server {
     pub async fn stop(&self, limit: Duration) -> anyhow::Result<()> {
         let drained = self.laneway.shutdown_within(limit).await;
         self.stop.cancel();
-        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(serving), Ok(_)) = (serving, &drained) {
-            serving.await??;
+        let serving = std::mem::take(&mut *self.serving.lock().unwrap_or_else(PoisonError::into_inner));
+        if drained.is_ok() {
+            for serving in serving {
+                serving.await??;
+            }
         }
         match drained {
             Ok(_) => Ok(()),
@@ -97,32 +99,81 @@ impl Server {
     }
 }
 
-async fn listen(
+/// What listens once the server is up.
+struct Listening {
+    address: SocketAddr,
+    dialects: Vec<(&'static str, String)>,
+    stop: CancellationToken,
+    serving: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// Listens on the main port, and on one of its own for every dialect that has one. All of them are bound before the first
+/// of them answers.
+async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening> {
+    let server = &config.server;
+    let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone())?;
+    let (apart, beside): (Vec<_>, Vec<_>) = dialects::switched_on(laneway, &config.dialects)
+        .into_iter()
+        .partition(|(_, mount)| mount.listen.is_some());
+    let main = bind(laneway, server, server.listen, "--listen").await?;
+    let address = main.local_addr()?;
+    let at = |name, listener: &TcpListener, prefix: &str| {
+        Ok::<_, io::Error>((name, format!("{}{prefix}", url_of(server, listener.local_addr()?))))
+    };
+    let mut urls = Vec::new();
+    for (dialect, mount) in &beside {
+        urls.push(at(dialect.name, &main, &mount.prefix)?);
+    }
+    let app = router_with(api.clone(), beside.into_iter().map(|(dialect, _)| dialect).collect())
+        .map_err(|clash| Trouble::new(Exit::Config, clash.to_string()))?;
+    let mut apps = vec![(main, app)];
+    for (dialect, mount) in apart {
+        let key = format!("dialects.{}.listen", dialect.name);
+        let listener = bind(laneway, server, mount.listen.unwrap_or(server.listen), &key).await?;
+        urls.push(at(dialect.name, &listener, &mount.prefix)?);
+        apps.push((listener, router_of(&api, dialect)));
+    }
+    let stop = CancellationToken::new();
+    let mut serving = Vec::new();
+    for (listener, app) in apps {
+        serving.push(match server.tls.clone() {
+            None => tokio::spawn(serve_app(listener, app, api.clone(), stop.clone())),
+            Some(files) => {
+                let listener = TlsListener::new(listener, files)
+                    .map_err(|error| Trouble::new(Exit::Config, error.to_string()))?;
+                tokio::spawn(serve_app_tls(listener, app, api.clone(), stop.clone()))
+            }
+        });
+    }
+    Ok(Listening { address, dialects: urls, stop, serving })
+}
+
+/// Takes an address that may be listened on; `key` is where another one is chosen.
+async fn bind(
     laneway: &Laneway,
     config: &ServerConfig,
-) -> anyhow::Result<(SocketAddr, CancellationToken, JoinHandle<io::Result<()>>)> {
+    listen: SocketAddr,
+    key: &str,
+) -> anyhow::Result<TcpListener> {
     let tokens_exist = !laneway.scheduler().tokens().is_empty();
-    check_listen(config.listen, tokens_exist, asks_for_certificates(config))
+    check_listen(listen, tokens_exist, asks_for_certificates(config))
         .map_err(|refused| Trouble::new(Exit::Config, refused.to_string()))?;
-    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        let listen = config.listen;
-        Trouble::new(
-            Exit::Refused,
-            format!("cannot listen on {listen}: {error}; choose another with --listen"),
-        )
-    })?;
-    let address = listener.local_addr()?;
-    let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone())?;
-    let stop = CancellationToken::new();
-    let serving = match config.tls.clone() {
-        None => tokio::spawn(serve(listener, api, stop.clone())),
-        Some(files) => {
-            let listener = TlsListener::new(listener, files)
-                .map_err(|error| Trouble::new(Exit::Config, error.to_string()))?;
-            tokio::spawn(serve_tls(listener, api, stop.clone()))
-        }
-    };
-    Ok((address, stop, serving))
+    let bound = TcpListener::bind(listen).await;
+    Ok(bound.map_err(|error| {
+        let message = format!("cannot listen on {listen}: {error}; choose another with {key}");
+        Trouble::new(Exit::Refused, message)
+    })?)
+}
+
+/// Where this machine reaches an address.
+fn url_of(config: &ServerConfig, mut address: SocketAddr) -> String {
+    // A server that listens everywhere is reached at home, too, and "everywhere" is no address to call.
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    format!("{}://{address}", if config.tls.is_some() { "https" } else { "http" })
 }
 
 fn asks_for_certificates(config: &ServerConfig) -> bool {

@@ -47,7 +47,7 @@ impl BadTokens {
 }
 
 /// Whom an address belongs to: one customer of IPv6 has at least 2⁶⁴ of them.
-fn network_of(address: IpAddr) -> IpAddr {
+pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
         v4 => v4,

@@ -158,7 +158,7 @@ fn prepare(
     let spec = convert::job_spec(job, &caller.tenant, settings, &api.names)?;
     let asked = Asked::of(&spec, settings);
     let payload: Bytes = job.payload.map_or("null", RawValue::get).as_bytes().into();
-    Ok((Submission { spec, payload, origin: caller.origin(), prior: None }, asked))
+    Ok((Submission { spec, payload, origin: caller.origin(), prior: None, record_refusal: false }, asked))
 }
 
 /// The same for a job of a batch, whose payload must be no larger than that of a job of its own.
@@ -300,7 +300,7 @@ async fn note_refused(api: &Api, caller: &Caller, response: &BatchResponse<'_>) 
     audit::note(
         api,
         "submit_batch",
-        caller.clone().into(),
+        caller.0.clone().into(),
         EventKind::CallRefused,
         Code::BatchRefused,
         detail,

@@ -108,7 +108,7 @@ impl Engine {
             let open = u32::try_from(session.runs.len()).unwrap_or(u32::MAX);
             compare_open("session", name, open, &sessions, ix)?;
             let recount = sessions.get(&ix).copied().unwrap_or_default();
-            compare("session", name, (self.waiting_in(ix), open), recount)?;
+            compare("session", name, (self.waiting_in_session(ix), open), recount)?;
         }
         Ok(())
     }

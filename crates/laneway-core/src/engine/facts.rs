@@ -252,7 +252,7 @@ impl Engine {
             key: self.sessions.key(session).1.clone(),
             running,
             stopping: u32::try_from(entry.runs.len()).unwrap_or(u32::MAX) - running,
-            waiting: self.waiting_in(session),
+            waiting: self.waiting_in_session(session),
             buffered: entry.buffer.as_ref().map_or(0, |buffer| buffer.absorbed + 1),
             max_concurrent: next.map(|job| self.session_max_of(job)),
             throttled: facts.is_some_and(Facts::is_throttled),

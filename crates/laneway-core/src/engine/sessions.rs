@@ -188,7 +188,7 @@ impl Engine {
             }
         });
         let cutoff = entry.facts.as_ref().and_then(|facts| facts.cutoff);
-        Outlook { cutoff, waiting: self.waiting_in(session), burst }
+        Outlook { cutoff, waiting: self.waiting_in_session(session), burst }
     }
 
     /// Makes the job of a submission, with all that follows from it for its session.
@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// How many jobs of a session wait, for their turn or for a time.
-    pub(super) fn waiting_in(&self, session: Ix) -> u32 {
+    pub(super) fn waiting_in_session(&self, session: Ix) -> u32 {
         let entry = &self.sessions[session];
         let in_bin = if entry.bin == NONE { 0 } else { self.bins[entry.bin].jobs.len() };
         u32::try_from(in_bin + entry.later.len()).unwrap_or(u32::MAX)

@@ -152,6 +152,7 @@ impl Engine {
             waiting: 0,
             served: 0,
             ended: 0,
+            refusals: Default::default(),
             sources: Default::default(),
             classes: Default::default(),
             heads: Default::default(),

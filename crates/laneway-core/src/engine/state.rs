@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::refuse::RefusalWindow;
 use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
 use crate::settings::KindSettings;
@@ -151,6 +152,8 @@ pub(super) struct Lane {
     pub(super) served: u64,
     /// Jobs that ended since the last retention sweep.
     pub(super) ended: u32,
+    /// Refusals that it has kept lately.
+    pub(super) refusals: RefusalWindow,
     pub(super) sources: Sources<Source>,
     pub(super) classes: BTreeMap<Ix, ClassHeads>,
     /// The visible heads; the first one is next.

@@ -118,6 +118,11 @@ impl Engine {
         stats
     }
 
+    /// How many jobs wait in a lane; none in one that is not there.
+    pub fn waiting_in(&self, lane: &Name) -> u32 {
+        self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane as usize].waiting)
+    }
+
     fn count_states(&self, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {
         for (ix, _, tenant) in self.tenants.iter() {
             if !is_shown(ix) {

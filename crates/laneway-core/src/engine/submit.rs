@@ -10,8 +10,8 @@ use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name, Now, Origin, Prior,
-    Reason, Reply, Seq, SessionMode, Span,
+    CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name, Now,
+    Origin, Prior, Reason, Reply, Seq, SessionMode, Span,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -64,7 +64,9 @@ impl Engine {
             return Ok(self.existing(now, existing, &submission.spec));
         }
         let belongs = self.locate(&submission.spec);
-        self.admit(now, &submission.spec, belongs, None)?;
+        if let Err(refusal) = self.admit(now, &submission.spec, belongs, None) {
+            return Err(self.refuse_full(now, submission, belongs, refusal, effects));
+        }
         let Some(session) = &submission.spec.session else {
             return Ok(self.create(now, submission, belongs, Begins::AtOnce, effects));
         };
@@ -170,6 +172,7 @@ impl Engine {
             state: live.map_or(JobState::Succeeded, |job| job.state),
             lane: spec.lane.clone(),
             created_at: live.map_or(now.wall, |job| job.created_at),
+            waiting: 0,
         }
     }
 
@@ -214,10 +217,10 @@ impl Engine {
         if belongs.tenant != NONE {
             of_tenant += self.tenants[belongs.tenant].waiting;
         }
-        check_cap("server: limits.queued_max", self.waiting + total, self.settings.queued_max)?;
-        check_cap("lane: queued_max", lane.waiting + in_lane, lane.settings.queued_max)?;
-        check_cap("tenant: queued_max", of_tenant, tenant_max)?;
-        check_cap("agent in this lane: queued_per_agent_max", of_agent, lane.settings.queued_per_agent_max)
+        check_cap(CapScope::Server, self.waiting + total, self.settings.queued_max)?;
+        check_cap(CapScope::Lane, lane.waiting + in_lane, lane.settings.queued_max)?;
+        check_cap(CapScope::Tenant, of_tenant, tenant_max)?;
+        check_cap(CapScope::Agent, of_agent, lane.settings.queued_per_agent_max)
     }
 
     pub(super) fn check_form(&self, now: Now, spec: &JobSpec, belongs: Belongs) -> Result<(), Refusal> {
@@ -273,7 +276,7 @@ impl Engine {
         begins: Begins,
         effects: &mut Effects,
     ) -> Submitted {
-        let Submission { mut spec, payload, origin, prior: _ } = submission;
+        let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
         let not_before = spec.not_before.filter(|&at| at > now.wall);
         let wake = match (not_before, begins) {
@@ -328,7 +331,8 @@ impl Engine {
             Begins::Merged(into) => self.merge(now, job, into, &origin, effects),
             _ => state,
         };
-        Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall }
+        let waiting = self.lanes[belongs.lane as usize].waiting;
+        Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall, waiting }
     }
 
     /// The job ends before it began: another one runs for it.
@@ -351,7 +355,7 @@ impl Engine {
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
-    fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
+    pub(super) fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
         let lane = &self.lanes[belongs.lane as usize].name;
         if spec.lane != *lane {
             spec.lane = lane.clone();
@@ -471,7 +475,7 @@ impl Engine {
     }
 }
 
-fn check_cap(scope: &str, waiting: u32, cap: u32) -> Result<(), Refusal> {
+fn check_cap(scope: CapScope, waiting: u32, cap: u32) -> Result<(), Refusal> {
     #[cfg(feature = "zoo")]
     let lag = u32::from(crate::zoo::is_out(crate::zoo::Bug::AsyncAdmitCache));
     #[cfg(feature = "zoo")]
@@ -479,8 +483,10 @@ fn check_cap(scope: &str, waiting: u32, cap: u32) -> Result<(), Refusal> {
     if waiting < cap {
         return Ok(());
     }
-    let message = format!("the queue is full ({scope}): {waiting} of {cap} jobs wait; submit again later");
-    Err(Refusal { retry_after: Some(RETRY_SOON), ..refuse(RefusalCode::QueueFull, message) })
+    let setting = scope.setting();
+    let message = format!("the queue is full ({setting}): {waiting} of {cap} jobs wait; submit again later");
+    let full = Some(Full { scope, waiting, cap });
+    Err(Refusal { retry_after: Some(RETRY_SOON), full, ..refuse(RefusalCode::QueueFull, message) })
 }
 
 fn mismatch(key: &Name) -> Refusal {
@@ -491,5 +497,5 @@ fn mismatch(key: &Name) -> Refusal {
 
 /// A refusal that asking again does not mend.
 pub(super) fn refuse(code: RefusalCode, message: impl Into<Box<str>>) -> Refusal {
-    Refusal { code, message: message.into(), retry_after: None }
+    Refusal::new(code, message)
 }

@@ -16,6 +16,7 @@ mod dispatch;
 mod explain;
 mod lease;
 mod recover;
+mod refuse;
 mod retry;
 mod schedules;
 mod sessions;

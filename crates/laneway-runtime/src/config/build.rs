@@ -18,7 +18,7 @@ use super::layers::{BUILTIN, Places};
 use super::path::KeyPath;
 use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
-use super::{Config, LogConfig, LogFormat, Secret, ServerConfig, Target, TlsConfig};
+use super::{Config, LogConfig, LogFormat, Secret, ServerConfig, Target, TlsConfig, dialects, instances};
 
 /// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
 const QUEUED_MAX: u32 = 10_000_000;
@@ -64,6 +64,8 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
     settings.tenants = tenants(&root);
     settings.agents = agents(&root);
     settings.keys = keys(&root);
+    let dialects = dialects::read(fixed(&root, "dialects"));
+    let instances = instances::read(&root);
     root.finish();
     let (places, errors) = problems.finish();
     ConfigErrors::unless_empty(errors, || Config {
@@ -72,6 +74,8 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
         local_slots,
         storage_low,
         targets,
+        dialects,
+        instances,
         settings,
         places,
     })
@@ -323,7 +327,7 @@ fn target(section: &Section<'_>) -> Option<Target> {
 }
 
 /// Messages here never show the URL: it may hold a secret where none belongs.
-fn target_url(text: &str) -> Result<Url, String> {
+pub(super) fn target_url(text: &str) -> Result<Url, String> {
     if text.len() > TARGET_URL_MAX {
         return Err(format!("has {} bytes; at most {TARGET_URL_MAX} are allowed", text.len()));
     }

@@ -50,7 +50,13 @@ pub fn changed_keys(from: &Config, to: &Config) -> Vec<ChangedKey> {
 
 /// True when a new value of the key holds only after a restart.
 pub(super) fn needs_restart(key: &KeyPath) -> bool {
-    RESTART_ONLY.iter().any(|only| key.starts_with(only))
+    RESTART_ONLY.iter().any(|only| key.starts_with(only)) || is_mount(key.parts())
+}
+
+/// True for the keys that say where a dialect is mounted.
+pub(super) fn is_mount(parts: &[String]) -> bool {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    matches!(parts[..], ["dialects", _, "enabled" | "prefix" | "listen"])
 }
 
 fn by_path(config: &Config) -> BTreeMap<KeyPath, Entry> {

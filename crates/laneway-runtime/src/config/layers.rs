@@ -16,7 +16,7 @@ use toml::{Table, Value};
 use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
 use super::overrides::Overrides;
 use super::path::KeyPath;
-use super::{Config, DEFAULTS, Secret, build};
+use super::{Config, DEFAULTS, Secret, aliases, build};
 
 /// What every variable of the environment that means a key begins with.
 const ENVIRONMENT_PREFIX: &str = "LANEWAY_";
@@ -127,9 +127,14 @@ impl Layers {
     /// Merges all layers with the stored changes on top, and checks the whole.
     pub fn resolve(&self, overrides: &Overrides) -> Result<Config, ConfigErrors> {
         let mut whole = Layer { tree: BUILTIN.clone(), places: Places::new() };
-        for layer in [&self.file, &self.environment, &self.flags, &overrides.layer()?] {
-            whole.put_over(layer);
+        let mut errors = Vec::new();
+        for layer in [&self.file, &self.environment, &self.flags] {
+            whole.put_over(&aliases::written_out(layer, &mut errors));
         }
+        let stored = overrides.layer()?;
+        whole.forget_instances_of(&stored);
+        whole.put_over(&stored);
+        ConfigErrors::unless_empty(errors, || ())?;
         build::build(&whole.tree, whole.places)
     }
 
@@ -191,6 +196,16 @@ impl Layer {
         let mut places = Places::new();
         note(&tree, &KeyPath::root(), place, &mut places);
         Layer { tree, places }
+    }
+
+    /// An instance that a call put is taken as a whole: nothing that is written of it elsewhere shows through.
+    fn forget_instances_of(&mut self, stored: &Layer) {
+        let put = stored.tree.get("instances").and_then(Value::as_table);
+        let Some(mine) = self.tree.get_mut("instances").and_then(Value::as_table_mut) else { return };
+        for id in put.into_iter().flat_map(Table::keys) {
+            mine.remove(id);
+            self.places.retain(|path, _| !path.starts_with(&["instances", id]));
+        }
     }
 
     /// Puts `other` over this layer: tables are merged, everything else is replaced.

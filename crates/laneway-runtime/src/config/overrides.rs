@@ -1,13 +1,16 @@
 //! What API calls changed: the topmost layer, kept by the store.
 //!
 //! It holds only what calls may change: limits and policies. Addresses, files, secrets and the targets that get them
-//! stay where only the operator of the machine can write.
+//! stay where only the operator of the machine can write. Instances are put by calls of their own, each as a whole and
+//! with its own token.
 
 use std::sync::Arc;
 
-use laneway_core::Bytes;
+use laneway_core::{Bytes, Name};
 use serde_json::{Map, Value};
 
+use super::aliases::written_out_in_patch;
+use super::diff::is_mount;
 use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
 use super::layers::{Layer, Place};
 use super::path::KeyPath;
@@ -56,8 +59,26 @@ impl Overrides {
         let mut errors = Vec::new();
         refuse_unchangeable(patch, &mut errors);
         let mut tree = self.0.clone();
-        merge_patch(&mut tree, patch);
+        merge_patch(&mut tree, &written_out_in_patch(patch));
         ConfigErrors::unless_empty(errors, || Overrides(tree))
+    }
+
+    /// These changes with an instance put as a whole, or (`None`) no longer put.
+    pub(crate) fn with_instance(&self, id: &Name, instance: Option<Value>) -> Overrides {
+        let mut tree = self.0.clone();
+        let instances = tree.entry("instances").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(instances) = instances {
+            match instance {
+                Some(instance) => drop(instances.insert(id.to_string(), instance)),
+                None => drop(instances.remove(id.as_str())),
+            }
+        }
+        Overrides(tree)
+    }
+
+    /// True when a call put the instance.
+    pub(crate) fn has_instance(&self, id: &Name) -> bool {
+        self.0.get("instances").is_some_and(|instances| instances.get(id.as_str()).is_some())
     }
 
     /// The changes as a layer.
@@ -93,6 +114,18 @@ fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
     }
     if patch.get("limits").is_some_and(|limits| limits.get("local_slots").is_some()) {
         refuse(KeyPath::of(&["limits", "local_slots"]), RESTART.to_owned());
+    }
+    if patch.contains_key("instances") {
+        let message = "cannot be changed here, because an instance is sent its token: PUT /v1/instances/{id} changes one";
+        refuse(KeyPath::of(&["instances"]), message.to_owned());
+    }
+    for (dialect, keys) in patch.get("dialects").and_then(Value::as_object).into_iter().flatten() {
+        for key in keys.as_object().into_iter().flat_map(Map::keys) {
+            let path = KeyPath::of(&["dialects", dialect, key]);
+            if is_mount(path.parts()) {
+                refuse(path, RESTART.to_owned());
+            }
+        }
     }
     let kinds = patch.get("kinds").and_then(Value::as_object).into_iter().flatten();
     for (kind, keys) in kinds {

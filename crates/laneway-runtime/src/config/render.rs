@@ -10,7 +10,7 @@ use super::path::KeyPath;
 use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
-use super::{Config, LogFormat, Secret, Target};
+use super::{Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, Target};
 
 /// A key of the effective configuration, with its value as it would be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,8 @@ const EXISTS: &str = "";
 
 /// Every key of the configuration, in the order of the reference.
 pub(super) fn entries(config: &Config) -> Vec<Entry> {
-    let Config { server, log, local_slots, storage_low, targets, settings, places: _ } = config;
+    let Config { server, log, local_slots, storage_low, targets, dialects, instances, settings, places: _ } =
+        config;
     let mut list = List::default();
     list.section(&["server"]);
     list.put("listen", server.listen.to_string());
@@ -151,6 +152,10 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     for (name, limit) in &settings.keys {
         list.section(&["keys", name.as_str()]);
         list.put("limit", *limit);
+    }
+    list.dialects(dialects);
+    for (name, instance) in instances {
+        list.instance(name.as_str(), instance);
     }
     list.entries
 }
@@ -246,6 +251,30 @@ impl List {
             self.section(&["kinds", name, "retry"]);
             self.retry(retry);
         }
+    }
+
+    fn dialects(&mut self, dialects: &Dialects) {
+        let Dialects { pinchtab: Pinchtab { mount, worker_count, strategy, max_batch_size } } = dialects;
+        let Mount { enabled, prefix, listen, requests_max, requests_window } = mount;
+        self.section(&["dialects", "pinchtab"]);
+        self.put("enabled", *enabled);
+        self.put("prefix", prefix.clone());
+        self.put("listen", listen.map(|listen| listen.to_string()).unwrap_or_default());
+        self.put("requests_max", *requests_max);
+        self.put("requests_window", span(*requests_window));
+        self.put("worker_count", *worker_count);
+        self.put("strategy", strategy.clone());
+        self.put("max_batch_size", *max_batch_size);
+    }
+
+    fn instance(&mut self, name: &str, instance: &Instance) {
+        let Instance { url, token, tabs } = instance;
+        self.section(&["instances", name]);
+        self.put("url", url.as_str());
+        if let Some(token) = token {
+            self.put_secret(self.section.join("token"), token);
+        }
+        self.put("tabs", tabs.clone());
     }
 
     fn tenant(&mut self, tenant: &TenantSettings) {

@@ -99,7 +99,8 @@ impl World {
             tags: Vec::new(),
         };
         let payload: Bytes = b"{}".to_vec().into();
-        let submission = Submission { spec, payload, origin: Origin::house("test"), prior: None };
+        let submission =
+            Submission { spec, payload, origin: Origin::house("test"), prior: None, record_refusal: false };
         self.scheduler.submit(submission).await.expect("runs").expect("admitted").job
     }
 
@@ -180,7 +181,7 @@ async fn a_bad_call_changes_nothing() {
     }
     assert_eq!(world.live.current().dump(), before);
     assert_eq!(&world.settings().await, world.live.current().settings());
-    assert_eq!(world.settings().await.lanes.len(), 1);
+    assert_eq!(world.settings().await.lanes.len(), 2);
 }
 
 #[tokio::test]
@@ -195,8 +196,8 @@ async fn calls_that_come_together_all_hold() {
     for call in calls.collect::<Vec<_>>() {
         patient(call).await.unwrap().unwrap();
     }
-    assert_eq!(world.live.current().settings().lanes.len(), 21);
-    assert_eq!(world.settings().await.lanes.len(), 21);
+    assert_eq!(world.live.current().settings().lanes.len(), 22);
+    assert_eq!(world.settings().await.lanes.len(), 22);
 }
 
 #[tokio::test]

@@ -117,7 +117,7 @@ pub fn job(kind: &str) -> Submission {
         retry_of: None,
         tags: Vec::new(),
     };
-    Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None }
+    Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
 }
 
 /// A job without retries.

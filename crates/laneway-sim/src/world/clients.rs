@@ -30,6 +30,7 @@ impl World {
             payload: Bytes::from(payload),
             origin: Origin::house("client"),
             prior: None,
+            record_refusal: false,
         }
     }
 

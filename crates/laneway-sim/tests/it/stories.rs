@@ -41,7 +41,13 @@ fn spec(kind: &'static str) -> JobSpec {
 }
 
 fn submission(spec: JobSpec) -> Submission {
-    Submission { spec, payload: Bytes::from(&b"{}"[..]), origin: Origin::house("test"), prior: None }
+    Submission {
+        spec,
+        payload: Bytes::from(&b"{}"[..]),
+        origin: Origin::house("test"),
+        prior: None,
+        record_refusal: false,
+    }
 }
 
 fn submit(spec: JobSpec) -> Command {

@@ -185,5 +185,5 @@ pub fn job(number: u64) -> Submission {
 /// A submission of `spec` with the usual payload.
 pub fn submission(spec: JobSpec, number: u64) -> Submission {
     let payload = payload(number).into_bytes().into();
-    Submission { spec, payload, origin: Origin::house("bench"), prior: None }
+    Submission { spec, payload, origin: Origin::house("bench"), prior: None, record_refusal: false }
 }

@@ -151,8 +151,13 @@ impl World {
             self.engine.committed();
         }
         let spec = self.spec();
-        let submission =
-            Submission { spec, payload: self.payload.clone(), origin: self.origin.clone(), prior: None };
+        let submission = Submission {
+            spec,
+            payload: self.payload.clone(),
+            origin: self.origin.clone(),
+            prior: None,
+            record_refusal: false,
+        };
         self.apply(Command::Submit(Box::new(submission)));
     }
 

@@ -136,9 +136,12 @@ fn banner(screen: &Screen, server: &Server) -> anyhow::Result<()> {
     let url = server.url();
     let data_dir = server.data_dir();
     if screen.json {
+        let dialects: serde_json::Map<_, _> =
+            server.dialects().iter().map(|(name, url)| (name.to_string(), json!(url))).collect();
         return screen.json_line(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "url": url,
+            "dialects": dialects,
             "data_dir": data_dir,
             "open": server.is_open(),
         }));
@@ -152,6 +155,9 @@ fn banner(screen: &Screen, server: &Server) -> anyhow::Result<()> {
     };
     screen.line(screen.paint(Paint::Bold, concat!("laneway ", env!("CARGO_PKG_VERSION"))));
     screen.line(format!("{} {url}/v1", label("api")));
+    for (name, url) in server.dialects() {
+        screen.line(format!("{} {url} speaks {name}", label("")));
+    }
     screen.line(format!("{} {url}/openapi.json, {url}/metrics, `laneway --help`", label("docs")));
     screen.line(format!("{} {}", label("data"), data_dir.display()));
     screen.line(format!("{} {auth}", label("auth")));

@@ -10,7 +10,7 @@ use laneway_runtime::drain::Drained;
 use laneway_runtime::executors::http::Forwarding;
 use laneway_runtime::live_config::{ConfigWatch, LiveConfig, Reloaded};
 use laneway_runtime::storage_probe::StorageProbe;
-use laneway_runtime::{Fatal, Running, Scheduler, Stopped, WaitError};
+use laneway_runtime::{Fatal, Running, Scheduler, Stopped, Tabs, WaitError};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -29,6 +29,7 @@ pub struct Laneway {
 struct Inner {
     scheduler: Scheduler,
     live: LiveConfig,
+    tabs: Option<Tabs>,
     end: watch::Receiver<Option<End>>,
     _guards: Guards,
 }
@@ -84,14 +85,20 @@ pub enum ResultError {
 }
 
 impl Laneway {
-    pub(super) fn new(scheduler: Scheduler, live: LiveConfig, running: Running, guards: Guards) -> Laneway {
+    pub(super) fn new(
+        scheduler: Scheduler,
+        live: LiveConfig,
+        tabs: Option<Tabs>,
+        running: Running,
+        guards: Guards,
+    ) -> Laneway {
         let (tell, end) = watch::channel(None);
         tokio::spawn(async move {
             let ended = running.ended().await.map_err(Arc::new);
             // Nobody may be left to hear it.
             let _ = tell.send(Some(ended));
         });
-        Laneway { inner: Arc::new(Inner { scheduler, live, end, _guards: guards }) }
+        Laneway { inner: Arc::new(Inner { scheduler, live, tabs, end, _guards: guards }) }
     }
 
     /// Submits a job. When this returns, the job is durable (as far as the store is).
@@ -170,6 +177,11 @@ impl Laneway {
     /// The handle below this one, for what is not here: events, figures, places of your own.
     pub fn scheduler(&self) -> &Scheduler {
         &self.inner.scheduler
+    }
+
+    /// Finds browser tabs, where [`crate::Embedded::tab_actions`] asked for it.
+    pub fn tabs(&self) -> Option<&Tabs> {
+        self.inner.tabs.as_ref()
     }
 
     /// The configuration while it runs.

@@ -217,7 +217,7 @@ impl Job {
             retry_of: None,
             tags: checked_tags(&tags)?,
         };
-        Ok(Submission { spec, payload, origin, prior: None })
+        Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })
     }
 
     /// Stands for everything that was asked, so that the same key for another request is noticed.

@@ -10,8 +10,8 @@ use crate::job::IdempotencyKey;
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
     Backoff, Change, Command, DropPolicy, Effects, Failure, Fence, Jitter, JobId, JobRow, JobSpec, Key, Mono,
-    Name, Now, OpenAttempt, Origin, Outcome, Prior, Reply, RetryPolicy, Session, SessionMode, SessionRow,
-    SessionStopped, Settings, Span, StopWhat, Wall,
+    Name, Now, OpenAttempt, Origin, Outcome, Prior, Refusal, Reply, RetryPolicy, Session, SessionMode,
+    SessionRow, SessionStopped, Settings, Span, StopWhat, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -135,12 +135,17 @@ impl Story {
             }
             Reply::Batch(verdicts) => {
                 for (name, verdict) in names.iter().zip(verdicts) {
-                    if let Ok(submitted) = verdict {
-                        self.jobs.insert(name.clone(), submitted.job);
-                    }
+                    let job = match verdict {
+                        Ok(submitted) => Some(submitted.job),
+                        Err(refusal) => refusal.recorded,
+                    };
+                    self.jobs.extend(job.map(|job| (name.clone(), job)));
                 }
             }
             Reply::Schedule(schedule) => self.calendar.named(schedule),
+            Reply::Refused(Refusal { recorded: Some(job), .. }) => {
+                self.jobs.insert(names[0].clone(), *job);
+            }
             _ => {}
         }
         for change in &effects.changes {
@@ -312,7 +317,8 @@ impl Story {
             schedule: None,
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
-        Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior }
+        let record_refusal = options.contains_key("record");
+        Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior, record_refusal }
     }
 
     /// `lane NAME …`, `kind NAME …`, `tenant NAME …`, `agent NAME weight=2`, `key NAME limit=2`, `server …`.

@@ -37,15 +37,19 @@ pub(super) fn failure_of(error: reqwest::Error) -> Outcome {
         (false, true) => ("http_timeout", "the target did not answer in time"),
         (false, false) => ("http_broken", "the target's answer could not be read"),
     };
-    // The URL may hold what only the operator should see.
+    Outcome::Failed(Failure::retryable(code, printable(&format!("{what}: {}", with_causes(error)))))
+}
+
+/// The error with all its causes. The URL may hold what only the operator should see, and is left out.
+pub(crate) fn with_causes(error: reqwest::Error) -> String {
     let error = error.without_url();
-    let mut message = format!("{what}: {error}");
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         message.push_str(&format!(": {cause}"));
         source = cause.source();
     }
-    Outcome::Failed(Failure::retryable(code, printable(&message)))
+    message
 }
 
 fn too_large(response_max: usize) -> Outcome {
@@ -89,14 +93,16 @@ fn is_worth_another_try(status: StatusCode) -> bool {
         )
 }
 
-enum Body {
+/// The body of an answer.
+pub(crate) enum Body {
+    /// All of it.
     Whole(Vec<u8>),
     /// The beginning of a body that is longer than asked for.
     Cut(Vec<u8>),
 }
 
 /// Reads at most `max` bytes; of a longer body no more than one chunk beyond them is ever held.
-async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
+pub(crate) async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         let room = max - body.len();

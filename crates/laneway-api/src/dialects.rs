@@ -1,0 +1,267 @@
+//! Puts the gate in front of routes that other crates bring: the dialects.
+//!
+//! A dialect has its own paths, bodies and errors; who calls and whether they may is judged here, the same way as for the
+//! native routes. What it does not know of stays with it: this file sees handlers and rights, no tasks.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{ALLOW, AUTHORIZATION, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::MethodRouter;
+use futures_util::FutureExt;
+use laneway_core::{EventKind, Name, Span};
+use laneway_runtime::caller::{Denied, Right};
+use thiserror::Error;
+
+use crate::api::Api;
+use crate::audit;
+use crate::authority::Authority;
+use crate::cors;
+use crate::error::{ApiError, Code};
+use crate::gate;
+use crate::rate::RateLimit;
+use crate::router::{router, routes};
+use crate::serve::Peer;
+
+/// The header that carries the id of a call, as dialects name it.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A route of a dialect.
+pub struct DialectRoute {
+    /// The method.
+    pub method: Method,
+    /// The path without the dialect's prefix, with its parts in braces.
+    pub path: &'static str,
+    /// What it is called in logs and in the audit list.
+    pub operation: &'static str,
+    /// What it asks of its caller.
+    pub right: Right,
+    /// Answers it.
+    pub handler: MethodRouter,
+}
+
+/// A dialect to be mounted.
+pub struct Dialect {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// Stands before all its paths.
+    pub prefix: String,
+    /// Its routes.
+    pub routes: Vec<DialectRoute>,
+    /// Its own words for calls that do not reach a handler.
+    pub denied: fn(&Denied) -> Response,
+}
+
+/// Two routes of one port would answer the same path.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "the dialect {dialect} would answer {path}, which {other} answers already; give it a prefix (dialects.{dialect}.prefix) \
+     or an address of its own (dialects.{dialect}.listen)"
+)]
+pub struct Clash {
+    dialect: &'static str,
+    path: String,
+    other: &'static str,
+}
+
+/// The whole native API and these dialects beside it, as one service.
+pub fn router_with(api: Api, dialects: Vec<Dialect>) -> Result<Router, Clash> {
+    let mut taken: Vec<(String, &'static str)> =
+        routes().iter().map(|route| (route.path.to_owned(), "the native API")).collect();
+    let mut whole = router(api.clone());
+    for dialect in dialects {
+        let paths: Vec<String> = dialect.routes.iter().map(|route| full_path(&dialect, route)).collect();
+        for path in &paths {
+            if let Some((_, other)) = taken.iter().find(|(other, _)| overlap(other, path)) {
+                return Err(Clash { dialect: dialect.name, path: path.clone(), other });
+            }
+        }
+        taken.extend(paths.into_iter().map(|path| (path, dialect.name)));
+        whole = whole.merge(mounted(&api, dialect));
+    }
+    Ok(whole)
+}
+
+/// One dialect alone, for an address of its own.
+pub fn router_of(api: &Api, dialect: Dialect) -> Router {
+    let denied = dialect.denied;
+    mounted(api, dialect).fallback(move || async move { denied(&Denied::UnknownPath) })
+}
+
+fn mounted(api: &Api, dialect: Dialect) -> Router {
+    let front = Front { api: api.clone(), denied: dialect.denied };
+    let rates = Arc::new(RateLimit::default());
+    let mut mounted: Router<Front> = Router::new();
+    for route in &dialect.routes {
+        let gate = DialectGate {
+            front: front.clone(),
+            dialect: dialect.name,
+            rates: Arc::clone(&rates),
+            authority: Authority::of_dialect(route.operation, route.right),
+        };
+        let handler = route.handler.clone().with_state(()).route_layer(from_fn_with_state(gate, pass));
+        mounted = mounted.route(&full_path(&dialect, route), handler);
+    }
+    mounted.method_not_allowed_fallback(unknown_method).with_state(front)
+}
+
+fn full_path(dialect: &Dialect, route: &DialectRoute) -> String {
+    format!("{}{}", dialect.prefix, route.path)
+}
+
+/// True when some path could be meant by both.
+fn overlap(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.split('/'), other.split('/'));
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return true,
+            (Some(one), Some(other)) if one == other || one.starts_with('{') || other.starts_with('{') => {}
+            _ => return false,
+        }
+    }
+}
+
+/// What the whole of a dialect shares.
+#[derive(Clone)]
+struct Front {
+    api: Api,
+    denied: fn(&Denied) -> Response,
+}
+
+/// What the gate of one route knows.
+#[derive(Clone)]
+struct DialectGate {
+    front: Front,
+    dialect: &'static str,
+    rates: Arc<RateLimit>,
+    authority: Authority,
+}
+
+/// Lets a request in, or not; the same as the native gate, in the dialect's words.
+async fn pass(State(gate): State<DialectGate>, mut request: Request, next: Next) -> Response {
+    let Front { api, denied } = &gate.front;
+    let id = request_id(api, request.headers());
+    let origin = cors::allowed_origin(api, request.headers());
+    let mut response = match gate.over_rate(&request) {
+        Some(over) => denied(&over),
+        None => match gate::admit(api, &gate.authority, &request, &id) {
+            Err((who, error)) => {
+                let why = why_not(&error, request.headers());
+                audit::note_failure(api, gate.authority, who, &error).await;
+                denied(&why)
+            }
+            Ok(caller) => {
+                request.extensions_mut().insert(caller.clone());
+                match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+                    Ok(response) => {
+                        note_refusal(api, gate.authority, caller.into(), response.status()).await;
+                        response
+                    }
+                    Err(_) => {
+                        tracing::error!(operation = gate.authority.operation, "a handler panicked");
+                        denied(&Denied::Internal)
+                    }
+                }
+            }
+        },
+    };
+    stamp(&mut response, &id);
+    cors::allow(&mut response, origin);
+    response
+}
+
+impl DialectGate {
+    fn over_rate(&self, request: &Request) -> Option<Denied> {
+        let config = self.front.api.config.current();
+        let mount = config.dialects.mount(self.dialect)?;
+        let address = request.extensions().get::<Peer>()?.address.ip();
+        let (max, window) = (mount.requests_max, mount.requests_window);
+        let over = max > 0 && !self.rates.take(address, max, window, Instant::now());
+        over.then_some(Denied::TooManyRequests { max, window })
+    }
+}
+
+/// The client's own id for the call where it is one, else a new one.
+fn request_id(api: &Api, headers: &HeaderMap) -> Name {
+    let own = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    let own = own.and_then(|text| Name::new(text).ok()).filter(|name| name.as_str().is_ascii());
+    own.unwrap_or_else(|| {
+        let text = api.next_request().as_str().replace('-', "");
+        Name::new(&text).expect("hex digits are a name")
+    })
+}
+
+fn stamp(response: &mut Response, id: &Name) {
+    let value = HeaderValue::from_str(id.as_str()).expect("request ids are printable ASCII");
+    response.headers_mut().insert(REQUEST_ID, value);
+}
+
+fn why_not(error: &ApiError, headers: &HeaderMap) -> Denied {
+    match error.code {
+        Code::Unauthorized if headers.contains_key(AUTHORIZATION) => Denied::BadToken,
+        Code::Unauthorized => Denied::MissingToken,
+        Code::TooManyAttempts => {
+            Denied::TooManyAttempts { retry_after: error.retry_after.unwrap_or(Span::secs(60)) }
+        }
+        Code::Misdirected | Code::OriginRefused => Denied::Misdirected(error.detail.to_string()),
+        Code::Internal => Denied::Internal,
+        _ => Denied::Forbidden(error.detail.to_string()),
+    }
+}
+
+/// A call that would have changed something and was refused leaves a line in the audit list, as native ones do.
+async fn note_refusal(api: &Api, authority: Authority, who: audit::Who, status: StatusCode) {
+    if !authority.mutates || status.is_success() {
+        return;
+    }
+    let code = match status {
+        StatusCode::NOT_FOUND => Code::NotFound,
+        StatusCode::CONFLICT => Code::Conflict,
+        StatusCode::PAYLOAD_TOO_LARGE => Code::BodyTooLarge,
+        StatusCode::TOO_MANY_REQUESTS => Code::QueueFull,
+        status if status.is_server_error() => Code::Unavailable,
+        _ => Code::InvalidField,
+    };
+    let detail = format!("{}: {status}", authority.operation);
+    audit::note(api, authority.operation, who, EventKind::CallRefused, code, detail).await;
+}
+
+/// No route knows OPTIONS, so preflights come here, too.
+async fn unknown_method(State(front): State<Front>, method: Method, headers: HeaderMap) -> Response {
+    let Front { api, denied } = &front;
+    if let Some(response) = gate::answer_preflight(api, &method, &headers) {
+        return response;
+    }
+    let mut response = denied(&Denied::UnknownMethod);
+    // The router adds those that the path knows.
+    response.headers_mut().remove(ALLOW);
+    stamp(&mut response, &request_id(api, &headers));
+    cors::allow(&mut response, cors::allowed_origin(api, &headers));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::overlap;
+
+    #[test]
+    fn paths_overlap_where_one_request_could_mean_both() {
+        for (one, other, expected) in [
+            ("/tasks", "/tasks", true),
+            ("/tasks/{id}", "/tasks/batch", true),
+            ("/{any}", "/tasks", true),
+            ("/v1/jobs", "/tasks", false),
+            ("/v1/jobs/{id}", "/v1/jobs", false),
+            ("/pt/tasks", "/tasks", false),
+            ("/", "/tasks", false),
+        ] {
+            assert_eq!(overlap(one, other), expected, "{one} {other}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Instances: servers of browser tabs. Shows them, puts them, takes them back.
+//!
+//! An instance is a part of the configuration, so every change is a change of the configuration. Its token goes in and
+//! never comes out.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use laneway_core::Name;
+use laneway_runtime::config::{Config, InstancePatch, Secret};
+use laneway_wire::{Instance, InstanceList, InstanceRequest, Problem};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::{NoBody, NoParameters, PathName};
+use crate::reply::{self, Answer};
+
+/// Lists every instance.
+#[utoipa::path(get, path = "/v1/instances", operation_id = "list_instances", tag = "instances", responses((status = 200, body = InstanceList)))]
+pub async fn list_instances(State(api): State<Api>, _: NoParameters) -> Answer {
+    let config = api.config.current();
+    let instances = config.instances.keys().filter_map(|id| shown(&config, id)).collect();
+    reply::ok(&InstanceList { instances })
+}
+
+/// Shows an instance.
+#[utoipa::path(
+    get, path = "/v1/instances/{id}", operation_id = "get_instance", tag = "instances", params(("id" = String, Path)),
+    responses((status = 200, body = Instance), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_instance(State(api): State<Api>, PathName(id): PathName, _: NoParameters) -> Answer {
+    reply::ok(&shown(&api.config.current(), &id).ok_or_else(no_instance)?)
+}
+
+/// Puts an instance. What is absent stays as it is; an instance that moves to another address loses its token.
+#[utoipa::path(
+    put, path = "/v1/instances/{id}", operation_id = "put_instance", tag = "instances", params(("id" = String, Path)),
+    request_body = InstanceRequest,
+    responses((status = 200, description = "Changed", body = Instance), (status = 201, description = "Made", body = Instance), (status = 400, description = "invalid_field, unknown_field", body = Problem))
+)]
+pub async fn put_instance(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(id): PathName,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
+    let InstanceRequest { url, port, token, tabs } = json::parse(&bytes, json::DEPTH_MAX)?;
+    if url.is_some() && port.is_some() {
+        return Err(ApiError::field("port", "stands beside url; give one of them"));
+    }
+    let patch = InstancePatch { url, port, token: token.map(|token| Secret::new(&token)), tabs };
+    let (config, is_new) = api.config.put_instance(id.clone(), patch, caller.origin()).await?;
+    let instance = shown(&config, &id).ok_or_else(|| ApiError::internal("a put instance is not there"))?;
+    reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &instance)
+}
+
+/// Takes back what calls put. An instance that the file names is shown as the file has it.
+#[utoipa::path(
+    delete, path = "/v1/instances/{id}", operation_id = "delete_instance", tag = "instances", params(("id" = String, Path)),
+    responses((status = 200, description = "The file's instance of that id holds again", body = Instance), (status = 204, description = "Gone"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the file names it", body = Problem))
+)]
+pub async fn delete_instance(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(id): PathName,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    shown(&api.config.current(), &id).ok_or_else(no_instance)?;
+    let config = api.config.remove_instance(id.clone(), caller.origin()).await?;
+    match shown(&config, &id) {
+        Some(instance) => reply::ok(&instance),
+        None => reply::no_content(),
+    }
+}
+
+fn shown(config: &Config, id: &Name) -> Option<Instance> {
+    config.instances.get(id).map(|instance| Instance {
+        id: id.to_string(),
+        url: instance.url.to_string(),
+        has_token: instance.token.is_some(),
+        tabs: instance.tabs.clone(),
+    })
+}
+
+fn no_instance() -> ApiError {
+    ApiError::new(Code::NotFound, "there is no such instance; PUT makes one")
+}

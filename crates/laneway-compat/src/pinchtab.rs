@@ -1,0 +1,89 @@
+//! The dialect `pinchtab`: tasks for browser tabs.
+//!
+//! A task is a job of the kind `tab_action` in the lane `pinchtab`. `decode.rs` reads requests the lenient way their
+//! clients are used to, `translate.rs` makes jobs of tasks and tasks of jobs, `wire.rs` has the bodies, `error.rs` every
+//! error. The handlers are one file a noun.
+
+mod action;
+mod batch;
+mod decode;
+mod error;
+mod reload;
+mod stats;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod time;
+mod translate;
+mod watcher;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::routing::{MethodFilter, on};
+use laneway_runtime::caller::Right;
+use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::{Scheduler, Tabs};
+use tokio::sync::Semaphore;
+
+use crate::dialect::{Dialect, Route};
+
+pub use reload::{Config, reload};
+pub use watcher::{ConfigWatcher, WATCH_INTERVAL};
+
+/// The lane of every task.
+pub const LANE: &str = "pinchtab";
+/// Large bodies that are read at the same time: 1 MiB each.
+const LARGE_BODIES_MAX: usize = 256;
+
+/// What every handler holds. It is handles and configuration; the dialect itself remembers nothing.
+#[derive(Clone)]
+struct Pinchtab {
+    scheduler: Scheduler,
+    live: LiveConfig,
+    tabs: Tabs,
+    large_bodies: Arc<Semaphore>,
+}
+
+/// The dialect over a running scheduler.
+pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
+    let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
+    let pinchtab = Pinchtab { scheduler, live, tabs, large_bodies };
+    let (get, post) = (Method::GET, Method::POST);
+    let (look, submit, administer) = (Right::Look, Right::Submit, Right::Administer);
+    let routes = vec![
+        route(&pinchtab, &post, "/tasks", "submit_task", submit, tasks::submit_task),
+        route(&pinchtab, &get, "/tasks", "list_tasks", look, tasks::list_tasks),
+        route(&pinchtab, &post, "/tasks/batch", "submit_tasks", submit, batch::submit_tasks),
+        // A router would rather take `batch` for the path above than for an id, which it is here.
+        route(&pinchtab, &get, "/tasks/batch", "get_task", look, tasks::get_no_task),
+        route(&pinchtab, &get, "/tasks/{id}", "get_task", look, tasks::get_task),
+        route(&pinchtab, &post, "/tasks/{id}/cancel", "cancel_task", submit, tasks::cancel_task),
+        route(&pinchtab, &get, "/scheduler/stats", "get_scheduler_stats", look, stats::get_scheduler_stats),
+        route(
+            &pinchtab,
+            &post,
+            "/scheduler/reload",
+            "reload_scheduler",
+            administer,
+            reload::reload_scheduler,
+        ),
+        route(&pinchtab, &post, "/tabs/{tabId}/action", "act_on_tab", submit, action::act_on_tab),
+    ];
+    Dialect { name: "pinchtab", routes, denied: error::denied }
+}
+
+fn route<T: 'static>(
+    pinchtab: &Pinchtab,
+    method: &Method,
+    path: &'static str,
+    operation: &'static str,
+    right: Right,
+    handler: impl Handler<T, Pinchtab>,
+) -> Route {
+    let filter = MethodFilter::try_from(method.clone()).expect("routes use common methods");
+    let handler = on(filter, handler).with_state(pinchtab.clone());
+    Route { method: method.clone(), path, operation, right, handler }
+}

@@ -1,0 +1,49 @@
+//! The immediate path: an action on a tab that waits in no queue.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::header::{CONTENT_TYPE, HeaderName};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use laneway_runtime::tabs::{Action, ForwardError};
+use tokio_util::sync::CancellationToken;
+
+use super::Pinchtab;
+use super::decode::read_body;
+use super::error::Problem;
+use super::tasks::Answer;
+
+/// How long an instance may take to answer: nobody waits longer at the other end.
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// On whose behalf.
+const AGENT: HeaderName = HeaderName::from_static("x-agent-id");
+
+/// Passes the action on to the instance that has the tab, and its answer back, as they are.
+pub async fn act_on_tab(
+    State(pinchtab): State<Pinchtab>,
+    Path(tab): Path<String>,
+    request: Request,
+) -> Answer {
+    let agent =
+        request.headers().get(AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let body = read_body(&pinchtab.large_bodies, request).await?;
+    let action = Action { tab, agent, scheduled: false, body, time_left: Some(TIME_MAX) };
+    // A client that goes away drops this call, and the connection with it.
+    let answered = pinchtab.tabs.forward(&action, &CancellationToken::new()).await;
+    let answered = answered.map_err(|error| match error {
+        ForwardError::Unresolved { source, .. } => Problem::not_found(source.to_string()),
+        ForwardError::Deadline => Problem::generic(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
+        ForwardError::Request(_) | ForwardError::Read(_) | ForwardError::Canceled => {
+            Problem::generic(StatusCode::BAD_GATEWAY, error.to_string())
+        }
+    })?;
+    let mut response = Response::new(Body::from(answered.body));
+    *response.status_mut() = StatusCode::from_u16(answered.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let said = answered.content_type.and_then(|text| HeaderValue::from_str(&text).ok());
+    if let Some(content_type) = said {
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+    }
+    Ok(response)
+}

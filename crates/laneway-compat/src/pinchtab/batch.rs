@@ -1,0 +1,106 @@
+//! Batches: many tasks of one agent, each admitted or rejected for itself.
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use laneway_core::Refusal;
+use laneway_core::command::{Submission, Submitted};
+use laneway_runtime::Caller;
+use serde_json::json;
+
+use super::Pinchtab;
+use super::decode::{Fields, read_body};
+use super::error::{Problem, json_line};
+use super::tasks::Answer;
+use super::translate::{Asked, rejection, state_word, task_id};
+use super::wire::{Batch, BatchItem};
+
+/// Takes many tasks, and says of each what became of it.
+pub async fn submit_tasks(
+    State(pinchtab): State<Pinchtab>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Answer {
+    let body = read_body(&pinchtab.large_bodies, request).await?;
+    let mut fields = Fields::of_body(&body)?;
+    let (agent_id, callback_url) = (fields.text("agentId")?, fields.text("callbackUrl")?);
+    let mut asked = Vec::new();
+    for item in fields.list("tasks")? {
+        let item = Asked::of_item(Fields::of(item, "tasks")?)?;
+        asked.push(Asked { agent_id: agent_id.clone(), callback_url: callback_url.clone(), ..item });
+    }
+    if agent_id.is_empty() {
+        return Err(Problem::bad_request("missing required field 'agentId'"));
+    }
+    if asked.is_empty() {
+        return Err(Problem::bad_request("batch must contain at least one task"));
+    }
+    let max = pinchtab.live.current().dialects.pinchtab.max_batch_size as usize;
+    if asked.len() > max {
+        let problem = Problem::new(StatusCode::BAD_REQUEST, "batch_too_large", "batch exceeds maximum size");
+        return Err(problem.details(json!({"submitted": asked.len(), "max": max})));
+    }
+    let tasks = pinchtab.submit_each(&caller, asked, &agent_id).await?;
+    Ok(json_line(StatusCode::ACCEPTED, &Batch { submitted: tasks.len(), tasks }))
+}
+
+impl Pinchtab {
+    /// Submits what is right in form, in order and in one commit.
+    async fn submit_each(
+        &self,
+        caller: &Caller,
+        asked: Vec<Asked>,
+        agent_id: &str,
+    ) -> Result<Vec<BatchItem>, Problem> {
+        let now = self.scheduler.wall();
+        let (mut items, mut good): (Vec<Option<BatchItem>>, Vec<Submission>) = (Vec::new(), Vec::new());
+        for mut task in asked {
+            let submission = match task.check() {
+                Ok(()) => task.into_submission(caller, now),
+                Err(problem) => Err(problem),
+            };
+            match submission {
+                Ok(submission) => {
+                    good.push(submission);
+                    items.push(None);
+                }
+                Err(problem) => items.push(Some(invalid(&problem))),
+            }
+        }
+        let mut verdicts = match good.is_empty() {
+            true => Vec::new(),
+            false => self.scheduler.submit_batch(good, false).await?,
+        }
+        .into_iter();
+        let verdict = |item: Option<BatchItem>| {
+            item.unwrap_or_else(|| item_of(verdicts.next().expect("there is a verdict for each"), agent_id))
+        };
+        Ok(items.into_iter().map(verdict).collect())
+    }
+}
+
+fn item_of(verdict: Result<Submitted, Refusal>, agent_id: &str) -> BatchItem {
+    match verdict {
+        Ok(submitted) => BatchItem {
+            task_id: task_id(submitted.job),
+            state: state_word(submitted.state),
+            position: submitted.waiting.into(),
+            error: None,
+        },
+        Err(refusal) => BatchItem {
+            task_id: refusal.recorded.map(task_id).unwrap_or_default(),
+            state: "rejected",
+            position: 0,
+            error: Some(match refusal.full {
+                Some(full) => rejection(full, agent_id),
+                None => refusal.message.to_string(),
+            }),
+        },
+    }
+}
+
+/// A task that cannot be: nothing of it is kept.
+fn invalid(problem: &Problem) -> BatchItem {
+    let error = Some(super::error::sanitized(problem.message()));
+    BatchItem { task_id: String::new(), state: "rejected", position: 0, error }
+}

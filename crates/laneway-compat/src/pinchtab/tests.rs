@@ -1,0 +1,1 @@
+//! The translations alone. What clients see is in `tests/it`.

@@ -1,0 +1,139 @@
+//! Refusals that are kept: a submission that asked for it gets an id and an end although there was no room for it.
+//!
+//! A flood of refused work must fill neither memory nor disk, so each lane keeps a bounded number and size of them a
+//! minute; what is beyond that is refused without a record. They leave by the lane's retention like any other end.
+
+use super::Engine;
+use super::submit::Belongs;
+use crate::command::{Refusal, Submission};
+use crate::event::JobLine;
+use crate::{
+    Change, Effects, Event, EventKind, Failure, JobEnd, JobId, JobRow, JobState, JobStatus, Mono, Now,
+    Reason, RefusalCode, Seq, Span,
+};
+
+/// Refusals that a lane keeps a minute.
+pub const RECORDED_REFUSALS_PER_MINUTE: u32 = 6_000;
+/// Bytes of payload that a lane keeps a minute of refused jobs.
+pub const RECORDED_REFUSAL_BYTES_PER_MINUTE: u64 = 64 << 20;
+
+/// What a lane has kept of refusals in the minute that goes on.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RefusalWindow {
+    since: Mono,
+    rows: u32,
+    bytes: u64,
+}
+
+impl RefusalWindow {
+    /// Takes room for one more record, if there is.
+    fn take(&mut self, now: Mono, bytes: u64) -> bool {
+        if now.since(self.since) >= Span::mins(1) {
+            *self = RefusalWindow { since: now, rows: 0, bytes: 0 };
+        }
+        let fits = self.rows < RECORDED_REFUSALS_PER_MINUTE
+            && self.bytes.saturating_add(bytes) <= RECORDED_REFUSAL_BYTES_PER_MINUTE;
+        if fits {
+            self.rows += 1;
+            self.bytes += bytes;
+        }
+        fits
+    }
+}
+
+impl Engine {
+    /// There is no room for the job: keeps that as a job that was never admitted, where the submission asks for it.
+    pub(super) fn refuse_full(
+        &mut self,
+        now: Now,
+        submission: Submission,
+        belongs: Belongs,
+        mut refusal: Refusal,
+        effects: &mut Effects,
+    ) -> Refusal {
+        let room = &mut self.lanes[belongs.lane as usize].refusals;
+        if submission.record_refusal
+            && refusal.code == RefusalCode::QueueFull
+            && room.take(now.mono, submission.payload.len() as u64)
+        {
+            refusal.recorded = Some(self.record_refusal(now, submission, belongs, &refusal, effects));
+        }
+        refusal
+    }
+
+    fn record_refusal(
+        &mut self,
+        now: Now,
+        submission: Submission,
+        belongs: Belongs,
+        refusal: &Refusal,
+        effects: &mut Effects,
+    ) -> JobId {
+        let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
+        self.fill_in_defaults(&mut spec, belongs);
+        // The key must still be good for the submit that finds room.
+        spec.idempotency = None;
+        self.last_seq += 1;
+        let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
+        self.last_event += 1;
+        let last_event = self.last_event;
+        effects.events.push(Event {
+            number: last_event,
+            at: now.wall,
+            kind: EventKind::JobRejected,
+            tenant: Some(spec.tenant.clone()),
+            job: Some(JobLine {
+                seq,
+                id,
+                kind: spec.kind.clone(),
+                lane: spec.lane.clone(),
+                agent: spec.agent.clone(),
+                attempt: 0,
+                reason: Some(Reason::QueueFull),
+                previous: 0,
+            }),
+            actor: Some(origin.actor.clone()),
+            request: origin.request.clone(),
+            detail: None,
+        });
+        let row = Box::new(JobRow {
+            seq,
+            id,
+            payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
+            created_at: now.wall,
+            rank_time: self.rank_now(now),
+            submitted_by: origin.actor,
+            status: JobStatus {
+                state: JobState::Queued,
+                wake_at: None,
+                attempts: 0,
+                failures: 0,
+                losses: 0,
+                last_event,
+            },
+            spec,
+        });
+        effects.changes.push(Change::JobCreated { row, payload });
+        let lane = &mut self.lanes[belongs.lane as usize];
+        lane.ended = lane.ended.saturating_add(1);
+        effects.changes.push(Change::JobEnded(Box::new(JobEnd {
+            seq,
+            state: JobState::Rejected,
+            reason: Reason::QueueFull,
+            error: Some(Failure {
+                detail: refusal.full.map(|full| full.to_detail()),
+                ..Failure::retryable("queue_full", refusal.message.clone())
+            }),
+            result: None,
+            attempt_id: None,
+            started_at: None,
+            finished_at: now.wall,
+            attempts: 0,
+            failures: 0,
+            losses: 0,
+            last_event,
+            merged_into: None,
+        })));
+        id
+    }
+}

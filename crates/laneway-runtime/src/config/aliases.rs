@@ -1,0 +1,87 @@
+//! Keys that a dialect calls by its own names, and that are the keys of its lane.
+//!
+//! `dialects.pinchtab.max_queue_size = 50` means `lanes.pinchtab.queued_max = 50`, in whichever layer it stands. It is
+//! written out as that before layers are merged, so that there is one value with one place, whoever asks. Zero means what
+//! it means there: leave it as it is.
+
+use serde_json::{Map, Value as Json};
+use toml::{Table, Value};
+
+use super::error::{ConfigError, ConfigErrorKind};
+use super::layers::Layer;
+use super::path::KeyPath;
+
+/// A dialect, its own name for a key, and the key of the lane of the same name.
+pub(super) const ALIASES: [(&str, &str, &str); 5] = [
+    ("pinchtab", "max_queue_size", "queued_max"),
+    ("pinchtab", "max_per_agent", "queued_per_agent_max"),
+    ("pinchtab", "max_inflight", "running_max"),
+    ("pinchtab", "max_per_agent_inflight", "running_per_agent_max"),
+    ("pinchtab", "result_ttl", "retention"),
+];
+
+/// The layer with every alias written out. A key that says one thing under each name is a problem.
+pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer {
+    let mut layer = layer.clone();
+    for (dialect, alias, key) in ALIASES {
+        let Some(value) = take(&mut layer.tree, dialect, alias) else { continue };
+        let from = KeyPath::of(&["dialects", dialect, alias]);
+        let place = layer.places.remove(&from);
+        if value == Value::Integer(0) {
+            continue;
+        }
+        let to = KeyPath::of(&["lanes", dialect, key]);
+        let lanes = section(&mut layer.tree, "lanes").and_then(|lanes| section(lanes, dialect));
+        // What stands in the way of the section is told when the section is read.
+        let Some(lane) = lanes else { continue };
+        if let Some(other) = lane.get(key) {
+            if *other == value {
+                continue;
+            }
+            errors.push(ConfigError {
+                kind: ConfigErrorKind::Invalid,
+                key: from.to_string(),
+                place: place.map(|place| place.to_string()).unwrap_or_default(),
+                message: format!("is the same as {to}, which says {other}; remove one of them"),
+            });
+            continue;
+        }
+        lane.insert(key.to_owned(), value);
+        if let Some(place) = place {
+            for path in [KeyPath::of(&["lanes"]), KeyPath::of(&["lanes", dialect])] {
+                layer.places.entry(path).or_insert_with(|| place.clone());
+            }
+            layer.places.insert(to, place);
+        }
+    }
+    layer
+}
+
+/// The same for a change by a call. Where both names are given, the lane's own holds.
+pub(super) fn written_out_in_patch(patch: &Map<String, Json>) -> Map<String, Json> {
+    let mut patch = patch.clone();
+    for (dialect, alias, key) in ALIASES {
+        let own = patch.get_mut("dialects").and_then(|dialects| dialects.get_mut(dialect));
+        let Some(value) = own.and_then(Json::as_object_mut).and_then(|own| own.remove(alias)) else {
+            continue;
+        };
+        if value == Json::from(0) {
+            continue;
+        }
+        let lanes = patch.entry("lanes").or_insert_with(|| Json::Object(Map::new()));
+        let Some(lanes) = lanes.as_object_mut() else { continue };
+        let lane = lanes.entry(dialect).or_insert_with(|| Json::Object(Map::new()));
+        if let Some(lane) = lane.as_object_mut() {
+            lane.entry(key).or_insert(value);
+        }
+    }
+    patch
+}
+
+fn take(tree: &mut Table, dialect: &str, alias: &str) -> Option<Value> {
+    tree.get_mut("dialects")?.get_mut(dialect)?.as_table_mut()?.remove(alias)
+}
+
+fn section<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Table> {
+    table.entry(key.to_owned()).or_insert_with(|| Value::Table(Table::new())).as_table_mut()
+}

@@ -1,0 +1,132 @@
+//! Which dialects are spoken, where, and what only they know of.
+//!
+//! The limits of a dialect are those of its lane (see `aliases.rs`). What is here is how it is mounted, and the few words
+//! that its own documents have and the lane does not.
+
+use std::net::SocketAddr;
+
+use laneway_core::Span;
+
+use super::aliases::ALIASES;
+use super::section::Section;
+
+/// Longest prefix of a dialect's paths, in bytes.
+const PREFIX_MAX: usize = 64;
+/// Most requests of one address in one window: far more than one machine can answer.
+const REQUESTS_MAX: u32 = 10_000_000;
+/// Most workers that a dialect may show: the number limits nothing.
+const WORKERS_MAX: u32 = 1_000_000;
+/// Largest batch that a dialect may take.
+const BATCH_MAX: u32 = 10_000;
+
+/// Every dialect that this program speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dialects {
+    /// Tasks for browser tabs: `/tasks`, `/scheduler`, `/tabs`.
+    pub pinchtab: Pinchtab,
+}
+
+/// How a dialect is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// False: its paths are not there.
+    pub enabled: bool,
+    /// Stands before all its paths; empty, or `/name`.
+    pub prefix: String,
+    /// An address of its own. `None`: the main one.
+    pub listen: Option<SocketAddr>,
+    /// Most requests of one client address in one window. 0: no limit.
+    pub requests_max: u32,
+    /// How long a window is.
+    pub requests_window: Span,
+}
+
+/// The dialect `pinchtab`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinchtab {
+    /// How it is mounted.
+    pub mount: Mount,
+    /// Shown and accepted, but no second cap beside the lane's.
+    pub worker_count: u32,
+    /// Shown; never interpreted.
+    pub strategy: String,
+    /// Most tasks of one batch.
+    pub max_batch_size: u32,
+}
+
+impl Dialects {
+    /// How every dialect is mounted, by name.
+    pub fn mounts(&self) -> [(&'static str, &Mount); 1] {
+        [("pinchtab", &self.pinchtab.mount)]
+    }
+
+    /// How the dialect of this name is mounted.
+    pub fn mount(&self, name: &str) -> Option<&Mount> {
+        self.mounts().into_iter().find(|(known, _)| *known == name).map(|(_, mount)| mount)
+    }
+
+    /// Takes what only a restart can change from `current`.
+    pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
+        let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = &current.pinchtab.mount;
+        let mount = &mut self.pinchtab.mount;
+        (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
+    }
+}
+
+/// Reads `[dialects]`.
+pub(super) fn read(section: Section<'_>) -> Dialects {
+    let base = super::layers::BUILTIN.get("dialects").and_then(|dialects| dialects.get("pinchtab"));
+    let base = base.and_then(toml::Value::as_table).expect("the embedded defaults hold every dialect");
+    let own = section.section("pinchtab", Some(base));
+    let own =
+        own.unwrap_or_else(|| Section::new(section.path.join("pinchtab"), base, None, section.problems()));
+    let pinchtab = Pinchtab {
+        mount: mount(&own),
+        worker_count: own.count("worker_count", 1..=WORKERS_MAX),
+        strategy: own.text("strategy"),
+        max_batch_size: own.count("max_batch_size", 1..=BATCH_MAX),
+    };
+    for (_, alias, _) in ALIASES.iter().filter(|(dialect, _, _)| *dialect == "pinchtab") {
+        // They are written out as keys of the lane by now; asked for so that a misspelt one is told of them.
+        own.get(alias);
+    }
+    own.finish();
+    section.finish();
+    Dialects { pinchtab }
+}
+
+fn mount(section: &Section<'_>) -> Mount {
+    let prefix = section.text("prefix");
+    if !is_prefix(&prefix) {
+        let message = format!(
+            "is {prefix:?}; write \"\" or a path such as \"/pt\" that begins with / and does not end with it"
+        );
+        section.problem("prefix", message);
+    }
+    let listen = section.opt_text("listen").filter(|text| !text.is_empty());
+    let listen = listen.and_then(|text| {
+        let parsed = text.parse().ok();
+        if parsed.is_none() {
+            let message =
+                format!("is {text:?}; write an IP address and a port, such as \"127.0.0.1:9867\", or \"\"");
+            section.problem("listen", message);
+        }
+        parsed
+    });
+    Mount {
+        enabled: section.flag("enabled"),
+        prefix,
+        listen,
+        requests_max: section.count("requests_max", 0..=REQUESTS_MAX),
+        requests_window: section.span("requests_window", Span::secs(1)..=Span::hours(1)),
+    }
+}
+
+fn is_prefix(text: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    text.is_empty()
+        || (text.len() <= PREFIX_MAX
+            && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_part)))
+}

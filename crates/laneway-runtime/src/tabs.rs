@@ -1,0 +1,252 @@
+//! Which instance has which browser tab: registered tabs first, then those that the instances list themselves.
+//!
+//! What instances list is remembered until a tab is not found; then they are asked again, each at most once a second. What
+//! is done with a tab once it is found is in `tabs/forward.rs`, and as a job in `tabs/action.rs`. Nothing here decides
+//! which job runs when.
+
+pub mod action;
+pub mod forward;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use laneway_core::Name;
+use reqwest::Url;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::config::{Config, Instance, TAB_LEN_MAX};
+use crate::executors::context::cut;
+use crate::executors::http::answer::{Body, read_body, with_causes};
+use crate::executors::http::{HttpClient, HttpError, printable};
+use crate::live_config::LiveConfig;
+
+pub use action::{TAB_ACTION, TabAction};
+pub use forward::{Action, Answered, ForwardError};
+
+/// An instance is asked for its tabs at most this often.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long an instance may take to list its tabs.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest list of tabs that is read, in bytes.
+const LIST_BYTES_MAX: usize = 1 << 20;
+/// Most tabs that are remembered from all lists together.
+const LISTED_MAX: usize = 100_000;
+/// Most instances that are asked at the same time.
+const ASKS_MAX: usize = 16;
+/// Longest cause that is told when a tab is not found, in bytes.
+const CAUSE_MAX: usize = 512;
+
+/// Finds tabs and acts on them. Clones share what they know.
+#[derive(Clone)]
+pub struct Tabs {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: HttpClient,
+    configs: watch::Receiver<Arc<Config>>,
+    known: Mutex<Known>,
+}
+
+/// What is known of tabs without asking.
+#[derive(Default)]
+struct Known {
+    /// The registered tabs of a configuration.
+    registered: Option<(Arc<Config>, HashMap<String, Name>)>,
+    listed: BTreeMap<Name, Listed>,
+    asked: BTreeMap<Name, Arc<tokio::sync::Mutex<Asked>>>,
+}
+
+/// What an instance listed, and where it was then.
+struct Listed {
+    url: Url,
+    tabs: HashSet<String>,
+}
+
+/// When an instance was last asked, and why it did not answer.
+#[derive(Default)]
+struct Asked {
+    at: Option<Instant>,
+    trouble: Option<String>,
+}
+
+/// The instance that has a tab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its id.
+    pub id: Name,
+    /// The instance.
+    pub instance: Instance,
+}
+
+/// No instance has the tab.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("tab {tab:?} not found: {cause}")]
+pub struct NoTab {
+    tab: String,
+    cause: String,
+}
+
+impl Tabs {
+    /// Finds tabs of the instances that the configuration names, as it changes.
+    pub fn new(live: &LiveConfig) -> Result<Tabs, HttpError> {
+        let (client, configs) = (HttpClient::new()?, live.subscribe());
+        Ok(Tabs { inner: Arc::new(Inner { client, configs, known: Mutex::default() }) })
+    }
+
+    /// The instance that has the tab. Asks the instances when none is known to have it.
+    pub async fn find(&self, tab: &str) -> Result<Owner, NoTab> {
+        let none = |cause: &str| NoTab {
+            tab: cut(tab, TAB_LEN_MAX).to_owned(),
+            cause: cut(cause, CAUSE_MAX).to_owned(),
+        };
+        if tab.is_empty() || tab.len() > TAB_LEN_MAX || matches!(tab, "." | "..") {
+            return Err(none("this is no id of a tab"));
+        }
+        let config = self.inner.configs.borrow().clone();
+        if config.instances.is_empty() {
+            return Err(none("there are no instances"));
+        }
+        if let Some(owner) = self.known_owner(&config, tab) {
+            return Ok(owner);
+        }
+        let asks = config.instances.clone().into_iter().map(|(id, instance)| {
+            let tabs = self.clone();
+            async move { tabs.ask(&id, &instance).await.map_err(|trouble| format!("{id}: {trouble}")) }
+        });
+        let mut answers = stream::iter(asks).buffer_unordered(ASKS_MAX);
+        let mut troubles = Vec::new();
+        while let Some(answer) = answers.next().await {
+            // The first that has it is enough; a slow one is not waited for.
+            if let Some(owner) = self.known_owner(&config, tab) {
+                return Ok(owner);
+            }
+            troubles.extend(answer.err());
+        }
+        troubles.sort();
+        match troubles.is_empty() {
+            true => Err(none("no instance has it")),
+            false => Err(none(&format!("no instance that answers has it ({})", troubles.join("; ")))),
+        }
+    }
+
+    /// The instance said that it has no such tab: it is looked for anew next time.
+    pub fn forget(&self, owner: &Name, tab: &str) {
+        if let Some(listed) = self.known().listed.get_mut(owner) {
+            listed.tabs.remove(tab);
+        }
+    }
+
+    /// Who has the tab, as far as that is known.
+    fn known_owner(&self, config: &Arc<Config>, tab: &str) -> Option<Owner> {
+        let mut known = self.known();
+        let owner = |id: &Name| {
+            config.instances.get(id).map(|instance| Owner { id: id.clone(), instance: instance.clone() })
+        };
+        if let Some(id) = known.registered(config).get(tab) {
+            return owner(id);
+        }
+        // A list of an instance that has moved since says nothing.
+        let holds = |id: &Name, listed: &Listed| {
+            listed.tabs.contains(tab) && config.instances.get(id).is_some_and(|now| now.url == listed.url)
+        };
+        known.listed.iter().find(|(id, listed)| holds(id, listed)).and_then(|(id, _)| owner(id))
+    }
+
+    /// Asks an instance for its tabs, unless it was asked just now.
+    async fn ask(&self, id: &Name, instance: &Instance) -> Result<(), String> {
+        let turn = Arc::clone(self.known().asked.entry(id.clone()).or_default());
+        let mut asked = turn.lock().await;
+        if asked.at.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER) {
+            return asked.trouble.clone().map_or(Ok(()), Err);
+        }
+        let listed = match tokio::time::timeout(ASK_TIMEOUT, self.list(instance)).await {
+            Ok(listed) => listed,
+            Err(_) => Err(format!("did not list its tabs within {} seconds", ASK_TIMEOUT.as_secs())),
+        };
+        asked.at = Some(Instant::now());
+        asked.trouble = listed.as_ref().err().cloned();
+        self.known().keep(id, instance, listed?);
+        Ok(())
+    }
+
+    /// What the instance lists.
+    async fn list(&self, instance: &Instance) -> Result<HashSet<String>, String> {
+        let mut request = self.inner.client.inner().get(url_below(&instance.url, &["tabs"]));
+        if let Some(token) = &instance.token {
+            request = request.bearer_auth(token.reveal());
+        }
+        let response = request.send().await.map_err(|error| printable(&with_causes(error)))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("answered {status} when asked for its tabs"));
+        }
+        let body =
+            read_body(response, LIST_BYTES_MAX).await.map_err(|error| printable(&with_causes(error)))?;
+        match body {
+            Body::Whole(body) => tabs_of(&body).ok_or_else(|| "does not list tabs".to_owned()),
+            Body::Cut(_) => Err(format!("lists more than {LIST_BYTES_MAX} bytes of tabs")),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The registered tabs of this configuration.
+    fn registered(&mut self, config: &Arc<Config>) -> &HashMap<String, Name> {
+        if !self.registered.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, config)) {
+            let mut tabs = HashMap::new();
+            // In the order of ids; the first that has a tab keeps it.
+            for (id, instance) in &config.instances {
+                for tab in &instance.tabs {
+                    tabs.entry(tab.clone()).or_insert_with(|| id.clone());
+                }
+            }
+            self.listed.retain(|id, _| config.instances.contains_key(id));
+            self.asked.retain(|id, _| config.instances.contains_key(id));
+            self.registered = Some((Arc::clone(config), tabs));
+        }
+        &self.registered.as_ref().expect("it was just put there").1
+    }
+
+    /// Remembers what an instance listed, as far as there is room.
+    fn keep(&mut self, id: &Name, instance: &Instance, mut tabs: HashSet<String>) {
+        self.listed.remove(id);
+        let others: usize = self.listed.values().map(|listed| listed.tabs.len()).sum();
+        let room = LISTED_MAX.saturating_sub(others);
+        if tabs.len() > room {
+            tracing::warn!(instance = %id, tabs = tabs.len(), room, "an instance lists more tabs than there is room for");
+            tabs = tabs.into_iter().take(room).collect();
+        }
+        self.listed.insert(id.clone(), Listed { url: instance.url.clone(), tabs });
+    }
+}
+
+/// The ids in a list of tabs: `{"tabs": […]}` or the list alone, of objects with `id` or `tabId`, or of ids.
+fn tabs_of(body: &[u8]) -> Option<HashSet<String>> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let list = value.as_array().or_else(|| value.get("tabs")?.as_array())?;
+    let id = |tab: &Value| {
+        let id = tab.as_str().or_else(|| tab.get("id")?.as_str()).or_else(|| tab.get("tabId")?.as_str());
+        id.filter(|id| !id.is_empty() && id.len() <= TAB_LEN_MAX).map(str::to_owned)
+    };
+    Some(list.iter().filter_map(id).collect())
+}
+
+/// The URL with these parts added to its path, each escaped. None of them may be `.` or `..`.
+fn url_below(url: &Url, parts: &[&str]) -> Url {
+    let mut url = url.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(parts);
+    }
+    url
+}

@@ -1,0 +1,125 @@
+//! Sends an action to the instance that has the tab, and brings its answer back: bounded, and only as long as is asked.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::{NoTab, Owner, Tabs, url_below};
+use crate::executors::http::answer::{Body, read_body, with_causes};
+use crate::executors::http::printable;
+
+/// Largest answer of an instance, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// An action on a tab.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// The tab.
+    pub tab: String,
+    /// On whose behalf.
+    pub agent: Option<String>,
+    /// True: a job asks, and the instance is told so.
+    pub scheduled: bool,
+    /// What to do, as JSON.
+    pub body: Vec<u8>,
+    /// How long it may take. `None`: for ever.
+    pub time_left: Option<Duration>,
+}
+
+/// What the instance answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The status.
+    pub status: u16,
+    /// What the body is said to be.
+    pub content_type: Option<String>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum ForwardError {
+    /// No instance has the tab.
+    #[error("could not resolve tab {tab:?}: {source}")]
+    Unresolved {
+        /// The tab.
+        tab: String,
+        /// What was tried.
+        source: NoTab,
+    },
+    /// The instance could not be reached, or broke off before it answered.
+    #[error("executor request failed: {0}")]
+    Request(String),
+    /// The time was over.
+    #[error("executor request failed: context deadline exceeded")]
+    Deadline,
+    /// Whoever asked wants it no longer.
+    #[error("executor request failed: context canceled")]
+    Canceled,
+    /// The answer broke off, or is too large.
+    #[error("failed to read executor response: {0}")]
+    Read(String),
+}
+
+impl Tabs {
+    /// Sends the action and waits for the answer. A `stop` and the end of its time close the connection.
+    pub async fn forward(&self, action: &Action, stop: &CancellationToken) -> Result<Answered, ForwardError> {
+        let time_is_over = async {
+            match action.time_left {
+                Some(time_left) => tokio::time::sleep(time_left).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(ForwardError::Canceled),
+            answered = self.exchange(action) => answered,
+            () = time_is_over => Err(ForwardError::Deadline),
+        }
+    }
+
+    async fn exchange(&self, action: &Action) -> Result<Answered, ForwardError> {
+        let Owner { id, instance } = self
+            .find(&action.tab)
+            .await
+            .map_err(|source| ForwardError::Unresolved { tab: action.tab.clone(), source })?;
+        let url = url_below(&instance.url, &["tabs", &action.tab, "action"]);
+        let mut request = self.inner.client.inner().post(url).body(action.body.clone());
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if action.scheduled {
+            request = request.header("x-pinchtab-source", "scheduler");
+        }
+        request = request.header("x-pinchtab-tab-id", header_text(&action.tab));
+        if let Some(agent) = &action.agent {
+            request = request.header("x-agent-id", header_text(agent));
+        }
+        if let Some(token) = &instance.token {
+            request = request.bearer_auth(token.reveal());
+        }
+        let response =
+            request.send().await.map_err(|error| ForwardError::Request(printable(&with_causes(error))))?;
+        let status = response.status().as_u16();
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if status == 404 {
+            self.forget(&id, &action.tab);
+        }
+        match read_body(response, ANSWER_BYTES_MAX).await {
+            Ok(Body::Whole(body)) => Ok(Answered { status, content_type, body }),
+            Ok(Body::Cut(_)) => {
+                Err(ForwardError::Read(format!("the answer has more than {ANSWER_BYTES_MAX} bytes")))
+            }
+            Err(error) => Err(ForwardError::Read(printable(&with_causes(error)))),
+        }
+    }
+}
+
+/// A text as a header's value: as it is where it can be, else escaped.
+fn header_text(text: &str) -> HeaderValue {
+    HeaderValue::from_bytes(text.as_bytes()).unwrap_or_else(|_| {
+        HeaderValue::from_str(&text.escape_default().to_string()).expect("escaped texts are plain ASCII")
+    })
+}

@@ -1,0 +1,104 @@
+//! `laneway instances`: servers of browser tabs.
+
+use clap::Subcommand;
+use laneway_wire::{Instance, InstanceList, InstanceRequest};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::screen::Screen;
+use crate::table::{Cell, Table};
+
+/// What to do with instances.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Jobs of the kind tab_action, and calls of /tabs/{id}/action, are forwarded to the instance that has the tab. Tabs are \
+registered with --tab, or the instance lists them itself (GET /tabs).
+
+Examples:
+  laneway instances list
+  laneway instances put desk --port 9868
+  laneway instances put farm --at https://tabs.example --instance-token \"$TOKEN\" --tab t1 --tab t2
+  laneway instances delete desk")]
+pub struct InstancesArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Every instance
+    List,
+    /// Make an instance, or change it; what is not given stays, except the token of one that moves
+    Put(PutArgs),
+    /// Take back what was put
+    Delete {
+        /// The instance
+        id: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct PutArgs {
+    /// The instance
+    id: String,
+    /// Where it is
+    #[arg(long, value_name = "URL", conflicts_with = "port")]
+    at: Option<String>,
+    /// Where it is, on the server's machine
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// The token it is sent; an empty one takes it away
+    #[arg(long, env = "LANEWAY_INSTANCE_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    instance_token: Option<String>,
+    /// A tab that is its own without asking it; again for each
+    #[arg(long = "tab", value_name = "TAB")]
+    tabs: Vec<String>,
+}
+
+/// Does what was asked with instances.
+pub async fn run(screen: &Screen, client: &Client, args: &InstancesArgs) -> anyhow::Result<()> {
+    match &args.verb {
+        Verb::List => {
+            let list: InstanceList = client.get(&["v1", "instances"], &[]).await?;
+            if screen.json {
+                return screen.document(&list);
+            }
+            table(&list.instances).print(screen);
+            Ok(())
+        }
+        Verb::Put(put) => {
+            let PutArgs { id, at, port, instance_token, tabs } = put;
+            let tabs = (!tabs.is_empty()).then(|| tabs.clone());
+            let request =
+                InstanceRequest { url: at.clone(), port: *port, token: instance_token.clone(), tabs };
+            let instance: Instance = client.send(Method::PUT, &["v1", "instances", id], &request).await?;
+            if screen.json {
+                return screen.document(&instance);
+            }
+            table(std::slice::from_ref(&instance)).print(screen);
+            Ok(())
+        }
+        Verb::Delete { id } => {
+            client.delete(&["v1", "instances", id]).await?;
+            if screen.json {
+                return screen.document(&json!({"id": id, "taken_back": true}));
+            }
+            screen.line(format!("{id}: what was put is taken back"));
+            Ok(())
+        }
+    }
+}
+
+fn table(instances: &[Instance]) -> Table {
+    let mut table = Table::new().left("INSTANCE").left("URL").left("TOKEN").right("TABS");
+    for instance in instances {
+        table.row(vec![
+            Cell::plain(&instance.id),
+            Cell::plain(&instance.url),
+            Cell::plain(if instance.has_token { "yes" } else { "no" }),
+            Cell::plain(instance.tabs.len()),
+        ]);
+    }
+    table
+}

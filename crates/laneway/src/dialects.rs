@@ -1,0 +1,34 @@
+//! Brings the dialects and the gate of the API together: neither knows the other.
+
+use laneway::Laneway;
+use laneway_api::{Dialect, DialectRoute};
+use laneway_runtime::config::{Dialects, Mount};
+
+/// Every dialect that is switched on, with how it is mounted.
+pub fn switched_on(laneway: &Laneway, config: &Dialects) -> Vec<(Dialect, Mount)> {
+    let mut dialects = Vec::new();
+    for (name, mount) in config.mounts().into_iter().filter(|(_, mount)| mount.enabled) {
+        if let Some(spoken) = spoken(laneway, name) {
+            dialects.push((gated(spoken, mount), mount.clone()));
+        }
+    }
+    dialects
+}
+
+/// The dialect of this name over the scheduler.
+fn spoken(laneway: &Laneway, name: &str) -> Option<laneway_compat::Dialect> {
+    let (scheduler, live) = (laneway.scheduler().clone(), laneway.live_config().clone());
+    match name {
+        "pinchtab" => Some(laneway_compat::pinchtab::dialect(scheduler, live, laneway.tabs()?.clone())),
+        _ => None,
+    }
+}
+
+fn gated(spoken: laneway_compat::Dialect, mount: &Mount) -> Dialect {
+    let laneway_compat::Dialect { name, routes, denied } = spoken;
+    let route = |route: laneway_compat::Route| {
+        let laneway_compat::Route { method, path, operation, right, handler } = route;
+        DialectRoute { method, path, operation, right, handler }
+    };
+    Dialect { name, prefix: mount.prefix.clone(), routes: routes.into_iter().map(route).collect(), denied }
+}
