@@ -188,7 +188,11 @@ impl Engine {
         spec.schedule = Some(ScheduleRef { id, name, slot, by_hand: by_hand.is_some() });
         let origin = by_hand.cloned().unwrap_or_else(|| Origin::house("schedule"));
         let payload = template.payload.clone();
-        let submitted = self.submit(now, Submission { spec, payload, origin, prior: None, record_refusal: false }, effects)?;
+        let submitted = self.submit(
+            now,
+            Submission { spec, payload, origin, prior: None, record_refusal: false },
+            effects,
+        )?;
         let entry = self.schedules.entries.get_mut(&id).expect("it made the job");
         let state = &mut entry.schedule.state;
         state.runs += 1;

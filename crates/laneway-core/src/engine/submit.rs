@@ -10,8 +10,8 @@ use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name, Now,
-    Origin, Prior, Reason, Reply, Seq, SessionMode, Span,
+    CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name,
+    Now, Origin, Prior, Reason, Reply, Seq, SessionMode, Span,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
