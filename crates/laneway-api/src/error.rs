@@ -281,7 +281,7 @@ impl From<Refusal> for ApiError {
             RefusalCode::Draining => Code::Draining,
             RefusalCode::StorageLow => Code::StorageLow,
             RefusalCode::BatchRefused => Code::BatchRefused,
-            RefusalCode::Invalid => Code::Invalid,
+            RefusalCode::Invalid | RefusalCode::NoFutureRun | RefusalCode::NameTaken => Code::Invalid,
             RefusalCode::TooMany => Code::TooMany,
         };
         let mut error = ApiError::new(code, String::from(refusal.message));

@@ -9,7 +9,8 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobId, JobRow, JobStatus, Name, OpenAttempt, RunLog,
+    Schedule, ScheduleId, ScheduleState, Seq, TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -59,6 +60,15 @@ pub(crate) struct JobPurge<'a> {
     pub max: u32,
 }
 
+/// Forget entries of the run log and slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunsPurge {
+    pub ended_before: Wall,
+    pub keep: u32,
+    pub slots_before: Wall,
+    pub max: u32,
+}
+
 /// One step of a commit.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
@@ -72,6 +82,18 @@ pub(crate) enum Step<'a> {
     PutOverrides(&'a Bytes),
     /// Keep a token.
     PutToken(&'a TokenRecord),
+    /// Keep a schedule.
+    PutSchedule(&'a Schedule),
+    /// A schedule moved on.
+    MoveSchedule(ScheduleId, bool, &'a ScheduleState),
+    /// Forget a schedule.
+    RemoveSchedule(ScheduleId),
+    /// A slot came.
+    PutSlot(ScheduleId, Wall, Option<JobId>),
+    /// Keep an entry of the run log.
+    LogRun(&'a RunLog),
+    /// Forget entries of the run log and slots.
+    PurgeRuns(RunsPurge),
 }
 
 /// The steps of a commit, in order.
@@ -92,6 +114,17 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::EventsPurged { before } => Step::PurgeEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
             Change::TokenPut(token) => Step::PutToken(token),
+            Change::SchedulePut(schedule) => Step::PutSchedule(schedule),
+            Change::ScheduleMoved { id, enabled, state } => Step::MoveSchedule(*id, *enabled, state),
+            Change::ScheduleRemoved(id) => Step::RemoveSchedule(*id),
+            Change::SlotFired { schedule, slot, job } => Step::PutSlot(*schedule, *slot, *job),
+            Change::RunLogged(log) => Step::LogRun(log),
+            Change::RunsPurged { ended_before, keep, slots_before, max } => Step::PurgeRuns(RunsPurge {
+                ended_before: *ended_before,
+                keep: *keep,
+                slots_before: *slots_before,
+                max: *max,
+            }),
             Change::JobCreated { row, .. } => {
                 of_jobs.push((row.seq, index, change));
                 continue;

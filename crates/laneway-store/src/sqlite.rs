@@ -16,6 +16,7 @@ mod open;
 mod pool;
 mod prune;
 mod query;
+mod schedules;
 
 use std::collections::HashMap;
 use std::path::Path;

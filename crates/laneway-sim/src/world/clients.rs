@@ -77,6 +77,7 @@ impl World {
             }),
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The part of a job's row that no list filters by, in one column.
 
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{Backoff, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Span, Wall};
+use laneway_core::{
+    Backoff, Jitter, JobId, JobRow, JobSpec, Key, Name, RetryPolicy, ScheduleId, ScheduleRef, Span, Wall,
+};
 
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
@@ -19,7 +21,8 @@ const IDEMPOTENCY: u64 = 1 << 6;
 const RETRY_OF: u64 = 1 << 7;
 const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
-const ALL: u64 = (1 << 10) - 1;
+const SCHEDULE: u64 = 1 << 16;
+const ALL: u64 = ((1 << 10) - 1) | SCHEDULE;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
@@ -36,11 +39,16 @@ pub(crate) struct SpecRest {
     pub idempotency: Option<IdempotencyKey>,
     pub retry_of: Option<JobId>,
     pub tags: Vec<Name>,
+    pub schedule: Option<ScheduleRef>,
 }
 
 /// Appends the form of `row` to `out`.
 pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
-    let spec = &row.spec;
+    write_rest(out, &row.spec, row.payload_len, &row.submitted_by);
+}
+
+/// Appends the form of those parts of a spec that have no column of their own.
+pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, submitted_by: &Name) {
     let flag = |present: bool, bit: u64| if present { bit } else { 0 };
     out.push(VERSION);
     put_u64(
@@ -54,10 +62,11 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
             | flag(spec.idempotency.is_some(), IDEMPOTENCY)
             | flag(spec.retry_of.is_some(), RETRY_OF)
             | flag(!spec.keys.is_empty(), KEYS)
-            | flag(!spec.tags.is_empty(), TAGS),
+            | flag(!spec.tags.is_empty(), TAGS)
+            | flag(spec.schedule.is_some(), SCHEDULE),
     );
-    put_u64(out, row.payload_len.into());
-    put_bytes(out, row.submitted_by.as_str().as_bytes());
+    put_u64(out, payload_len.into());
+    put_bytes(out, submitted_by.as_str().as_bytes());
     if let Some(session) = &spec.session {
         put_u64(out, session.max_concurrent.into());
     }
@@ -89,6 +98,13 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
         for tag in &spec.tags {
             put_bytes(out, tag.as_str().as_bytes());
         }
+    }
+    if let Some(schedule) = &spec.schedule {
+        let ScheduleRef { id, name, slot, by_hand } = schedule;
+        out.extend_from_slice(&id.0.to_be_bytes());
+        put_bytes(out, name.as_str().as_bytes());
+        put_i64(out, slot.0);
+        out.push(u8::from(*by_hand));
     }
 }
 
@@ -138,6 +154,7 @@ pub(crate) fn read_spec(
             .transpose()?,
         keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
+        schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
     };
     input.end()?;
     Ok(spec)
@@ -181,6 +198,18 @@ fn read_tags(
         tags.push(intern(input.text()?)?);
     }
     Ok(tags)
+}
+
+fn read_schedule(
+    input: &mut Input<'_>,
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<ScheduleRef, StoreError> {
+    let id = ScheduleId(u128::from_be_bytes(input.array()?));
+    let (name, slot) = (intern(input.text()?)?, Wall(input.i64()?));
+    match input.u8()? {
+        by_hand @ 0..=1 => Ok(ScheduleRef { id, name, slot, by_hand: by_hand == 1 }),
+        _ => Err(input.damaged("a run is neither by hand nor of a slot")),
+    }
 }
 
 fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {

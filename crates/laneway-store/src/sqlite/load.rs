@@ -4,10 +4,10 @@ use laneway_core::engine::Head;
 use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::SqliteStore;
 use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
 use super::commit::shelf;
 use super::live::CHUNK;
+use super::{SqliteStore, schedules};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, StoreError};
 
@@ -17,6 +17,7 @@ const SPARSE: usize = 64;
 /// Gives every live job, then every open attempt.
 pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
     let mut names = Interner::default();
+    schedules::load(&store.conn, &mut names, visit)?;
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
     }
