@@ -147,6 +147,7 @@ impl World {
             }),
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         }
     }
 
