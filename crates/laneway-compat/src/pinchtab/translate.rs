@@ -138,6 +138,7 @@ impl Asked {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         };
         let (payload, origin) = (Bytes::from(payload), caller.origin());
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: true })
