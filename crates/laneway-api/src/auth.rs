@@ -122,13 +122,18 @@ pub fn is_active(record: &TokenRecord, now: Wall) -> bool {
 /// The tenant that the call names in its header.
 pub fn named_tenant(headers: &HeaderMap, principal: &Principal) -> Result<Option<Name>, ApiError> {
     let Some(value) = headers.get(TENANT_HEADER) else { return Ok(None) };
-    let tenant = crate::convert::name(TENANT_HEADER, value.to_str().unwrap_or(""))?;
+    tenant_named(value.to_str().unwrap_or(""), principal).map(Some)
+}
+
+/// The tenant that is named, if the caller may act for it.
+pub fn tenant_named(text: &str, principal: &Principal) -> Result<Name, ApiError> {
+    let tenant = crate::convert::name(TENANT_HEADER, text)?;
     match &principal.bound {
         Some(bound) if *bound != tenant => Err(ApiError::new(
             Code::Forbidden,
             "the token is bound to another tenant; leave laneway-tenant out",
         )),
-        _ => Ok(Some(tenant)),
+        _ => Ok(tenant),
     }
 }
 

@@ -107,6 +107,7 @@ impl Authority {
     /// What a route of a dialect asks of its caller.
     pub fn of_dialect(operation: &'static str, right: Right) -> Authority {
         match right {
+            Right::Converse => looks(operation, Who::Anyone, Reach::Tenant),
             Right::Look => looks(operation, READERS, Reach::Tenant),
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
             Right::Administer => changes(operation, ADMINS, Reach::Server),

@@ -15,7 +15,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::MethodRouter;
 use futures_util::FutureExt;
-use laneway_core::{EventKind, Name, Span};
+use laneway_core::{EventKind, Name};
 use laneway_runtime::caller::{Denied, Right};
 use thiserror::Error;
 
@@ -103,6 +103,7 @@ fn mounted(api: &Api, dialect: Dialect) -> Router {
             front: front.clone(),
             dialect: dialect.name,
             rates: Arc::clone(&rates),
+            right: route.right,
             authority: Authority::of_dialect(route.operation, route.right),
         };
         let handler = route.handler.clone().with_state(()).route_layer(from_fn_with_state(gate, pass));
@@ -140,6 +141,7 @@ struct DialectGate {
     front: Front,
     dialect: &'static str,
     rates: Arc<RateLimit>,
+    right: Right,
     authority: Authority,
 }
 
@@ -150,6 +152,7 @@ async fn pass(State(gate): State<DialectGate>, mut request: Request, next: Next)
     let origin = cors::allowed_origin(api, request.headers());
     let mut response = match gate.over_rate(&request) {
         Some(over) => denied(&over),
+        None if gate.right == Right::Converse => gate.begin(request, next, &id).await,
         None => match gate::admit(api, &gate.authority, &request, &id) {
             Err((who, error)) => {
                 let why = why_not(&error, request.headers());
@@ -177,6 +180,18 @@ async fn pass(State(gate): State<DialectGate>, mut request: Request, next: Next)
 }
 
 impl DialectGate {
+    /// Lets a request in whose sender says later who it is.
+    async fn begin(&self, mut request: Request, next: Next, id: &Name) -> Response {
+        let Front { api, denied } = &self.front;
+        match gate::doorkeeper(api, &request, id) {
+            Ok(doorkeeper) => {
+                request.extensions_mut().insert(doorkeeper);
+                next.run(request).await
+            }
+            Err(error) => denied(&gate::denied_by(&error, false)),
+        }
+    }
+
     fn over_rate(&self, request: &Request) -> Option<Denied> {
         let config = self.front.api.config.current();
         let mount = config.dialects.mount(self.dialect)?;
@@ -203,16 +218,7 @@ fn stamp(response: &mut Response, id: &Name) {
 }
 
 fn why_not(error: &ApiError, headers: &HeaderMap) -> Denied {
-    match error.code {
-        Code::Unauthorized if headers.contains_key(AUTHORIZATION) => Denied::BadToken,
-        Code::Unauthorized => Denied::MissingToken,
-        Code::TooManyAttempts => {
-            Denied::TooManyAttempts { retry_after: error.retry_after.unwrap_or(Span::secs(60)) }
-        }
-        Code::Misdirected | Code::OriginRefused => Denied::Misdirected(error.detail.to_string()),
-        Code::Internal => Denied::Internal,
-        _ => Denied::Forbidden(error.detail.to_string()),
-    }
+    gate::denied_by(error, headers.contains_key(AUTHORIZATION))
 }
 
 /// A call that would have changed something and was refused leaves a line in the audit list, as native ones do.

@@ -14,6 +14,7 @@ use axum::response::Response;
 use futures_util::FutureExt;
 use laneway_core::{Name, Span};
 use laneway_runtime::Caller;
+use laneway_runtime::caller::{Credentials, Denied, Doorkeeper};
 
 use crate::api::Api;
 use crate::audit;
@@ -107,17 +108,7 @@ pub fn admit(
         let Principal { actor, bound, .. } = principal.clone();
         (audit::Who { actor, tenant: bound, request: id.clone() }, error)
     })?;
-    let tenant = principal.bound.as_ref().or(named.as_ref());
-    let caller = Caller {
-        sees_one_tenant: tenant.is_some(),
-        tenant: tenant.unwrap_or(&api.names.tenant).clone(),
-        actor: principal.actor,
-        role: principal.role,
-        bound: principal.bound,
-        request: id.clone(),
-        expires_at: principal.expires_at,
-        by_token: principal.by_token,
-    };
+    let caller = caller_of(api, principal, named, id);
     if authority.allows(caller.role, caller.is_server_wide()) {
         return Ok(caller);
     }
@@ -126,6 +117,54 @@ pub fn admit(
         false => format!("role {} may not do this; ask for a token with more rights", caller.role.word()),
     };
     Err((caller.into(), ApiError::new(Code::Forbidden, detail)))
+}
+
+/// Who acts, for which tenant, in which call.
+fn caller_of(api: &Api, principal: Principal, named: Option<Name>, id: &Name) -> Caller {
+    let tenant = principal.bound.as_ref().or(named.as_ref());
+    Caller {
+        sees_one_tenant: tenant.is_some(),
+        tenant: tenant.unwrap_or(&api.names.tenant).clone(),
+        actor: principal.actor,
+        role: principal.role,
+        bound: principal.bound,
+        request: id.clone(),
+        expires_at: principal.expires_at,
+        by_token: principal.by_token,
+    }
+}
+
+/// Judges those who say who they are once their request was let in. A token that the request itself brought is theirs,
+/// too, unless they give another one.
+pub fn doorkeeper(api: &Api, request: &Request, id: &Name) -> Result<Doorkeeper, ApiError> {
+    let (api, id, headers) = (api.clone(), id.clone(), request.headers().clone());
+    let peer = peer_of(request)?.clone();
+    let judge = move |credentials: Credentials<'_>| {
+        let token = match credentials.token {
+            Some(token) => Some(token),
+            None => auth::bearer(&headers)?,
+        };
+        let principal = identify(&api, &headers, &peer, token, |peer| bad_token(&api, peer))?;
+        let named = credentials.tenant.map(|tenant| auth::tenant_named(tenant, &principal)).transpose()?;
+        Ok::<_, ApiError>(caller_of(&api, principal, named, &id))
+    };
+    Ok(Doorkeeper::new(move |credentials| {
+        judge(credentials).map_err(|error| denied_by(&error, credentials.token.is_some()))
+    }))
+}
+
+/// Why a call is turned away, in the words that dialects translate.
+pub fn denied_by(error: &ApiError, shows_token: bool) -> Denied {
+    match error.code {
+        Code::Unauthorized if shows_token => Denied::BadToken,
+        Code::Unauthorized => Denied::MissingToken,
+        Code::TooManyAttempts => {
+            Denied::TooManyAttempts { retry_after: error.retry_after.unwrap_or(Span::secs(60)) }
+        }
+        Code::Misdirected | Code::OriginRefused => Denied::Misdirected(error.detail.to_string()),
+        Code::Internal => Denied::Internal,
+        _ => Denied::Forbidden(error.detail.to_string()),
+    }
 }
 
 /// May whoever asks see the figures of the whole server? For operations that answer everybody, but not with everything.
@@ -148,9 +187,22 @@ fn recognize(
     bad_token: impl FnOnce(&Peer) -> ApiError,
 ) -> Result<Principal, ApiError> {
     let headers = request.headers();
-    let peer =
-        request.extensions().get::<Peer>().ok_or_else(|| ApiError::internal("a connection has no peer"))?;
-    if let Some(token) = auth::bearer(headers)? {
+    identify(api, headers, peer_of(request)?, auth::bearer(headers)?, bad_token)
+}
+
+fn peer_of(request: &Request) -> Result<&Peer, ApiError> {
+    request.extensions().get::<Peer>().ok_or_else(|| ApiError::internal("a connection has no peer"))
+}
+
+/// Says who is at the other end of a connection, with the token that came by it.
+fn identify(
+    api: &Api,
+    headers: &HeaderMap,
+    peer: &Peer,
+    token: Option<&str>,
+    bad_token: impl FnOnce(&Peer) -> ApiError,
+) -> Result<Principal, ApiError> {
+    if let Some(token) = token {
         let tokens = api.scheduler.tokens();
         return auth::verify(&tokens, token, api.scheduler.wall()).ok_or_else(|| bad_token(peer));
     }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
-use crate::auth::{Caller, is_active};
+use crate::auth::Caller;
 use crate::show;
 
 /// A comment is sent after this much silence, so that both ends learn of a broken connection.
@@ -123,12 +123,7 @@ impl Stream {
 
     fn is_still_allowed(&mut self) -> bool {
         let tokens = self.tokens.borrow_and_update();
-        if self.caller.by_token {
-            let now = self.api.scheduler.wall();
-            return tokens.get(&self.caller.actor).is_some_and(|record| is_active(record, now));
-        }
-        // A certificate is as good as before; an open server is open until the first token is made.
-        self.caller.actor.as_str() != "open" || tokens.is_empty()
+        self.caller.is_still_allowed(&tokens, self.api.scheduler.wall())
     }
 
     /// The item as text, if the filter lets it through.
@@ -176,7 +171,8 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleDeleted
         | EventKind::ScheduleToggled
         | EventKind::ScheduleFired
-        | EventKind::ScheduleRunEnded => false,
+        | EventKind::ScheduleRunEnded
+        | EventKind::Outbound => false,
     }
 }
 

@@ -10,6 +10,9 @@ use crate::{
     ScheduleSpec, Seq, Settings, Span, TokenRecord, Wall,
 };
 
+/// Most bytes of a published message: every listener gets it, and the trail keeps it.
+pub const PUBLISHED_BYTES_MAX: usize = 64 * 1024;
+
 /// What can be asked of the engine.
 #[derive(Clone, Debug)]
 pub enum Command {
@@ -75,6 +78,13 @@ pub enum Command {
         detail: Box<str>,
         /// Who asked.
         origin: Origin,
+    },
+    /// Tell everybody who listens of a message that is to go out by a channel.
+    Publish {
+        /// Whose message it is.
+        tenant: Name,
+        /// The message, in the words of whoever publishes it; at most [`PUBLISHED_BYTES_MAX`].
+        detail: Box<str>,
     },
     /// End jobs of a session.
     StopSession {

@@ -222,6 +222,7 @@ impl Engine {
                 self.house_event(now, kind, tenant, Some(&origin), detail, effects);
                 Reply::Done
             }
+            Command::Publish { tenant, detail } => self.publish(now, tenant, detail, effects),
             Command::StopSession { tenant, key, what, origin } => {
                 self.stop_session(now, &tenant, &key, what, &origin, effects)
             }

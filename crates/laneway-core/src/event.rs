@@ -99,11 +99,13 @@ pub enum EventKind {
     ScheduleFired = 21,
     /// A run of a schedule has ended, or a slot passed without one.
     ScheduleRunEnded = 22,
+    /// A message is to go out by a channel, or an empty one is to clear its signs. The detail says which.
+    Outbound = 23,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 23] = [
+    pub const ALL: [EventKind; 24] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -127,6 +129,7 @@ impl EventKind {
         EventKind::ScheduleToggled,
         EventKind::ScheduleFired,
         EventKind::ScheduleRunEnded,
+        EventKind::Outbound,
     ];
 
     /// The word users see.
@@ -155,6 +158,7 @@ impl EventKind {
             EventKind::ScheduleToggled => "schedule.toggled",
             EventKind::ScheduleFired => "schedule.fired",
             EventKind::ScheduleRunEnded => "schedule.run_ended",
+            EventKind::Outbound => "outbound",
         }
     }
 

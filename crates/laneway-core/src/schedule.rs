@@ -24,6 +24,8 @@ pub const CATCH_UP_MAX: u32 = 10_000;
 pub const JITTER_MAX: Span = Span::hours(24);
 /// Most runs that a preview shows.
 pub const PREVIEW_MAX: usize = 1_000;
+/// Stands in the session key of a new schedule's template for the schedule's own id, which nobody knows before it is made.
+pub const SCHEDULE_SELF: &str = "{schedule}";
 /// How many entries of the run log stay in memory.
 pub const RECENT_RUNS_MAX: usize = 200;
 

@@ -1,7 +1,12 @@
 //! Who calls, what a call asks for, and why it was turned away: plain facts that the gate of the HTTP side and the surfaces
 //! behind it share, so that none of them has to know the other.
 
+use std::fmt;
+use std::sync::Arc;
+
 use laneway_core::{Name, Origin, Role, Span, Wall};
+
+use crate::scheduler::TokenTable;
 
 /// Who calls, as whom, and in which call.
 #[derive(Clone, Debug)]
@@ -35,6 +40,18 @@ impl Caller {
         self.bound.is_none()
     }
 
+    /// True while the right to call still holds, for calls that last: its token was not revoked and has not expired; a
+    /// server that was open has no token yet.
+    pub fn is_still_allowed(&self, tokens: &TokenTable, now: Wall) -> bool {
+        if self.by_token {
+            let is_active = |at: Option<Wall>| at.is_none_or(|at| now < at);
+            let record = tokens.get(&self.actor);
+            return record.is_some_and(|record| record.revoked_at.is_none() && is_active(record.expires_at));
+        }
+        // A certificate is as good as before; an open server is open until the first token is made.
+        self.actor.as_str() != "open" || tokens.is_empty()
+    }
+
     /// Who asks, for the engine.
     pub fn origin(&self) -> Origin {
         Origin { actor: self.actor.clone(), request: Some(self.request.clone()) }
@@ -44,12 +61,47 @@ impl Caller {
 /// What a route of a dialect asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
+    /// Nothing yet: who calls is said later, in what follows the request, to the [`Doorkeeper`] that comes with it.
+    Converse,
     /// To look at what is the caller's tenant's.
     Look,
     /// To submit and cancel jobs of the caller's tenant.
     Submit,
     /// To change settings of the whole server.
     Administer,
+}
+
+/// What somebody who is let in later says of themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Credentials<'a> {
+    /// The token, if they have one.
+    pub token: Option<&'a str>,
+    /// The tenant they want to act for, if they name one.
+    pub tenant: Option<&'a str>,
+}
+
+/// Says who somebody is who has a connection already. It knows the connection, and judges as the gate does.
+#[derive(Clone)]
+pub struct Doorkeeper(Arc<dyn Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync>);
+
+impl Doorkeeper {
+    /// One that judges so.
+    pub fn new(
+        judge: impl Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync + 'static,
+    ) -> Doorkeeper {
+        Doorkeeper(Arc::new(judge))
+    }
+
+    /// Who it is, or why not.
+    pub fn admit(&self, credentials: Credentials<'_>) -> Result<Caller, Denied> {
+        (self.0)(credentials)
+    }
+}
+
+impl fmt::Debug for Doorkeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Doorkeeper")
+    }
 }
 
 /// Why a call did not reach its handler. Each dialect has its own words for it.

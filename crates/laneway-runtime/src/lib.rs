@@ -5,6 +5,7 @@
 //! run jobs (`executors.rs`) and to the event bus (`events.rs`). This crate decides nothing about jobs: that is
 //! `laneway-core`; and it writes no rows: that is `laneway-store`.
 
+pub mod agent_turn;
 mod cache;
 pub mod caller;
 pub mod clock;
@@ -14,6 +15,7 @@ pub mod events;
 pub mod executors;
 pub mod live_config;
 pub mod metrics;
+pub mod outbound;
 pub mod run;
 pub mod scheduler;
 pub mod schedules;

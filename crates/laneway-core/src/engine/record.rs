@@ -2,8 +2,12 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
+use crate::command::{PUBLISHED_BYTES_MAX, RefusalCode};
 use crate::event::JobLine;
-use crate::{Effects, Event, EventKind, Fence, JobId, JobState, JobStatus, Now, Origin, Reason, Seq, Wall};
+use crate::{
+    Effects, Event, EventKind, Fence, JobId, JobState, JobStatus, Now, Origin, Reason, Refusal, Reply, Seq,
+    Wall,
+};
 
 impl Engine {
     /// Changes a job's state by THE transition table.
@@ -80,6 +84,23 @@ impl Engine {
             request: origin.and_then(|origin| origin.request.clone()),
             detail: Some(detail),
         });
+    }
+
+    /// Tells of a message that is to go out. It is nobody's call, so it has no place in the audit list.
+    pub(super) fn publish(
+        &mut self,
+        now: Now,
+        tenant: crate::Name,
+        detail: Box<str>,
+        effects: &mut Effects,
+    ) -> Reply {
+        if detail.len() > PUBLISHED_BYTES_MAX {
+            let message =
+                format!("detail: has {} bytes; at most {PUBLISHED_BYTES_MAX} are allowed", detail.len());
+            return Reply::Refused(Refusal::new(RefusalCode::Invalid, message));
+        }
+        self.house_event(now, EventKind::Outbound, Some(tenant), None, detail, effects);
+        Reply::Done
     }
 
     /// The fence of a job's open attempt.

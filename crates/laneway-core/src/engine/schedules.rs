@@ -11,7 +11,7 @@ use super::submit::refuse;
 use crate::command::{Refusal, RefusalCode};
 use crate::schedule::{
     CATCH_UP_MAX, CatchUp, JITTER_MAX, NOTE_BYTES_MAX, NotRan, PAYLOAD_BYTES_MAX, Plan, RECENT_RUNS_MAX,
-    RunMode, ScheduleLine,
+    RunMode, SCHEDULE_SELF, ScheduleLine,
 };
 use crate::{
     Change, Effects, EventKind, Name, Now, Origin, Reply, RunLog, Schedule, ScheduleId, SchedulePatch,
@@ -113,8 +113,12 @@ impl Engine {
             Err(refusal) => return Reply::Refused(refusal),
         };
         let next_at = if spec.enabled { Some(next) } else { None };
+        let id = ScheduleId(self.rng.job_id(now.wall).0);
+        if let Err(refusal) = name_session(&mut spec, id) {
+            return Reply::Refused(refusal);
+        }
         let schedule = Schedule {
-            id: ScheduleId(self.rng.job_id(now.wall).0),
+            id,
             spec,
             created_at: now.wall,
             updated_at: now.wall,
@@ -391,6 +395,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Puts the schedule's id where its session's key has [`SCHEDULE_SELF`].
+fn name_session(spec: &mut ScheduleSpec, id: ScheduleId) -> Result<(), Refusal> {
+    let Some(session) = spec.job.session.as_mut() else { return Ok(()) };
+    if session.key.as_str().contains(SCHEDULE_SELF) {
+        let key = session.key.as_str().replace(SCHEDULE_SELF, &id.to_string());
+        session.key = Name::new(&key)
+            .map_err(|error| refuse(RefusalCode::Invalid, format!("job.session.key: {error}")))?;
+    }
+    Ok(())
 }
 
 /// A template names no times and nobody else's job.

@@ -19,11 +19,16 @@ const WORKERS_MAX: u32 = 1_000_000;
 /// Largest batch that a dialect may take.
 const BATCH_MAX: u32 = 10_000;
 
+/// Most sockets that a dialect may hold: each costs a task and some buffers.
+const SOCKETS_MAX: u32 = 100_000;
+
 /// Every dialect that this program speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
     /// Tasks for browser tabs: `/tasks`, `/scheduler`, `/tabs`.
     pub pinchtab: Pinchtab,
+    /// Cron jobs of agents: `/ws`.
+    pub goclaw: Goclaw,
 }
 
 /// How a dialect is mounted.
@@ -54,10 +59,19 @@ pub struct Pinchtab {
     pub max_batch_size: u32,
 }
 
+/// The dialect `goclaw`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goclaw {
+    /// How it is mounted.
+    pub mount: Mount,
+    /// Most sockets at once.
+    pub sockets_max: u32,
+}
+
 impl Dialects {
     /// How every dialect is mounted, by name.
-    pub fn mounts(&self) -> [(&'static str, &Mount); 1] {
-        [("pinchtab", &self.pinchtab.mount)]
+    pub fn mounts(&self) -> [(&'static str, &Mount); 2] {
+        [("pinchtab", &self.pinchtab.mount), ("goclaw", &self.goclaw.mount)]
     }
 
     /// How the dialect of this name is mounted.
@@ -67,19 +81,18 @@ impl Dialects {
 
     /// Takes what only a restart can change from `current`.
     pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
-        let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = &current.pinchtab.mount;
-        let mount = &mut self.pinchtab.mount;
-        (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
+        let mounts = [&mut self.pinchtab.mount, &mut self.goclaw.mount];
+        for (mount, current) in mounts.into_iter().zip([&current.pinchtab.mount, &current.goclaw.mount]) {
+            let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = current;
+            (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
+        }
+        self.goclaw.sockets_max = current.goclaw.sockets_max;
     }
 }
 
 /// Reads `[dialects]`.
 pub(super) fn read(section: Section<'_>) -> Dialects {
-    let base = super::layers::BUILTIN.get("dialects").and_then(|dialects| dialects.get("pinchtab"));
-    let base = base.and_then(toml::Value::as_table).expect("the embedded defaults hold every dialect");
-    let own = section.section("pinchtab", Some(base));
-    let own =
-        own.unwrap_or_else(|| Section::new(section.path.join("pinchtab"), base, None, section.problems()));
+    let own = of_dialect(&section, "pinchtab");
     let pinchtab = Pinchtab {
         mount: mount(&own),
         worker_count: own.count("worker_count", 1..=WORKERS_MAX),
@@ -91,8 +104,19 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
         own.get(alias);
     }
     own.finish();
+    let own = of_dialect(&section, "goclaw");
+    let goclaw = Goclaw { mount: mount(&own), sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX) };
+    own.finish();
     section.finish();
-    Dialects { pinchtab }
+    Dialects { pinchtab, goclaw }
+}
+
+/// The section of one dialect, whether or not anybody wrote one.
+fn of_dialect<'a>(section: &Section<'a>, name: &'static str) -> Section<'a> {
+    let base = super::layers::BUILTIN.get("dialects").and_then(|dialects| dialects.get(name));
+    let base = base.and_then(toml::Value::as_table).expect("the embedded defaults hold every dialect");
+    let own = section.section(name, Some(base));
+    own.unwrap_or_else(|| Section::new(section.path.join(name), base, None, section.problems()))
 }
 
 fn mount(section: &Section<'_>) -> Mount {

@@ -10,7 +10,7 @@ use super::path::KeyPath;
 use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
-use super::{Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, Target};
+use super::{Config, Dialects, Goclaw, Instance, LogFormat, Mount, Pinchtab, Secret, Target};
 
 /// A key of the effective configuration, with its value as it would be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -280,17 +280,26 @@ impl List {
     }
 
     fn dialects(&mut self, dialects: &Dialects) {
-        let Dialects { pinchtab: Pinchtab { mount, worker_count, strategy, max_batch_size } } = dialects;
-        let Mount { enabled, prefix, listen, requests_max, requests_window } = mount;
+        let Dialects { pinchtab, goclaw } = dialects;
+        let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
         self.section(&["dialects", "pinchtab"]);
+        self.mount(mount);
+        self.put("worker_count", *worker_count);
+        self.put("strategy", strategy.clone());
+        self.put("max_batch_size", *max_batch_size);
+        let Goclaw { mount, sockets_max } = goclaw;
+        self.section(&["dialects", "goclaw"]);
+        self.mount(mount);
+        self.put("sockets_max", *sockets_max);
+    }
+
+    fn mount(&mut self, mount: &Mount) {
+        let Mount { enabled, prefix, listen, requests_max, requests_window } = mount;
         self.put("enabled", *enabled);
         self.put("prefix", prefix.clone());
         self.put("listen", listen.map(|listen| listen.to_string()).unwrap_or_default());
         self.put("requests_max", *requests_max);
         self.put("requests_window", span(*requests_window));
-        self.put("worker_count", *worker_count);
-        self.put("strategy", strategy.clone());
-        self.put("max_batch_size", *max_batch_size);
     }
 
     fn instance(&mut self, name: &str, instance: &Instance) {

@@ -1,0 +1,250 @@
+//! Messages that are to go out by a channel: what a cron turn answered, and the empty one that clears the signs of a turn
+//! that was canceled.
+//!
+//! Whoever has channels listens for the event `outbound`. The follower here reads the trail and publishes: one message
+//! for every run of a schedule that ended well and is to be delivered, and an empty one for every agent turn that was
+//! canceled. Where it stands is told by the trail itself, because each message names the event that caused it; so nothing
+//! is left out by a restart, and nothing is sent twice.
+
+use laneway_core::schedule::ScheduleLine;
+use laneway_core::{Command, Event, EventKind, JobState, Name, Reason, Reply};
+use laneway_store::{EventFilter, JobView};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+
+use crate::agent_turn::{AGENT_TURN, AgentTurn, answer_of, asks_for_silence};
+use crate::events::Item;
+use crate::scheduler::{QueryError, Scheduler, Stopped};
+
+/// Longest content of a message, in bytes; what is longer is cut between two characters.
+const CONTENT_BYTES_MAX: usize = 16 * 1024;
+/// Most events that are looked at on the way back to the last message.
+const LOOKED_BACK_MAX: usize = 20_000;
+/// Events read at once on that way.
+const PAGE: usize = 512;
+
+/// A message that is to go out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outbound {
+    /// The session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The channel; empty where the session's own is meant.
+    #[serde(default)]
+    pub channel: String,
+    /// Whom it goes to there.
+    #[serde(default)]
+    pub to: String,
+    /// What is said. Empty: nothing; signs such as a typing mark are cleared.
+    #[serde(default)]
+    pub content: String,
+    /// How the run ended: `ok` or `cancelled`.
+    pub status: String,
+    /// The job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The sender's name for the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// What traces of the run are filed under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// The cron job that asked for the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron_job: Option<String>,
+    /// Whose message it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// The number of the event that caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<u64>,
+}
+
+impl Outbound {
+    /// Reads the detail of an `outbound` event.
+    pub fn read(detail: &str) -> Option<Outbound> {
+        serde_json::from_str(detail).ok()
+    }
+}
+
+impl Scheduler {
+    /// Tells everybody who listens of a message that is to go out.
+    pub async fn publish(&self, tenant: Name, message: &Outbound) -> Result<Reply, Stopped> {
+        let mut message = message.clone();
+        cut(&mut message.content);
+        let detail = serde_json::to_string(&message).expect("texts are JSON").into();
+        self.send(Command::Publish { tenant, detail }).await
+    }
+}
+
+/// Publishes what the trail asks for, until it is dropped.
+pub struct Deliveries {
+    following: JoinHandle<()>,
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+impl Deliveries {
+    /// Starts where the last message of the trail stands. One for each scheduler is enough. Must be called on a tokio
+    /// runtime.
+    pub fn start(scheduler: Scheduler) -> Deliveries {
+        // Before anything else happens: what comes from now on is heard, whatever the look back finds.
+        let from = scheduler.events().latest();
+        let following = tokio::spawn(async move {
+            // Ends with the loop.
+            if let Err(error) = follow(&scheduler, from).await
+                && !matches!(error, QueryError::Stopped(_))
+            {
+                tracing::error!(%error, "messages are no longer sent out; restart the server");
+            }
+        });
+        Deliveries { following }
+    }
+}
+
+async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), QueryError> {
+    let after = scheduler.query(move |reader| {
+        let (mut before, mut looked_at, mut oldest) = (None, 0, latest);
+        while looked_at < LOOKED_BACK_MAX {
+            let page = reader.events_before(&EventFilter::default(), before, PAGE)?;
+            looked_at += PAGE;
+            for event in &page.items {
+                oldest = oldest.min(event.number.saturating_sub(1));
+                if let Some(caused_by) = cause_of(event) {
+                    return Ok(caused_by);
+                }
+            }
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        Ok(oldest)
+    });
+    let mut events = scheduler.events().subscribe(Some(after.await?));
+    loop {
+        if let Item::Event(event) = events.next().await?
+            && let Some((tenant, message)) = asked_for(scheduler, &event).await?
+        {
+            scheduler.publish(tenant, &message).await?;
+        }
+    }
+}
+
+/// The event that caused the message which this event tells of.
+fn cause_of(event: &Event) -> Option<u64> {
+    if event.kind != EventKind::Outbound {
+        return None;
+    }
+    Outbound::read(event.detail.as_deref()?)?.event
+}
+
+/// The message that an event asks for.
+async fn asked_for(scheduler: &Scheduler, event: &Event) -> Result<Option<(Name, Outbound)>, QueryError> {
+    let Some(tenant) = event.tenant.clone() else { return Ok(None) };
+    let message = match event.kind {
+        EventKind::JobCanceled => clears(scheduler, event).await?,
+        EventKind::ScheduleRunEnded => delivers(scheduler, &tenant, event).await?,
+        _ => None,
+    };
+    Ok(message.map(|message| (tenant, message)))
+}
+
+/// The empty message of a turn that was canceled. What was merged into another turn is told by that one.
+async fn clears(scheduler: &Scheduler, event: &Event) -> Result<Option<Outbound>, QueryError> {
+    let of_turn = event
+        .job
+        .as_ref()
+        .filter(|job| job.kind.as_str() == AGENT_TURN && job.reason != Some(Reason::Merged));
+    let Some(job) = of_turn else { return Ok(None) };
+    let Some((view, turn)) = turn_of(scheduler, job.id).await? else { return Ok(None) };
+    Ok(Some(message(&view, turn, event.number, "cancelled", String::new())))
+}
+
+/// What a run of a schedule answered, if it is to be delivered.
+async fn delivers(
+    scheduler: &Scheduler,
+    tenant: &Name,
+    event: &Event,
+) -> Result<Option<Outbound>, QueryError> {
+    let line = event.detail.as_deref().and_then(ScheduleLine::parse);
+    if !line.is_some_and(|line| &*line.action == "ok") {
+        return Ok(None);
+    }
+    let Some(job) = run_of(scheduler, tenant, event.number).await?.and_then(|log| log.job) else {
+        return Ok(None);
+    };
+    let Some((view, turn)) = turn_of(scheduler, job).await? else { return Ok(None) };
+    let ended = view.end.as_ref().filter(|end| end.state == JobState::Succeeded);
+    let Some(answer) = ended.map(|end| answer_of(end.result.as_deref().unwrap_or_default())) else {
+        return Ok(None);
+    };
+    if turn.deliver && turn.goes_to().is_none() {
+        tracing::warn!(job = %view.row.id, "an answer is to be delivered, but nobody said where");
+    }
+    let sent = turn.goes_to().is_some() && !asks_for_silence(&answer);
+    Ok(sent.then(|| message(&view, turn, event.number, "ok", answer)))
+}
+
+/// The entry of the run log with this number.
+pub async fn run_of(
+    scheduler: &Scheduler,
+    tenant: &Name,
+    number: u64,
+) -> Result<Option<laneway_core::RunLog>, QueryError> {
+    let owner = tenant.clone();
+    let recent = scheduler
+        .read(move |engine, _| engine.recent_runs(Some(&owner)).find(|log| log.number == number).cloned());
+    if let Some(log) = recent.await? {
+        return Ok(Some(log));
+    }
+    let filter = laneway_store::RunLogFilter { tenant: Some(tenant.clone()), schedule: None };
+    let page = scheduler.run_logs(filter, Some(number.saturating_add(1)), 1).await?;
+    Ok(page.items.into_iter().next().filter(|log| log.number == number))
+}
+
+/// A job and the turn that it is, if it is one.
+pub async fn turn_of(
+    scheduler: &Scheduler,
+    job: laneway_core::JobId,
+) -> Result<Option<(JobView, AgentTurn)>, QueryError> {
+    let found = scheduler.query(move |reader| {
+        let Some(view) = reader.job(job)? else { return Ok(None) };
+        let payload = reader.payload(view.row.seq)?;
+        Ok(payload.map(|payload| (view, payload)))
+    });
+    let turn = |(view, payload): (JobView, laneway_core::Bytes)| {
+        let is_turn = view.row.spec.kind.as_str() == AGENT_TURN;
+        is_turn.then(|| AgentTurn::read(&payload).ok()).flatten().map(|turn| (view, turn))
+    };
+    Ok(found.await?.and_then(turn))
+}
+
+fn message(view: &JobView, turn: AgentTurn, event: u64, status: &str, content: String) -> Outbound {
+    let spec = &view.row.spec;
+    Outbound {
+        session: spec.session.as_ref().map(|session| session.key.to_string()),
+        channel: turn.deliver_channel,
+        to: turn.deliver_to,
+        content,
+        status: status.to_owned(),
+        job: Some(view.row.id.to_string()),
+        run_id: turn.run_id,
+        trace_id: turn.trace_id,
+        cron_job: spec.schedule.as_ref().map(|of| of.id.to_string()),
+        user_id: turn.user_id,
+        event: Some(event),
+    }
+}
+
+fn cut(content: &mut String) {
+    if content.len() > CONTENT_BYTES_MAX {
+        let end = (0..=CONTENT_BYTES_MAX).rev().find(|at| content.is_char_boundary(*at)).unwrap_or(0);
+        content.truncate(end);
+        content.push_str("...[truncated]");
+    }
+}
