@@ -6,6 +6,7 @@
 //! of their words means here is told in `docs/compat/`.
 
 mod dialect;
+pub mod goclaw;
 pub mod pinchtab;
 
 pub use dialect::{Dialect, Route};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use laneway::{Laneway, StartError};
 use laneway_api::{Api, TlsListener, check_listen, router_of, router_with, serve_app, serve_app_tls};
 use laneway_runtime::config::{Config, Layers, Overrides, ServerConfig};
+use laneway_runtime::outbound::Deliveries;
 use laneway_store::StoreError;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -25,6 +26,8 @@ pub struct Server {
     config: ServerConfig,
     address: SocketAddr,
     dialects: Vec<(&'static str, String)>,
+    /// Sends out what cron turns answer, for as long as the server runs.
+    _deliveries: Deliveries,
     stop: CancellationToken,
     serving: Mutex<Vec<JoinHandle<io::Result<()>>>>,
 }
@@ -40,7 +43,8 @@ impl Server {
         match listen(&laneway, &config).await {
             Ok(Listening { address, dialects, stop, serving }) => {
                 let serving = Mutex::new(serving);
-                Ok(Server { laneway, config: config.server, address, dialects, stop, serving })
+                let _deliveries = Deliveries::start(laneway.scheduler().clone());
+                Ok(Server { laneway, config: config.server, address, dialects, _deliveries, stop, serving })
             }
             Err(error) => {
                 laneway.shutdown_within(Duration::ZERO).await?;

@@ -1,0 +1,277 @@
+//! The methods: `cron.list`, `cron.status`, `cron.create`, `cron.update`, `cron.delete`, `cron.toggle`, `cron.run` and
+//! `cron.runs`. Every one of them sees the caller's tenant only, and of it, unless the caller is an admin, only what is
+//! the caller's own.
+
+use laneway_core::schedule::{NotRan, RunMode};
+use laneway_core::{Name, Reply, RunLog, Schedule};
+use laneway_runtime::Scheduler;
+use laneway_runtime::agent_turn::AgentTurn;
+use laneway_runtime::outbound::turn_of;
+use laneway_runtime::schedules::SCHEDULES_LISTED_MAX;
+use laneway_runtime::store::RunLogFilter;
+use serde_json::{Value, json};
+
+use super::frame::{Code, Problem};
+use super::member::{Level, Member};
+use super::params::Params;
+use super::translate::{self, is_cron_job, job_id};
+
+/// Most jobs that one answer lists.
+const LISTED_MAX: usize = 10_000;
+/// Most bytes of payloads that one answer lists: a client must be able to hold it.
+const LISTED_BYTES_MAX: usize = 8 << 20;
+/// How many runs are shown where nobody says.
+const RUNS_DEFAULT: i64 = 20;
+/// Most runs that one answer shows.
+const RUNS_MAX: i64 = 200;
+/// Furthest that an answer goes back in the run log.
+const OFFSET_MAX: i64 = 10_000;
+/// Entries of the run log that are read at once.
+const RUNS_READ: usize = 200;
+
+type Answer = Result<Value, Problem>;
+
+/// A method, by its name and what it asks of its caller. `None`: there is no such method.
+pub fn level_of(method: &str) -> Option<Level> {
+    match method {
+        "cron.list" | "cron.status" | "cron.runs" => Some(Level::Viewer),
+        "cron.create" | "cron.update" | "cron.delete" | "cron.toggle" | "cron.run" => Some(Level::Operator),
+        _ => None,
+    }
+}
+
+/// Calls a method that [`level_of`] knows, for somebody who may.
+pub async fn call(scheduler: &Scheduler, member: &Member, method: &str, params: &Params) -> Answer {
+    match method {
+        "cron.list" => list(scheduler, member, params).await,
+        "cron.status" => status(scheduler, member).await,
+        "cron.create" => create(scheduler, member, params).await,
+        "cron.update" => update(scheduler, member, params).await,
+        "cron.delete" => delete(scheduler, member, params).await,
+        "cron.toggle" => toggle(scheduler, member, params).await,
+        "cron.run" => run(scheduler, member, params).await,
+        "cron.runs" => runs(scheduler, member, params).await,
+        other => Err(Problem::invalid(format!("unknown method: {other}"))),
+    }
+}
+
+async fn list(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let include_disabled = params.flag("includeDisabled").unwrap_or(false);
+    let schedules = own(scheduler, member).await?;
+    let status = status_of(scheduler, &schedules);
+    let (mut jobs, mut bytes, mut cut) = (Vec::new(), 0, false);
+    for schedule in schedules.iter().rev().filter(|schedule| include_disabled || schedule.spec.enabled) {
+        bytes += schedule.spec.payload.len();
+        if bytes > LISTED_BYTES_MAX {
+            cut = true;
+            break;
+        }
+        match translate::job(schedule) {
+            Some(job) => jobs.push(job),
+            None => tracing::warn!(schedule = %schedule.id, "the payload of a cron job is no agent turn"),
+        }
+    }
+    let mut answer = json!({"jobs": jobs, "status": status});
+    translate::put(&mut answer, "truncated", cut.then_some(true));
+    Ok(answer)
+}
+
+async fn status(scheduler: &Scheduler, member: &Member) -> Answer {
+    let schedules = own(scheduler, member).await?;
+    Ok(status_of(scheduler, &schedules))
+}
+
+async fn create(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let spec = translate::new_schedule(member, params, scheduler.wall())?;
+    let reply = scheduler.put_schedule(spec, member.caller.origin()).await?;
+    answer_job(&reply, "create cron job")
+}
+
+async fn update(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let schedule = touch(scheduler, member, params).await?;
+    let turn = AgentTurn::read(&schedule.spec.payload).map_err(Problem::invalid)?;
+    member.must_hold(&turn)?;
+    let asked = params.object("patch").unwrap_or_default();
+    let patch = translate::patch(&schedule, &asked, scheduler.wall())?;
+    let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
+    let reply = scheduler.update_schedule(tenant, schedule.id, patch, origin).await?;
+    answer_job(&reply, "update cron job")
+}
+
+async fn delete(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let schedule = touch(scheduler, member, params).await?;
+    let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
+    match scheduler.delete_schedule(tenant, schedule.id, origin).await? {
+        Reply::Schedule(_) => Ok(json!({"deleted": true})),
+        other => Err(unexpected(&other, "delete cron job")),
+    }
+}
+
+async fn toggle(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let schedule = touch(scheduler, member, params).await?;
+    // Left out it means off: so it is on their wire, and clients that leave it out rely on it.
+    let enabled = params.flag("enabled").unwrap_or(false);
+    if enabled {
+        must_hold(member, &schedule)?;
+    }
+    let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
+    match scheduler.toggle_schedule(tenant, schedule.id, enabled, origin).await? {
+        Reply::Schedule(schedule) => {
+            Ok(json!({"jobId": schedule.id.to_string(), "enabled": schedule.spec.enabled}))
+        }
+        other => Err(unexpected(&other, "toggle cron job")),
+    }
+}
+
+async fn run(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let schedule = touch(scheduler, member, params).await?;
+    must_hold(member, &schedule)?;
+    let mode = match params.text("mode") {
+        None | Some("force") => RunMode::Force,
+        Some("due") => RunMode::Due,
+        Some(other) => {
+            return Err(Problem::invalid(format!("mode must be \"force\" or \"due\", not {other:?}")));
+        }
+    };
+    let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
+    match scheduler.run_schedule(tenant, schedule.id, mode, origin).await? {
+        Reply::ScheduleRan { ran: true, .. } => Ok(json!({"ok": true, "ran": true})),
+        Reply::ScheduleRan { reason: Some(NotRan::AlreadyRunning), .. } => {
+            let message = format!("job {} is already running", schedule.id);
+            Err(Problem::new(Code::FailedPrecondition, message).retry(None))
+        }
+        Reply::ScheduleRan { .. } => Ok(json!({"ok": true, "ran": false, "reason": "not-due"})),
+        other => Err(unexpected(&other, "run cron job")),
+    }
+}
+
+async fn runs(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
+    let limit = match params.number("limit").unwrap_or(RUNS_DEFAULT) {
+        limit if limit <= 0 => RUNS_DEFAULT,
+        limit => limit.min(RUNS_MAX),
+    };
+    let offset = params.number("offset").unwrap_or(0).clamp(0, OFFSET_MAX);
+    let schedule = params.job().map(|_| job_id(params)).transpose()?;
+    let filter = RunLogFilter { tenant: Some(member.tenant().clone()), schedule };
+    let (limit, offset) = (usize::try_from(limit).unwrap_or(0), usize::try_from(offset).unwrap_or(0));
+    let found = match member.sees_all() {
+        true => all_runs(scheduler, filter, offset, limit).await?,
+        false => own_runs(scheduler, member, filter, offset, limit).await?,
+    };
+    let (entries, total) = found;
+    let entries: Vec<Value> = entries.iter().map(translate::entry).collect();
+    Ok(json!({"entries": entries, "total": total}))
+}
+
+async fn all_runs(
+    scheduler: &Scheduler,
+    filter: RunLogFilter,
+    mut skip: usize,
+    limit: usize,
+) -> Result<(Vec<RunLog>, u64), Problem> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let asked = (skip + limit - found.len()).min(RUNS_READ);
+        let page = scheduler.run_logs(filter.clone(), before, asked).await?;
+        let skipped = skip.min(page.items.len());
+        skip -= skipped;
+        found.extend(page.items.into_iter().skip(skipped));
+        before = page.next;
+        if found.len() >= limit || before.is_none() {
+            found.truncate(limit);
+            return Ok((found, page.total));
+        }
+    }
+}
+
+/// Only runs of jobs that are the caller's own, as far back as [`OFFSET_MAX`]; those of jobs that are gone included.
+async fn own_runs(
+    scheduler: &Scheduler,
+    member: &Member,
+    filter: RunLogFilter,
+    offset: usize,
+    limit: usize,
+) -> Result<(Vec<RunLog>, u64), Problem> {
+    let (mut found, mut total, mut before, mut looked_at) = (Vec::new(), 0, None, 0);
+    loop {
+        let page = scheduler.run_logs(filter.clone(), before, RUNS_READ).await?;
+        looked_at += RUNS_READ;
+        for log in page.items {
+            if !is_own_run(scheduler, member, &log).await? {
+                continue;
+            }
+            if total >= offset && found.len() < limit {
+                found.push(log);
+            }
+            total += 1;
+        }
+        before = page.next;
+        if before.is_none() || looked_at >= OFFSET_MAX as usize {
+            return Ok((found, total as u64));
+        }
+    }
+}
+
+async fn is_own_run(scheduler: &Scheduler, member: &Member, log: &RunLog) -> Result<bool, Problem> {
+    let schedule = scheduler.schedule(Some(member.tenant().clone()), log.schedule).await?;
+    if let Some(schedule) = schedule {
+        return Ok(member.sees(schedule.spec.owner.as_ref().map(Name::as_str)));
+    }
+    let Some(job) = log.job else { return Ok(false) };
+    let turn = turn_of(scheduler, job).await?;
+    Ok(turn.is_some_and(|(_, turn)| member.sees(turn.user_id.as_deref())))
+}
+
+/// The caller's jobs, oldest first.
+async fn own(scheduler: &Scheduler, member: &Member) -> Result<Vec<Schedule>, Problem> {
+    let (mut own, mut after) = (Vec::new(), None);
+    loop {
+        let tenant = Some(member.tenant().clone());
+        let page = scheduler.schedules(tenant, after, SCHEDULES_LISTED_MAX, true).await?;
+        let is_last = page.len() < SCHEDULES_LISTED_MAX;
+        after = page.last().map(|schedule| schedule.id);
+        let visible = |schedule: &Schedule| {
+            is_cron_job(schedule) && member.sees(schedule.spec.owner.as_ref().map(Name::as_str))
+        };
+        own.extend(page.into_iter().filter(visible));
+        if is_last || own.len() >= LISTED_MAX {
+            return Ok(own);
+        }
+    }
+}
+
+fn status_of(scheduler: &Scheduler, schedules: &[Schedule]) -> Value {
+    let enabled = || schedules.iter().filter(|schedule| schedule.spec.enabled);
+    let mut status = json!({"enabled": scheduler.ready(), "jobs": enabled().count()});
+    let next = enabled().filter_map(|schedule| schedule.state.next_at).min();
+    translate::put(&mut status, "nextWakeAtMs", next.map(|at| at.0));
+    status
+}
+
+/// The job that is meant, if it is there and the caller may touch it.
+async fn touch(scheduler: &Scheduler, member: &Member, params: &Params) -> Result<Schedule, Problem> {
+    let id = job_id(params)?;
+    let found = scheduler.schedule(Some(member.tenant().clone()), id).await?;
+    let schedule = found.filter(is_cron_job).ok_or_else(Problem::no_job)?;
+    member.must_see(&schedule)?;
+    Ok(schedule)
+}
+
+/// A job whose payload cannot be read carries nobody's credentials: it can be switched, and its run says what is wrong.
+fn must_hold(member: &Member, schedule: &Schedule) -> Result<(), Problem> {
+    AgentTurn::read(&schedule.spec.payload).map_or(Ok(()), |turn| member.must_hold(&turn))
+}
+
+fn answer_job(reply: &Reply, doing: &str) -> Answer {
+    let Reply::Schedule(schedule) = reply else { return Err(unexpected(reply, doing)) };
+    let job = translate::job(schedule);
+    Ok(json!({"job": job.ok_or_else(|| Problem::internal(&"a payload just written cannot be read"))?}))
+}
+
+fn unexpected(reply: &Reply, doing: &str) -> Problem {
+    match reply {
+        Reply::Refused(refusal) => Problem::refused(refusal, doing),
+        Reply::NotFound => Problem::no_job(),
+        other => Problem::internal(&format!("{doing} was answered with {other:?}")),
+    }
+}

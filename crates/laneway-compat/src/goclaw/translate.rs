@@ -1,0 +1,308 @@
+//! Cron jobs into schedules, and schedules into cron jobs: which of their words is which of ours.
+
+use laneway_core::schedule::{Plan, RunStatus, SCHEDULE_SELF, TimingError};
+use laneway_core::{
+    Bytes, CatchUp, JobSpec, Name, Overlap, RunLog, Schedule, ScheduleId, SchedulePatch, ScheduleSpec,
+    Session, Span, Timing, Wall,
+};
+use laneway_runtime::agent_turn::{AGENT_DEFAULT, AGENT_TURN, AgentTurn, CRON_LANE, answer_of, cron_session};
+use serde_json::{Map, Value, json};
+
+use super::frame::Problem;
+use super::member::Member;
+use super::params::Params;
+
+/// True for a schedule that is a cron job of this dialect.
+pub fn is_cron_job(schedule: &Schedule) -> bool {
+    schedule.spec.job.kind.as_str() == AGENT_TURN
+}
+
+/// The schedule that `cron.create` asks for.
+pub fn new_schedule(member: &Member, params: &Params, now: Wall) -> Result<ScheduleSpec, Problem> {
+    let slug = params.text("name").ok_or_else(|| Problem::invalid("name is required"))?;
+    check_slug(slug)?;
+    let message = params.text("message").ok_or_else(|| Problem::invalid("message is required"))?;
+    let schedule = params.object("schedule").unwrap_or_default();
+    let timing = timing(&schedule, None, now)?;
+    let agent = params.text("agentId");
+    let text = |key: &str| params.text(key).unwrap_or_default().to_owned();
+    let turn = AgentTurn {
+        command: params.text("command").map(str::to_owned),
+        credential_user_id: member.credential.clone(),
+        user_id: member.user.clone(),
+        job_name: Some(slug.to_owned()),
+        stateless: params.flag("stateless").unwrap_or(true),
+        deliver: params.flag("deliver").unwrap_or(false),
+        deliver_channel: text("deliverChannel"),
+        deliver_to: text("deliverTo"),
+        wake_heartbeat: params.flag("wakeHeartbeat").unwrap_or(false),
+        ..AgentTurn::new(message)
+    };
+    Ok(ScheduleSpec {
+        tenant: member.tenant().clone(),
+        name: full_name(agent, slug)?,
+        timing,
+        job: template(member.tenant(), agent, SCHEDULE_SELF)?,
+        payload: turn.write(),
+        enabled: true,
+        delete_after_run: None,
+        catch_up: CatchUp::Skip,
+        overlap: Overlap::Skip,
+        jitter: Span(0),
+        note: Bytes::from(Vec::new()),
+        owner: member.user.as_deref().map(owner).transpose()?,
+    })
+}
+
+/// What `cron.update` asks to be changed. Empty names and messages leave what is there.
+pub fn patch(schedule: &Schedule, patch: &Params, now: Wall) -> Result<SchedulePatch, Problem> {
+    let spec = &schedule.spec;
+    let mut turn = AgentTurn::read(&spec.payload).map_err(Problem::invalid)?;
+    let (old_agent, old_slug) = parts_of_name(&spec.name);
+    let slug = patch.text("name").unwrap_or(old_slug);
+    if slug != old_slug {
+        check_slug(slug)?;
+    }
+    let agent = match patch.given_text("agentId") {
+        Some("") => None,
+        Some(agent) => Some(agent),
+        None => old_agent,
+    };
+    let name = full_name(agent, slug)?;
+    turn.job_name = Some(slug.to_owned());
+    if let Some(message) = patch.text("message") {
+        message.clone_into(&mut turn.message);
+    }
+    for (key, field) in [("deliverChannel", &mut turn.deliver_channel), ("deliverTo", &mut turn.deliver_to)] {
+        if let Some(text) = patch.given_text(key) {
+            text.clone_into(field);
+        }
+    }
+    for (key, field) in [
+        ("stateless", &mut turn.stateless),
+        ("deliver", &mut turn.deliver),
+        ("wakeHeartbeat", &mut turn.wake_heartbeat),
+    ] {
+        *field = patch.flag(key).unwrap_or(*field);
+    }
+    let timing =
+        patch.object("schedule").map(|schedule| timing(&schedule, Some(&spec.timing), now)).transpose()?;
+    let job = match agent == old_agent {
+        true => None,
+        false => {
+            let fresh = template(&spec.tenant, agent, &schedule.id.to_string())?;
+            let JobSpec { agent, session, .. } = fresh;
+            Some(Box::new(JobSpec { agent, session, ..spec.job.clone() }))
+        }
+    };
+    Ok(SchedulePatch {
+        name: (name != spec.name).then_some(name),
+        timing,
+        job,
+        payload: Some(turn.write()).filter(|payload| *payload != spec.payload),
+        enabled: patch.flag("enabled"),
+        delete_after_run: patch.flag("deleteAfterRun"),
+        ..SchedulePatch::default()
+    })
+}
+
+/// The job that a schedule is. `None`: its payload is no turn.
+pub fn job(schedule: &Schedule) -> Option<Value> {
+    let Schedule { id, spec, created_at, updated_at, state } = schedule;
+    let turn = AgentTurn::read(&spec.payload).ok()?;
+    let (agent, slug) = parts_of_name(&spec.name);
+    let mut payload = json!({"kind": turn.kind, "message": turn.message});
+    put(&mut payload, "command", turn.command);
+    let mut shown = json!({});
+    put(&mut shown, "nextRunAtMs", state.next_at.map(|at| at.0));
+    put(&mut shown, "lastRunAtMs", state.last_run_at.map(|at| at.0));
+    put(&mut shown, "lastStatus", state.last_status.map(status));
+    put(&mut shown, "lastError", state.last_error.as_deref());
+    let mut job = json!({
+        "id": id.to_string(),
+        "tenantId": spec.tenant.as_str(),
+        "name": slug,
+        "enabled": spec.enabled,
+        "schedule": shown_timing(&spec.timing),
+        "payload": payload,
+        "state": shown,
+        "createdAtMs": created_at.0,
+        "updatedAtMs": updated_at.0,
+        "stateless": turn.stateless,
+        "deliver": turn.deliver,
+        "deliverChannel": turn.deliver_channel,
+        "deliverTo": turn.deliver_to,
+        "wakeHeartbeat": turn.wake_heartbeat,
+    });
+    put(&mut job, "agentId", agent);
+    put(&mut job, "userId", spec.owner.as_ref().map(Name::as_str));
+    put(&mut job, "deleteAfterRun", spec.deletes_itself().then_some(true));
+    Some(job)
+}
+
+/// An entry of the run log.
+pub fn entry(log: &RunLog) -> Value {
+    let mut entry = json!({
+        "ts": log.ran_at.0,
+        "jobId": log.schedule.to_string(),
+        "status": status(log.status),
+    });
+    put(&mut entry, "error", log.error.as_deref());
+    put(&mut entry, "summary", log.summary.as_deref().map(|summary| answer_of(summary.as_bytes())));
+    for (key, figure) in [
+        ("durationMs", log.duration_ms),
+        ("inputTokens", log.input_tokens),
+        ("outputTokens", log.output_tokens),
+    ] {
+        put(&mut entry, key, (figure > 0).then_some(figure));
+    }
+    entry
+}
+
+/// Their word for how a run stands or ended.
+pub fn status(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Ok => "ok",
+        RunStatus::Error | RunStatus::Timeout => "error",
+        RunStatus::Running => "running",
+        RunStatus::Canceled => "cancelled",
+        RunStatus::Skipped => "skipped",
+        RunStatus::Interrupted => "interrupted",
+    }
+}
+
+/// The job that is meant.
+pub fn job_id(params: &Params) -> Result<ScheduleId, Problem> {
+    let text = params.job().ok_or_else(|| Problem::invalid("jobId is required"))?;
+    ScheduleId::parse(text).ok_or_else(Problem::no_job)
+}
+
+/// The agent that is named, and the job's own name.
+pub fn parts_of_name(name: &Name) -> (Option<&str>, &str) {
+    match name.as_str().rsplit_once('/') {
+        Some((agent, slug)) => (Some(agent), slug),
+        None => (None, name.as_str()),
+    }
+}
+
+/// Sets a field, if there is something to set.
+pub fn put(object: &mut Value, key: &str, value: Option<impl Into<Value>>) {
+    if let (Value::Object(fields), Some(value)) = (object, value) {
+        fields.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Names are unique for an agent, ours for a tenant: the agent stands before them.
+fn full_name(agent: Option<&str>, slug: &str) -> Result<Name, Problem> {
+    let full = agent.map_or_else(|| slug.to_owned(), |agent| format!("{agent}/{slug}"));
+    Name::new(&full).map_err(|error| Problem::invalid(format!("name {error}")))
+}
+
+fn check_slug(slug: &str) -> Result<(), Problem> {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = !slug.starts_with('-') && !slug.ends_with('-');
+    if ends && slug.bytes().all(|byte| inner(byte) || byte == b'-') {
+        return Ok(());
+    }
+    Err(Problem::invalid("name must be a valid slug (lowercase letters, numbers, hyphens only)"))
+}
+
+fn owner(user: &str) -> Result<Name, Problem> {
+    Name::new(user).map_err(|error| Problem::invalid(format!("user_id {error}")))
+}
+
+/// What each slot makes: a turn of the agent, in the job's own session, one after the other.
+fn template(tenant: &Name, agent: Option<&str>, job: &str) -> Result<JobSpec, Problem> {
+    let key = agent.unwrap_or(AGENT_DEFAULT);
+    let wrong = |error: &dyn std::fmt::Display| Problem::invalid(format!("agentId {error}"));
+    if key.contains(':') {
+        return Err(wrong(&"must not hold a colon: it parts the names of sessions"));
+    }
+    let agent = Name::new(key).map_err(|error| wrong(&error))?;
+    let session = Name::new(&cron_session(key, job)).map_err(|_| wrong(&"is too long"))?;
+    Ok(JobSpec {
+        tenant: tenant.clone(),
+        kind: Name::fixed(AGENT_TURN),
+        agent,
+        lane: Name::fixed(CRON_LANE),
+        session: Some(Session::new(session)),
+        keys: Vec::new(),
+        priority: 0,
+        not_before: None,
+        deadline: None,
+        queue_timeout: None,
+        timeout: None,
+        retry: None,
+        idempotency: None,
+        retry_of: None,
+        tags: Vec::new(),
+        schedule: None,
+    })
+}
+
+/// The timing that is meant. In a patch, what is left out is as it was, as long as the sort stays the same.
+fn timing(asked: &Params, old: Option<&Timing>, now: Wall) -> Result<Timing, Problem> {
+    let kind = asked.text("kind").or_else(|| old.map(Timing::word)).unwrap_or_default();
+    let timing = match kind {
+        "at" => {
+            let kept = if let Some(Timing::At(at)) = old { Some(at.0) } else { None };
+            let at = asked.number("atMs").or(kept);
+            Timing::At(Wall(at.ok_or_else(|| Problem::invalid("at schedule requires atMs"))?))
+        }
+        "every" => {
+            let kept = if let Some(Timing::Every { every, .. }) = old { Some(*every) } else { None };
+            let asked = asked.number("everyMs");
+            let every = asked.map_or(kept, |every| u64::try_from(every).ok().map(Span));
+            let every = every.filter(|every| every.0 > 0);
+            let every = every.ok_or_else(|| Problem::invalid("every schedule requires positive everyMs"))?;
+            Timing::Every { every, anchor: None }
+        }
+        "cron" => {
+            let kept = if let Some(Timing::Cron { expr, .. }) = old { Some(&**expr) } else { None };
+            let expr = asked.text("expr").or(kept);
+            let expr = expr.ok_or_else(|| Problem::invalid("cron schedule requires expr"))?;
+            let zone = asked.text("tz").map(|tz| Name::new(tz).map_err(|_| no_zone(tz))).transpose()?;
+            Timing::Cron { expr: expr.into(), zone }
+        }
+        other => return Err(Problem::invalid(format!("invalid schedule kind: {other}"))),
+    };
+    check(&timing, now)?;
+    Ok(timing)
+}
+
+/// Refuses in their words what the engine would refuse in ours.
+fn check(timing: &Timing, now: Wall) -> Result<(), Problem> {
+    let no_future = |why: &str| Problem::invalid(format!("cron job has no future run: {why}"));
+    let plan = Plan::new(timing, now).map_err(|error| match (&error, timing) {
+        (TimingError::Expression(reason), Timing::Cron { expr, .. }) => {
+            Problem::invalid(format!("invalid cron expression: {expr}")).because(reason)
+        }
+        (TimingError::Zone(zone), _) => no_zone(zone),
+        (error, _) => Problem::invalid(format!("invalid schedule: {error}")),
+    })?;
+    match (plan.next_after(now), timing) {
+        (Some(_), _) => Ok(()),
+        (None, Timing::At(_)) => Err(no_future("at schedule is already in the past")),
+        (None, Timing::Cron { .. }) => Err(no_future("cron schedule has no valid next execution")),
+        (None, Timing::Every { .. }) => Err(no_future("every schedule has no valid interval")),
+    }
+}
+
+fn no_zone(zone: &str) -> Problem {
+    Problem::invalid(format!("invalid timezone: {zone}"))
+}
+
+fn shown_timing(timing: &Timing) -> Value {
+    let mut shown = Map::new();
+    shown.insert("kind".to_owned(), timing.word().into());
+    let mut shown = Value::Object(shown);
+    match timing {
+        Timing::At(at) => put(&mut shown, "atMs", Some(at.0)),
+        Timing::Every { every, .. } => put(&mut shown, "everyMs", Some(every.0)),
+        Timing::Cron { expr, zone } => {
+            put(&mut shown, "expr", Some(&**expr));
+            put(&mut shown, "tz", zone.as_ref().map(Name::as_str));
+        }
+    }
+    shown
+}
