@@ -10,7 +10,7 @@ use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{
     Failure, JobId, JobState, Name, Outcome, Reason, RefusalCode, Session, SessionMode, Span, Submission,
 };
-use laneway_runtime::{Handlers, JobContext, Scheduler};
+use laneway_runtime::{Handlers, JobContext, Retried, Scheduler};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::house::{TestStore, job, job_once, origin, start, start_with, submit};
@@ -155,6 +155,26 @@ async fn a_failed_run_is_tried_again_with_every_payload() {
     clock.advance(Span(5));
     let done = scheduler.wait(first).await.unwrap().end.unwrap();
     assert_eq!((done.attempts, done.result.as_deref()), (2, Some(b"2".as_slice())));
+}
+
+#[tokio::test]
+async fn what_ran_as_one_is_tried_again_by_hand_as_one() {
+    let handlers = Handlers::new().on("say", |ctx: JobContext| async move {
+        let texts = ctx.payloads().map(|payload| String::from_utf8(payload.to_vec()).unwrap());
+        let said = texts.collect::<Vec<_>>().join(" ");
+        if ctx.row().spec.retry_of.is_some() { Ok(said) } else { Err(Failure::permanent("no_model", said)) }
+    });
+    let (scheduler, _running, clock) = start(&TestStore::default(), handlers).await;
+    let first = submit(&scheduler, message("one", debounced(100))).await;
+    submit(&scheduler, message("two", debounced(100))).await;
+    clock.advance(Span(100));
+    assert_eq!(reason_of(&scheduler, first).await, Reason::Permanent);
+    let Retried::Submitted(again) = scheduler.retry(None, first, origin()).await.unwrap() else {
+        panic!("a failed job can be tried again");
+    };
+    clock.advance(Span(100));
+    let done = scheduler.wait(again.job).await.unwrap().end.unwrap();
+    assert_eq!(done.result.as_deref(), Some(b"one two".as_slice()));
 }
 
 #[tokio::test]
