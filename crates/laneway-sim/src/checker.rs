@@ -9,6 +9,7 @@ mod causes;
 mod limits;
 mod promptness;
 mod shown;
+mod slots;
 mod tables;
 mod told;
 
@@ -54,6 +55,7 @@ pub struct Checker {
     pending_settings: Option<Settings>,
     /// Runs that the turn under way tells to stop.
     stopping: Vec<Fence>,
+    slots: slots::Slots,
 }
 
 /// What the checker keeps of a live job beside its row.
@@ -117,6 +119,7 @@ impl Checker {
             rebuilding: false,
             pending_settings: None,
             stopping: Vec::new(),
+            slots: slots::Slots::default(),
         }
     }
 
@@ -125,6 +128,7 @@ impl Checker {
         self.reference = Reference::new(settings);
         self.storage_low = false;
         self.rearm(moment);
+        self.slots_restarted(moment, true);
         self.reference.takes_up(&self.ledger);
     }
 
@@ -146,6 +150,7 @@ impl Checker {
                     self.reference.places.clear();
                     self.rebuilding = true;
                     self.rearm(given.moment);
+                    self.slots_restarted(given.moment, false);
                     self.reference.takes_up(&self.ledger);
                 }
                 Noted::Written(effects) => self.commit(given, effects)?,
@@ -228,6 +233,7 @@ impl Checker {
             self.follow_change(given, change)?;
         }
         self.everything_is_offered(effects)?;
+        self.slots_closed(effects)?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
@@ -277,6 +283,7 @@ impl Checker {
             }
             Change::JobEnded(end) => {
                 self.may_end(given, end)?;
+                self.run_ended(end);
                 self.ledger.change(change)?;
             }
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
@@ -288,6 +295,11 @@ impl Checker {
                 hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))?;
                 self.ledger.change(change)?;
             }
+            Change::SchedulePut(_)
+            | Change::ScheduleMoved { .. }
+            | Change::ScheduleRemoved(_)
+            | Change::SlotFired { .. }
+            | Change::RunLogged(_) => self.follow_schedule(given, change)?,
             other => self.ledger.change(other)?,
         }
         Ok(())
@@ -369,7 +381,8 @@ impl Checker {
         let timed_out =
             run.and_then(|run| run.started).is_some_and(|started| started.saturating_add(timeout) <= at);
         let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
-        hold("I16", timed_out || expired || causes::cancel_about(given, entry), || {
+        let replaced = self.is_replaced(&entry.row, given.moment);
+        hold("I16", timed_out || expired || replaced || causes::cancel_about(given, entry), || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;
         self.begin_stop(seq, given.moment);

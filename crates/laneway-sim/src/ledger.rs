@@ -11,6 +11,7 @@ use laneway_core::{
     JobState, JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
 };
 
+use crate::calendar::Calendar;
 use crate::violation::{Checked, Violation, hold};
 
 /// Everything that is durable, as far as the changes tell.
@@ -26,6 +27,8 @@ pub struct Ledger {
     pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
     /// Every token, as it was put last.
     pub tokens: BTreeMap<Name, TokenRecord>,
+    /// Schedules, slots and the run log.
+    pub calendar: Calendar,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -145,6 +148,7 @@ impl Ledger {
                 Ok(())
             }
             Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
+            of_schedule => self.calendar.change(of_schedule),
         }
     }
 

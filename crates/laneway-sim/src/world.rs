@@ -3,6 +3,7 @@
 //! The house is the code that runs in production: `laneway_runtime::Turn` around the engine, over a store that fails on
 //! demand. The world only plays the outside: what is asked, what fails, what time does, how runs behave.
 
+mod calendars;
 mod clients;
 mod house;
 mod workers;
@@ -107,11 +108,13 @@ pub enum Step {
     Die,
     /// Somebody looks: explain, stats, lists.
     Look,
+    /// A client makes or changes a schedule, or runs one by hand.
+    Schedule,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 19] = [
+    pub const ALL: [Step; 20] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -131,6 +134,7 @@ impl Step {
         Step::SetWall,
         Step::Die,
         Step::Look,
+        Step::Schedule,
     ];
 
     /// How often it usually happens, against the others.
@@ -155,6 +159,7 @@ impl Step {
             Step::SetWall => 5,
             Step::Die => 6,
             Step::Look => 4,
+            Step::Schedule => 6,
         }
     }
 
@@ -166,7 +171,7 @@ impl Step {
     /// It gives the house a command that others may ride with in the same turn.
     fn may_be_grouped(self) -> bool {
         use Step::*;
-        matches!(self, Submit | SubmitBatch | Cancel | Speak | SpeakLate | SpeakForged | Log)
+        matches!(self, Submit | SubmitBatch | Cancel | Speak | SpeakLate | SpeakForged | Log | Schedule)
     }
 }
 
@@ -313,6 +318,7 @@ impl World {
             Step::StorageLow => Some(Command::StorageLow(self.rng.chance(40))),
             Step::Token => Some(self.token()),
             Step::Drain => Some(Command::Drain),
+            Step::Schedule => Some(self.schedule()),
             _ => None,
         }
     }

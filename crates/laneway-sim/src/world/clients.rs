@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    fn spec(&mut self) -> JobSpec {
+    pub(super) fn spec(&mut self) -> JobSpec {
         let World { rng, shape, clock, .. } = self;
         let habits = &shape.habits;
         let wall = clock.moment().now.wall;
