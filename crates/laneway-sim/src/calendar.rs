@@ -93,6 +93,11 @@ pub fn slots_between(timing: &Timing, from: Wall, to: Wall, max: usize) -> Vec<W
         }
         Timing::Cron { .. } => Wall(to.0.div_euclid(1_000) * 1_000),
     };
+    let from = match timing {
+        // A grid begins at its anchor.
+        Timing::Every { anchor: Some(anchor), .. } => from.max(*anchor),
+        _ => from,
+    };
     while at >= from && slots.len() < max {
         if at <= to && is_cron_slot(timing, at) {
             slots.push(at);
