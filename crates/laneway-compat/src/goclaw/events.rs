@@ -4,6 +4,7 @@
 use laneway_core::schedule::{RunStatus, ScheduleLine};
 use laneway_core::{Event, EventKind, Name, ScheduleId};
 use laneway_runtime::outbound::{Outbound, run_of, turn_of};
+use laneway_runtime::store::RunLogFilter;
 use laneway_runtime::{QueryError, Scheduler};
 use serde_json::{Value, json};
 
@@ -44,10 +45,26 @@ async fn begun(
     member: &Member,
     line: &ScheduleLine,
 ) -> Result<Option<(&'static str, Value)>, QueryError> {
-    let schedule = scheduler.schedule(Some(member.tenant().clone()), line.id).await?;
-    let Some(schedule) = schedule.filter(is_cron_job) else { return Ok(None) };
-    let owner = schedule.spec.owner.as_ref().map(Name::as_str);
+    let Some(owner) = owner_of(scheduler, member.tenant(), line.id).await? else { return Ok(None) };
+    let owner = owner.as_deref();
     Ok(member.sees(owner).then(|| ("cron", cron("running", line.id, &line.name, owner))))
+}
+
+/// Whose a cron job is. `None`: it is no cron job of this dialect.
+async fn owner_of(
+    scheduler: &Scheduler,
+    tenant: &Name,
+    id: ScheduleId,
+) -> Result<Option<Option<String>>, QueryError> {
+    if let Some(schedule) = scheduler.schedule(Some(tenant.clone()), id).await? {
+        let owner = schedule.spec.owner.as_ref().map(Name::to_string);
+        return Ok(is_cron_job(&schedule).then_some(owner));
+    }
+    // A one-shot may have run and gone before its beginning is told; its log knows the job, and the job knows.
+    let filter = RunLogFilter { tenant: Some(tenant.clone()), schedule: Some(id) };
+    let page = scheduler.run_logs(filter, None, 1).await?;
+    let Some(job) = page.items.first().and_then(|log| log.job) else { return Ok(None) };
+    Ok(turn_of(scheduler, job).await?.map(|(_, turn)| turn.user_id))
 }
 
 async fn ended(

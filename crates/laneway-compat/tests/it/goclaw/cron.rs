@@ -68,7 +68,10 @@ async fn x20_schedules_that_cannot_be_are_refused_and_nothing_is_stored() {
         (json!({}), "invalid schedule kind: "),
         (json!({"kind": "never"}), "invalid schedule kind: never"),
         (json!({"kind": "at"}), "at schedule requires atMs"),
-        (json!({"kind": "at", "atMs": past}), "cron job has no future run: at schedule is already in the past"),
+        (
+            json!({"kind": "at", "atMs": past}),
+            "cron job has no future run: at schedule is already in the past",
+        ),
         (json!({"kind": "every"}), "every schedule requires positive everyMs"),
         (json!({"kind": "every", "everyMs": 0}), "every schedule requires positive everyMs"),
         (json!({"kind": "every", "everyMs": -1}), "every schedule requires positive everyMs"),

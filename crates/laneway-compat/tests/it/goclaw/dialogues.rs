@@ -49,8 +49,7 @@ struct Dialogue {
 impl Dialogue {
     /// Holds the dialogue and gives the file as it should be.
     async fn run(name: &str, written: &str) -> String {
-        let config: Vec<&str> =
-            written.lines().filter_map(|line| line.strip_prefix("% config ")).collect();
+        let config: Vec<&str> = written.lines().filter_map(|line| line.strip_prefix("% config ")).collect();
         let world = World::new(&config.join("\n")).await;
         let mut dialogue = Dialogue { world, clients: BTreeMap::new(), names: Vec::new() };
         let mut said = String::new();
