@@ -1,6 +1,8 @@
 //! Schedules: slots, policies, runs by hand, one-shots, restarts, clocks that are set.
 
 use super::check;
+use super::story::{Story, text};
+use crate::schedule::RECENT_RUNS_MAX;
 use expect_test::expect;
 
 #[test]
@@ -877,4 +879,194 @@ fn a_run_by_hand_that_outlives_a_missed_one_shot_leaves_it_switched_off() {
             a is off, next never, last ok, 1 runs
     "#]],
     );
+}
+
+#[test]
+fn gc_s3_a_due_schedule_that_is_switched_off_first_does_not_run() {
+    check(
+        "schedule a every=10s\nsleep 10s\ntoggle a off\ntick\nshow a",
+        expect![[r#"
+        schedule a every=10s
+            schedule a created
+        sleep 10s
+        toggle a off
+            schedule a disabled
+        tick
+        show a
+            a is off, next never, last none, 0 runs
+    "#]],
+    );
+}
+
+#[test]
+fn a_run_that_is_asked_for_if_due_takes_the_slot() {
+    check(
+        "schedule a every=10s\nsleep 10s\nrun a due\ntick\nshow a",
+        expect![[r#"
+        schedule a every=10s
+            schedule a created
+        sleep 10s
+        run a due
+            schedule a fired
+            a/1 started #1
+        tick
+        show a
+            a is on, next +20s, last running, 1 runs
+    "#]],
+    );
+}
+
+#[test]
+fn a_waiting_slot_keeps_its_turn_when_its_schedule_changes() {
+    check(
+        "
+        schedule a every=10s overlap=queue
+        wait 10s
+        wait 10s
+        update a name=b
+        update b every=60s
+        show b
+        finish a/1 ok
+        finish b/2 ok
+        toggle b off
+        runs
+        ",
+        expect![[r#"
+            schedule a every=10s overlap=queue
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+            update a name=b
+                schedule b updated
+            update b every=60s
+                schedule b updated
+            show b
+                b is on, next +80s, last running, 1 runs
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+                schedule b fired
+                b/2 started #1
+            finish b/2 ok
+                b/2 succeeded #1 (done)
+                schedule b ok
+            toggle b off
+                schedule b disabled
+            runs
+                a +10s ok
+                b +20s ok
+        "#]],
+    );
+}
+
+#[test]
+fn a_waiting_slot_goes_with_its_schedule() {
+    check(
+        "schedule a every=10s overlap=queue\nwait 10s\nwait 10s\ntoggle a off\nfinish a/1 ok\nshow a\nruns",
+        expect![[r#"
+            schedule a every=10s overlap=queue
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+            toggle a off
+                schedule a skipped
+                schedule a disabled
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+            show a
+                a is off, next never, last ok, 1 runs
+            runs
+                a +20s skipped the schedule was switched off
+                a +10s ok
+        "#]],
+    );
+}
+
+fn listed(story: &Story, tenant: Option<&str>, include_disabled: bool) -> Vec<String> {
+    let tenant = tenant.map(text);
+    let schedules = story.engine.schedules(tenant.as_ref(), None, 10, include_disabled);
+    schedules.into_iter().map(|schedule| schedule.spec.name.to_string()).collect()
+}
+
+#[test]
+fn gc_c4_c5_lists_hide_what_is_switched_off_unless_asked() {
+    let mut story = Story::new();
+    for line in ["schedule a every=10s", "schedule b every=10s off", "schedule c every=10s tenant=acme"] {
+        assert_eq!(story.play(line).len(), 1);
+    }
+    assert_eq!(listed(&story, None, false), ["a", "c"]);
+    assert_eq!(listed(&story, Some("default"), true), ["a", "b"]);
+    assert_eq!(listed(&story, Some("nobody"), true), [""; 0]);
+    let first = story.engine.schedules(None, None, 1, true)[0].id;
+    assert_eq!(story.engine.schedules(None, Some(first), 10, true).len(), 2);
+    assert!(story.engine.schedule_named(&text("acme"), &text("c")).is_some());
+    assert!(story.engine.schedule_named(&text("acme"), &text("a")).is_none());
+    assert_eq!(story.play("delete a"), ["schedule a deleted"]);
+    assert_eq!(story.play("delete a"), ["not found"]);
+    assert_eq!(story.play("toggle a on"), ["not found"]);
+}
+
+#[test]
+fn gc_s1_expressions_without_a_zone_take_the_default_and_keep_it() {
+    let mut story = Story::new();
+    story.settings.schedules.zone = text("America/Toronto");
+    story.play("server");
+    story.play("schedule a cron=0_9_*_*_*");
+    let next = story.engine.schedules(None, None, 1, true)[0].state.next_at;
+    story.settings.schedules.zone = text("Asia/Saigon");
+    story.play("server");
+    story.play("toggle a off");
+    story.play("toggle a on");
+    let again = story.engine.schedules(None, None, 1, true)[0];
+    assert_eq!(again.state.next_at, next);
+    assert_eq!(next.map(|at| at.0 % 86_400_000), Some(14 * 3_600_000), "nine in Toronto's winter");
+}
+
+#[test]
+fn caps_on_schedules_hold_exactly() {
+    let mut story = Story::new();
+    story.settings.schedules.schedules_max = 3;
+    story.settings.schedules.schedules_per_tenant_max = 2;
+    story.settings.schedules.bytes_max = 100;
+    story.play("server");
+    let mut refused = |line: &str| story.play(line).iter().any(|said| said.starts_with("refused: too_many"));
+    assert!(!refused("schedule a every=10s bytes=60"));
+    assert!(refused("schedule b every=10s bytes=41"), "bytes");
+    assert!(!refused("schedule b every=10s bytes=40"));
+    assert!(refused("schedule c every=10s"), "of a tenant");
+    assert!(!refused("schedule c every=10s tenant=acme"));
+    assert!(refused("schedule d every=10s tenant=other"), "of the server");
+    assert!(!refused("delete a"));
+    assert!(!refused("schedule d every=10s tenant=other"));
+}
+
+#[test]
+fn one_tick_fires_a_bounded_number_of_slots_and_the_next_one_the_rest() {
+    let mut story = Story::new();
+    for n in 0..300 {
+        story.play(&format!("schedule s{n} every=10s"));
+    }
+    let fired = |said: Vec<String>| said.iter().filter(|said| said.ends_with(" fired")).count();
+    assert_eq!(fired(story.play("wait 10s")), 256);
+    assert!(story.engine.next_wakeup().wall <= Some(story.now.wall), "the rest is due at once");
+    assert_eq!(fired(story.play("tick")), 44);
+    assert_eq!(fired(story.play("tick")), 0);
+}
+
+#[test]
+fn the_latest_two_hundred_runs_are_at_hand() {
+    let mut story = Story::new();
+    story.play("schedule a every=1s kind=nobody");
+    for _ in 0..RECENT_RUNS_MAX + 2 {
+        story.play("wait 1s");
+    }
+    let recent: Vec<u64> = story.engine.recent_runs(None).map(|run| run.number).collect();
+    assert_eq!(recent.len(), RECENT_RUNS_MAX);
+    assert!(recent.windows(2).all(|pair| pair[0] > pair[1]), "newest first");
+    assert_eq!(story.engine.recent_runs(Some(&text("acme"))).count(), 0);
 }
