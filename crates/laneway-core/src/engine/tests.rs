@@ -18,6 +18,7 @@ mod recover;
 mod retry;
 mod schedules;
 mod settings;
+mod slots;
 mod story;
 mod time;
 
