@@ -4,7 +4,7 @@
 //! everything here that belongs to the turn; what becomes of its answer is in `outbound.rs`. The keys are those of the
 //! dialect, because its handlers read them, too.
 
-use laneway_core::Bytes;
+use laneway_core::{Bytes, JobSpec, Name, Session};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -59,6 +59,9 @@ pub struct AgentTurn {
     /// True: after a success the agent's heartbeat is woken.
     #[serde(default, skip_serializing_if = "is_false")]
     pub wake_heartbeat: bool,
+    /// What came with the message: addresses of pictures, sounds, ….
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<String>,
     /// What the channel says about the message: its id, its thread, ….
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
@@ -81,6 +84,40 @@ impl AgentTurn {
     /// The payload.
     pub fn write(&self) -> Bytes {
         serde_json::to_vec(self).expect("texts and JSON values are JSON").into()
+    }
+
+    /// The job that a turn of this agent is, in the lane and the session that are meant.
+    pub fn job(tenant: Name, agent: Name, lane: Name, session: Session) -> JobSpec {
+        JobSpec {
+            tenant,
+            kind: Name::fixed(AGENT_TURN),
+            agent,
+            lane,
+            session: Some(session),
+            keys: Vec::new(),
+            priority: 0,
+            not_before: None,
+            deadline: None,
+            queue_timeout: None,
+            timeout: None,
+            retry: None,
+            idempotency: None,
+            retry_of: None,
+            tags: Vec::new(),
+            schedule: None,
+        }
+    }
+
+    /// What each slot of a cron job makes: a turn of the agent, in the job's own session, one after the other. `job` is
+    /// the schedule's id, or [`laneway_core::schedule::SCHEDULE_SELF`] before it has one.
+    pub fn of_cron(tenant: &Name, agent: Option<&str>, job: &str) -> Result<JobSpec, String> {
+        let agent = agent.unwrap_or(AGENT_DEFAULT);
+        if agent.contains(':') {
+            return Err("must not hold a colon: it parts the names of sessions".to_owned());
+        }
+        let session = Name::new(&cron_session(agent, job)).map_err(|_| "is too long".to_owned())?;
+        let agent = Name::new(agent).map_err(|error| error.to_string())?;
+        Ok(AgentTurn::job(tenant.clone(), agent, Name::fixed(CRON_LANE), Session::new(session)))
     }
 
     /// Where the answer goes: the channel, and whom to. `None`: nowhere.

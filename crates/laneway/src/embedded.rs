@@ -7,6 +7,7 @@ mod job;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use laneway_core::{Name, Refusal, Reply};
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
@@ -14,7 +15,9 @@ use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
 use laneway_runtime::tabs::TAB_ACTION;
-use laneway_runtime::{Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs};
+use laneway_runtime::{
+    Clock, Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs, TokenEstimate,
+};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
@@ -36,6 +39,8 @@ pub fn embedded() -> Embedded {
         handlers: Handlers::new(),
         tab_actions: false,
         watch: false,
+        clock: None,
+        token_estimate: None,
     }
 }
 
@@ -47,6 +52,8 @@ pub struct Embedded {
     handlers: Handlers,
     tab_actions: bool,
     watch: bool,
+    clock: Option<Clock>,
+    token_estimate: Option<TokenEstimate>,
 }
 
 /// Where jobs are kept.
@@ -160,9 +167,25 @@ impl Embedded {
         self
     }
 
+    /// Goes by this clock instead of the machine's: `Clock::manual` stands still until it is told to go on, for tests.
+    pub fn clock(mut self, clock: Clock) -> Embedded {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Asks how full the context of a session is, by tenant and name: tokens used, and tokens it holds. From 60 % on, the
+    /// session's jobs run one by one. Asked before a job is submitted and after one has run, never on the loop.
+    pub fn token_estimate(
+        mut self,
+        estimate: impl Fn(&Name, &Name) -> Option<(u64, u64)> + Send + Sync + 'static,
+    ) -> Embedded {
+        self.token_estimate = Some(Arc::new(estimate));
+        self
+    }
+
     /// Recovers what the store holds and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, tab_actions, watch } = self;
+        let Embedded { kept, source, handlers, tab_actions, watch, clock, token_estimate } = self;
         let layers = source.layers(&kept)?;
         let data_dir = match kept {
             Kept::InMemory => None,
@@ -171,7 +194,7 @@ impl Embedded {
         };
         let opened = tokio::task::spawn_blocking({
             let (layers, data_dir) = (layers.clone(), data_dir.clone());
-            move || open(&layers, data_dir.as_deref())
+            move || open(&layers, data_dir.as_deref(), clock, token_estimate)
         });
         let Opened { scheduler, running, config, overrides } =
             opened.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
@@ -216,7 +239,12 @@ struct Opened {
 }
 
 /// Opens the store and starts the loop. Blocks while it recovers.
-fn open(layers: &Layers, data_dir: Option<&Path>) -> Result<Opened, StartError> {
+fn open(
+    layers: &Layers,
+    data_dir: Option<&Path>,
+    clock: Option<Clock>,
+    token_estimate: Option<TokenEstimate>,
+) -> Result<Opened, StartError> {
     let mut store: Box<dyn Store> = match data_dir {
         None => Box::new(MemoryStore::new()),
         Some(dir) => Box::new(SqliteStore::open(dir, SqliteOptions::default())?),
@@ -226,7 +254,10 @@ fn open(layers: &Layers, data_dir: Option<&Path>) -> Result<Opened, StartError> 
     for problem in left_out {
         tracing::warn!(%problem, "a change that a call made earlier fits no longer and is left out");
     }
-    let (scheduler, running) = Scheduler::start(store, Options::new(config.settings().clone()))?;
+    let mut options = Options::new(config.settings().clone());
+    options.clock = clock.unwrap_or(options.clock);
+    options.token_estimate = token_estimate;
+    let (scheduler, running) = Scheduler::start(store, options)?;
     Ok(Opened { scheduler, running, config, overrides })
 }
 

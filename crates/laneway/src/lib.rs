@@ -30,6 +30,7 @@
 //! program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
 mod embedded;
+pub mod gateway;
 pub mod pinchtab;
 
 pub use embedded::{

@@ -2,10 +2,10 @@
 
 use laneway_core::schedule::{Plan, RunStatus, SCHEDULE_SELF, TimingError};
 use laneway_core::{
-    Bytes, CatchUp, JobSpec, Name, Overlap, RunLog, Schedule, ScheduleId, SchedulePatch, ScheduleSpec,
-    Session, Span, Timing, Wall,
+    Bytes, CatchUp, JobSpec, Name, Overlap, RunLog, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Span,
+    Timing, Wall,
 };
-use laneway_runtime::agent_turn::{AGENT_DEFAULT, AGENT_TURN, AgentTurn, CRON_LANE, answer_of, cron_session};
+use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn, answer_of};
 use serde_json::{Map, Value, json};
 
 use super::frame::Problem;
@@ -211,33 +211,9 @@ fn owner(user: &str) -> Result<Name, Problem> {
     Name::new(user).map_err(|error| Problem::invalid(format!("user_id {error}")))
 }
 
-/// What each slot makes: a turn of the agent, in the job's own session, one after the other.
+/// What each slot makes.
 fn template(tenant: &Name, agent: Option<&str>, job: &str) -> Result<JobSpec, Problem> {
-    let key = agent.unwrap_or(AGENT_DEFAULT);
-    let wrong = |error: &dyn std::fmt::Display| Problem::invalid(format!("agentId {error}"));
-    if key.contains(':') {
-        return Err(wrong(&"must not hold a colon: it parts the names of sessions"));
-    }
-    let agent = Name::new(key).map_err(|error| wrong(&error))?;
-    let session = Name::new(&cron_session(key, job)).map_err(|_| wrong(&"is too long"))?;
-    Ok(JobSpec {
-        tenant: tenant.clone(),
-        kind: Name::fixed(AGENT_TURN),
-        agent,
-        lane: Name::fixed(CRON_LANE),
-        session: Some(Session::new(session)),
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        schedule: None,
-    })
+    AgentTurn::of_cron(tenant, agent, job).map_err(|error| Problem::invalid(format!("agentId {error}")))
 }
 
 /// The timing that is meant. In a patch, what is left out is as it was, as long as the sort stays the same.

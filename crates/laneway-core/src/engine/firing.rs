@@ -17,7 +17,9 @@ use crate::{
 };
 
 /// Most slots that one tick fires; the rest follow in the next turn, so that commands are heard in between.
-const FIRINGS_MAX: u32 = 256;
+pub(super) const FIRINGS_MAX: u32 = 256;
+/// Most bytes of payloads that one tick fires: one commit stays short enough to be waited for.
+const FIRED_BYTES_MAX: usize = 4 << 20;
 
 impl Engine {
     /// Lets every slot come whose time has come.
@@ -27,12 +29,17 @@ impl Engine {
         }
         #[cfg(feature = "zoo")]
         self.rewind_in_the_zoo(now);
-        let mut left = FIRINGS_MAX;
+        let (mut left, mut bytes_left) = (FIRINGS_MAX, FIRED_BYTES_MAX);
         while left > 0
+            && bytes_left > 0
             && let Some(&(at, id)) = self.schedules.due.first()
             && at <= now.wall
         {
-            left -= self.fire(now, id, left, effects).clamp(1, left);
+            let bytes = self.schedules.entries[&id].schedule.spec.payload.len().max(1);
+            let fits = u32::try_from(bytes_left.div_ceil(bytes)).unwrap_or(left);
+            let came = self.fire(now, id, left.min(fits), effects);
+            left -= came.clamp(1, left);
+            bytes_left = bytes_left.saturating_sub(bytes * came as usize);
         }
     }
 
@@ -80,11 +87,6 @@ impl Engine {
         let next = left.or_else(|| entry.plan.next_after(now.wall.max(last)));
         if left.is_none() {
             entry.missed_until = None;
-        }
-        let waits = state.waiting_slot.is_some() || !entry.runs.is_empty();
-        if next.is_none() && !waits {
-            // It has no slot any more, and nothing of it runs: it is kept for people to see, switched off.
-            entry.schedule.spec.enabled = false;
         }
         self.schedules.set_next(id, next);
         self.schedule_moved(id, effects);
@@ -135,6 +137,9 @@ impl Engine {
         for job in runs {
             if self.jobs[job].state.is_terminal() {
                 continue;
+            }
+            if let Some(run) = self.schedules.runs.get_mut(&job) {
+                run.replaced = true;
             }
             if self.jobs[job].state.is_open() {
                 self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
@@ -276,8 +281,14 @@ impl Engine {
         true
     }
 
-    /// Writes down where the schedule stands.
+    /// Writes down where the schedule stands. One of which nothing is left to come is kept for people, switched off.
     pub(super) fn schedule_moved(&mut self, id: ScheduleId, effects: &mut Effects) {
+        if let Some(entry) = self.schedules.entries.get_mut(&id) {
+            let state = &entry.schedule.state;
+            let comes = state.next_at.is_some() || state.waiting_slot.is_some();
+            let runs = entry.runs.iter().any(|job| !self.jobs[*job].state.is_terminal());
+            entry.schedule.spec.enabled &= comes || runs;
+        }
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::CronSlotOutsideTx) {
             return;
@@ -313,7 +324,7 @@ impl Engine {
 
     /// A job of a schedule is in memory from now on.
     pub(super) fn begin_run(&mut self, job: Ix, of: &ScheduleRef, began: Option<Wall>) {
-        self.schedules.runs.insert(job, Run { of: of.clone(), began });
+        self.schedules.runs.insert(job, Run { of: of.clone(), began, replaced: false });
         if let Some(entry) = self.schedules.entries.get_mut(&of.id) {
             entry.runs.insert(job);
         }
@@ -367,10 +378,13 @@ impl Engine {
     /// A run has ended: it is logged, and its schedule says so. A one-shot has done its work.
     pub(super) fn run_ended(&mut self, now: Now, job: Ix, log: RunLog, effects: &mut Effects) {
         let (id, status, error) = (log.schedule, log.status, log.error.clone());
-        let by_hand = self.schedules.runs[&job].of.by_hand;
+        let run = &self.schedules.runs[&job];
+        let counts = !run.of.by_hand && !run.replaced;
         self.log_run(now, log, effects);
         let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
-        if entry.schedule.spec.deletes_itself() && !by_hand {
+        // A one-shot that was given another time meanwhile has not done its work.
+        let again = entry.schedule.spec.timing.is_one_shot() && entry.schedule.state.next_at.is_some();
+        if entry.schedule.spec.deletes_itself() && counts && !again {
             self.remove_schedule(now, id, None, effects);
             return;
         }
@@ -378,10 +392,6 @@ impl Engine {
         state.last_run_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
-        if state.next_at.is_none() && state.waiting_slot.is_none() && entry.runs.len() <= 1 {
-            // Nothing of it is left to come.
-            entry.schedule.spec.enabled = false;
-        }
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::CronNextFromEnd)
             && let crate::Timing::Every { every, .. } = entry.schedule.spec.timing
