@@ -56,7 +56,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 34] = [
+pub static TABLE: [Authority; 37] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -74,6 +74,9 @@ pub static TABLE: [Authority; 34] = [
     looks("list_job_logs", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
+    looks("list_deliveries", READERS, Reach::Tenant),
+    looks("get_delivery", READERS, Reach::Tenant),
+    changes("replay_delivery", SUBMITTERS, Reach::Tenant),
     looks("stream_events", READERS, Reach::Tenant),
     looks("get_stats", READERS, Reach::Tenant),
     looks("list_lanes", READERS, Reach::Tenant),

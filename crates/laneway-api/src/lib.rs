@@ -10,6 +10,7 @@ mod audit;
 pub mod auth;
 pub mod authority;
 mod body;
+mod callback;
 mod convert;
 mod cors;
 mod cursor;
@@ -28,6 +29,7 @@ mod v1;
 
 pub use api::Api;
 pub use auth::{ListenRefused, check_listen, mint};
+pub use callback::JobFormat;
 pub use error::{ApiError, Code};
 pub use openapi::document as openapi;
 pub use router::{Route, router, routes};

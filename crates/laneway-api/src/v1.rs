@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod config;
+pub mod deliveries;
 pub mod events;
 pub mod jobs;
 pub mod lanes;

@@ -4,7 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
-use crate::commands::{completions, config, demo, events, jobs, lanes, serve, stats, submit, token};
+use crate::commands::{
+    completions, config, deliveries, demo, events, jobs, lanes, serve, stats, submit, token,
+};
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
 
@@ -54,6 +56,8 @@ pub enum Command {
     Submit(Box<submit::SubmitArgs>),
     /// List, show, cancel, retry and explain jobs
     Jobs(jobs::JobsArgs),
+    /// List, show and resend webhook deliveries
+    Deliveries(deliveries::DeliveriesArgs),
     /// List, pause, resume and limit lanes
     Lanes(lanes::LanesArgs),
     /// Show figures of now

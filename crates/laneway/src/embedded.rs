@@ -7,13 +7,16 @@ mod job;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use laneway_api::JobFormat;
 use laneway_core::{Name, Refusal, Reply};
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
-use laneway_runtime::{Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped};
+use laneway_runtime::webhooks::{CallbackFormat, Formats, NATIVE_FORMAT};
+use laneway_runtime::{Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Webhooks};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
@@ -27,7 +30,13 @@ const LOCAL_PLACE: &str = "local";
 
 /// Begins to put a scheduler together. Jobs are kept in memory unless [`Embedded::data_dir`] says where.
 pub fn embedded() -> Embedded {
-    Embedded { kept: Kept::InMemory, source: Source::default(), handlers: Handlers::new(), watch: false }
+    Embedded {
+        kept: Kept::InMemory,
+        source: Source::default(),
+        handlers: Handlers::new(),
+        formats: Formats::new().with(NATIVE_FORMAT, Arc::new(JobFormat)),
+        watch: false,
+    }
 }
 
 /// A scheduler that has not been started yet.
@@ -36,6 +45,7 @@ pub struct Embedded {
     kept: Kept,
     source: Source,
     handlers: Handlers,
+    formats: Formats,
     watch: bool,
 }
 
@@ -143,9 +153,16 @@ impl Embedded {
         self
     }
 
+    /// Tells callbacks that ask for the format `name` what this format says of a job. The format `laneway` is there
+    /// already: the job as the HTTP API shows it.
+    pub fn callback_format(mut self, name: &'static str, format: Arc<dyn CallbackFormat>) -> Embedded {
+        self.formats = self.formats.with(name, format);
+        self
+    }
+
     /// Recovers what the store holds and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, watch } = self;
+        let Embedded { kept, source, handlers, formats, watch } = self;
         let layers = source.layers(&kept)?;
         let data_dir = match kept {
             Kept::InMemory => None,
@@ -171,8 +188,10 @@ impl Embedded {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
+        let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
         let watch = if watch { live.watch().await? } else { None };
-        Ok(Laneway::new(scheduler, live, running, handle::Guards { forwarding, probe, watch }))
+        let guards = handle::Guards { forwarding, webhooks, probe, watch };
+        Ok(Laneway::new(scheduler, live, running, guards))
     }
 }
 
