@@ -78,6 +78,8 @@ pub fn job_spec(
         retry_of: None,
         tags: request.tags.as_deref().map(tags).transpose()?.unwrap_or_default(),
         schedule: None,
+        // Checking it may take a while, so the caller does that.
+        callback: None,
         kind,
     })
 }

@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::schedule::{NotRan, RunMode};
 use crate::{
-    Bytes, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId, SchedulePatch,
-    ScheduleSpec, Seq, Settings, Span, TokenRecord, Wall,
+    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId,
+    SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
 };
 
 /// Most bytes of a published message: every listener gets it, and the trail keeps it.
@@ -154,6 +154,28 @@ pub enum Command {
         id: ScheduleId,
         /// Whatever the timing says, or only if it is due.
         mode: RunMode,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// The sender of the news says how a try ended.
+    DeliveryTried {
+        /// The job whose end is told.
+        seq: Seq,
+        /// The try, as its notice numbered it.
+        number: u32,
+        /// How long it took.
+        took: Span,
+        /// How it ended.
+        outcome: TryOutcome,
+    },
+    /// Tell the news of a job's end again, whatever became of it before.
+    Redeliver {
+        /// Whose job it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The job.
+        job: JobId,
+        /// What the store knows of the delivery; the loop looks it up before the engine is asked.
+        stored: Option<Box<DeliveryRow>>,
         /// Who asks.
         origin: Origin,
     },

@@ -7,6 +7,8 @@
 mod cancel;
 mod check;
 mod configure;
+mod counts;
+mod deliveries;
 mod dispatch;
 mod explain;
 mod facts;
@@ -38,12 +40,16 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use counts::Counts;
+pub use deliveries::DeliveryStats;
 pub use explain::{Explanation, Hold};
 pub use facts::SessionView;
 pub use recover::{Head, Recovery, Restart};
 pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
 pub use stats::{AgentStats, LaneStats, Stats};
 
+use counts::Forgotten;
+use deliveries::Deliveries;
 use index::{Hashing, Index};
 use rng::Rng;
 use schedules::Schedules;
@@ -94,6 +100,9 @@ pub struct Engine {
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
     schedules: Schedules,
+    deliveries: Deliveries,
+    /// Counts of agents that are not remembered any more.
+    forgotten: Forgotten,
 
     timers: Timers,
     /// When old rows are looked for next.
@@ -163,6 +172,8 @@ impl Engine {
             policies: Pool::new(hashing),
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
+            deliveries: Deliveries::default(),
+            forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,
             looked_at: now.mono,
@@ -190,9 +201,11 @@ impl Engine {
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for.
             if self.schedules.ended.is_empty() || self.draining {
-                return reply;
+                break;
             }
         }
+        self.deliver(now, effects);
+        reply
     }
 
     fn decide(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
@@ -243,6 +256,12 @@ impl Engine {
             Command::RunSchedule { tenant, id, mode, origin } => {
                 self.run_schedule(now, tenant.as_ref(), id, mode, &origin, effects)
             }
+            Command::DeliveryTried { seq, number, took, outcome } => {
+                self.delivery_tried(now, seq, number, took, &outcome, effects)
+            }
+            Command::Redeliver { tenant, job, stored, origin } => {
+                self.redeliver(now, tenant.as_ref(), job, stored.map(|row| *row), &origin, effects)
+            }
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done
@@ -258,6 +277,7 @@ impl Engine {
     /// Everything so far is durable: the store answers for idempotency keys from here on.
     pub fn committed(&mut self) {
         self.fresh_keys.clear();
+        self.deliveries.committed();
     }
 
     /// The settings in force.

@@ -12,6 +12,8 @@ use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Se
 pub const KEYS_MAX: usize = 8;
 /// Most tags a job may carry.
 pub const TAGS_MAX: usize = 16;
+/// Longest address of a callback in bytes.
+pub const CALLBACK_URL_LEN_MAX: usize = 2_048;
 
 /// What a submitter asks for. A spec that exists is admissible in form; whether there is room is the engine's answer.
 ///
@@ -50,6 +52,18 @@ pub struct JobSpec {
     pub tags: Vec<Name>,
     /// The schedule that made it.
     pub schedule: Option<ScheduleRef>,
+    /// Who is told of the job's end.
+    pub callback: Option<Callback>,
+}
+
+/// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again
+/// before every call; the engine only keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callback {
+    /// The address, at most [`CALLBACK_URL_LEN_MAX`] bytes.
+    pub url: Box<str>,
+    /// What the news looks like: the name of a format that the runtime knows.
+    pub format: Name,
 }
 
 /// A named resource: `profile` = `p1`. Its limit is set per name (see [`crate::Settings::keys`]).

@@ -7,6 +7,7 @@
 
 pub mod attempt;
 pub mod command;
+pub mod delivery;
 pub mod effect;
 pub mod engine;
 pub mod event;
@@ -27,14 +28,15 @@ pub use command::{
     Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,
     Submission,
 };
+pub use delivery::{DeliveryRow, DeliveryState, DeliveryTry, TryOutcome};
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
 pub use full::{CapScope, Full};
 pub use id::{AttemptId, JobId, ScheduleId, Seq};
 pub use job::{
-    DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session, SessionMode,
-    SessionRow,
+    Callback, DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session,
+    SessionMode, SessionRow,
 };
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};

@@ -61,6 +61,9 @@ bugs! {
     OverlapIgnored = "overlap-ignored": "A slot starts a run beside one that has not ended.",
     CronWallclockRewind = "cron-wallclock-rewind": "A clock that is set back makes slots come again.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
+    WebhookBeforeCommit = "webhook-before-commit": "The news of an end leaves before the commit.",
+    DoubleDeliveryRecord = "double-delivery-record": "A canceled run that ends is told a second time.",
+    DeliveryLostOnCrash = "delivery-lost-on-crash": "After a restart nobody remembers whom the news is owed.",
 }
 
 /// Lets one bug out on this thread; `None` locks all of them up again.

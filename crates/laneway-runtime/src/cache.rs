@@ -72,6 +72,7 @@ mod tests {
             retry_of: None,
             tags: Vec::new(),
             schedule: None,
+            callback: None,
         };
         let status = JobStatus {
             state: JobState::Queued,

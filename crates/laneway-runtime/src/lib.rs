@@ -13,8 +13,10 @@ pub mod config;
 pub mod drain;
 pub mod events;
 pub mod executors;
+pub mod job_log;
 pub mod live_config;
 pub mod metrics;
+mod news;
 pub mod outbound;
 pub mod run;
 pub mod scheduler;
@@ -24,6 +26,7 @@ pub mod storage_probe;
 pub mod tabs;
 pub mod turn;
 mod waiters;
+pub mod webhooks;
 
 pub use caller::Caller;
 pub use clock::Clock;
@@ -37,3 +40,4 @@ pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitErr
 pub use sessions::TokenEstimate;
 pub use tabs::Tabs;
 pub use turn::{Told, Turn};
+pub use webhooks::Webhooks;

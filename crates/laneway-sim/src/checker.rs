@@ -6,6 +6,7 @@
 
 mod admission;
 mod causes;
+mod deliveries;
 mod limits;
 mod promptness;
 mod sessions;
@@ -14,7 +15,7 @@ mod slots;
 mod tables;
 mod told;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
     Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice,
@@ -28,6 +29,7 @@ use crate::reference::Reference;
 use crate::violation::{Checked, Violation, hold};
 
 pub use admission::Verdict;
+use deliveries::CommitNews;
 use sessions::Sessions;
 pub use told::Expected;
 
@@ -61,6 +63,10 @@ pub struct Checker {
     resetting: bool,
     sessions: Sessions,
     slots: slots::Slots,
+    /// What the commit that is being followed says of news.
+    news: CommitNews,
+    /// Jobs that the commit that is being followed keeps as rejected.
+    rejected: BTreeSet<Seq>,
 }
 
 /// What the checker keeps of a live job beside its row.
@@ -129,6 +135,8 @@ impl Checker {
             resetting: false,
             sessions: Sessions::default(),
             slots: slots::Slots::default(),
+            news: CommitNews::default(),
+            rejected: BTreeSet::new(),
         }
     }
 
@@ -239,9 +247,12 @@ impl Checker {
             }
         }
         let doomed = self.doomed(given, effects);
+        self.news = CommitNews::default();
+        self.rejected = rejected(effects);
         for change in &effects.changes {
             self.follow_change(given, change)?;
         }
+        self.all_news_is_kept()?;
         self.everything_is_offered(effects)?;
         self.sessions_rest()?;
         self.slots_closed(effects)?;
@@ -259,13 +270,17 @@ impl Checker {
         });
         let offered = effects.notices.iter().filter_map(|notice| match notice {
             Notice::Offer(offer) => Some(&offer.fence),
-            Notice::Stop { .. } => None,
+            Notice::Stop { .. } | Notice::Deliver { .. } => None,
         });
         hold("I6", opened.eq(offered), || "what opens is not what is offered".to_owned())
     }
 
     fn follow_change(&mut self, given: Given<'_>, change: &Change) -> Checked {
         match change {
+            Change::JobCreated { row, payload } if self.rejected.contains(&row.seq) => {
+                self.may_be_rejected(row, payload, given)?;
+                self.ledger.change(change)?;
+            }
             Change::JobCreated { row, payload } => {
                 self.may_be_admitted(row, payload, given)?;
                 self.may_arrive(given, row, payload)?;
@@ -297,8 +312,10 @@ impl Checker {
                 self.may_end(given, end)?;
                 self.session_job_ended(given, end)?;
                 self.run_ended(end);
+                self.ended_now(end);
                 self.ledger.change(change)?;
             }
+            Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
                 let kept = self.reference.lane(lane).map_or(Span(0), |lane| lane.retention);
                 let keyed = self.reference.settings.idempotency_window;
@@ -504,4 +521,13 @@ impl Checker {
             format!("job {} could start and does not", left.map_or(0, |seq| seq.0))
         })
     }
+}
+
+/// Jobs that are stored as never admitted.
+fn rejected(effects: &Effects) -> BTreeSet<Seq> {
+    let ended = effects.changes.iter().filter_map(|change| match change {
+        Change::JobEnded(end) if end.state == JobState::Rejected => Some(end.seq),
+        _ => None,
+    });
+    ended.collect()
 }

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId, JobRow,
-    JobState, JobStatus, Name, OpenAttempt, Reason, Seq, SessionRow, TokenRecord, Wall,
+    AttemptEnd, AttemptId, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event, EventKind,
+    Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, Seq, SessionRow,
+    TokenRecord, Wall,
 };
 
 use crate::calendar::Calendar;
@@ -31,6 +32,8 @@ pub struct Ledger {
     pub sessions: BTreeMap<(Name, Name), SessionRow>,
     /// Schedules, slots and the run log.
     pub calendar: Calendar,
+    /// Every delivery that is or was owed, as it was put last.
+    pub deliveries: BTreeMap<Seq, DeliveryRow>,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -108,6 +111,11 @@ impl Ledger {
         self.jobs.values().filter(|entry| entry.is_waiting())
     }
 
+    /// Every delivery that waits.
+    pub fn waiting_deliveries(&self) -> impl Iterator<Item = &DeliveryRow> {
+        self.deliveries.values().filter(|row| row.state == DeliveryState::Waiting)
+    }
+
     /// A job, live or ended, by its id.
     pub fn find(&self, id: JobId) -> Option<&Entry> {
         let seq = self.ids.get(&id)?;
@@ -142,7 +150,11 @@ impl Ledger {
                     .ended
                     .values_mut()
                     .chain(self.jobs.values_mut())
-                    .filter(|entry| entry.open.is_none());
+                    .filter(|entry| entry.open.is_none())
+                    .filter(|entry| {
+                        let delivery = self.deliveries.get(&entry.row.seq);
+                        delivery.is_none_or(|row| row.state != DeliveryState::Waiting)
+                    });
                 for entry in ended.filter(|entry| entry.row.spec.lane == *lane) {
                     let keyed = entry.row.spec.idempotency.is_some();
                     let limit =
@@ -155,6 +167,10 @@ impl Ledger {
                 self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())
             }
+            Change::DeliveryPut(row) => {
+                self.deliveries.insert(row.seq, DeliveryRow::clone(row));
+                Ok(())
+            }
             Change::SessionPut(row) => {
                 self.sessions.insert((row.tenant.clone(), row.key.clone()), SessionRow::clone(row));
                 Ok(())
@@ -163,7 +179,7 @@ impl Ledger {
                 let known = self.sessions.remove(&(tenant.clone(), key.clone())).is_some();
                 hold("I1", known, || format!("session {key} is forgotten and was never known"))
             }
-            Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
+            Change::DeliveryTried(_) | Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
             of_schedule => self.calendar.change(of_schedule),
         }
     }
@@ -331,7 +347,9 @@ impl Ledger {
         let entry = self.entry(end.seq)?;
         let seq = end.seq.0;
         hold("I8", entry.end.is_none(), || format!("job {seq} ends twice"))?;
-        let edge = end.state.is_terminal() && entry.state.allows(end.state);
+        // A refusal that is kept is made and ended in one commit; nothing else leads there.
+        let kept_refusal = end.state == JobState::Rejected && entry.trail.last == 0;
+        let edge = end.state.is_terminal() && (entry.state.allows(end.state) || kept_refusal);
         hold("I9", edge, || format!("job {seq} goes from {} to {}", entry.state, end.state))?;
         let old = &entry.row.status;
         let counts = end.attempts == entry.attempts
@@ -350,9 +368,6 @@ impl Ledger {
         })?;
         self.last_event = event.number;
         let Some(line) = &event.job else { return Ok(()) };
-        if event.kind == EventKind::JobRejected {
-            return Ok(());
-        }
         let Some(entry) = self.jobs.get_mut(&line.seq) else {
             return Err(Violation::new(
                 "I7",
@@ -395,6 +410,11 @@ impl Trail {
             EventKind::JobSucceeded => JobState::Succeeded,
             EventKind::JobFailed => JobState::Failed,
             EventKind::JobCanceled => JobState::Canceled,
+            EventKind::JobRejected if self.state.is_none() && reason.is_some() => {
+                self.state = Some(JobState::Rejected);
+                return Ok(());
+            }
+            EventKind::JobRejected => return Err(format!("rejected follows {:?}", self.state)),
             _ => return Ok(()),
         };
         let legal = match self.state {

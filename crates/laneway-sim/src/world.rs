@@ -6,6 +6,7 @@
 mod calendars;
 mod clients;
 mod house;
+mod news;
 mod workers;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use crate::rng::Rng;
 use crate::runs::Run;
 use crate::shape::Shape;
 use crate::violation::{Checked, Violation};
+use news::News;
 
 /// Late words are about one of this many attempts.
 const REMEMBERED_FENCES: usize = 24;
@@ -90,6 +92,10 @@ pub enum Step {
     ChangePlace,
     /// Storage runs low, or no longer.
     StorageLow,
+    /// A call that tells news has ended.
+    Tell,
+    /// A client wants to hear news again.
+    Redeliver,
     /// An operator makes, changes or revokes a token.
     Token,
     /// A client stops a session.
@@ -120,7 +126,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 23] = [
+    pub const ALL: [Step; 25] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -131,6 +137,8 @@ impl Step {
         Step::Configure,
         Step::ChangePlace,
         Step::StorageLow,
+        Step::Tell,
+        Step::Redeliver,
         Step::Token,
         Step::StopSession,
         Step::SessionUsage,
@@ -159,6 +167,8 @@ impl Step {
             Step::Configure => 8,
             Step::ChangePlace => 6,
             Step::StorageLow => 1,
+            Step::Tell => 40,
+            Step::Redeliver => 4,
             Step::Token => 2,
             Step::StopSession => 8,
             Step::SessionUsage => 6,
@@ -195,6 +205,8 @@ impl Step {
                 | StopSession
                 | SessionUsage
                 | Schedule
+                | Tell
+                | Redeliver
         )
     }
 }
@@ -219,6 +231,8 @@ pub struct World {
     runs: Vec<Run>,
     old_fences: VecDeque<Fence>,
     known_jobs: VecDeque<(JobId, Name)>,
+    /// News that the house wants told.
+    news: Vec<News>,
     submits: u64,
     healed: bool,
     turns: u64,
@@ -258,6 +272,7 @@ impl World {
             runs: Vec::new(),
             old_fences: VecDeque::new(),
             known_jobs: VecDeque::new(),
+            news: Vec::new(),
             submits: 0,
             healed: false,
             turns: 0,
@@ -340,6 +355,8 @@ impl World {
             Step::Configure => Some(self.configure()),
             Step::ChangePlace => Some(self.change_place()),
             Step::StorageLow => Some(Command::StorageLow(self.rng.chance(40))),
+            Step::Tell => self.tell(),
+            Step::Redeliver => self.redeliver(),
             Step::Token => Some(self.token()),
             Step::StopSession => Some(self.stop_session()),
             Step::SessionUsage => Some(self.session_usage()),

@@ -135,6 +135,8 @@ impl Store for MemoryStore {
         for session in state.sessions.values() {
             visit(Loaded::Session(session.clone()));
         }
+        let owed = state.jobs.values().filter(|job| job.is_owed());
+        owed.filter_map(|job| job.delivery.clone()).for_each(|row| visit(Loaded::Delivery(row)));
         Ok(state.head())
     }
 

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod columns;
 mod commit;
+mod deliveries;
 mod events;
 mod live;
 mod load;

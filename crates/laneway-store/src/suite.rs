@@ -4,6 +4,7 @@
 //! special about one store (locks, damaged files) is tested beside that store.
 
 mod commit;
+mod deliveries;
 pub mod driver;
 mod events;
 mod fence;
@@ -43,6 +44,7 @@ pub fn cases() -> impl Iterator<Item = Case> {
         events::CASES,
         sessions::CASES,
         schedules::CASES,
+        deliveries::CASES,
     ]
     .into_iter()
     .flatten()

@@ -9,14 +9,17 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use laneway_api::JobFormat;
 use laneway_core::{Name, Refusal, Reply};
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
 use laneway_runtime::tabs::TAB_ACTION;
+use laneway_runtime::webhooks::{CallbackFormat, Formats, NATIVE_FORMAT};
 use laneway_runtime::{
     Clock, Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs, TokenEstimate,
+    Webhooks,
 };
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
@@ -38,6 +41,7 @@ pub fn embedded() -> Embedded {
         source: Source::default(),
         handlers: Handlers::new(),
         tab_actions: false,
+        formats: Formats::new().with(NATIVE_FORMAT, Arc::new(JobFormat)),
         watch: false,
         clock: None,
         token_estimate: None,
@@ -51,6 +55,7 @@ pub struct Embedded {
     source: Source,
     handlers: Handlers,
     tab_actions: bool,
+    formats: Formats,
     watch: bool,
     clock: Option<Clock>,
     token_estimate: Option<TokenEstimate>,
@@ -183,9 +188,16 @@ impl Embedded {
         self
     }
 
+    /// Tells callbacks that ask for the format `name` what this format says of a job. The format `laneway` is there
+    /// already: the job as the HTTP API shows it.
+    pub fn callback_format(mut self, name: &'static str, format: Arc<dyn CallbackFormat>) -> Embedded {
+        self.formats = self.formats.with(name, format);
+        self
+    }
+
     /// Recovers what the store holds and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, tab_actions, watch, clock, token_estimate } = self;
+        let Embedded { kept, source, handlers, tab_actions, formats, watch, clock, token_estimate } = self;
         let layers = source.layers(&kept)?;
         let data_dir = match kept {
             Kept::InMemory => None,
@@ -212,8 +224,10 @@ impl Embedded {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
+        let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
         let watch = if watch { live.watch().await? } else { None };
-        Ok(Laneway::new(scheduler, live, tabs, running, handle::Guards { forwarding, probe, watch }))
+        let guards = handle::Guards { forwarding, webhooks, probe, watch };
+        Ok(Laneway::new(scheduler, live, tabs, running, guards))
     }
 }
 

@@ -18,6 +18,7 @@ impl Engine {
         self.check_sessions()?;
         self.check_bins()?;
         self.check_heads()?;
+        self.check_deliveries()?;
         self.check_timers()?;
         self.check_schedules()
     }

@@ -7,8 +7,8 @@ use crate::schedule::Plan;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, RunLog, Schedule,
-    ScheduleId, SessionRow, Settings, Span, TokenRecord, Wall,
+    AttemptEnd, DeliveryRow, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, RunLog,
+    Schedule, ScheduleId, SessionRow, Settings, Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -195,6 +195,11 @@ impl Recovery {
     /// Takes up what was stored of a session beside its jobs.
     pub fn session(&mut self, row: SessionRow) {
         self.engine.take_up_session(self.now, &row);
+    }
+
+    /// Takes up a delivery that waits. `under_way`: whoever tells it is at it, and will say how it went.
+    pub fn delivery(&mut self, row: DeliveryRow, under_way: bool) {
+        self.engine.resume_delivery(self.now, row, under_way);
     }
 
     /// The engine, and what follows from the restart (to be committed before anything else).

@@ -81,6 +81,7 @@ impl Engine {
         }
         let weight = self.weight_of(agent);
         let served = self.starts.saturating_sub(1);
+        let counts = self.forgotten.take_stranger(lane, self.tenants.key(tenant), agent);
         self.tenants.hold_again(tenant);
         self.nodes.hold(&(lane, tenant, agent.clone()), || Node {
             lane,
@@ -91,6 +92,7 @@ impl Engine {
             // who wait already.
             served,
             idle: false,
+            counts,
             groups: Default::default(),
         })
     }
@@ -104,8 +106,9 @@ impl Engine {
         self.idle_nodes.insert((self.nodes[node].served, node));
         if self.idle_nodes.len() > IDLE_NODES_MAX
             && let Some((_, oldest)) = self.idle_nodes.pop_first()
-            && let Some(((_, tenant, _), _)) = self.nodes.release(oldest)
+            && let Some(((lane, tenant, _), gone)) = self.nodes.release(oldest)
         {
+            self.keep_counts(lane, tenant, &gone.counts);
             self.tenants.release(tenant);
         }
     }
@@ -160,7 +163,9 @@ impl Engine {
         let is_free = |lane: &Lane| !self.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
         let ix = match self.lanes.iter().position(is_free) {
             Some(free) => {
-                self.forget_idle_nodes(Ix::try_from(free).expect("lanes are few"));
+                let free_ix = Ix::try_from(free).expect("lanes are few");
+                self.forget_idle_nodes(free_ix);
+                self.forgotten.drop_lane(free_ix);
                 self.lanes[free] = lane;
                 free
             }

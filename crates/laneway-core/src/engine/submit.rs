@@ -7,7 +7,7 @@ use super::sessions::{Arrival, Outlook};
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
-use crate::job::{KEYS_MAX, TAGS_MAX};
+use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
     CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name,
@@ -22,11 +22,11 @@ pub(super) const RETRY_SOON: Span = Span::secs(1);
 pub(super) struct Belongs {
     pub(super) lane: Ix,
     /// Its agent in that lane, or `NONE`.
-    node: Ix,
+    pub(super) node: Ix,
     /// Its tenant, or `NONE`.
     pub(super) tenant: Ix,
     /// Its kind, or `NONE`.
-    kind: Ix,
+    pub(super) kind: Ix,
 }
 
 /// How a job that may start begins to wait.
@@ -65,6 +65,7 @@ impl Engine {
         }
         let belongs = self.locate(&submission.spec);
         if let Err(refusal) = self.admit(now, &submission.spec, belongs, None) {
+            self.count_refusal(&submission.spec, belongs, &refusal);
             return Err(self.refuse_full(now, submission, belongs, refusal, effects));
         }
         let Some(session) = &submission.spec.session else {
@@ -87,6 +88,11 @@ impl Engine {
         if atomic {
             let verdicts = self.check_batch(now, &items);
             if verdicts.iter().any(Option::is_some) {
+                for (item, verdict) in items.iter().zip(&verdicts) {
+                    if let Some(refusal) = verdict {
+                        self.count_refusal(&item.spec, self.locate(&item.spec), refusal);
+                    }
+                }
                 let refused = |verdict: Option<Refusal>| {
                     Err(verdict.unwrap_or_else(|| {
                         refuse(RefusalCode::BatchRefused, "another job of this atomic batch was refused")
@@ -231,6 +237,10 @@ impl Engine {
             return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
         self.check_session(spec)?;
+        if spec.callback.as_ref().is_some_and(|callback| callback.url.len() > CALLBACK_URL_LEN_MAX) {
+            let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
+            return Err(refuse(RefusalCode::Invalid, message));
+        }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -324,6 +334,7 @@ impl Engine {
             }
         }
         self.arm(job);
+        self.nodes[self.jobs[job].node].counts.submitted += 1;
         self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
         row.status.last_event = self.jobs[job].last_event;
         effects.changes.push(Change::JobCreated { row, payload });
@@ -418,6 +429,7 @@ impl Engine {
             failures: row.status.failures,
             losses: row.status.losses,
             state: row.status.state,
+            has_callback: spec.callback.is_some(),
             open: NONE,
             armed: Armed::default(),
         });

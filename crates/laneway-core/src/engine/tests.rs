@@ -12,6 +12,8 @@ mod admission;
 mod bursts;
 mod calendar;
 mod cancel;
+mod counts;
+mod deliveries;
 mod dispatch;
 mod explain;
 mod lease;

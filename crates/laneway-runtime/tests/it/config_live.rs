@@ -98,6 +98,7 @@ impl World {
             retry_of: None,
             tags: Vec::new(),
             schedule: None,
+            callback: None,
         };
         let payload: Bytes = b"{}".to_vec().into();
         let submission =

@@ -117,6 +117,7 @@ pub fn job(kind: &str) -> Submission {
         retry_of: None,
         tags: Vec::new(),
         schedule: None,
+        callback: None,
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
 }

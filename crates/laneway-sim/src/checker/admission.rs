@@ -221,6 +221,24 @@ impl Checker {
             || self.caps(spec, &[]).iter().any(|(_, waiting, cap)| waiting >= cap)
     }
 
+    /// May this job be kept as rejected?
+    pub(super) fn may_be_rejected(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
+        let number = submit_number(payload).unwrap_or(0);
+        let Some(asked) = find_submission(given, number).filter(|asked| asked.record_refusal) else {
+            return Err(Violation::new("I2", format!("rejected job {} comes from no submit", row.seq.0)));
+        };
+        hold("I2", self.submits.insert(number, row.seq).is_none(), || {
+            format!("submit {number} made a second job, {}", row.seq.0)
+        })?;
+        let mut keyless = asked.clone();
+        keyless.spec.idempotency = None;
+        hold("I1", self.is_as_asked(row, &keyless, given), || {
+            format!("rejected job {} is not what submit {number} asked for", row.seq.0)
+        })?;
+        let full = self.caps(&row.spec, &[]).iter().any(|(_, waiting, cap)| waiting >= cap);
+        hold("I20", full, || format!("job {} is kept as rejected although it fits", row.seq.0))
+    }
+
     /// The row is the spec with its defaults filled in.
     fn is_as_asked(&self, row: &JobRow, asked: &Submission, given: Given<'_>) -> bool {
         let JobSpec {
@@ -240,6 +258,7 @@ impl Checker {
             retry_of,
             tags,
             schedule,
+            callback,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -262,7 +281,8 @@ impl Checker {
         let rest = spec.idempotency == *idempotency
             && spec.retry_of == *retry_of
             && spec.tags == *tags
-            && spec.schedule == *schedule;
+            && spec.schedule == *schedule
+            && spec.callback == *callback;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

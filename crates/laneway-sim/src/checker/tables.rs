@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use laneway_core::schedule::RECENT_RUNS_MAX;
-use laneway_core::{JobRow, OpenAttempt, RunLog, Seq};
+use laneway_core::{DeliveryRow, JobRow, OpenAttempt, RunLog, Seq};
 use laneway_store::{JobFilter, Loaded};
 
 use super::Checker;
@@ -34,6 +34,7 @@ impl Checker {
         let mut rows: BTreeMap<Seq, &JobRow> = BTreeMap::new();
         let mut opens: BTreeMap<Seq, &OpenAttempt> = BTreeMap::new();
         let mut sessions = Vec::new();
+        let mut owed: BTreeMap<Seq, &DeliveryRow> = BTreeMap::new();
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
@@ -52,11 +53,16 @@ impl Checker {
                         || format!("job {} has ended in the store only", row.seq.0),
                     )?;
                 }
+                Loaded::Delivery(row) => {
+                    owed.insert(row.seq, row);
+                }
             }
         }
         hold("I7", sessions.iter().copied().eq(self.ledger.sessions.values()), || {
             format!("sessions are stored as {sessions:?}, committed were {:?}", self.ledger.sessions)
         })?;
+        let durable = self.ledger.waiting_deliveries().map(|row| (row.seq, row));
+        hold("N1", durable.eq(owed), || "the store owes other news than was committed".to_owned())?;
         for (seq, entry) in &self.ledger.jobs {
             if entry.end.is_none() {
                 let same = rows.remove(seq).is_some_and(|row| *row == entry.row);

@@ -2,8 +2,8 @@
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, RetryPolicy, ScheduleId, ScheduleRef,
-    Session, SessionMode, Span, Wall,
+    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, RetryPolicy, ScheduleId,
+    ScheduleRef, Session, SessionMode, Span, Wall,
 };
 
 use super::{Input, put_bytes, put_i64, put_u64};
@@ -24,8 +24,9 @@ const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
 /// Beside [`SESSION`]: the session is more than its concurrency.
 const SESSION_RULES: u64 = 1 << 10;
+const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
-const ALL: u64 = ((1 << 11) - 1) | SCHEDULE;
+const ALL: u64 = ((1 << 11) - 1) | CALLBACK | SCHEDULE;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -49,6 +50,7 @@ pub(crate) struct SpecRest {
     pub idempotency: Option<IdempotencyKey>,
     pub retry_of: Option<JobId>,
     pub tags: Vec<Name>,
+    pub callback: Option<Callback>,
     pub schedule: Option<ScheduleRef>,
 }
 
@@ -104,7 +106,8 @@ pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, su
             | flag(!spec.keys.is_empty(), KEYS)
             | flag(!spec.tags.is_empty(), TAGS)
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
-            | flag(spec.schedule.is_some(), SCHEDULE),
+            | flag(spec.schedule.is_some(), SCHEDULE)
+            | flag(spec.callback.is_some(), CALLBACK),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -142,6 +145,10 @@ pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, su
         for tag in &spec.tags {
             put_bytes(out, tag.as_str().as_bytes());
         }
+    }
+    if let Some(callback) = &spec.callback {
+        put_bytes(out, callback.url.as_bytes());
+        put_bytes(out, callback.format.as_str().as_bytes());
     }
     if let Some(schedule) = &spec.schedule {
         let ScheduleRef { id, name, slot, by_hand } = schedule;
@@ -230,6 +237,7 @@ pub(crate) fn read_spec(
             .transpose()?,
         keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
+        callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
     };
     input.end()?;
@@ -297,6 +305,13 @@ fn read_tags(
         tags.push(intern(input.text()?)?);
     }
     Ok(tags)
+}
+
+fn read_callback(
+    input: &mut Input<'_>,
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<Callback, StoreError> {
+    Ok(Callback { url: input.text()?.into(), format: intern(input.text()?)? })
 }
 
 fn read_schedule(

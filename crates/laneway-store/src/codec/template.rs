@@ -47,6 +47,7 @@ pub(crate) fn read_template(
         retry_of,
         tags,
         schedule,
+        callback,
     } = rest;
     let session = match (session, rules) {
         ("", None) => None,
@@ -70,5 +71,6 @@ pub(crate) fn read_template(
         retry_of,
         tags,
         schedule,
+        callback,
     })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, Effects, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq,
-    SessionRow, TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Effects, Event, Fence, JobEnd, JobRow, JobStatus,
+    Name, OpenAttempt, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use super::calendar;
@@ -97,6 +97,18 @@ impl Commit<'_> {
                 self.state.overrides = Some(Bytes::clone(bytes));
                 Ok(())
             }
+            Change::DeliveryPut(row) => {
+                if let Ok(job) = self.stored_job(row.seq) {
+                    job.delivery = Some(DeliveryRow::clone(row));
+                }
+                Ok(())
+            }
+            Change::DeliveryTried(tried) => {
+                if let Ok(job) = self.stored_job(tried.seq) {
+                    job.tries.push(DeliveryTry::clone(tried));
+                }
+                Ok(())
+            }
             Change::TokenPut(token) => {
                 self.before.tokens.get_or_insert_with(|| self.state.tokens.clone());
                 self.state.tokens.insert(token.id.clone(), TokenRecord::clone(token));
@@ -137,6 +149,8 @@ impl Commit<'_> {
             merged: Default::default(),
             logs: Vec::new(),
             tally: Default::default(),
+            delivery: None,
+            tries: Vec::new(),
         };
         if job.key().is_some_and(|key| self.state.keys.contains_key(&key)) {
             return refused("its idempotency key");
@@ -205,8 +219,8 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so does a live
-    /// job that runs for it.
+    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so do a live job
+    /// that runs for it and a delivery that waits.
     fn purge_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
         let mut due: Vec<(Wall, u64, Seq)> = Vec::new();
         for (seq, job) in &self.state.jobs {
@@ -217,6 +231,7 @@ impl Commit<'_> {
                 && (!keyed || end.finished_at < keyed_finished_before)
                 && job.open.is_none()
                 && !self.is_led(end)
+                && !job.is_owed()
             {
                 due.push((end.finished_at, *nth, *seq));
             }

@@ -49,6 +49,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         retry_of,
         tags,
         schedule,
+        callback,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
         (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
@@ -76,6 +77,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             retry_of,
             tags,
             schedule,
+            callback,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
 use super::commit::shelf;
+use super::deliveries;
 use super::live::CHUNK;
 use super::{SqliteStore, schedules, sessions};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
@@ -14,7 +15,7 @@ use crate::{Loaded, Runnable, StoreError};
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
 
-/// Gives every live job, then every open attempt, then what is known of sessions.
+/// Gives every live job, then every open attempt, then what is known of sessions, then every delivery that waits.
 pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
     let mut names = Interner::default();
     schedules::load(&store.conn, &mut names, visit)?;
@@ -23,6 +24,7 @@ pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Re
     }
     load_open(store, &mut names, visit)?;
     sessions::load(&store.conn, visit)?;
+    deliveries::load(&store.conn, visit)?;
     head(store)
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Migration {
 }
 
 /// Every migration, in order.
-pub(super) const MIGRATIONS: [Migration; 3] = [
+pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "0001_jobs", sql: include_str!("../../migrations/sqlite/0001_jobs.sql") },
     Migration {
         version: 2,
@@ -31,6 +31,11 @@ pub(super) const MIGRATIONS: [Migration; 3] = [
         version: 3,
         name: "0003_schedules",
         sql: include_str!("../../migrations/sqlite/0003_schedules.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "0004_deliveries",
+        sql: include_str!("../../migrations/sqlite/0004_deliveries.sql"),
     },
 ];
 

@@ -10,10 +10,10 @@ use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, DropPolicy, Effects, Event, EventKind,
-    Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Name,
-    OpenAttempt, PlaceMode, Reason, RetryPolicy, RunLog, Schedule, ScheduleId, ScheduleRef, Seq, Session,
-    SessionMode, SessionRow, Span, Wall,
+    AttemptEnd, AttemptId, Backoff, Bytes, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy, Effects,
+    Event, EventKind, Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key,
+    MergedInto, Name, OpenAttempt, PlaceMode, Reason, RetryPolicy, RunLog, Schedule, ScheduleId, ScheduleRef,
+    Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Place;
@@ -381,6 +381,8 @@ pub struct Load {
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
     /// What is known of sessions, in the order it came.
     pub sessions: Vec<SessionRow>,
+    /// Deliveries that wait, in the order they came.
+    pub deliveries: Vec<DeliveryRow>,
     /// Last job and event number.
     pub numbers: (u64, u64),
 }
@@ -401,6 +403,7 @@ pub fn load(store: &mut dyn Store) -> Load {
         Loaded::Open(open) => load.open.push((None, open)),
         Loaded::Lingering(row, open) => load.open.push((Some(row), open)),
         Loaded::Session(row) => load.sessions.push(row),
+        Loaded::Delivery(row) => load.deliveries.push(row),
     });
     let head = head.expect("loads");
     assert_eq!(store.head().expect("reads"), head);
@@ -427,6 +430,7 @@ pub fn plain_spec() -> JobSpec {
         retry_of: None,
         tags: Vec::new(),
         schedule: None,
+        callback: None,
     }
 }
 
@@ -469,6 +473,10 @@ pub fn rich_spec() -> JobSpec {
             name: Name::fixed("every night"),
             slot: Wall(-1),
             by_hand: true,
+        }),
+        callback: Some(Callback {
+            url: "https://hooks.example/ünd?token=1".into(),
+            format: Name::fixed("laneway"),
         }),
     }
 }

@@ -113,6 +113,7 @@ fn recover(store: &mut dyn Store) -> Effects {
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
         Loaded::Session(row) => recovery.session(row),
+        Loaded::Delivery(row) => recovery.delivery(row, false),
     });
     loaded.expect("loads");
     let mut effects = Effects::default();

@@ -178,6 +178,7 @@ pub fn job(number: u64) -> Submission {
             retry_of: None,
             tags: Vec::new(),
             schedule: None,
+            callback: None,
         },
         number,
     )

@@ -192,6 +192,7 @@ impl World {
             retry_of: None,
             tags: Vec::new(),
             schedule: None,
+            callback: None,
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A server in a process of its own, on a free port.
-struct Server {
+pub struct Server {
     process: Child,
     url: String,
     _output: BufReader<ChildStdout>,
@@ -16,7 +16,7 @@ struct Server {
 
 impl Server {
     /// Starts a server and waits until it says where it is.
-    fn start(data_dir: &Path, flags: &[&str]) -> Server {
+    pub fn start(data_dir: &Path, flags: &[&str]) -> Server {
         Server::start_at("127.0.0.1:0", data_dir, flags)
     }
 
@@ -41,12 +41,12 @@ impl Server {
     }
 
     /// Runs a command against this server.
-    fn run(&self, args: &[&str]) -> Output {
+    pub fn run(&self, args: &[&str]) -> Output {
         laneway().arg("--url").arg(&self.url).args(args).output().unwrap()
     }
 
     /// Runs a command that must succeed, and reads its JSON.
-    fn json(&self, args: &[&str]) -> Value {
+    pub fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[&["--json"], args].concat());
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout)
@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Submits a job and gives its id.
-    fn submit(&self, args: &[&str]) -> String {
+    pub fn submit(&self, args: &[&str]) -> String {
         self.json(&[&["submit"], args].concat())["id"].as_str().unwrap().to_owned()
     }
 
@@ -65,14 +65,14 @@ impl Server {
         stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let sent =
             Command::new("kill").arg(format!("-{name}")).arg(self.process.id().to_string()).status().unwrap();
         assert!(sent.success());
     }
 
     /// Asks it to stop politely and gives its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub fn stop(mut self) -> Option<i32> {
         self.signal("TERM");
         self.process.wait().unwrap().code()
     }
@@ -110,11 +110,11 @@ fn laneway() -> Command {
     command
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn code(output: &Output) -> i32 {
+pub fn code(output: &Output) -> i32 {
     output.status.code().expect("it ended by itself")
 }
 

@@ -29,6 +29,7 @@ fn spec() -> JobSpec {
         retry_of: None,
         tags: Vec::new(),
         schedule: None,
+        callback: None,
     }
 }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use super::calendar::Calendar;
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
-use crate::engine::{Engine, Hold, Recovery, Restart, SessionView};
+use crate::engine::{Counts, Engine, Hold, Recovery, Restart, SessionView};
 use crate::job::IdempotencyKey;
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
-    Backoff, Change, Command, DropPolicy, Effects, Failure, Fence, Jitter, JobId, JobRow, JobSpec, Key, Mono,
-    Name, Now, OpenAttempt, Origin, Outcome, Prior, Refusal, Reply, RetryPolicy, Session, SessionMode,
-    SessionRow, SessionStopped, Settings, Span, StopWhat, Wall,
+    Backoff, Callback, Change, Command, DeliveryRow, DeliveryState, DropPolicy, Effects, Failure, Fence,
+    Jitter, JobId, JobRow, JobSpec, Key, Mono, Name, Now, OpenAttempt, Origin, Outcome, Prior, Refusal,
+    Reply, RetryPolicy, Session, SessionMode, SessionRow, SessionStopped, Settings, Span, StopWhat,
+    TryOutcome, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -28,6 +29,9 @@ pub(super) struct Story {
     /// Which job runs for which: (the one that runs, the one merged into it).
     merged: Vec<(u64, u64)>,
     sessions: BTreeMap<(Name, Name), SessionRow>,
+    deliveries: BTreeMap<u64, DeliveryRow>,
+    /// The latest notice about each.
+    told: BTreeMap<u64, u32>,
     last_event: u64,
     pub(super) calendar: Calendar,
 }
@@ -54,6 +58,8 @@ impl Story {
             keys: BTreeMap::new(),
             merged: Vec::new(),
             sessions: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            told: BTreeMap::new(),
             last_event: 0,
             calendar: Calendar::default(),
         };
@@ -98,6 +104,9 @@ impl Story {
                 self.now.wall = Wall(self.now.wall.0 + by * 1_000);
                 Command::Tick
             }
+            "tried" => self.tried(name, rest[1]),
+            "redeliver" => self.redeliver(name, &options),
+            "counts" => return self.counts(name),
             "explain" => return vec![self.explain(name)],
             "session" => return vec![self.show_session(name)],
             "active" => {
@@ -195,6 +204,10 @@ impl Story {
                     self.fences.insert((name, offer.fence.attempt), offer.fence);
                 }
                 Notice::Stop { fence, .. } => said.push(format!("stop {}", self.name_of(fence.job))),
+                Notice::Deliver { seq, job, number } => {
+                    self.told.insert(seq.0, *number);
+                    said.push(format!("tell {} try {number}", self.name_of(*job)));
+                }
             }
         }
         said
@@ -228,6 +241,9 @@ impl Story {
                     self.merged.push((into.seq.0, end.seq.0));
                 }
             }
+            Change::DeliveryPut(row) => {
+                self.deliveries.insert(row.seq.0, (**row).clone());
+            }
             Change::SessionPut(row) => {
                 self.sessions.insert((row.tenant.clone(), row.key.clone()), (**row).clone());
             }
@@ -237,6 +253,59 @@ impl Story {
             }
             other => self.calendar.keep(other),
         }
+    }
+
+    /// `200`, `down` or `forbidden`.
+    fn tried(&self, name: &str, word: &str) -> Command {
+        let row = self.delivery(name);
+        let outcome = match word {
+            "down" => TryOutcome::Unanswered("nobody answers".into()),
+            "forbidden" => TryOutcome::NotAllowed("it is not allowed".into()),
+            status => TryOutcome::Answered(number(status).try_into().expect("a status")),
+        };
+        Command::DeliveryTried { seq: row.seq, number: self.told[&row.seq.0], took: Span(3), outcome }
+    }
+
+    fn redeliver(&self, name: &str, options: &BTreeMap<&str, &str>) -> Command {
+        let job = self.jobs[name];
+        Command::Redeliver {
+            tenant: options.get("tenant").map(|tenant| text(tenant)),
+            job,
+            stored: self.deliveries.values().find(|row| row.job == job).cloned().map(Box::new),
+            origin: Origin::house("test"),
+        }
+    }
+
+    pub(super) fn delivery(&self, name: &str) -> &DeliveryRow {
+        let job = self.jobs[name];
+        self.deliveries.values().find(|row| row.job == job).expect("a delivery is owed")
+    }
+
+    /// The lane's counts, then those of its agents.
+    fn counts(&self, lane: &str) -> Vec<String> {
+        let stats = self.engine.stats(None);
+        let words = |name: &Name, counts: &Counts, waiting: u64, open: u64| {
+            format!(
+                "{name}: {waiting} wait, {open} open; submitted {} rejected {} succeeded {} failed {} canceled {} \
+                 expired {}; dispatched {} after {} ms, {} runs of {} ms",
+                counts.submitted,
+                counts.rejected,
+                counts.succeeded,
+                counts.failed,
+                counts.canceled,
+                counts.expired,
+                counts.dispatched,
+                counts.queue_wait.0,
+                counts.runs,
+                counts.run_time.0
+            )
+        };
+        let lanes = stats.lanes.iter().filter(|figures| figures.lane.as_str() == lane);
+        let agents = stats.agents.iter().filter(|figures| figures.lane.as_str() == lane);
+        let lanes = lanes.map(|lane| words(&lane.lane, &lane.counts, lane.waiting, lane.open));
+        lanes
+            .chain(agents.map(|agent| words(&agent.agent, &agent.counts, agent.waiting, agent.open)))
+            .collect()
     }
 
     fn restart(&mut self, restart: Restart) -> Vec<String> {
@@ -257,6 +326,11 @@ impl Story {
         }
         for row in self.sessions.values() {
             recovery.session(row.clone());
+        }
+        for row in self.deliveries.values().filter(|row| row.state == DeliveryState::Waiting) {
+            let under_way =
+                restart == Restart::Rebuild && self.told.get(&row.seq.0) == Some(&(row.tries + 1));
+            recovery.delivery(row.clone(), under_way);
         }
         let offers = self.engine.offers();
         let mut effects = Effects::default();
@@ -315,6 +389,9 @@ impl Story {
             retry_of: None,
             tags: Vec::new(),
             schedule: None,
+            callback: options
+                .get("callback")
+                .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_refusal = options.contains_key("record");
@@ -353,6 +430,9 @@ impl Story {
                 self.settings.running_max = get("running").unwrap_or(self.settings.running_max);
                 self.settings.queued_max = get("queued").unwrap_or(self.settings.queued_max);
                 self.settings.strict_kinds |= options.contains_key("strict");
+                let webhooks = &mut self.settings.webhooks;
+                webhooks.open_max = get("news_open").unwrap_or(webhooks.open_max);
+                webhooks.pending_max = get("news_pending").unwrap_or(webhooks.pending_max);
             }
             other => panic!("{other} is no verb of a scenario"),
         }
