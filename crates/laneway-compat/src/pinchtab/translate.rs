@@ -98,7 +98,9 @@ impl Asked {
             Value::String(selector) if self.selector.is_empty() => self.selector = selector,
             Value::String(_) | Value::Null => {}
             _ => {
-                return Err(Problem::bad_request("invalid task: params holds a 'selector' that is no string"));
+                return Err(Problem::bad_request(
+                    "invalid task: params holds a 'selector' that is no string",
+                ));
             }
         }
         Ok(())

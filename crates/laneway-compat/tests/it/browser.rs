@@ -1,0 +1,1 @@
+//! One instance drives a real tab of a headless browser.

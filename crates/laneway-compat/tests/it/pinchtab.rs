@@ -1,0 +1,1 @@
+//! The acceptance list of the dialect `pinchtab`; each test carries its id.
