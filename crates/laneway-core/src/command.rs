@@ -5,7 +5,8 @@
 use std::fmt;
 
 use crate::{
-    Bytes, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Seq, Settings, Span, TokenRecord, Wall,
+    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Seq, Settings, Span,
+    TokenRecord, TryOutcome, Wall,
 };
 
 /// What can be asked of the engine.
@@ -72,6 +73,28 @@ pub enum Command {
         /// What was asked, and what became of it.
         detail: Box<str>,
         /// Who asked.
+        origin: Origin,
+    },
+    /// The sender of the news says how a try ended.
+    DeliveryTried {
+        /// The job whose end is told.
+        seq: Seq,
+        /// The try, as its notice numbered it.
+        number: u32,
+        /// How long it took.
+        took: Span,
+        /// How it ended.
+        outcome: TryOutcome,
+    },
+    /// Tell the news of a job's end again, whatever became of it before.
+    Redeliver {
+        /// Whose job it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The job.
+        job: JobId,
+        /// What the store knows of the delivery; the loop looks it up before the engine is asked.
+        stored: Option<Box<DeliveryRow>>,
+        /// Who asks.
         origin: Origin,
     },
     /// Close or open admission because of low storage.

@@ -2,8 +2,8 @@
 
 use crate::command::LogLine;
 use crate::{
-    Bytes, ClosedAttempt, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, Span, TokenRecord,
-    Wall,
+    Bytes, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
+    OpenAttempt, Seq, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -85,6 +85,11 @@ pub enum Change {
     OverridesPut(Bytes),
     /// Keep a token, new or changed.
     TokenPut(Box<TokenRecord>),
+    /// Keep a delivery, new or changed, unless its job is gone. A job whose delivery waits is not purged; another goes
+    /// with its delivery.
+    DeliveryPut(Box<DeliveryRow>),
+    /// Keep a try at a delivery, unless its job is gone.
+    DeliveryTried(Box<DeliveryTry>),
 }
 
 /// Something to tell after the commit.
@@ -100,6 +105,15 @@ pub enum Notice {
         fence: Fence,
         /// Where it runs.
         place: Name,
+    },
+    /// Tell this news now; say `DeliveryTried` when that has ended.
+    Deliver {
+        /// The job whose end is told.
+        seq: Seq,
+        /// Its id.
+        job: JobId,
+        /// The try: 1, 2, 3, … within the delivery.
+        number: u32,
     },
 }
 

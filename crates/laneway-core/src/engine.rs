@@ -7,6 +7,8 @@
 mod cancel;
 mod check;
 mod configure;
+mod counts;
+mod deliveries;
 mod dispatch;
 mod explain;
 mod finish;
@@ -32,11 +34,15 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use counts::Counts;
+pub use deliveries::DeliveryStats;
 pub use explain::{Explanation, Hold};
 pub use recover::{Head, Recovery, Restart};
 pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
 pub use stats::{AgentStats, LaneStats, Stats};
 
+use counts::Forgotten;
+use deliveries::Deliveries;
 use index::{Hashing, Index};
 use rng::Rng;
 use slab::{Ix, Pool, Slab};
@@ -81,6 +87,9 @@ pub struct Engine {
     policies: Pool<RetryPolicy, ()>,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
+    deliveries: Deliveries,
+    /// Counts of agents that are not remembered any more.
+    forgotten: Forgotten,
 
     timers: Timers,
     /// When old rows are looked for next.
@@ -148,6 +157,8 @@ impl Engine {
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
             fresh_keys: BTreeMap::new(),
+            deliveries: Deliveries::default(),
+            forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,
             looked_at: now.mono,
@@ -171,6 +182,7 @@ impl Engine {
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
         let reply = self.decide(now, command, effects);
         self.dispatch(now, effects);
+        self.deliver(now, effects);
         reply
     }
 
@@ -201,6 +213,12 @@ impl Engine {
                 self.house_event(now, kind, tenant, Some(&origin), detail, effects);
                 Reply::Done
             }
+            Command::DeliveryTried { seq, number, took, outcome } => {
+                self.delivery_tried(now, seq, number, took, &outcome, effects)
+            }
+            Command::Redeliver { tenant, job, stored, origin } => {
+                self.redeliver(now, tenant.as_ref(), job, stored.map(|row| *row), &origin, effects)
+            }
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done
@@ -216,6 +234,7 @@ impl Engine {
     /// Everything so far is durable: the store answers for idempotency keys from here on.
     pub fn committed(&mut self) {
         self.fresh_keys.clear();
+        self.deliveries.committed();
     }
 
     /// The settings in force.

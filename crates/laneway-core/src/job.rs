@@ -10,6 +10,8 @@ use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, Seq, Span, Wall
 pub const KEYS_MAX: usize = 8;
 /// Most tags a job may carry.
 pub const TAGS_MAX: usize = 16;
+/// Longest address of a callback in bytes.
+pub const CALLBACK_URL_LEN_MAX: usize = 2_048;
 
 /// What a submitter asks for. A spec that exists is admissible in form; whether there is room is the engine's answer.
 ///
@@ -46,6 +48,18 @@ pub struct JobSpec {
     pub retry_of: Option<JobId>,
     /// Free labels for people and lists, at most [`TAGS_MAX`].
     pub tags: Vec<Name>,
+    /// Who is told of the job's end.
+    pub callback: Option<Callback>,
+}
+
+/// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again
+/// before every call; the engine only keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callback {
+    /// The address, at most [`CALLBACK_URL_LEN_MAX`] bytes.
+    pub url: Box<str>,
+    /// What the news looks like: the name of a format that the runtime knows.
+    pub format: Name,
 }
 
 /// A session by name, with the concurrency this job asks of it.

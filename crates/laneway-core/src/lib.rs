@@ -7,6 +7,7 @@
 
 pub mod attempt;
 pub mod command;
+pub mod delivery;
 pub mod effect;
 pub mod engine;
 pub mod event;
@@ -23,12 +24,13 @@ pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
 pub use command::{Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, Submission};
+pub use delivery::{DeliveryRow, DeliveryState, DeliveryTry, TryOutcome};
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
 pub use full::{CapScope, Full};
 pub use id::{AttemptId, JobId, Seq};
-pub use job::{JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, Reason, Session};
+pub use job::{Callback, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, Reason, Session};
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};

@@ -53,6 +53,30 @@ pub struct Settings {
     pub keys: BTreeMap<Name, u32>,
     /// The same for every other key name.
     pub key_default: u32,
+    /// How the news of ended jobs is told.
+    pub webhooks: WebhookSettings,
+}
+
+/// How the news of ended jobs is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSettings {
+    /// Most deliveries that wait; the news beyond is dropped, and that is recorded.
+    pub pending_max: u32,
+    /// Most deliveries that are handed to the sender at once. More than it sends at once, so that it can choose among
+    /// hosts.
+    pub open_max: u32,
+    /// How long to wait after each failed try; there is one try more than there are waits.
+    pub retries: Vec<Span>,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> WebhookSettings {
+        WebhookSettings {
+            pending_max: 100_000,
+            open_max: 1_024,
+            retries: vec![Span::secs(5), Span::secs(30), Span::mins(2), Span::mins(10), Span::hours(1)],
+        }
+    }
 }
 
 /// A lane: a named pool, and the carrier of limits.
@@ -146,6 +170,7 @@ impl Default for Settings {
             agents: BTreeMap::new(),
             keys: BTreeMap::new(),
             key_default: 1,
+            webhooks: WebhookSettings::default(),
         }
     }
 }

@@ -48,6 +48,9 @@ bugs! {
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
     StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
+    WebhookBeforeCommit = "webhook-before-commit": "The news of an end leaves before the commit.",
+    DoubleDeliveryRecord = "double-delivery-record": "A canceled run that ends is told a second time.",
+    DeliveryLostOnCrash = "delivery-lost-on-crash": "After a restart nobody remembers whom the news is owed.",
 }
 
 /// Lets one bug out on this thread; `None` locks all of them up again.

@@ -71,6 +71,7 @@ mod tests {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            callback: None,
         };
         let status = JobStatus {
             state: JobState::Queued,

@@ -21,6 +21,7 @@ mod render;
 mod secret;
 mod section;
 mod units;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -57,6 +58,8 @@ pub struct Config {
     pub storage_low: u64,
     /// Kinds whose jobs are forwarded by HTTP.
     pub targets: BTreeMap<Name, Target>,
+    /// How news of ended jobs is sent.
+    pub webhooks: WebhookConfig,
     /// The dialects, and how they are mounted.
     pub dialects: Dialects,
     /// Servers of browser tabs.
@@ -111,6 +114,46 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// How news of ended jobs is sent. When it is sent is a matter of `laneway_core::settings::WebhookSettings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookConfig {
+    /// Most deliveries under way at once.
+    pub in_flight_max: usize,
+    /// Most of these to one host.
+    pub in_flight_per_host_max: usize,
+    /// How long a receiver may take to answer.
+    pub timeout: Duration,
+    /// Hosts that may be called although their addresses are not public.
+    pub allow_hosts: Vec<String>,
+    /// What deliveries are signed with where their tenant has no secrets of its own.
+    pub secrets: SigningSecrets,
+    /// What deliveries of a tenant are signed with.
+    pub tenant_secrets: BTreeMap<Name, SigningSecrets>,
+}
+
+/// What deliveries are signed with; all of them sign.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SigningSecrets {
+    /// The secret in force.
+    pub current: Option<Secret>,
+    /// The one that is about to go.
+    pub previous: Option<Secret>,
+}
+
+impl SigningSecrets {
+    /// Every secret, the one in force first.
+    pub fn iter(&self) -> impl Iterator<Item = &Secret> {
+        self.current.iter().chain(&self.previous)
+    }
+}
+
+impl WebhookConfig {
+    /// What deliveries of `tenant` are signed with.
+    pub fn secrets_of(&self, tenant: &Name) -> &SigningSecrets {
+        self.tenant_secrets.get(tenant).unwrap_or(&self.secrets)
+    }
 }
 
 /// Where the jobs of a kind are forwarded to.

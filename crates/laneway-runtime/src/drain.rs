@@ -18,6 +18,9 @@ const CANCEL_GRACE: Span = Span::secs(2);
 /// How long runs may take to be handed back; only a handler that blocks its thread takes longer than an instant.
 const HAND_BACK_GRACE: Span = Span::secs(1);
 
+/// How long calls of webhooks that are under way may take to end; those that do not are made again.
+const NEWS_GRACE: Span = Span::secs(2);
+
 /// How a drain went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
@@ -52,6 +55,8 @@ impl Scheduler {
                 drained.abandoned += place.hand_back_rest().await;
             }
         }
+        // What was canceled just now has been told, or will be after the next start.
+        self.shared.news.all_told_within(&self.shared.clock, NEWS_GRACE).await;
         let (stop, stopped) = oneshot::channel();
         self.asks.send(Ask::Stop(stop)).await.map_err(|_| Stopped)?;
         stopped.await.map_err(|_| Stopped)?;

@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use laneway_core::engine::{Head, Stats};
+use laneway_core::engine::{Counts, Head, Stats};
 use laneway_core::{
-    Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
+    Bytes, Change, DeliveryRow, Effects, Event, EventKind, JobId, Name, Prior, RefusalCode, Reply, Span,
+    TokenRecord,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 use prometheus_client::encoding::text::encode;
@@ -27,6 +28,19 @@ use crate::turn::Told;
 /// Bounds for times in seconds: a no-op handler and a long browser job both show.
 const TIMES: [f64; 15] =
     [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0];
+
+/// Name and meaning of a counter.
+type LaneCount = (&'static str, &'static str);
+
+/// What the engine counts by lane and no event tells.
+const LANE_COUNTS: [LaneCount; 6] = [
+    ("lane_rejected", "Jobs refused because a queue was full, by lane"),
+    ("lane_expired", "Jobs whose deadline or queue timeout passed while they waited, by lane"),
+    ("lane_dispatched", "Jobs whose first attempt opened, by lane"),
+    ("lane_queue_wait_seconds", "How long these waited, by lane"),
+    ("lane_runs", "Attempts that ran and have ended, by lane"),
+    ("lane_run_time_seconds", "How long these ran, by lane"),
+];
 
 /// All figures. Clones are the same figures.
 #[derive(Clone)]
@@ -51,6 +65,11 @@ struct Figures {
     jobs_now: Family<StateLabel, Gauge>,
     lane_waiting: Family<LaneLabel, Gauge>,
     lane_open: Family<LaneLabel, Gauge>,
+    /// What the engine counts by lane since the start, in the order of [`LANE_COUNTS`].
+    lane_counts: [(LaneCount, Family<LaneLabel, Counter<f64, AtomicU64>>); LANE_COUNTS.len()],
+    deliveries: Family<OutcomeLabel, Counter>,
+    delivery_tries: Counter,
+    deliveries_now: Gauge,
     draining: Gauge,
     stall: Counter<f64, AtomicU64>,
 }
@@ -79,6 +98,11 @@ struct LaneLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CodeLabel {
     code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -134,10 +158,18 @@ impl Metrics {
         told.replies.iter().for_each(|reply| self.reply(reply));
         self.events(&told.events);
         for change in &told.changes {
-            if let Change::AttemptClosed(closed) = change
-                && let Some(started) = closed.open.started_at
-            {
-                figures.run_time.observe(seconds(closed.closed_at.since(started)));
+            match change {
+                Change::AttemptClosed(closed) => {
+                    if let Some(started) = closed.open.started_at {
+                        figures.run_time.observe(seconds(closed.closed_at.since(started)));
+                    }
+                }
+                Change::DeliveryTried(_) => drop(figures.delivery_tries.inc()),
+                Change::DeliveryPut(row) if row.ended_at.is_some() => {
+                    let outcome = OutcomeLabel { outcome: row.state.word() };
+                    figures.deliveries.get_or_create(&outcome).inc();
+                }
+                _ => {}
             }
         }
     }
@@ -167,11 +199,26 @@ impl Metrics {
         }
         figures.lane_waiting.clear();
         figures.lane_open.clear();
+        figures.lane_counts.iter().for_each(|(_, family)| family.clear());
         for lane in &stats.lanes {
             let label = LaneLabel { lane: Text(lane.lane.clone()) };
             figures.lane_waiting.get_or_create(&label).set(lane.waiting.cast_signed());
             figures.lane_open.get_or_create(&label).set(lane.open.cast_signed());
+            let Counts { rejected, expired, dispatched, queue_wait, runs, run_time, .. } = lane.counts;
+            let counts = [
+                rejected as f64,
+                expired as f64,
+                dispatched as f64,
+                seconds(queue_wait),
+                runs as f64,
+                seconds(run_time),
+            ];
+            for ((_, family), count) in figures.lane_counts.iter().zip(counts) {
+                // The engine counts; a new counter of the same value is what it says.
+                family.get_or_create(&label).inc_by(count);
+            }
         }
+        figures.deliveries_now.set(stats.deliveries.waiting.cast_signed());
         for (inbox, len) in [("commands", asks), ("runners", words)] {
             figures.inbox_len.get_or_create(&InboxLabel { inbox }).set(len as i64);
         }
@@ -233,6 +280,10 @@ impl Figures {
             jobs_now: Family::default(),
             lane_waiting: Family::default(),
             lane_open: Family::default(),
+            lane_counts: LANE_COUNTS.map(|count| (count, Family::default())),
+            deliveries: Family::default(),
+            delivery_tries: Counter::default(),
+            deliveries_now: Gauge::default(),
             draining: Gauge::default(),
             stall: Counter::default(),
         }
@@ -254,6 +305,12 @@ impl Figures {
         to.register("jobs_now", "Live jobs, by state", self.jobs_now.clone());
         to.register("lane_waiting", "Jobs that wait, by lane", self.lane_waiting.clone());
         to.register("lane_open_attempts", "Open attempts, by lane", self.lane_open.clone());
+        for ((name, help), family) in &self.lane_counts {
+            to.register(*name, *help, family.clone());
+        }
+        to.register("deliveries", "Webhook deliveries that ended, by outcome", self.deliveries.clone());
+        to.register("delivery_tries", "Tries at webhook deliveries", self.delivery_tries.clone());
+        to.register("deliveries_waiting", "Webhook deliveries that wait", self.deliveries_now.clone());
         to.register("draining", "1 while the server stops", self.draining.clone());
         to.register("stall_seconds", "Time in which the process did not run", self.stall.clone());
     }
@@ -311,6 +368,10 @@ impl Store for TimedStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.store.prior(tenant, key)
+    }
+
+    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
+        self.store.delivery(job)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use laneway_core::effect::Offer;
 use laneway_core::{
     AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer,
-    Reply, Settings, Span,
+    Reply, Settings, Span, TryOutcome,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -27,9 +27,12 @@ use crate::cache::PayloadCache;
 use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
 use crate::executors::{Offered, Place};
+use crate::job_log;
 use crate::metrics::{Metrics, TimedStore};
+use crate::news::NewsBox;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::turn::{Told, Turn};
+use crate::webhooks::News;
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
 const TAKEN_MAX: usize = 1_024;
@@ -200,6 +203,7 @@ impl Scheduler {
             reader,
             readers,
             clock: clock.clone(),
+            news: NewsBox::new(),
             draining: AtomicBool::new(false),
             running: AtomicBool::new(true),
         });
@@ -434,6 +438,7 @@ impl Loop {
         if told.events.iter().any(|event| event.kind == EventKind::DrainBegan) {
             self.shared.draining.store(true, Ordering::SeqCst);
         }
+        job_log::log_events(&told.events);
         let events = Arc::new(told.events);
         self.shared.events.publish(Arc::clone(&events));
         self.shared.waiters.wake(&events);
@@ -484,6 +489,7 @@ impl Loop {
             match notice {
                 Notice::Offer(offer) => offers.push(offer),
                 Notice::Stop { fence, place, .. } => stops.entry(place).or_default().push(fence),
+                Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),
             }
         }
         if !stops.is_empty() {
@@ -500,6 +506,16 @@ impl Loop {
             if let Some(placed) = self.places.get(&place) {
                 placed.stop(&fences, grace);
             }
+        }
+    }
+
+    /// News goes to whoever sends it. The box has room for more than the engine hands out at once.
+    fn hand_out(&mut self, news: News) {
+        let News { seq, number, .. } = news;
+        if !self.shared.news.put(news) {
+            let outcome = TryOutcome::Unanswered("too much news waits to be sent".into());
+            let command = Command::DeliveryTried { seq, number, took: Span(0), outcome };
+            self.put_word_first(Word { command, reply: None });
         }
     }
 

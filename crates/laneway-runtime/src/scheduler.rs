@@ -22,9 +22,11 @@ use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Place;
 use crate::executors::local::{Handlers, LocalPlace, Runners};
 use crate::metrics::Metrics;
+use crate::news::NewsBox;
 use crate::run::{Ask, Word};
 use crate::turn::is_runners_word;
 use crate::waiters::Waiters;
+use crate::webhooks::News;
 
 /// The handle that everybody holds.
 #[derive(Clone)]
@@ -45,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) reader: Arc<dyn Reader>,
     pub(crate) readers: Arc<Semaphore>,
     pub(crate) clock: Clock,
+    pub(crate) news: NewsBox,
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
 }
@@ -330,6 +333,27 @@ impl Scheduler {
         let words = self.words.max_capacity() - self.words.capacity();
         self.shared.metrics.observe_now(&stats, inbox, words);
         Ok(self.shared.metrics.render())
+    }
+
+    /// Sends the news of a job's end again, whatever became of it. `Reply::NotFound` when none is or was owed to this
+    /// tenant.
+    pub async fn redeliver(
+        &self,
+        tenant: Option<Name>,
+        job: JobId,
+        origin: Origin,
+    ) -> Result<Reply, Stopped> {
+        self.send(Command::Redeliver { tenant, job, stored: None, origin }).await
+    }
+
+    /// News that is due, for the one that sends it; given once.
+    pub fn take_news(&self) -> Option<mpsc::Receiver<News>> {
+        self.shared.news.take()
+    }
+
+    /// A try at some news has ended and was said so.
+    pub fn news_told(&self) {
+        self.shared.news.told();
     }
 
     /// How far a running job is, in its own words.

@@ -307,6 +307,10 @@ impl Turn {
         if is_out(Bug::DispatchBeforeCommit) || is_out(Bug::ReleaseEffectsOnCommitError) {
             self.leaked.notices.extend(effects.notices.iter().cloned());
         }
+        if is_out(Bug::WebhookBeforeCommit) {
+            let news = |notice: &&Notice| matches!(notice, Notice::Deliver { .. });
+            self.leaked.notices.extend(effects.notices.iter().filter(news).cloned());
+        }
         if is_out(Bug::ReleaseEffectsOnCommitError) {
             self.leaked.events.extend(effects.events.iter().cloned());
         }
@@ -357,6 +361,7 @@ fn load_engine(
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
+        Loaded::Delivery(row) => recovery.delivery(row),
     })?;
     Ok((recovery.finish(now, restart, effects), head.last_event))
 }
@@ -366,7 +371,7 @@ fn commit(store: &mut dyn Store, effects: &Effects) -> Result<(), StoreError> {
     if effects.changes.is_empty() && effects.events.is_empty() { Ok(()) } else { store.commit(effects) }
 }
 
-/// Tells the engine what the store knows of a submit's idempotency key. This must happen after the last commit and before
+/// Tells the engine what the store knows of a submit's idempotency key, or of a delivery that is to be sent again. This must happen after the last commit and before
 /// the command is applied: from a commit on the engine leaves the key to the store.
 fn look_up_priors(store: &mut dyn Store, command: &mut Command) -> Result<(), StoreError> {
     let mut look_up = |submission: &mut Submission| {
@@ -376,6 +381,10 @@ fn look_up_priors(store: &mut dyn Store, command: &mut Command) -> Result<(), St
         Ok(())
     };
     match command {
+        Command::Redeliver { job, stored, .. } => {
+            *stored = store.delivery(*job)?.map(Box::new);
+            Ok(())
+        }
         Command::Submit(submission) => look_up(submission),
         Command::SubmitBatch { items, .. } => items.iter_mut().try_for_each(look_up),
         _ => Ok(()),

@@ -9,7 +9,8 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, JobEnd, JobRow, JobStatus, Name,
+    OpenAttempt, Seq, TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -37,6 +38,10 @@ pub(crate) struct Batch<'a> {
     pub ends: Vec<&'a JobEnd>,
     /// Lines to append, in order. The job must be stored.
     pub logs: Vec<(Seq, u32, &'a [LogLine])>,
+    /// Deliveries to keep, one for each job at most, where the job is stored.
+    pub deliveries: Vec<&'a DeliveryRow>,
+    /// Tries at deliveries to keep, where the job is stored.
+    pub tries: Vec<&'a DeliveryTry>,
 }
 
 /// A job to insert, as it is at the end of the batch.
@@ -112,6 +117,14 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                 of_jobs.push((end.seq, index, change));
                 continue;
             }
+            Change::DeliveryPut(row) => {
+                of_jobs.push((row.seq, index, change));
+                continue;
+            }
+            Change::DeliveryTried(tried) => {
+                of_jobs.push((tried.seq, index, change));
+                continue;
+            }
         };
         steps.push(step);
     }
@@ -129,18 +142,24 @@ fn flush<'a>(of_jobs: &mut Vec<(Seq, u32, &'a Change)>, steps: &mut Vec<Step<'a>
     let mut ends = Vec::new();
     for changes in of_jobs.chunk_by(|left, right| left.0 == right.0) {
         let mut fold = Fold::default();
+        let mut delivery = None;
         for (seq, index, change) in changes {
             fold.apply(*seq, change)?;
             if let Change::JobEnded(end) = change {
                 ends.push((*index, &**end));
             } else if let Change::LogAppended { seq, attempt, lines } = change {
                 batch.logs.push((*seq, *attempt, lines));
+            } else if let Change::DeliveryPut(row) = change {
+                delivery = Some(&**row);
+            } else if let Change::DeliveryTried(tried) = change {
+                batch.tries.push(tried);
             } else if let Change::AttemptClosed(closed) = change
                 && !closed.last
             {
                 batch.attempts.push(closed);
             }
         }
+        batch.deliveries.extend(delivery);
         fold.emit(changes[0].0, &mut batch);
     }
     ends.sort_unstable_by_key(|(index, _)| *index);

@@ -22,6 +22,6 @@ pub use logs::{LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{
-    AttemptView, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX, Reader, Store,
-    StoreError,
+    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX,
+    Reader, Store, StoreError,
 };

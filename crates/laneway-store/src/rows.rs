@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use laneway_core::{AttemptEnd, AttemptId, JobId, JobState, Name, PlaceMode, Reason, Role};
+use laneway_core::{AttemptEnd, AttemptId, DeliveryState, JobId, JobState, Name, PlaceMode, Reason, Role};
 
 use crate::StoreError;
 
@@ -51,6 +51,11 @@ pub(crate) fn stored_attempt_end(code: u8) -> Result<AttemptEnd, StoreError> {
 /// The place's mode of a stored code.
 pub(crate) fn stored_mode(code: u8) -> Result<PlaceMode, StoreError> {
     PlaceMode::from_code(code).ok_or_else(|| unknown("mode of a place", code))
+}
+
+/// The delivery's state of a stored code.
+pub(crate) fn stored_delivery_state(code: u8) -> Result<DeliveryState, StoreError> {
+    DeliveryState::from_code(code).ok_or_else(|| unknown("state of a delivery", code))
 }
 
 /// The role of a stored code.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    AttemptEnd, Bytes, ClosedAttempt, Effects, Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt,
-    Prior, Seq, TokenRecord, Wall,
+    AttemptEnd, Bytes, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, Event, JobEnd, JobId,
+    JobRow, JobState, Name, OpenAttempt, Prior, Seq, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -14,8 +14,8 @@ pub const ROWS_SCANNED_MAX: usize = 20_000;
 
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
-    /// Gives every live job, then every open attempt (with its job where that has ended already), then says where the
-    /// numbers stand.
+    /// Gives every live job, then every open attempt (with its job where that has ended already), then every delivery
+    /// that waits, then says where the numbers stand.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
 
     /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
@@ -37,6 +37,9 @@ pub trait Store: Send {
 
     /// What a committed idempotency key stands for.
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
+
+    /// The committed delivery of a job, if one is or was owed.
+    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError>;
 
     /// A reader of committed state, to be shared among threads.
     fn reader(&self) -> Arc<dyn Reader>;
@@ -86,6 +89,20 @@ pub trait Reader: Send + Sync {
     /// Number of the oldest event that is still kept; 0 when none is.
     fn first_event(&self) -> Result<u64, StoreError>;
 
+    /// Deliveries, newest job first, bounded in rows looked at.
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<DeliveryRow>, StoreError>;
+
+    /// The delivery of a job, if one is or was owed.
+    fn delivery(&self, job: JobId) -> Result<Option<DeliveryRow>, StoreError>;
+
+    /// Tries at the delivery of a job, oldest first.
+    fn delivery_tries(&self, job: Seq) -> Result<Vec<DeliveryTry>, StoreError>;
+
     /// Bytes that the store holds on disk and can use again without asking the file system: what retention freed.
     fn reusable_bytes(&self) -> Result<u64, StoreError>;
 
@@ -103,6 +120,8 @@ pub enum Loaded {
     /// An open attempt whose job has ended already. The row's `status.last_event` is the end's, so that the next event
     /// names it as the one before.
     Lingering(JobRow, OpenAttempt),
+    /// A delivery that waits.
+    Delivery(DeliveryRow),
 }
 
 /// A job as people see it.
@@ -215,6 +234,27 @@ impl EventFilter {
     /// Does the list show this event?
     pub fn matches(&self, event: &Event) -> bool {
         (self.tenant.is_none() || self.tenant == event.tenant) && (!self.called || event.actor.is_some())
+    }
+}
+
+/// Which deliveries a list shows; `None` means: any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryFilter {
+    /// Only this tenant's.
+    pub tenant: Option<Name>,
+    /// Only of this job.
+    pub job: Option<JobId>,
+    /// Only in this state.
+    pub state: Option<DeliveryState>,
+}
+
+impl DeliveryFilter {
+    /// Does the list show this delivery?
+    pub fn matches(&self, row: &DeliveryRow) -> bool {
+        let DeliveryFilter { tenant, job, state } = self;
+        tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+            && job.is_none_or(|job| job == row.job)
+            && state.is_none_or(|state| state == row.state)
     }
 }
 

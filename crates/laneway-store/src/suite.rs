@@ -4,6 +4,7 @@
 //! special about one store (locks, damaged files) is tested beside that store.
 
 mod commit;
+mod deliveries;
 pub mod driver;
 mod events;
 mod fence;
@@ -32,7 +33,7 @@ pub fn exercise(make: &dyn Fn() -> Box<dyn Place>) {
 
 /// Every case.
 pub fn cases() -> impl Iterator<Item = Case> {
-    [commit::CASES, fence::CASES, load::CASES, query::CASES, prune::CASES, events::CASES]
+    [commit::CASES, fence::CASES, load::CASES, query::CASES, prune::CASES, events::CASES, deliveries::CASES]
         .into_iter()
         .flatten()
         .copied()

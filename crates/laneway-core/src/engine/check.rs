@@ -16,6 +16,7 @@ impl Engine {
         self.check_counts()?;
         self.check_bins()?;
         self.check_heads()?;
+        self.check_deliveries()?;
         self.check_timers()
     }
 

@@ -132,6 +132,7 @@ impl Engine {
         self.refresh_in(bin, SourceKey::READY);
         self.rekey_node(node);
         self.arm(job);
+        self.count_dispatch(now, job);
 
         let kind = if leased { EventKind::JobAssigned } else { EventKind::JobStarted };
         self.job_event(now, kind, job, None, None, effects);

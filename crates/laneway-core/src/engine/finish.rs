@@ -153,6 +153,10 @@ impl Engine {
     pub(super) fn release_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         self.job_event(now, EventKind::AttemptReleased, job, None, None, effects);
         self.close_attempt(now, job, AttemptEnd::Canceled, None, false, effects);
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::DoubleDeliveryRecord) && self.jobs[job].has_callback {
+            self.owe_delivery(now, job, effects);
+        }
         self.forget(job);
     }
 
@@ -207,6 +211,10 @@ impl Engine {
             losses: entry.losses,
             last_event: entry.last_event,
         })));
+        if self.jobs[job].has_callback {
+            self.owe_delivery(now, job, effects);
+        }
+        self.count_end(job, state, reason, waited);
         if self.jobs[job].open == NONE {
             self.forget(job);
         } else {
@@ -234,6 +242,7 @@ impl Engine {
         }
         let ended = std::mem::replace(&mut self.jobs[job].open, NONE);
         self.attempts.remove(ended);
+        self.count_run(now, job, open.started_at, end);
         effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
             open,
             end,

@@ -6,8 +6,8 @@ use super::state::{MaybeMono, Open, Wake};
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings, Span,
-    TokenRecord, Wall,
+    AttemptEnd, DeliveryRow, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, Settings,
+    Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -159,6 +159,11 @@ impl Recovery {
         }
         engine.arm(job);
         self.open.push(job);
+    }
+
+    /// Takes up a delivery that waits.
+    pub fn delivery(&mut self, row: DeliveryRow) {
+        self.engine.resume_delivery(self.now, row);
     }
 
     /// The engine, and what follows from the restart (to be committed before anything else).

@@ -76,6 +76,7 @@ impl Engine {
             // who wait already.
             served,
             idle: false,
+            counts: Default::default(),
             groups: Default::default(),
         })
     }
@@ -89,8 +90,9 @@ impl Engine {
         self.idle_nodes.insert((self.nodes[node].served, node));
         if self.idle_nodes.len() > IDLE_NODES_MAX
             && let Some((_, oldest)) = self.idle_nodes.pop_first()
-            && let Some(((_, tenant, _), _)) = self.nodes.release(oldest)
+            && let Some(((lane, tenant, _), gone)) = self.nodes.release(oldest)
         {
+            self.keep_counts(lane, tenant, &gone.counts);
             self.tenants.release(tenant);
         }
     }
@@ -149,7 +151,9 @@ impl Engine {
         let is_free = |lane: &Lane| !self.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
         let ix = match self.lanes.iter().position(is_free) {
             Some(free) => {
-                self.forget_idle_nodes(Ix::try_from(free).expect("lanes are few"));
+                let free_ix = Ix::try_from(free).expect("lanes are few");
+                self.forget_idle_nodes(free_ix);
+                self.forgotten.drop_lane(free_ix);
                 self.lanes[free] = lane;
                 free
             }

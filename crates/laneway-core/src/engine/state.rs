@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::counts::Counts;
 use super::refuse::RefusalWindow;
 use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
@@ -37,6 +38,8 @@ pub(super) struct Job {
     pub(super) failures: u32,
     pub(super) losses: u32,
     pub(super) state: JobState,
+    /// True when somebody is owed the news of its end.
+    pub(super) has_callback: bool,
     /// The open attempt, or `NONE`.
     pub(super) open: Ix,
     /// Its entries in the timers.
@@ -166,6 +169,8 @@ pub(super) struct Node {
     pub(super) served: u64,
     /// True while it has no job and is only remembered.
     pub(super) idle: bool,
+    /// What happened to its jobs since the start.
+    pub(super) counts: Counts,
     /// Its bins, by the source they hang in.
     pub(super) groups: Sources<Group>,
 }

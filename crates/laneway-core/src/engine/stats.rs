@@ -1,6 +1,8 @@
 //! Figures of now, derived from live jobs and open attempts.
 
 use super::Engine;
+use super::counts::Counts;
+use super::deliveries::DeliveryStats;
 use super::slab::Ix;
 use super::state::Node;
 use crate::{JobId, JobState, LaneSettings, Name, Wall};
@@ -26,8 +28,10 @@ pub struct Stats {
     pub running_max: u32,
     /// Every lane, by name.
     pub lanes: Vec<LaneStats>,
-    /// Agents with jobs, by lane and name; at most [`Stats::AGENTS_MAX`].
+    /// Agents, by lane and name: those with jobs first when there are more than [`Stats::AGENTS_MAX`].
     pub agents: Vec<AgentStats>,
+    /// Deliveries of all tenants; nothing where only one tenant's figures are shown.
+    pub deliveries: DeliveryStats,
 }
 
 impl Stats {
@@ -48,6 +52,8 @@ pub struct LaneStats {
     pub open: u64,
     /// The job that has waited longest among those listed first in each agent, with the time it was submitted.
     pub oldest: Option<(JobId, Wall)>,
+    /// What happened in it since the start.
+    pub counts: Counts,
 }
 
 /// Figures of an agent in a lane.
@@ -63,6 +69,8 @@ pub struct AgentStats {
     pub waiting: u64,
     /// Open attempts.
     pub open: u64,
+    /// What happened to its jobs since the start. Agents without jobs are remembered in a bounded number.
+    pub counts: Counts,
 }
 
 impl Engine {
@@ -72,6 +80,7 @@ impl Engine {
             draining: self.draining,
             storage_low: self.storage_low,
             running_max: self.settings.running_max,
+            deliveries: if tenant.is_none() { self.delivery_stats() } else { DeliveryStats::default() },
             ..Stats::default()
         };
         let shown = tenant.map(|tenant| self.tenants.find(tenant));
@@ -86,10 +95,18 @@ impl Engine {
                 waiting: 0,
                 open: 0,
                 oldest: None,
+                counts: Counts::default(),
             })
             .collect();
+        for (lane, counts) in self.forgotten.seen_by(tenant) {
+            lanes[lane as usize].counts.add(counts);
+        }
         for (_, (lane, tenant, agent), node) in self.nodes.iter() {
-            if node.idle || !is_shown(*tenant) {
+            if !is_shown(*tenant) {
+                continue;
+            }
+            lanes[*lane as usize].counts.add(&node.counts);
+            if node.idle {
                 continue;
             }
             let figures = &mut lanes[*lane as usize];
@@ -101,14 +118,15 @@ impl Engine {
                 figures.oldest = Some(oldest);
             }
             if stats.agents.len() < Stats::AGENTS_MAX {
-                stats.agents.push(AgentStats {
-                    tenant: self.tenants.key(*tenant).clone(),
-                    agent: agent.clone(),
-                    lane: self.lanes[*lane as usize].name.clone(),
-                    waiting: u64::from(node.waiting),
-                    open: u64::from(node.open),
-                });
+                stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
             }
+        }
+        // Then those without jobs, as far as there is room.
+        let idle = self.nodes.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
+        let room = Stats::AGENTS_MAX - stats.agents.len();
+        for (_, (lane, tenant, agent), node) in idle.filter(|(_, _, node)| !node.counts.is_empty()).take(room)
+        {
+            stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
         }
         // A lane that is named no more is shown only while it has jobs.
         lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
@@ -121,6 +139,17 @@ impl Engine {
     /// How many jobs wait in a lane; none in one that is not there.
     pub fn waiting_in(&self, lane: &Name) -> u32 {
         self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane as usize].waiting)
+    }
+
+    fn agent_stats(&self, lane: Ix, tenant: Ix, agent: &Name, node: &Node) -> AgentStats {
+        AgentStats {
+            tenant: self.tenants.key(tenant).clone(),
+            agent: agent.clone(),
+            lane: self.lanes[lane as usize].name.clone(),
+            waiting: u64::from(node.waiting),
+            open: u64::from(node.open),
+            counts: node.counts,
+        }
     }
 
     fn count_states(&self, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {

@@ -6,7 +6,7 @@ use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
-use crate::job::{KEYS_MAX, TAGS_MAX};
+use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
     CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior,
@@ -21,11 +21,11 @@ const RETRY_SOON: Span = Span::secs(1);
 pub(super) struct Belongs {
     pub(super) lane: Ix,
     /// Its agent in that lane, or `NONE`.
-    node: Ix,
+    pub(super) node: Ix,
     /// Its tenant, or `NONE`.
-    tenant: Ix,
+    pub(super) tenant: Ix,
     /// Its kind, or `NONE`.
-    kind: Ix,
+    pub(super) kind: Ix,
 }
 
 /// Jobs that a batch will add, counted before any of them is added.
@@ -51,6 +51,7 @@ impl Engine {
         }
         let belongs = self.locate(&submission.spec);
         if let Err(refusal) = self.admit(now, &submission.spec, belongs, None) {
+            self.count_refusal(&submission.spec, belongs, &refusal);
             return Err(self.refuse_full(now, submission, belongs, refusal, effects));
         }
         Ok(self.create(now, submission, belongs, effects))
@@ -67,6 +68,11 @@ impl Engine {
         if atomic {
             let verdicts = self.check_batch(now, &items);
             if verdicts.iter().any(Option::is_some) {
+                for (item, verdict) in items.iter().zip(&verdicts) {
+                    if let Some(refusal) = verdict {
+                        self.count_refusal(&item.spec, self.locate(&item.spec), refusal);
+                    }
+                }
                 let refused = |verdict: Option<Refusal>| {
                     Err(verdict.unwrap_or_else(|| {
                         refuse(RefusalCode::BatchRefused, "another job of this atomic batch was refused")
@@ -189,6 +195,10 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
+        if spec.callback.as_ref().is_some_and(|callback| callback.url.len() > CALLBACK_URL_LEN_MAX) {
+            let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
+            return Err(refuse(RefusalCode::Invalid, message));
+        }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -271,6 +281,7 @@ impl Engine {
             self.enqueue(job);
         }
         self.arm(job);
+        self.nodes[self.jobs[job].node].counts.submitted += 1;
         self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
         row.status.last_event = self.jobs[job].last_event;
         effects.changes.push(Change::JobCreated { row, payload });
@@ -341,6 +352,7 @@ impl Engine {
             failures: row.status.failures,
             losses: row.status.losses,
             state: row.status.state,
+            has_callback: spec.callback.is_some(),
             open: NONE,
             armed: Armed::default(),
         });

@@ -10,6 +10,8 @@
 
 mod admission;
 mod cancel;
+mod counts;
+mod deliveries;
 mod dispatch;
 mod explain;
 mod lease;

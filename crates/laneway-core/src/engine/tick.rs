@@ -36,6 +36,7 @@ impl Engine {
     /// When to look at the clock again.
     pub fn next_wakeup(&self) -> Wakeup {
         let mono = self.timers.next_mono().map_or(self.sweep_at, |at| at.min(self.sweep_at));
+        let mono = self.next_delivery().map_or(mono, |at| at.min(mono));
         Wakeup { mono: Some(mono), wall: self.timers.next_wall() }
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
+use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings, WebhookSettings};
 use laneway_core::{
     Backoff, Jitter, LaneOrder, LaneSettings, Name, RetryPolicy, Settings, ShutdownPolicy, Span,
 };
@@ -18,7 +18,10 @@ use super::layers::{BUILTIN, Places};
 use super::path::KeyPath;
 use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
-use super::{Config, LogConfig, LogFormat, Secret, ServerConfig, Target, TlsConfig, dialects, instances};
+use super::{
+    Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, Target, TlsConfig, dialects,
+    instances, webhooks,
+};
 
 /// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
 const QUEUED_MAX: u32 = 10_000_000;
@@ -61,7 +64,10 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
     settings.lanes = lanes(&root);
     let (kinds, targets) = kinds(&root);
     settings.kinds = kinds;
-    settings.tenants = tenants(&root);
+    let (tenants, tenant_secrets) = tenants(&root);
+    settings.tenants = tenants;
+    let (webhook_settings, webhooks) = webhooks::read(fixed(&root, "webhooks"), tenant_secrets);
+    settings.webhooks = webhook_settings;
     settings.agents = agents(&root);
     settings.keys = keys(&root);
     let dialects = dialects::read(fixed(&root, "dialects"));
@@ -74,6 +80,7 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
         local_slots,
         storage_low,
         targets,
+        webhooks,
         dialects,
         instances,
         settings,
@@ -122,7 +129,7 @@ fn allowed(
 }
 
 /// A name or address, with or without a port.
-fn is_host(text: &str) -> bool {
+pub(super) fn is_host(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     Url::parse(&format!("http://{text}/")).is_ok_and(|url| {
         let host = url.host_str().unwrap_or_default();
@@ -194,6 +201,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: section.count("key_default", 1..=RUNNING_MAX),
+        webhooks: WebhookSettings::default(),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
     let storage_low = section.size("storage_low", 0..=1024 * TIB);
@@ -367,14 +375,18 @@ fn target_headers(section: &Section<'_>) -> Vec<(String, Secret)> {
     headers
 }
 
-fn tenants(root: &Section<'_>) -> BTreeMap<Name, TenantSettings> {
+fn tenants(root: &Section<'_>) -> (BTreeMap<Name, TenantSettings>, BTreeMap<Name, SigningSecrets>) {
     let defaults = root.get("tenants_default").and_then(Value::as_table);
-    let mut tenants = BTreeMap::new();
+    let (mut tenants, mut secrets) = (BTreeMap::new(), BTreeMap::new());
     for (name, section) in root.named("tenants", defaults, NAMED_MAX) {
+        let signing = webhooks::secrets(&section, "webhook_secret", "webhook_secret_previous");
+        if signing.current.is_some() {
+            secrets.insert(name.clone(), signing);
+        }
         tenants.insert(name, tenant(&section));
         section.finish();
     }
-    tenants
+    (tenants, secrets)
 }
 
 fn tenant(section: &Section<'_>) -> TenantSettings {

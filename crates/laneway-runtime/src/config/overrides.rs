@@ -127,6 +127,17 @@ fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
             }
         }
     }
+    const SENT: &str = "cannot be changed by a call, because it says whom to trust: change it in the file";
+    let sections = patch.get("webhooks").map(|keys| (vec!["webhooks"], keys));
+    let tenants = patch.get("tenants").and_then(Value::as_object).into_iter().flatten();
+    let sections =
+        sections.into_iter().chain(tenants.map(|(name, keys)| (vec!["tenants", name.as_str()], keys)));
+    for (path, keys) in sections {
+        let keys = keys.as_object().into_iter().flat_map(Map::keys);
+        for key in keys.filter(|key| key.contains("secret") || *key == "allow_hosts") {
+            refuse(KeyPath::of(&path).join(key), SENT.to_owned());
+        }
+    }
     let kinds = patch.get("kinds").and_then(Value::as_object).into_iter().flatten();
     for (kind, keys) in kinds {
         for key in

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::settings::{KindSettings, TenantSettings};
+use laneway_core::settings::{KindSettings, TenantSettings, WebhookSettings};
 use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, RetryPolicy, ShutdownPolicy, Span};
 use toml::{Table, Value};
 
@@ -10,7 +10,9 @@ use super::path::KeyPath;
 use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
-use super::{Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, Target};
+use super::{
+    Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, SigningSecrets, Target, WebhookConfig,
+};
 
 /// A key of the effective configuration, with its value as it would be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,8 +91,18 @@ const EXISTS: &str = "";
 
 /// Every key of the configuration, in the order of the reference.
 pub(super) fn entries(config: &Config) -> Vec<Entry> {
-    let Config { server, log, local_slots, storage_low, targets, dialects, instances, settings, places: _ } =
-        config;
+    let Config {
+        server,
+        log,
+        local_slots,
+        storage_low,
+        targets,
+        webhooks,
+        dialects,
+        instances,
+        settings,
+        places: _,
+    } = config;
     let mut list = List::default();
     list.section(&["server"]);
     list.put("listen", server.listen.to_string());
@@ -139,11 +151,15 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     for (name, kind) in &settings.kinds {
         list.kind(name.as_str(), kind, targets.get(name));
     }
+    list.webhooks(webhooks, &settings.webhooks);
     list.section(&["tenants_default"]);
     list.tenant(&settings.tenant_default);
     for (name, tenant) in &settings.tenants {
         list.section(&["tenants", name.as_str()]);
         list.tenant(tenant);
+        if let Some(secrets) = webhooks.tenant_secrets.get(name) {
+            list.secrets(secrets, "webhook_secret", "webhook_secret_previous");
+        }
     }
     for (name, agent) in &settings.agents {
         list.section(&["agents", name.as_str()]);
@@ -275,6 +291,33 @@ impl List {
             self.put_secret(self.section.join("token"), token);
         }
         self.put("tabs", tabs.clone());
+    }
+
+    fn webhooks(&mut self, webhooks: &WebhookConfig, settings: &WebhookSettings) {
+        let WebhookConfig {
+            in_flight_max,
+            in_flight_per_host_max,
+            timeout,
+            allow_hosts,
+            secrets,
+            tenant_secrets: _,
+        } = webhooks;
+        self.section(&["webhooks"]);
+        self.put("pending_max", settings.pending_max);
+        self.put("retries", settings.retries.iter().map(|wait| span(*wait)).collect::<Vec<Value>>());
+        self.put("in_flight_max", *in_flight_max as i64);
+        self.put("in_flight_per_host_max", *in_flight_per_host_max as i64);
+        self.put("timeout", span(Span(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))));
+        self.put("allow_hosts", allow_hosts.clone());
+        self.secrets(secrets, "secret", "secret_previous");
+    }
+
+    fn secrets(&mut self, secrets: &SigningSecrets, current: &str, previous: &str) {
+        for (key, secret) in [(current, &secrets.current), (previous, &secrets.previous)] {
+            if let Some(secret) = secret {
+                self.put_secret(self.section.join(key), secret);
+            }
+        }
     }
 
     fn tenant(&mut self, tenant: &TenantSettings) {

@@ -97,6 +97,7 @@ impl World {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            callback: None,
         };
         let payload: Bytes = b"{}".to_vec().into();
         let submission =

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use laneway_core::engine::Head;
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
-    Backoff, Bytes, Change, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, Prior, RetryPolicy,
-    Settings, Span, Submission, TokenRecord, Wall,
+    Backoff, Bytes, Change, DeliveryRow, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, Prior,
+    RetryPolicy, Settings, Span, Submission, TokenRecord, Wall,
 };
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
 use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
@@ -72,6 +72,10 @@ impl Store for TestStore {
         self.inner().prior(tenant, key)
     }
 
+    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
+        self.inner().delivery(job)
+    }
+
     fn reader(&self) -> Arc<dyn Reader> {
         self.inner().reader()
     }
@@ -116,6 +120,7 @@ pub fn job(kind: &str) -> Submission {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        callback: None,
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
 }

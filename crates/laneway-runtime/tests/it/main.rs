@@ -11,3 +11,4 @@ mod house;
 mod jobs;
 mod sqlite;
 mod turn;
+mod webhooks;

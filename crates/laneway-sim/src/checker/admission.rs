@@ -208,6 +208,7 @@ impl Checker {
             idempotency,
             retry_of,
             tags,
+            callback,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -227,7 +228,10 @@ impl Checker {
         let of_kind = of_kind.and_then(|kind| kind.retry.clone());
         let retry = retry.clone().or(of_kind).or(Some(settings.retry.clone()));
         let spans = spec.queue_timeout == queue_timeout && spec.timeout == timeout && spec.retry == retry;
-        let rest = spec.idempotency == *idempotency && spec.retry_of == *retry_of && spec.tags == *tags;
+        let rest = spec.idempotency == *idempotency
+            && spec.retry_of == *retry_of
+            && spec.tags == *tags
+            && spec.callback == *callback;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

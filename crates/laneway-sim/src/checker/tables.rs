@@ -47,6 +47,7 @@ impl Checker {
                         || format!("job {} has ended in the store only", row.seq.0),
                     )?;
                 }
+                Loaded::Delivery(_) => {}
             }
         }
         for (seq, entry) in &self.ledger.jobs {

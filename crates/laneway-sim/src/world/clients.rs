@@ -78,6 +78,7 @@ impl World {
             }),
             retry_of: None,
             tags: Vec::new(),
+            callback: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The part of a job's row that no list filters by, in one column.
 
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{Backoff, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Span, Wall};
+use laneway_core::{Backoff, Callback, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Span, Wall};
 
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
@@ -19,7 +19,8 @@ const IDEMPOTENCY: u64 = 1 << 6;
 const RETRY_OF: u64 = 1 << 7;
 const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
-const ALL: u64 = (1 << 10) - 1;
+const CALLBACK: u64 = 1 << 15;
+const ALL: u64 = ((1 << 10) - 1) | CALLBACK;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct SpecRest {
     pub idempotency: Option<IdempotencyKey>,
     pub retry_of: Option<JobId>,
     pub tags: Vec<Name>,
+    pub callback: Option<Callback>,
 }
 
 /// Appends the form of `row` to `out`.
@@ -54,7 +56,8 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
             | flag(spec.idempotency.is_some(), IDEMPOTENCY)
             | flag(spec.retry_of.is_some(), RETRY_OF)
             | flag(!spec.keys.is_empty(), KEYS)
-            | flag(!spec.tags.is_empty(), TAGS),
+            | flag(!spec.tags.is_empty(), TAGS)
+            | flag(spec.callback.is_some(), CALLBACK),
     );
     put_u64(out, row.payload_len.into());
     put_bytes(out, row.submitted_by.as_str().as_bytes());
@@ -89,6 +92,10 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
         for tag in &spec.tags {
             put_bytes(out, tag.as_str().as_bytes());
         }
+    }
+    if let Some(callback) = &spec.callback {
+        put_bytes(out, callback.url.as_bytes());
+        put_bytes(out, callback.format.as_str().as_bytes());
     }
 }
 
@@ -138,6 +145,7 @@ pub(crate) fn read_spec(
             .transpose()?,
         keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
+        callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
     };
     input.end()?;
     Ok(spec)
@@ -181,6 +189,13 @@ fn read_tags(
         tags.push(intern(input.text()?)?);
     }
     Ok(tags)
+}
+
+fn read_callback(
+    input: &mut Input<'_>,
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<Callback, StoreError> {
+    Ok(Callback { url: input.text()?.into(), format: intern(input.text()?)? })
 }
 
 fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {

@@ -59,6 +59,15 @@ fn read_all(bytes: &[u8]) {
 }
 
 #[test]
+fn a_spec_from_before_there_were_callbacks_is_read_and_written_as_ever() {
+    let row = Driver::new(&Memory).draft();
+    let mut bytes = Vec::new();
+    write_spec(&mut bytes, &row);
+    assert_eq!(bytes, b"\x01\x00\x00\x06tester");
+    assert_eq!(read_spec(&bytes, &mut crate::rows::stored_name).unwrap().callback, None);
+}
+
+#[test]
 fn numbers_of_every_length_come_back() {
     let around = |shift: u32| [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1];
     for value in (0..64).flat_map(around).chain([u64::MAX]) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, Effects, Event, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq,
-    TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Effects, Event, Fence, JobEnd, JobRow, JobStatus,
+    Name, OpenAttempt, Seq, TokenRecord, Wall,
 };
 
 use super::state::{EventBatch, Job, State};
@@ -92,6 +92,18 @@ impl Commit<'_> {
                 self.state.overrides = Some(Bytes::clone(bytes));
                 Ok(())
             }
+            Change::DeliveryPut(row) => {
+                if let Ok(job) = self.stored_job(row.seq) {
+                    job.delivery = Some(DeliveryRow::clone(row));
+                }
+                Ok(())
+            }
+            Change::DeliveryTried(tried) => {
+                if let Ok(job) = self.stored_job(tried.seq) {
+                    job.tries.push(DeliveryTry::clone(tried));
+                }
+                Ok(())
+            }
             Change::TokenPut(token) => {
                 self.before.tokens.get_or_insert_with(|| self.state.tokens.clone());
                 self.state.tokens.insert(token.id.clone(), TokenRecord::clone(token));
@@ -116,6 +128,8 @@ impl Commit<'_> {
             end: None,
             logs: Vec::new(),
             tally: Default::default(),
+            delivery: None,
+            tries: Vec::new(),
         };
         if job.key().is_some_and(|key| self.state.keys.contains_key(&key)) {
             return refused("its idempotency key");
@@ -181,7 +195,8 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job.
+    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so does a delivery
+    /// that waits.
     fn purge_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
         let mut due: Vec<(Wall, u64, Seq)> = Vec::new();
         for (seq, job) in &self.state.jobs {
@@ -191,6 +206,7 @@ impl Commit<'_> {
                 && end.finished_at < finished_before
                 && (!keyed || end.finished_at < keyed_finished_before)
                 && job.open.is_none()
+                && !job.is_owed()
             {
                 due.push((end.finished_at, *nth, *seq));
             }

@@ -2,12 +2,14 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, Event, JobId, JobRow, Seq};
+use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, JobRow, Seq};
 
 use super::Shared;
 use super::state::State;
 use crate::store::ROWS_SCANNED_MAX;
-use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError};
+use crate::{
+    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError,
+};
 
 /// Reads what the writer has committed.
 pub(super) struct MemoryReader(pub Shared);
@@ -40,6 +42,31 @@ impl Reader for MemoryReader {
             None => Err(StoreError::Disagree(format!("there is no job {}", seq.0))),
         };
         jobs.iter().map(find).collect()
+    }
+
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<DeliveryRow>, StoreError> {
+        let state = self.0.read();
+        if let Some(job) = filter.job {
+            let items = state.delivery(job).filter(|row| filter.matches(row)).into_iter().collect();
+            return Ok(Page { items, next: None });
+        }
+        let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let owed = state.jobs.range((Bound::Unbounded, end)).rev();
+        let owed = owed.filter_map(|(seq, job)| Some((seq.0, job.delivery.as_ref()?)));
+        Ok(page(owed, limit, |row| filter.matches(row).then(|| row.clone())))
+    }
+
+    fn delivery(&self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
+        Ok(self.0.read().delivery(job))
+    }
+
+    fn delivery_tries(&self, job: Seq) -> Result<Vec<DeliveryTry>, StoreError> {
+        Ok(self.0.read().jobs.get(&job).map_or(Vec::new(), |job| job.tries.clone()))
     }
 
     fn reusable_bytes(&self) -> Result<u64, StoreError> {

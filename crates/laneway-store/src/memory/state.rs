@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    Bytes, ClosedAttempt, Event, JobEnd, JobId, JobRow, Name, OpenAttempt, Prior, Seq, TokenRecord, Wall,
+    Bytes, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, JobEnd, JobId, JobRow, Name,
+    OpenAttempt, Prior, Seq, TokenRecord, Wall,
 };
 
 use crate::logs::LogTally;
@@ -51,6 +52,10 @@ pub(super) struct Job {
     pub logs: Vec<LogView>,
     /// How much it wrote.
     pub tally: LogTally,
+    /// The delivery that is or was owed.
+    pub delivery: Option<DeliveryRow>,
+    /// Tries at it, oldest first.
+    pub tries: Vec<DeliveryTry>,
 }
 
 /// The events of one commit.
@@ -79,6 +84,11 @@ impl State {
         let row = &self.jobs.get(seq)?.row;
         let idempotency = row.spec.idempotency.as_ref()?;
         Some(Prior { job: row.id, digest: idempotency.digest })
+    }
+
+    /// The delivery of a job.
+    pub fn delivery(&self, job: JobId) -> Option<DeliveryRow> {
+        self.jobs.get(self.ids.get(&job)?)?.delivery.clone()
     }
 
     /// The kept event of that number.
@@ -126,6 +136,11 @@ impl Job {
         }
         let spec = &self.row.spec;
         spec.idempotency.as_ref().map(|idempotency| (spec.tenant.clone(), idempotency.key.clone()))
+    }
+
+    /// True while somebody is owed the news of its end.
+    pub fn is_owed(&self) -> bool {
+        self.delivery.as_ref().is_some_and(|row| row.state == DeliveryState::Waiting)
     }
 
     /// Number of its latest event.

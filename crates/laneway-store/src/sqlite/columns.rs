@@ -48,6 +48,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         idempotency,
         retry_of,
         tags,
+        callback,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session_max_concurrent) {
         (Some(key), Some(max_concurrent)) => Some(Session { key: names.name(key)?, max_concurrent }),
@@ -74,6 +75,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             idempotency,
             retry_of,
             tags,
+            callback,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),

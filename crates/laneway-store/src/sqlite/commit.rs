@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
 use super::live::Shelf;
-use super::{SqliteStore, open, prune};
+use super::{SqliteStore, deliveries, open, prune};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -90,7 +90,8 @@ fn write_batch(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
     write_open_attempts(&store.conn, batch)?;
     insert_attempts(store, batch)?;
     end_jobs(store, batch)?;
-    append_logs(store, batch)
+    append_logs(store, batch)?;
+    deliveries::write(&store.conn, batch)
 }
 
 fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), StoreError> {

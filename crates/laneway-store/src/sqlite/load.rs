@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::SqliteStore;
 use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
 use super::commit::shelf;
+use super::deliveries;
 use super::live::CHUNK;
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, StoreError};
@@ -14,13 +15,14 @@ use crate::{Loaded, StoreError};
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
 
-/// Gives every live job, then every open attempt.
+/// Gives every live job, then every open attempt, then every delivery that waits.
 pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
     let mut names = Interner::default();
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
     }
     load_open(store, &mut names, visit)?;
+    deliveries::load(&store.conn, visit)?;
     head(store)
 }
 

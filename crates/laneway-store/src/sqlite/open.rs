@@ -67,7 +67,7 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     let lock = DirLock::take(dir)?;
     let path = dir.join(FILE);
     let conn = open_writer(&path, cache_kib).map_err(|error| in_dir(dir, error))?;
-    migrate(&conn, &MIGRATIONS).map_err(|error| in_dir(dir, error))?;
+    migrate(&conn, MIGRATIONS).map_err(|error| in_dir(dir, error))?;
     sync_dirs(dir)?;
     let live = Live::read(&conn)?;
     let head = read_numbers(&conn)?;

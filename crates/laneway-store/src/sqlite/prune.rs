@@ -24,7 +24,8 @@ struct Due {
     keyed: bool,
 }
 
-/// Forgets ended jobs of a lane, those that ended first first. An open attempt keeps its job.
+/// Forgets ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so
+/// does a delivery that waits.
 pub(super) fn purge_jobs(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(), StoreError> {
     let Some(lane) = store.lanes.get(purge.lane).copied() else { return Ok(()) };
     let keyed_before = purge.finished_before.min(purge.keyed_finished_before);
@@ -38,7 +39,7 @@ pub(super) fn purge_jobs(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Resul
     }
     due.sort_unstable_by_key(|job| job.seq);
     delete_keys(&store.conn, &due)?;
-    for table in ["job", "payload", "attempt", "log"] {
+    for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try"] {
         let mut delete = store.conn.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?;
         for job in &due {
             delete.execute([job.seq.0.cast_signed()])?;
@@ -67,6 +68,7 @@ fn find_due(
         "SELECT finished_at, ended, seq FROM done INDEXED BY done_shelf \
          WHERE shelf = ?1 AND finished_at < ?2 \
          AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE open_attempt.seq = done.seq) \
+         AND NOT EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = done.seq AND delivery.state = 0) \
          ORDER BY finished_at, ended LIMIT ?3",
     )?;
     let mut rows = select.query(params![shelf(lane, keyed), before.0, max])?;

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, Event, JobId, JobRow, Seq, Wall};
+use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, JobRow, Seq, Wall};
 use rusqlite::{Connection, Row};
 
 use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
-use super::events;
 use super::pool::Pool;
+use super::{deliveries, events};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::store::ROWS_SCANNED_MAX;
-use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError};
+use crate::{
+    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, StoreError,
+};
 
 /// Reads what the writer has committed.
 pub(super) struct SqliteReader(pub Arc<Pool>);
@@ -35,6 +37,23 @@ impl Reader for SqliteReader {
 
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<(JobRow, Bytes)>, StoreError> {
         self.0.read(|conn| super::load::payloads(conn, &mut Interner::default(), jobs))
+    }
+
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<DeliveryRow>, StoreError> {
+        self.0.read(|conn| deliveries::list(conn, filter, before, limit))
+    }
+
+    fn delivery(&self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
+        self.0.read(|conn| deliveries::find(conn, job))
+    }
+
+    fn delivery_tries(&self, job: Seq) -> Result<Vec<DeliveryTry>, StoreError> {
+        self.0.read(|conn| deliveries::tries(conn, job))
     }
 
     fn reusable_bytes(&self) -> Result<u64, StoreError> {

@@ -10,9 +10,9 @@ use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, Effects, Event, EventKind, Failure, Fence,
-    Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, OpenAttempt, PlaceMode, Reason,
-    RetryPolicy, Seq, Session, Span, Wall,
+    AttemptEnd, AttemptId, Backoff, Bytes, Callback, Change, ClosedAttempt, DeliveryRow, Effects, Event,
+    EventKind, Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name,
+    OpenAttempt, PlaceMode, Reason, RetryPolicy, Seq, Session, Span, Wall,
 };
 
 use super::Place;
@@ -361,6 +361,8 @@ pub struct Load {
     pub jobs: Vec<JobRow>,
     /// Open attempts, in the order they came; with their job where that has ended.
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
+    /// Deliveries that wait, in the order they came.
+    pub deliveries: Vec<DeliveryRow>,
     /// Last job and event number.
     pub numbers: (u64, u64),
 }
@@ -375,6 +377,7 @@ pub fn load(store: &mut dyn Store) -> Load {
         }
         Loaded::Open(open) => load.open.push((None, open)),
         Loaded::Lingering(row, open) => load.open.push((Some(row), open)),
+        Loaded::Delivery(row) => load.deliveries.push(row),
     });
     let head = head.expect("loads");
     assert_eq!(store.head().expect("reads"), head);
@@ -400,6 +403,7 @@ pub fn plain_spec() -> JobSpec {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        callback: None,
     }
 }
 
@@ -428,6 +432,10 @@ pub fn rich_spec() -> JobSpec {
         idempotency: Some(key("order-1", 7)),
         retry_of: Some(JobId(u128::MAX)),
         tags: vec![Name::fixed("red"), Name::fixed("nightly run")],
+        callback: Some(Callback {
+            url: "https://hooks.example/ünd?token=1".into(),
+            format: Name::fixed("laneway"),
+        }),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Memory and SQLite agree: the same random life, committed in the same random batches, reads the same.
 
-use laneway_core::{AttemptEnd, Change, EventKind, Name, Seq, Span, Wall};
+use laneway_core::{
+    AttemptEnd, Change, DeliveryRow, DeliveryState, DeliveryTry, EventKind, Name, Seq, Span, Wall,
+};
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
-use laneway_store::{EventFilter, JobFilter, MemoryStore};
+use laneway_store::{DeliveryFilter, EventFilter, JobFilter, MemoryStore};
 use proptest::prelude::*;
 
 use super::{MemoryPlace, SqlitePlace};
@@ -19,6 +21,7 @@ enum Step {
     Fail(usize),
     Cancel(usize),
     Log(usize, u8),
+    Deliver(usize),
     ServerEvent,
     PurgeJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
     PurgeEvents { keep_secs: u8 },
@@ -41,6 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => job().prop_map(Fail),
         2 => job().prop_map(Cancel),
         2 => (job(), 0u8..4).prop_map(|(job, lines)| Log(job, lines)),
+        3 => job().prop_map(Deliver),
         1 => Just(ServerEvent),
         2 => (0u8..3, 0u8..60, 0u8..60, 0u8..5)
             .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PurgeJobs { lane, keep_secs, keyed_keep_secs, max }),
@@ -53,6 +57,34 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn lane(number: u8) -> Name {
     Name::new(&format!("lane-{number}")).unwrap()
+}
+
+/// A delivery of an ended job, and a try at it.
+fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
+    let row = &driver.jobs[&seq].view.row;
+    let state = DeliveryState::ALL[n % DeliveryState::ALL.len()];
+    let waits = state == DeliveryState::Waiting;
+    let put = DeliveryRow {
+        seq,
+        job: row.id,
+        tenant: row.spec.tenant.clone(),
+        state,
+        tries: number,
+        next_at: waits.then_some(driver.now),
+        created_at: driver.now,
+        ended_at: (!waits).then_some(driver.now),
+        last_status: (n % 3 == 0).then_some(500),
+        last_error: (n % 5 == 0).then(|| "nobody answers".into()),
+    };
+    let tried = DeliveryTry {
+        seq,
+        number,
+        at: driver.now,
+        took: Span(n as u64),
+        status: put.last_status,
+        error: put.last_error.clone(),
+    };
+    [Change::DeliveryPut(Box::new(put)), Change::DeliveryTried(Box::new(tried))]
 }
 
 /// Both stores, driven alike. The drivers' own books are right until the first purge only; the stores are compared with
@@ -141,6 +173,13 @@ impl Pair {
                     self.both(|driver| driver.log(job, 1, &vec!["a line"; lines.into()]));
                 }
             }
+            Step::Deliver(n) => {
+                if let Some(job) = self.pick(n, |view| view.end.is_some()) {
+                    self.keys += 1;
+                    let number = self.keys;
+                    self.both(|driver| driver.effects.changes.extend(delivery(driver, job, n, number)));
+                }
+            }
             Step::ServerEvent => self.both(|driver| driver.server_event(EventKind::CallDone, "something")),
             Step::PurgeJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
                 // Committed at once, so that the drivers can be told what is left.
@@ -185,6 +224,8 @@ impl Pair {
             assert_eq!(left.attempts(seq).unwrap(), right.attempts(seq).unwrap());
             assert_eq!(left.logs(seq, 1, 100).unwrap(), right.logs(seq, 1, 100).unwrap());
             assert_eq!(left.events_of(seq, 5).unwrap(), right.events_of(seq, 5).unwrap());
+            assert_eq!(left.delivery(id).unwrap(), right.delivery(id).unwrap());
+            assert_eq!(left.delivery_tries(seq).unwrap(), right.delivery_tries(seq).unwrap());
         }
         for key in (1..=self.keys).map(|number| Name::new(&format!("key-{number}")).unwrap()) {
             for tenant in [Name::fixed("default"), Name::fixed("acme")] {
@@ -193,6 +234,13 @@ impl Pair {
                     sqlite.store.prior(&tenant, &key).unwrap()
                 );
             }
+        }
+        let waiting = DeliveryFilter { state: Some(DeliveryState::Waiting), ..DeliveryFilter::default() };
+        for filter in [DeliveryFilter::default(), waiting] {
+            assert_eq!(
+                left.deliveries(&filter, None, 5).unwrap(),
+                right.deliveries(&filter, None, 5).unwrap()
+            );
         }
         let filter = EventFilter { tenant: Some(Name::fixed("acme")), called: false };
         for (after, limit) in [(0, 1_000), (3, 7)] {

@@ -178,6 +178,7 @@ pub fn job(number: u64) -> Submission {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            callback: None,
         },
         number,
     )

@@ -192,6 +192,7 @@ impl World {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            callback: None,
         }
     }
 

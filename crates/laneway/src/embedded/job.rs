@@ -216,6 +216,7 @@ impl Job {
             },
             retry_of: None,
             tags: checked_tags(&tags)?,
+            callback: None,
         };
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })
     }

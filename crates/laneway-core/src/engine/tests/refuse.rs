@@ -28,6 +28,7 @@ fn spec() -> JobSpec {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        callback: None,
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
-use crate::engine::{Engine, Hold, Recovery, Restart};
+use crate::engine::{Counts, Engine, Hold, Recovery, Restart};
 use crate::job::IdempotencyKey;
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
-    Backoff, Change, Command, Effects, Failure, Fence, Jitter, JobId, JobRow, JobSpec, Key, Mono, Name, Now,
-    OpenAttempt, Origin, Outcome, Prior, Refusal, Reply, RetryPolicy, Session, Settings, Span, Wall,
+    Backoff, Callback, Change, Command, DeliveryRow, DeliveryState, Effects, Failure, Fence, Jitter, JobId,
+    JobRow, JobSpec, Key, Mono, Name, Now, OpenAttempt, Origin, Outcome, Prior, Refusal, Reply, RetryPolicy,
+    Session, Settings, Span, TryOutcome, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -23,6 +24,9 @@ pub(super) struct Story {
     open: BTreeMap<u64, OpenAttempt>,
     ended: BTreeMap<u64, JobRow>,
     keys: BTreeMap<Name, Prior>,
+    deliveries: BTreeMap<u64, DeliveryRow>,
+    /// The latest notice about each.
+    told: BTreeMap<u64, u32>,
     last_event: u64,
 }
 
@@ -46,6 +50,8 @@ impl Story {
             open: BTreeMap::new(),
             ended: BTreeMap::new(),
             keys: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            told: BTreeMap::new(),
             last_event: 0,
         };
         story.play("place local attached kinds=k,k2,k3 slots=100");
@@ -84,6 +90,9 @@ impl Story {
                 self.now.wall = Wall(self.now.wall.0 + by * 1_000);
                 Command::Tick
             }
+            "tried" => self.tried(name, rest[1]),
+            "redeliver" => self.redeliver(name, &options),
+            "counts" => return self.counts(name),
             "explain" => return vec![self.explain(name)],
             "crash" => {
                 before = self.restart(Restart::Process);
@@ -155,6 +164,10 @@ impl Story {
                     self.fences.insert((name, offer.fence.attempt), offer.fence);
                 }
                 Notice::Stop { fence, .. } => said.push(format!("stop {}", self.name_of(fence.job))),
+                Notice::Deliver { seq, job, number } => {
+                    self.told.insert(seq.0, *number);
+                    said.push(format!("tell {} try {number}", self.name_of(*job)));
+                }
             }
         }
         said
@@ -185,8 +198,64 @@ impl Story {
                 let row = self.rows.remove(&end.seq.0).expect("a live job ended");
                 self.ended.insert(end.seq.0, row);
             }
+            Change::DeliveryPut(row) => {
+                self.deliveries.insert(row.seq.0, (**row).clone());
+            }
             _ => {}
         }
+    }
+
+    /// `200`, `down` or `forbidden`.
+    fn tried(&self, name: &str, word: &str) -> Command {
+        let row = self.delivery(name);
+        let outcome = match word {
+            "down" => TryOutcome::Unanswered("nobody answers".into()),
+            "forbidden" => TryOutcome::NotAllowed("it is not allowed".into()),
+            status => TryOutcome::Answered(number(status).try_into().expect("a status")),
+        };
+        Command::DeliveryTried { seq: row.seq, number: self.told[&row.seq.0], took: Span(3), outcome }
+    }
+
+    fn redeliver(&self, name: &str, options: &BTreeMap<&str, &str>) -> Command {
+        let job = self.jobs[name];
+        Command::Redeliver {
+            tenant: options.get("tenant").map(|tenant| text(tenant)),
+            job,
+            stored: self.deliveries.values().find(|row| row.job == job).cloned().map(Box::new),
+            origin: Origin::house("test"),
+        }
+    }
+
+    pub(super) fn delivery(&self, name: &str) -> &DeliveryRow {
+        let job = self.jobs[name];
+        self.deliveries.values().find(|row| row.job == job).expect("a delivery is owed")
+    }
+
+    /// The lane's counts, then those of its agents.
+    fn counts(&self, lane: &str) -> Vec<String> {
+        let stats = self.engine.stats(None);
+        let words = |name: &Name, counts: &Counts, waiting: u64, open: u64| {
+            format!(
+                "{name}: {waiting} wait, {open} open; submitted {} rejected {} succeeded {} failed {} canceled {} \
+                 expired {}; dispatched {} after {} ms, {} runs of {} ms",
+                counts.submitted,
+                counts.rejected,
+                counts.succeeded,
+                counts.failed,
+                counts.canceled,
+                counts.expired,
+                counts.dispatched,
+                counts.queue_wait.0,
+                counts.runs,
+                counts.run_time.0
+            )
+        };
+        let lanes = stats.lanes.iter().filter(|figures| figures.lane.as_str() == lane);
+        let agents = stats.agents.iter().filter(|figures| figures.lane.as_str() == lane);
+        let lanes = lanes.map(|lane| words(&lane.lane, &lane.counts, lane.waiting, lane.open));
+        lanes
+            .chain(agents.map(|agent| words(&agent.agent, &agent.counts, agent.waiting, agent.open)))
+            .collect()
     }
 
     fn restart(&mut self, restart: Restart) -> Vec<String> {
@@ -200,6 +269,9 @@ impl Story {
                 Some(row) => recovery.lingering(row.clone(), open.clone()),
                 None => recovery.open(open.clone()),
             }
+        }
+        for row in self.deliveries.values().filter(|row| row.state == DeliveryState::Waiting) {
+            recovery.delivery(row.clone());
         }
         let offers = self.engine.offers();
         let mut effects = Effects::default();
@@ -257,6 +329,9 @@ impl Story {
             idempotency: idempotency.clone(),
             retry_of: None,
             tags: Vec::new(),
+            callback: options
+                .get("callback")
+                .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_refusal = options.contains_key("record");
@@ -295,6 +370,9 @@ impl Story {
                 self.settings.running_max = get("running").unwrap_or(self.settings.running_max);
                 self.settings.queued_max = get("queued").unwrap_or(self.settings.queued_max);
                 self.settings.strict_kinds |= options.contains_key("strict");
+                let webhooks = &mut self.settings.webhooks;
+                webhooks.open_max = get("news_open").unwrap_or(webhooks.open_max);
+                webhooks.pending_max = get("news_pending").unwrap_or(webhooks.pending_max);
             }
             other => panic!("{other} is no verb of a scenario"),
         }

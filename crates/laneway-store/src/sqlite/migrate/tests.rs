@@ -65,8 +65,8 @@ fn a_changed_migration_is_refused() {
 fn somebody_elses_database_is_refused() {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
-    assert!(matches!(migrate(&conn, &MIGRATIONS), Err(StoreError::Unusable(_))));
+    assert!(matches!(migrate(&conn, MIGRATIONS), Err(StoreError::Unusable(_))));
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch("PRAGMA application_id = 77").unwrap();
-    assert!(matches!(migrate(&conn, &MIGRATIONS), Err(StoreError::Unusable(_))));
+    assert!(matches!(migrate(&conn, MIGRATIONS), Err(StoreError::Unusable(_))));
 }

@@ -1,0 +1,160 @@
+//! What happened to jobs since the start, counted by agent and lane.
+//!
+//! An agent's counters live with what the engine remembers of the agent. Agents without jobs are remembered in a bounded
+//! number; when one is forgotten its counters go into a sum of its tenant and lane, so that a lane's figures never go
+//! back. A restart begins at zero.
+
+use std::collections::BTreeMap;
+
+use super::Engine;
+use super::slab::{Ix, NONE};
+use super::submit::Belongs;
+use crate::command::{Refusal, RefusalCode};
+use crate::{AttemptEnd, JobSpec, JobState, Name, Now, Reason, Span, Wall};
+
+/// Most sums of forgotten agents; beyond that they go into one sum of the lane that no tenant sees.
+const FORGOTTEN_MAX: usize = 10_000;
+
+/// What happened to jobs since the start. Every end counts in exactly one of `succeeded`, `failed` and `canceled`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Jobs that were admitted.
+    pub submitted: u64,
+    /// Jobs that were refused because a queue was full, whether that was recorded or not.
+    pub rejected: u64,
+    /// Jobs that ended well.
+    pub succeeded: u64,
+    /// Jobs that ended badly.
+    pub failed: u64,
+    /// Jobs that ended because somebody said so.
+    pub canceled: u64,
+    /// The part of `failed` whose deadline or queue timeout passed while they waited.
+    pub expired: u64,
+    /// Jobs whose first attempt opened.
+    pub dispatched: u64,
+    /// How long these waited for it, from when they might have started, all together.
+    pub queue_wait: Span,
+    /// Attempts that ran and have ended; lost ones are not among them, for nobody knows how long they ran.
+    pub runs: u64,
+    /// How long these ran, all together.
+    pub run_time: Span,
+}
+
+impl Counts {
+    /// True while nothing has happened.
+    pub fn is_empty(&self) -> bool {
+        *self == Counts::default()
+    }
+
+    /// Adds other counts to these.
+    pub fn add(&mut self, other: &Counts) {
+        let Counts {
+            submitted,
+            rejected,
+            succeeded,
+            failed,
+            canceled,
+            expired,
+            dispatched,
+            queue_wait,
+            runs,
+            run_time,
+        } = other;
+        self.submitted += submitted;
+        self.rejected += rejected;
+        self.succeeded += succeeded;
+        self.failed += failed;
+        self.canceled += canceled;
+        self.expired += expired;
+        self.dispatched += dispatched;
+        self.queue_wait.0 = self.queue_wait.0.saturating_add(queue_wait.0);
+        self.runs += runs;
+        self.run_time.0 = self.run_time.0.saturating_add(run_time.0);
+    }
+}
+
+/// The counts of agents that are not remembered any more, by lane and tenant. `None`: of tenants beyond the bound.
+#[derive(Default)]
+pub(super) struct Forgotten(BTreeMap<(Ix, Option<Name>), Counts>);
+
+impl Forgotten {
+    fn add(&mut self, lane: Ix, tenant: Name, counts: &Counts) {
+        if counts.is_empty() {
+            return;
+        }
+        let key = (lane, Some(tenant));
+        let fits = self.0.len() < FORGOTTEN_MAX || self.0.contains_key(&key);
+        self.0.entry(if fits { key } else { (lane, None) }).or_default().add(counts);
+    }
+
+    /// A lane's number stands for another lane from now on.
+    pub(super) fn drop_lane(&mut self, lane: Ix) {
+        self.0.retain(|(of, _), _| *of != lane);
+    }
+
+    /// The sums that `tenant` may see; all of them without one.
+    pub(super) fn seen_by(&self, tenant: Option<&Name>) -> impl Iterator<Item = (Ix, &Counts)> {
+        let seen = move |of: &Option<Name>| tenant.is_none_or(|tenant| of.as_ref() == Some(tenant));
+        self.0.iter().filter(move |((_, of), _)| seen(of)).map(|((lane, _), counts)| (*lane, counts))
+    }
+}
+
+impl Engine {
+    /// A job was refused; only full queues are counted, for the rest was never asked rightly.
+    pub(super) fn count_refusal(&mut self, spec: &JobSpec, belongs: Belongs, refusal: &Refusal) {
+        if refusal.code != RefusalCode::QueueFull {
+            return;
+        }
+        if belongs.node != NONE {
+            self.nodes[belongs.node].counts.rejected += 1;
+            return;
+        }
+        // An agent that never got anything in is remembered like one that has no job left.
+        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind);
+        let tenant = self.classes[class].tenant;
+        let node = self.hold_node(NONE, belongs.lane, tenant, &spec.agent);
+        self.nodes[node].counts.rejected += 1;
+        self.release_class(class);
+        self.release_node(node);
+    }
+
+    /// A job's first attempt opens.
+    pub(super) fn count_dispatch(&mut self, now: Now, job: Ix) {
+        let entry = &self.jobs[job];
+        if entry.attempts != 1 {
+            return;
+        }
+        // The rank time is when it might first have started, on the engine's own clock.
+        let wait = self.rank_now(now).saturating_sub(entry.rank_time);
+        let counts = &mut self.nodes[entry.node].counts;
+        counts.dispatched += 1;
+        counts.queue_wait.0 = counts.queue_wait.0.saturating_add(wait);
+    }
+
+    /// An attempt closes.
+    pub(super) fn count_run(&mut self, now: Now, job: Ix, started_at: Option<Wall>, end: AttemptEnd) {
+        let Some(started_at) = started_at.filter(|_| end != AttemptEnd::Lost) else { return };
+        let counts = &mut self.nodes[self.jobs[job].node].counts;
+        counts.runs += 1;
+        counts.run_time.0 = counts.run_time.0.saturating_add(now.wall.since(started_at).0);
+    }
+
+    /// A job ends. `waited`: no attempt of it was open.
+    pub(super) fn count_end(&mut self, job: Ix, state: JobState, reason: Reason, waited: bool) {
+        let counts = &mut self.nodes[self.jobs[job].node].counts;
+        match state {
+            JobState::Succeeded => counts.succeeded += 1,
+            JobState::Canceled => counts.canceled += 1,
+            _ => counts.failed += 1,
+        }
+        if waited && matches!(reason, Reason::Expired | Reason::QueueTimeout) {
+            counts.expired += 1;
+        }
+    }
+
+    /// An agent is not remembered any more.
+    pub(super) fn keep_counts(&mut self, lane: Ix, tenant: Ix, counts: &Counts) {
+        let tenant = self.tenants.key(tenant).clone();
+        self.forgotten.add(lane, tenant, counts);
+    }
+}

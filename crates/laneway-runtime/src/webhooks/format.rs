@@ -1,0 +1,58 @@
+//! What a delivery looks like: formats by name, given by the surfaces that know how a job is shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use laneway_core::{Bytes, Name};
+use laneway_store::JobView;
+
+/// The format of jobs that were submitted to the native API.
+pub const NATIVE_FORMAT: &str = "laneway";
+
+/// An ended job, as a format gets it.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    /// The job as stored.
+    pub job: &'a JobView,
+    /// What it was submitted with.
+    pub payload: &'a Bytes,
+}
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The header `content-type`.
+    pub content_type: &'static str,
+    /// More headers. Those that the sender sets itself (`webhook-…`, `content-type`, `host`) are not taken from here.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Turns an ended job into what is sent. Must not block and must give the same for the same job.
+pub trait CallbackFormat: Send + Sync {
+    /// What is sent of this job.
+    fn render(&self, ended: &Ended<'_>) -> Rendered;
+}
+
+/// Every format by its name.
+#[derive(Clone, Default)]
+pub struct Formats(BTreeMap<Name, Arc<dyn CallbackFormat>>);
+
+impl Formats {
+    /// None.
+    pub fn new() -> Formats {
+        Formats::default()
+    }
+
+    /// The same, and this one.
+    pub fn with(mut self, name: &'static str, format: Arc<dyn CallbackFormat>) -> Formats {
+        self.0.insert(Name::fixed(name), format);
+        self
+    }
+
+    /// The format of that name.
+    pub fn get(&self, name: &Name) -> Option<&dyn CallbackFormat> {
+        self.0.get(name).map(|format| &**format)
+    }
+}

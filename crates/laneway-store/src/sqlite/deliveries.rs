@@ -1,0 +1,149 @@
+//! Deliveries and the tries at them: written by the commit, read at a start and for people.
+
+use laneway_core::{DeliveryRow, DeliveryTry, JobId, Seq, Span, Wall};
+use rusqlite::{Connection, Row, params};
+
+use super::columns::{number, small};
+use crate::batch::Batch;
+use crate::rows::{stored_delivery_state, stored_job_id, stored_name};
+use crate::store::ROWS_SCANNED_MAX;
+use crate::{DeliveryFilter, Loaded, Page, StoreError};
+
+/// The columns that [`read`] reads, in its order. All of table `delivery`.
+const DELIVERY: &str =
+    "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error";
+
+/// Keeps deliveries and tries of a batch. Those of a job that is gone are not kept: nobody could find them.
+pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
+    if !batch.deliveries.is_empty() {
+        let mut put = conn.prepare_cached(&format!(
+            "INSERT OR REPLACE INTO delivery ({DELIVERY}) \
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE EXISTS (SELECT 1 FROM job WHERE job.seq = ?1)"
+        ))?;
+        for row in &batch.deliveries {
+            put.execute(params![
+                row.seq.0.cast_signed(),
+                &row.job.0.to_be_bytes()[..],
+                row.tenant.as_str(),
+                row.state.code(),
+                row.tries,
+                row.next_at.map(|at| at.0),
+                row.created_at.0,
+                row.ended_at.map(|at| at.0),
+                row.last_status,
+                row.last_error.as_deref(),
+            ])?;
+        }
+    }
+    if !batch.tries.is_empty() {
+        let mut put = conn.prepare_cached(
+            "INSERT OR REPLACE INTO delivery_try (seq, number, at, took_ms, status, error) \
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM job WHERE job.seq = ?1)",
+        )?;
+        for tried in &batch.tries {
+            put.execute(params![
+                tried.seq.0.cast_signed(),
+                tried.number,
+                tried.at.0,
+                tried.took.0.cast_signed(),
+                tried.status,
+                tried.error.as_deref(),
+            ])?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives every delivery that waits.
+pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let mut select =
+        conn.prepare(&format!("SELECT {DELIVERY} FROM delivery WHERE state = 0 ORDER BY seq"))?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        visit(Loaded::Delivery(read(row)?));
+    }
+    Ok(())
+}
+
+/// The delivery of a job.
+pub(super) fn find(conn: &Connection, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {DELIVERY} FROM delivery WHERE seq = (SELECT job.seq FROM job WHERE job.id = ?1)"
+    ))?;
+    let mut rows = select.query([&job.0.to_be_bytes()[..]])?;
+    rows.next()?.map(read).transpose()
+}
+
+/// Deliveries, newest job first.
+pub(super) fn list(
+    conn: &Connection,
+    filter: &DeliveryFilter,
+    before: Option<Seq>,
+    limit: usize,
+) -> Result<Page<DeliveryRow>, StoreError> {
+    if let Some(job) = filter.job {
+        let items = find(conn, job)?.filter(|row| filter.matches(row)).into_iter().collect();
+        return Ok(Page { items, next: None });
+    }
+    let mut select =
+        conn.prepare_cached(&format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC"))?;
+    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
+    let mut rows = select.query([before])?;
+    let mut page = Page { items: Vec::new(), next: None };
+    let (mut looked_at, mut last) = (0, None);
+    while let Some(row) = rows.next()? {
+        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
+            page.next = last;
+            return Ok(page);
+        }
+        looked_at += 1;
+        let row = read(row)?;
+        last = Some(row.seq.0);
+        if filter.matches(&row) {
+            page.items.push(row);
+        }
+    }
+    Ok(page)
+}
+
+/// Tries at the delivery of a job, oldest first.
+pub(super) fn tries(conn: &Connection, job: Seq) -> Result<Vec<DeliveryTry>, StoreError> {
+    let mut select = conn.prepare_cached(
+        "SELECT number, at, took_ms, status, error FROM delivery_try WHERE seq = ?1 ORDER BY number",
+    )?;
+    let mut rows = select.query([job.0.cast_signed()])?;
+    let mut tries = Vec::new();
+    while let Some(row) = rows.next()? {
+        tries.push(DeliveryTry {
+            seq: job,
+            number: small(row, 0)?,
+            at: Wall(row.get_ref(1)?.as_i64()?),
+            took: Span(number(row, 2)?),
+            status: optional_small(row, 3)?,
+            error: row.get_ref(4)?.as_str_or_null()?.map(Into::into),
+        });
+    }
+    Ok(tries)
+}
+
+fn read(row: &Row<'_>) -> Result<DeliveryRow, StoreError> {
+    Ok(DeliveryRow {
+        seq: Seq(number(row, 0)?),
+        job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
+        tenant: stored_name(row.get_ref(2)?.as_str()?)?,
+        state: stored_delivery_state(small(row, 3)?)?,
+        tries: small(row, 4)?,
+        next_at: row.get_ref(5)?.as_i64_or_null()?.map(Wall),
+        created_at: Wall(row.get_ref(6)?.as_i64()?),
+        ended_at: row.get_ref(7)?.as_i64_or_null()?.map(Wall),
+        last_status: optional_small(row, 8)?,
+        last_error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
+    })
+}
+
+fn optional_small(row: &Row<'_>, column: usize) -> Result<Option<u16>, StoreError> {
+    match row.get_ref(column)?.as_i64_or_null()? {
+        None => Ok(None),
+        Some(_) => small(row, column).map(Some),
+    }
+}
