@@ -67,6 +67,8 @@ struct Known {
 struct Listed {
     url: Url,
     tabs: HashSet<String>,
+    /// Those of them that it answered 404 for since. It may have meant the tab, or something in it.
+    doubtful: HashSet<String>,
 }
 
 /// When an instance was last asked, and why it did not answer.
@@ -113,7 +115,7 @@ impl Tabs {
         if config.instances.is_empty() {
             return Err(none("there are no instances"));
         }
-        if let Some(owner) = self.known_owner(&config, tab) {
+        if let Some(owner) = self.known_owner(&config, tab, false) {
             return Ok(owner);
         }
         let asks = config.instances.clone().into_iter().map(|(id, instance)| {
@@ -124,10 +126,14 @@ impl Tabs {
         let mut troubles = Vec::new();
         while let Some(answer) = answers.next().await {
             // The first that has it is enough; a slow one is not waited for.
-            if let Some(owner) = self.known_owner(&config, tab) {
+            if let Some(owner) = self.known_owner(&config, tab, false) {
                 return Ok(owner);
             }
             troubles.extend(answer.err());
+        }
+        // Its instance was asked just now, or does not answer: what was listed last is the best there is.
+        if let Some(owner) = self.known_owner(&config, tab, true) {
+            return Ok(owner);
         }
         troubles.sort();
         match troubles.is_empty() {
@@ -137,14 +143,16 @@ impl Tabs {
     }
 
     /// The instance said that it has no such tab: it is looked for anew next time.
-    pub fn forget(&self, owner: &Name, tab: &str) {
-        if let Some(listed) = self.known().listed.get_mut(owner) {
-            listed.tabs.remove(tab);
+    pub fn doubt(&self, owner: &Name, tab: &str) {
+        if let Some(listed) = self.known().listed.get_mut(owner)
+            && listed.tabs.contains(tab)
+        {
+            listed.doubtful.insert(tab.to_owned());
         }
     }
 
     /// Who has the tab, as far as that is known.
-    fn known_owner(&self, config: &Arc<Config>, tab: &str) -> Option<Owner> {
+    fn known_owner(&self, config: &Arc<Config>, tab: &str, doubtful: bool) -> Option<Owner> {
         let mut known = self.known();
         let owner = |id: &Name| {
             config.instances.get(id).map(|instance| Owner { id: id.clone(), instance: instance.clone() })
@@ -154,7 +162,9 @@ impl Tabs {
         }
         // A list of an instance that has moved since says nothing.
         let holds = |id: &Name, listed: &Listed| {
-            listed.tabs.contains(tab) && config.instances.get(id).is_some_and(|now| now.url == listed.url)
+            listed.tabs.contains(tab)
+                && (doubtful || !listed.doubtful.contains(tab))
+                && config.instances.get(id).is_some_and(|now| now.url == listed.url)
         };
         known.listed.iter().find(|(id, listed)| holds(id, listed)).and_then(|(id, _)| owner(id))
     }
@@ -227,7 +237,7 @@ impl Known {
             tracing::warn!(instance = %id, tabs = tabs.len(), room, "an instance lists more tabs than there is room for");
             tabs = tabs.into_iter().take(room).collect();
         }
-        self.listed.insert(id.clone(), Listed { url: instance.url.clone(), tabs });
+        self.listed.insert(id.clone(), Listed { url: instance.url.clone(), tabs, doubtful: HashSet::new() });
     }
 }
 

@@ -2,7 +2,8 @@
 
 use laneway_core::command::Submission;
 use laneway_core::{
-    Backoff, Bytes, CapScope, Full, JobEnd, JobId, JobSpec, JobState, Name, Reason, RetryPolicy, Span, Wall,
+    Backoff, Bytes, Callback, CapScope, Full, JobEnd, JobId, JobSpec, JobState, Name, Reason, RetryPolicy,
+    Span, Wall,
 };
 use laneway_runtime::Caller;
 use laneway_runtime::store::JobView;
@@ -12,11 +13,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::LANE;
 use super::decode::Fields;
 use super::error::Problem;
 use super::time::{self, rfc3339};
 use super::wire::Task;
+use super::{LANE, callback};
 
 /// What every task's id begins with.
 const ID_PREFIX: &str = "tsk_";
@@ -75,13 +76,13 @@ impl Asked {
             }
         }
         self.promote_selector()?;
-        let taken =
-            |key: &&String| ["kind", "ref", "tabId"].iter().any(|taken| taken.eq_ignore_ascii_case(key));
-        if let Some(key) = self.params.keys().find(taken) {
-            let instead = if key.eq_ignore_ascii_case("kind") { "action" } else { key };
-            let message =
-                format!("invalid task: params must not hold '{key}'; use the field '{instead}' of the task");
-            return Err(Problem::bad_request(message));
+        for (taken, field) in [("kind", "action"), ("ref", "ref"), ("tabId", "tabId")] {
+            if let Some(key) = self.params.keys().find(|key| key.eq_ignore_ascii_case(taken)) {
+                let message = format!(
+                    "invalid task: params must not hold '{key}'; use the field '{field}' of the task"
+                );
+                return Err(Problem::bad_request(message));
+            }
         }
         if i32::try_from(self.priority).is_err() {
             let (min, max) = (i32::MIN, i32::MAX);
@@ -109,6 +110,7 @@ impl Asked {
     /// The job that the task is. Call [`Asked::check`] first.
     pub fn into_submission(self, caller: &Caller, now: Wall) -> Result<Submission, Problem> {
         let (deadline, written) = deadline(&self.deadline, now)?;
+        let callback = (!self.callback_url.trim().is_empty()).then_some(self.callback_url);
         let agent = agent_name(&self.agent_id);
         let payload = Payload {
             action: TabAction {
@@ -138,6 +140,7 @@ impl Asked {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(callback::FORMAT) }),
         };
         let (payload, origin) = (Bytes::from(payload), caller.origin());
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: true })
@@ -259,8 +262,8 @@ pub fn task(view: &JobView, payload: &[u8]) -> Option<Task> {
         completed_at: end.map(|end| rfc3339(end.finished_at)),
         latency_ms: latency,
         result: end.and_then(|end| end.result.as_deref()).map(result_json),
-        callback_url: None,
-        position: 0,
+        callback_url: row.spec.callback.as_ref().map(|callback| callback.url.to_string()),
+        position: row.position.into(),
     })
 }
 

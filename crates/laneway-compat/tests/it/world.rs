@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
 use laneway_core::{JobId, Mono, Name, Now, Origin, Role, Wall};
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Options, Running, Scheduler, Tabs};
 use laneway_store::{MemoryStore, Store};
@@ -70,6 +70,15 @@ impl World {
     pub async fn stop(self, limit: Duration) {
         let World { scheduler, live, client, shutdown, serving, running, .. } = self;
         scheduler.drain(limit).await.unwrap();
+        shutdown.cancel();
+        serving.await.unwrap().unwrap();
+        drop((live, client, scheduler));
+        running.ended().await.unwrap();
+    }
+
+    /// Ends as a crash would: the store is closed with the run still open.
+    pub async fn die(self) {
+        let World { scheduler, live, client, shutdown, serving, running, .. } = self;
         shutdown.cancel();
         serving.await.unwrap().unwrap();
         drop((live, client, scheduler));

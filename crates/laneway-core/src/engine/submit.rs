@@ -260,6 +260,7 @@ impl Engine {
             created_at: now.wall,
             rank_time,
             submitted_by: origin.actor.clone(),
+            position: 0,
             status: crate::JobStatus {
                 state,
                 wake_at: wake,
@@ -284,8 +285,9 @@ impl Engine {
         self.nodes[self.jobs[job].node].counts.submitted += 1;
         self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
         row.status.last_event = self.jobs[job].last_event;
-        effects.changes.push(Change::JobCreated { row, payload });
         let waiting = self.lanes[belongs.lane as usize].waiting;
+        row.position = waiting;
+        effects.changes.push(Change::JobCreated { row, payload });
         Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall, waiting }
     }
 

@@ -20,13 +20,15 @@ const RETRY_OF: u64 = 1 << 7;
 const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
 const CALLBACK: u64 = 1 << 15;
-const ALL: u64 = ((1 << 10) - 1) | CALLBACK;
+const POSITION: u64 = 1 << 20;
+const ALL: u64 = ((1 << 10) - 1) | CALLBACK | POSITION;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
 pub(crate) struct SpecRest {
     pub payload_len: u32,
     pub submitted_by: Name,
+    pub position: u32,
     pub session_max_concurrent: Option<u32>,
     pub keys: Vec<Key>,
     pub not_before: Option<Wall>,
@@ -57,7 +59,8 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
             | flag(spec.retry_of.is_some(), RETRY_OF)
             | flag(!spec.keys.is_empty(), KEYS)
             | flag(!spec.tags.is_empty(), TAGS)
-            | flag(spec.callback.is_some(), CALLBACK),
+            | flag(spec.callback.is_some(), CALLBACK)
+            | flag(row.position > 0, POSITION),
     );
     put_u64(out, row.payload_len.into());
     put_bytes(out, row.submitted_by.as_str().as_bytes());
@@ -96,6 +99,9 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
     if let Some(callback) = &spec.callback {
         put_bytes(out, callback.url.as_bytes());
         put_bytes(out, callback.format.as_str().as_bytes());
+    }
+    if row.position > 0 {
+        put_u64(out, row.position.into());
     }
 }
 
@@ -146,6 +152,7 @@ pub(crate) fn read_spec(
         keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
+        position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
     Ok(spec)
