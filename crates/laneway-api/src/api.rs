@@ -7,6 +7,7 @@ use std::time::Instant;
 use laneway_core::Name;
 use laneway_runtime::Scheduler;
 use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::webhooks::Guard;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,8 @@ pub struct Inner {
     pub(crate) scheduler: Scheduler,
     pub(crate) config: LiveConfig,
     pub(crate) names: DefaultNames,
+    /// Whom callbacks may call.
+    pub(crate) guard: Guard,
     /// Anybody, while the server is open; made once, so that a call does not make it again.
     pub(crate) open: Principal,
     /// Room for large bodies, in KiB.
@@ -55,6 +58,7 @@ impl Api {
     /// The API over a running scheduler. Fails when the system has no random numbers.
     pub fn new(scheduler: Scheduler, config: LiveConfig) -> Result<Api, getrandom::Error> {
         let inner = Inner {
+            guard: Guard::live(config.subscribe()),
             scheduler,
             config,
             names: DefaultNames::new(),

@@ -57,7 +57,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 38] = [
+pub static TABLE: [Authority; 41] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -75,6 +75,9 @@ pub static TABLE: [Authority; 38] = [
     looks("list_job_logs", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
+    looks("list_deliveries", READERS, Reach::Tenant),
+    looks("get_delivery", READERS, Reach::Tenant),
+    changes("replay_delivery", SUBMITTERS, Reach::Tenant),
     looks("stream_events", READERS, Reach::Tenant),
     looks("get_stats", READERS, Reach::Tenant),
     looks("list_lanes", READERS, Reach::Tenant),

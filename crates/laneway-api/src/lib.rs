@@ -10,6 +10,7 @@ mod audit;
 pub mod auth;
 pub mod authority;
 mod body;
+mod callback;
 mod convert;
 mod cors;
 mod cursor;
@@ -30,6 +31,7 @@ mod v1;
 
 pub use api::Api;
 pub use auth::{ListenRefused, check_listen, mint};
+pub use callback::JobFormat;
 pub use dialects::{Clash, Dialect, DialectRoute, router_of, router_with};
 pub use error::{ApiError, Code};
 pub use openapi::document as openapi;

@@ -11,7 +11,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
-use crate::v1::{audit, config, events, instances, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{audit, config, deliveries, events, instances, jobs, lanes, server, stats, submit, tokens};
 
 /// The document.
 pub fn document() -> &'static Document {
@@ -31,6 +31,7 @@ pub fn document() -> &'static Document {
         submit::submit_job, submit::submit_batch,
         jobs::list_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
         jobs::list_job_logs, jobs::list_job_events, jobs::list_attempts,
+        deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,

@@ -15,7 +15,7 @@ use crate::api::Api;
 use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
-use crate::v1::{audit, config, events, instances, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{audit, config, deliveries, events, instances, jobs, lanes, server, stats, submit, tokens};
 
 /// One route: a method, a path, and the operation behind them.
 pub struct Route {
@@ -50,6 +50,9 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/jobs/{id}/logs", "list_job_logs", jobs::list_job_logs),
         route(&get, "/v1/jobs/{id}/events", "list_job_events", jobs::list_job_events),
         route(&get, "/v1/jobs/{id}/attempts", "list_attempts", jobs::list_attempts),
+        route(&get, "/v1/deliveries", "list_deliveries", deliveries::list_deliveries),
+        route(&get, "/v1/deliveries/{id}", "get_delivery", deliveries::get_delivery),
+        route(&post, "/v1/deliveries/{id}/replay", "replay_delivery", deliveries::replay_delivery),
         route(&get, "/v1/events", "stream_events", events::stream_events),
         route(&get, "/v1/stats", "get_stats", stats::get_stats),
         route(&get, "/v1/lanes", "list_lanes", lanes::list_lanes),

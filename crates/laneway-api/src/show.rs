@@ -14,8 +14,8 @@ use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
 use laneway_core::{
-    AttemptEnd, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name, OpenAttempt, Reason, Settings,
-    Span, TokenRecord, Wall,
+    AttemptEnd, DeliveryRow, DeliveryTry, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name,
+    OpenAttempt, Reason, Settings, Span, TokenRecord, Wall,
 };
 use laneway_runtime::Progress;
 use laneway_runtime::config::format_span;
@@ -111,6 +111,7 @@ pub fn submitted<'a>(
         queue_timeout: shown_span(asked.queue_timeout),
         tags: tags.iter().map(|tag| tag.as_ref().into()).collect(),
         retry_of: None,
+        callback: request.callback.as_deref().map(Cow::Borrowed),
         progress: None,
         result: None,
         error: None,
@@ -158,11 +159,52 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         queue_timeout: shown_span(spec.queue_timeout),
         tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
         retry_of: spec.retry_of.map(|job| job.to_string().into()),
+        callback: spec.callback.as_ref().map(|callback| Cow::Borrowed(&*callback.url)),
         progress: progress.filter(|_| state == JobState::Running).map(shown_progress),
         result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
         error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
         submitted_by: Some(row.submitted_by.as_str().into()),
         existing: false,
+    }
+}
+
+/// The delivery of a job's end, without its tries.
+pub fn delivery(row: &DeliveryRow) -> wire::Delivery {
+    let DeliveryRow {
+        seq: _,
+        job,
+        tenant,
+        state,
+        tries,
+        next_at,
+        created_at,
+        ended_at,
+        last_status,
+        last_error,
+    } = row;
+    wire::Delivery {
+        job_id: job.to_string(),
+        state: state.word().to_owned(),
+        tenant: tenant.to_string(),
+        url: None,
+        tries: *tries,
+        created_at: time(*created_at),
+        next_at: next_at.map(time),
+        ended_at: ended_at.map(time),
+        last_status: *last_status,
+        last_error: last_error.as_deref().map(str::to_owned),
+        history: Vec::new(),
+    }
+}
+
+/// One try at a delivery.
+pub fn delivery_try(tried: &DeliveryTry) -> wire::DeliveryTry {
+    wire::DeliveryTry {
+        number: tried.number,
+        at: time(tried.at),
+        took_ms: tried.took.0,
+        status: tried.status,
+        error: tried.error.as_deref().map(str::to_owned),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod config;
+pub mod deliveries;
 pub mod events;
 pub mod instances;
 pub mod jobs;

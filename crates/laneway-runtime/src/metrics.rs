@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use laneway_core::engine::{Counts, Head, Stats};
 use laneway_core::{
-    Bytes, Change, DeliveryRow, Effects, Event, EventKind, JobId, Name, Prior, RefusalCode, Reply, Span,
-    TokenRecord,
+    Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 use prometheus_client::encoding::text::encode;
@@ -368,10 +367,6 @@ impl Store for TimedStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.store.prior(tenant, key)
-    }
-
-    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
-        self.store.delivery(job)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

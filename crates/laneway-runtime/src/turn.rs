@@ -3,14 +3,14 @@
 //! The loop and the simulator both run exactly this code. It is synchronous, reads no clock and starts nothing. Who asks
 //! and who is told is the business of `run.rs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use laneway_core::command::Submitted;
 use laneway_core::engine::Restart;
 use laneway_core::{
     Change, Command, Effects, Engine, Event, Failure, Name, Notice, Now, Outcome, PlaceOffer, Recovery,
-    Refusal, RefusalCode, Reply, Settings, Submission,
+    Refusal, RefusalCode, Reply, Seq, Settings, Submission,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 
@@ -51,6 +51,14 @@ struct Kept {
     offers: Vec<PlaceOffer>,
     storage_low: bool,
     draining: bool,
+    /// News that was handed out and not heard of since, with its try.
+    under_way: BTreeMap<Seq, u32>,
+}
+
+impl Kept {
+    fn new(settings: Settings) -> Kept {
+        Kept { settings, offers: Vec::new(), storage_low: false, draining: false, under_way: BTreeMap::new() }
+    }
 }
 
 /// Commands that were applied together, and what followed.
@@ -72,14 +80,20 @@ impl Turn {
         now: Now,
     ) -> Result<Turn, StoreError> {
         let mut effects = Effects::default();
-        let (engine, mut last_event) =
-            load_engine(store.as_mut(), settings.clone(), seed, now, Restart::Process, &mut effects)?;
+        let (engine, mut last_event) = load_engine(
+            store.as_mut(),
+            &Kept::new(settings.clone()),
+            seed,
+            now,
+            Restart::Process,
+            &mut effects,
+        )?;
         commit(store.as_mut(), &effects)?;
         if let Some(event) = effects.events.last() {
             last_event = event.number;
         }
         let mut turn = Turn {
-            kept: Kept { settings, offers: Vec::new(), storage_low: false, draining: false },
+            kept: Kept::new(settings),
             engine,
             store,
             seed,
@@ -167,7 +181,17 @@ impl Turn {
                 Command::Offer(_) | Command::Withdraw(_) => self.kept.offers = self.engine.offers(),
                 Command::StorageLow(low) => self.kept.storage_low = *low,
                 Command::Drain => self.kept.draining = true,
+                Command::DeliveryTried { seq, number, .. } => {
+                    if self.kept.under_way.get(seq) == Some(number) {
+                        self.kept.under_way.remove(seq);
+                    }
+                }
                 _ => {}
+            }
+        }
+        for notice in &effects.notices {
+            if let Notice::Deliver { seq, number, .. } = notice {
+                self.kept.under_way.insert(*seq, *number);
             }
         }
     }
@@ -213,9 +237,8 @@ impl Turn {
         // A seed of its own: an engine that drew the same ids as the one before it would give them out twice.
         let seed = self.seed.wrapping_add(self.engines_built.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.engines_built += 1;
-        let settings = self.kept.settings.clone();
         let (engine, _) =
-            load_engine(self.store.as_mut(), settings, seed, now, Restart::Rebuild, &mut effects)?;
+            load_engine(self.store.as_mut(), &self.kept, seed, now, Restart::Rebuild, &mut effects)?;
         self.engine = engine;
         if self.kept.storage_low {
             self.engine.apply(now, Command::StorageLow(true), &mut effects);
@@ -349,19 +372,22 @@ fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) {
 
 fn load_engine(
     store: &mut dyn Store,
-    settings: Settings,
+    kept: &Kept,
     seed: u64,
     now: Now,
     restart: Restart,
     effects: &mut Effects,
 ) -> Result<(Engine, u64), StoreError> {
     let head = store.head()?;
-    let mut recovery = Recovery::new(settings, store.tokens()?, head, seed, now);
+    let mut recovery = Recovery::new(kept.settings.clone(), store.tokens()?, head, seed, now);
     store.load(&mut |loaded| match loaded {
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
-        Loaded::Delivery(row) => recovery.delivery(row),
+        Loaded::Delivery(row) => {
+            let under_way = kept.under_way.get(&row.seq) == Some(&(row.tries + 1));
+            recovery.delivery(row, under_way);
+        }
     })?;
     Ok((recovery.finish(now, restart, effects), head.last_event))
 }
@@ -382,7 +408,7 @@ fn look_up_priors(store: &mut dyn Store, command: &mut Command) -> Result<(), St
     };
     match command {
         Command::Redeliver { job, stored, .. } => {
-            *stored = store.delivery(*job)?.map(Box::new);
+            *stored = store.reader().delivery(*job)?.map(Box::new);
             Ok(())
         }
         Command::Submit(submission) => look_up(submission),

@@ -6,13 +6,14 @@
 
 mod admission;
 mod causes;
+mod deliveries;
 mod limits;
 mod promptness;
 mod shown;
 mod tables;
 mod told;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
     Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice,
@@ -26,6 +27,7 @@ use crate::reference::Reference;
 use crate::violation::{Checked, Violation, hold};
 
 pub use admission::Verdict;
+use deliveries::CommitNews;
 pub use told::Expected;
 
 /// The checker of one world.
@@ -54,6 +56,10 @@ pub struct Checker {
     pending_settings: Option<Settings>,
     /// Runs that the turn under way tells to stop.
     stopping: Vec<Fence>,
+    /// What the commit that is being followed says of news.
+    news: CommitNews,
+    /// Jobs that the commit that is being followed keeps as rejected.
+    rejected: BTreeSet<Seq>,
 }
 
 /// What the checker keeps of a live job beside its row.
@@ -117,6 +123,8 @@ impl Checker {
             rebuilding: false,
             pending_settings: None,
             stopping: Vec::new(),
+            news: CommitNews::default(),
+            rejected: BTreeSet::new(),
         }
     }
 
@@ -224,9 +232,12 @@ impl Checker {
             }
         }
         let doomed = self.doomed(given, effects);
+        self.news = CommitNews::default();
+        self.rejected = rejected(effects);
         for change in &effects.changes {
             self.follow_change(given, change)?;
         }
+        self.all_news_is_kept()?;
         self.everything_is_offered(effects)?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
@@ -242,13 +253,17 @@ impl Checker {
         });
         let offered = effects.notices.iter().filter_map(|notice| match notice {
             Notice::Offer(offer) => Some(&offer.fence),
-            Notice::Stop { .. } => None,
+            Notice::Stop { .. } | Notice::Deliver { .. } => None,
         });
         hold("I6", opened.eq(offered), || "what opens is not what is offered".to_owned())
     }
 
     fn follow_change(&mut self, given: Given<'_>, change: &Change) -> Checked {
         match change {
+            Change::JobCreated { row, payload } if self.rejected.contains(&row.seq) => {
+                self.may_be_rejected(row, payload, given)?;
+                self.ledger.change(change)?;
+            }
             Change::JobCreated { row, payload } => {
                 self.may_be_admitted(row, payload, given)?;
                 self.ledger.change(change)?;
@@ -277,8 +292,10 @@ impl Checker {
             }
             Change::JobEnded(end) => {
                 self.may_end(given, end)?;
+                self.ended_now(end);
                 self.ledger.change(change)?;
             }
+            Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
                 let kept = self.reference.lane(lane).map_or(Span(0), |lane| lane.retention);
                 let keyed = self.reference.settings.idempotency_window;
@@ -455,4 +472,13 @@ impl Checker {
             format!("job {} could start and does not", left.map_or(0, |seq| seq.0))
         })
     }
+}
+
+/// Jobs that are stored as never admitted.
+fn rejected(effects: &Effects) -> BTreeSet<Seq> {
+    let ended = effects.changes.iter().filter_map(|change| match change {
+        Change::JobEnded(end) if end.state == JobState::Rejected => Some(end.seq),
+        _ => None,
+    });
+    ended.collect()
 }

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId, JobRow,
-    JobState, JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
+    AttemptEnd, AttemptId, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event, EventKind,
+    Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, Seq, TokenRecord, Wall,
 };
 
 use crate::violation::{Checked, Violation, hold};
@@ -26,6 +26,8 @@ pub struct Ledger {
     pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
     /// Every token, as it was put last.
     pub tokens: BTreeMap<Name, TokenRecord>,
+    /// Every delivery that is or was owed, as it was put last.
+    pub deliveries: BTreeMap<Seq, DeliveryRow>,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -97,6 +99,11 @@ impl Ledger {
         self.jobs.values().filter(|entry| entry.is_waiting())
     }
 
+    /// Every delivery that waits.
+    pub fn waiting_deliveries(&self) -> impl Iterator<Item = &DeliveryRow> {
+        self.deliveries.values().filter(|row| row.state == DeliveryState::Waiting)
+    }
+
     /// A job, live or ended, by its id.
     pub fn find(&self, id: JobId) -> Option<&Entry> {
         let seq = self.ids.get(&id)?;
@@ -131,7 +138,11 @@ impl Ledger {
                     .ended
                     .values_mut()
                     .chain(self.jobs.values_mut())
-                    .filter(|entry| entry.open.is_none());
+                    .filter(|entry| entry.open.is_none())
+                    .filter(|entry| {
+                        let delivery = self.deliveries.get(&entry.row.seq);
+                        delivery.is_none_or(|row| row.state != DeliveryState::Waiting)
+                    });
                 for entry in ended.filter(|entry| entry.row.spec.lane == *lane) {
                     let keyed = entry.row.spec.idempotency.is_some();
                     let limit =
@@ -144,7 +155,11 @@ impl Ledger {
                 self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())
             }
-            Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
+            Change::DeliveryPut(row) => {
+                self.deliveries.insert(row.seq, DeliveryRow::clone(row));
+                Ok(())
+            }
+            Change::DeliveryTried(_) | Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
         }
     }
 
@@ -311,7 +326,9 @@ impl Ledger {
         let entry = self.entry(end.seq)?;
         let seq = end.seq.0;
         hold("I8", entry.end.is_none(), || format!("job {seq} ends twice"))?;
-        let edge = end.state.is_terminal() && entry.state.allows(end.state);
+        // A refusal that is kept is made and ended in one commit; nothing else leads there.
+        let kept_refusal = end.state == JobState::Rejected && entry.trail.last == 0;
+        let edge = end.state.is_terminal() && (entry.state.allows(end.state) || kept_refusal);
         hold("I9", edge, || format!("job {seq} goes from {} to {}", entry.state, end.state))?;
         let old = &entry.row.status;
         let counts = end.attempts == entry.attempts
@@ -330,9 +347,6 @@ impl Ledger {
         })?;
         self.last_event = event.number;
         let Some(line) = &event.job else { return Ok(()) };
-        if event.kind == EventKind::JobRejected {
-            return Ok(());
-        }
         let Some(entry) = self.jobs.get_mut(&line.seq) else {
             return Err(Violation::new(
                 "I7",
@@ -375,6 +389,11 @@ impl Trail {
             EventKind::JobSucceeded => JobState::Succeeded,
             EventKind::JobFailed => JobState::Failed,
             EventKind::JobCanceled => JobState::Canceled,
+            EventKind::JobRejected if self.state.is_none() && reason.is_some() => {
+                self.state = Some(JobState::Rejected);
+                return Ok(());
+            }
+            EventKind::JobRejected => return Err(format!("rejected follows {:?}", self.state)),
             _ => return Ok(()),
         };
         let legal = match self.state {

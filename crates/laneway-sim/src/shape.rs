@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
+use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings, WebhookSettings};
 use laneway_core::{
     Backoff, Jitter, LaneOrder, LaneSettings, Name, PlaceMode, PlaceOffer, RetryPolicy, Settings,
     ShutdownPolicy, Span,
@@ -72,6 +72,10 @@ pub struct Habits {
     pub priority: u32,
     /// A run that ends says that it failed.
     pub failing: u32,
+    /// Names somebody who is told of its end.
+    pub callback: u32,
+    /// Wants to be kept if there is no room for it.
+    pub record_refusal: u32,
 }
 
 /// What goes wrong, in percent of the occasions.
@@ -177,6 +181,7 @@ fn draw_settings(
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: rng.small(1, 2),
+        webhooks: draw_webhooks(rng),
     };
     for kind in kinds {
         if rng.chance(60) {
@@ -197,6 +202,15 @@ fn draw_settings(
         settings.keys.insert(Name::fixed("key1"), rng.small(1, 2));
     }
     settings
+}
+
+/// Few at once, few tries, and now and then little room.
+fn draw_webhooks(rng: &mut Rng) -> WebhookSettings {
+    WebhookSettings {
+        pending_max: if rng.chance(85) { 1_000 } else { rng.small(0, 3) },
+        open_max: rng.small(1, 3),
+        retries: (0..rng.below(4)).map(|_| Span(rng.between(1, 60) * 1_000)).collect(),
+    }
 }
 
 /// A lane with small limits.
@@ -268,6 +282,8 @@ fn draw_habits(rng: &mut Rng) -> Habits {
         idempotency: some(50, 60),
         priority: some(70, 80),
         failing: some(80, 70),
+        callback: some(60, 70),
+        record_refusal: some(50, 60),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod clients;
 mod house;
+mod news;
 mod workers;
 
 use std::collections::VecDeque;
@@ -20,6 +21,7 @@ use crate::rng::Rng;
 use crate::runs::Run;
 use crate::shape::Shape;
 use crate::violation::{Checked, Violation};
+use news::News;
 
 /// Late words are about one of this many attempts.
 const REMEMBERED_FENCES: usize = 24;
@@ -89,6 +91,10 @@ pub enum Step {
     ChangePlace,
     /// Storage runs low, or no longer.
     StorageLow,
+    /// A call that tells news has ended.
+    Tell,
+    /// A client wants to hear news again.
+    Redeliver,
     /// An operator makes, changes or revokes a token.
     Token,
     /// The house is told to stop.
@@ -111,7 +117,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 19] = [
+    pub const ALL: [Step; 21] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -122,6 +128,8 @@ impl Step {
         Step::Configure,
         Step::ChangePlace,
         Step::StorageLow,
+        Step::Tell,
+        Step::Redeliver,
         Step::Token,
         Step::Drain,
         Step::Restart,
@@ -146,6 +154,8 @@ impl Step {
             Step::Configure => 8,
             Step::ChangePlace => 6,
             Step::StorageLow => 1,
+            Step::Tell => 40,
+            Step::Redeliver => 4,
             Step::Token => 2,
             Step::Drain => 1,
             Step::Restart => 2,
@@ -166,7 +176,10 @@ impl Step {
     /// It gives the house a command that others may ride with in the same turn.
     fn may_be_grouped(self) -> bool {
         use Step::*;
-        matches!(self, Submit | SubmitBatch | Cancel | Speak | SpeakLate | SpeakForged | Log)
+        matches!(
+            self,
+            Submit | SubmitBatch | Cancel | Speak | SpeakLate | SpeakForged | Log | Tell | Redeliver
+        )
     }
 }
 
@@ -190,6 +203,8 @@ pub struct World {
     runs: Vec<Run>,
     old_fences: VecDeque<Fence>,
     known_jobs: VecDeque<(JobId, Name)>,
+    /// News that the house wants told.
+    news: Vec<News>,
     submits: u64,
     healed: bool,
     turns: u64,
@@ -229,6 +244,7 @@ impl World {
             runs: Vec::new(),
             old_fences: VecDeque::new(),
             known_jobs: VecDeque::new(),
+            news: Vec::new(),
             submits: 0,
             healed: false,
             turns: 0,
@@ -311,6 +327,8 @@ impl World {
             Step::Configure => Some(self.configure()),
             Step::ChangePlace => Some(self.change_place()),
             Step::StorageLow => Some(Command::StorageLow(self.rng.chance(40))),
+            Step::Tell => self.tell(),
+            Step::Redeliver => self.redeliver(),
             Step::Token => Some(self.token()),
             Step::Drain => Some(Command::Drain),
             _ => None,

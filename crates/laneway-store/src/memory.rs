@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, Change, DeliveryRow, Effects, JobId, Name, Prior, TokenRecord};
+use laneway_core::{Bytes, Change, Effects, Name, Prior, TokenRecord};
 
 use crate::{Loaded, Reader, Store, StoreError};
 use read::MemoryReader;
@@ -148,10 +148,6 @@ impl Store for MemoryStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         Ok(self.shared.read().prior(tenant, key))
-    }
-
-    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
-        Ok(self.shared.read().delivery(job))
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

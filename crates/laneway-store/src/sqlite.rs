@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, DeliveryRow, Effects, JobId, Name, Prior, TokenRecord};
+use laneway_core::{Bytes, Effects, Name, Prior, TokenRecord};
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, ErrorCode};
 
@@ -112,11 +112,6 @@ impl Store for SqliteStore {
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.check_well()?;
         load::prior(&self.conn, tenant, key)
-    }
-
-    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
-        self.check_well()?;
-        deliveries::find(&self.conn, job)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -38,9 +38,6 @@ pub trait Store: Send {
     /// What a committed idempotency key stands for.
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
 
-    /// The committed delivery of a job, if one is or was owed.
-    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError>;
-
     /// A reader of committed state, to be shared among threads.
     fn reader(&self) -> Arc<dyn Reader>;
 }

@@ -65,6 +65,9 @@ pub struct Job<'a> {
     /// The ended job that this one tries again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Cow<'a, str>>,
+    /// Who is told when it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Cow<'a, str>>,
     /// How far its running attempt has come, as the attempt itself says. Not kept over a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,

@@ -68,6 +68,10 @@ pub struct JobRequest<'a> {
     /// Free labels, at most 16.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Cow<'a, str>>>,
+    /// Who is told when the job has ended: an http or https URL that gets a POST of the job.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "https://hooks.example/done")]
+    pub callback: Option<Cow<'a, str>>,
 }
 
 /// A session: its name, or its name with the concurrency this job asks of it.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::Counts;
+
 /// A lane with its limits and its figures of now. A token that is bound to a tenant sees that tenant's figures only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
@@ -34,6 +36,9 @@ pub struct Lane {
     /// The job that has waited longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<OldestJob>,
+    /// What happened in it since the server started.
+    #[serde(default)]
+    pub counts: Counts,
 }
 
 /// The job that has waited longest.

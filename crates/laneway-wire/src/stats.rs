@@ -26,7 +26,7 @@ pub struct Stats {
     pub storage_low: bool,
     /// Every lane, by name.
     pub lanes: Vec<Lane>,
-    /// Agents with jobs, by lane and name; at most 1,000.
+    /// Agents with jobs, then agents that had some, by lane and name; at most 1,000.
     pub agents: Vec<AgentStats>,
 }
 
@@ -43,4 +43,32 @@ pub struct AgentStats {
     pub waiting: u64,
     /// Attempts that are open.
     pub running: u64,
+    /// What happened to its jobs since the server started. Agents without jobs are remembered in a bounded number.
+    #[serde(default)]
+    pub counts: Counts,
+}
+
+/// What happened to jobs since the server started. Every end counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Counts {
+    /// Jobs that were admitted.
+    pub submitted: u64,
+    /// Jobs that were refused because a queue was full.
+    pub rejected: u64,
+    /// Jobs that ended well.
+    pub succeeded: u64,
+    /// Jobs that ended badly.
+    pub failed: u64,
+    /// Jobs that were canceled.
+    pub canceled: u64,
+    /// The part of `failed` whose deadline or queue timeout passed while they waited.
+    pub expired: u64,
+    /// Jobs whose first attempt opened.
+    pub dispatched: u64,
+    /// How long these waited for it, all together, in milliseconds.
+    pub queue_wait_ms: u64,
+    /// Attempts that ran and have ended, lost ones left out.
+    pub runs: u64,
+    /// How long these ran, all together, in milliseconds.
+    pub run_time_ms: u64,
 }

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    completions, config, demo, events, instances, jobs, lanes, serve, stats, submit, token,
+    completions, config, deliveries, demo, events, instances, jobs, lanes, serve, stats, submit, token,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
@@ -56,6 +56,8 @@ pub enum Command {
     Submit(Box<submit::SubmitArgs>),
     /// List, show, cancel, retry and explain jobs
     Jobs(jobs::JobsArgs),
+    /// List, show and resend webhook deliveries
+    Deliveries(deliveries::DeliveriesArgs),
     /// List, pause, resume and limit lanes
     Lanes(lanes::LanesArgs),
     /// List, put and take back servers of browser tabs

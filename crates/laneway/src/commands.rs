@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod config;
+pub mod deliveries;
 pub mod demo;
 pub mod events;
 pub mod instances;

@@ -7,14 +7,19 @@ mod job;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use laneway_api::JobFormat;
 use laneway_core::{Name, Refusal, Reply};
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
 use laneway_runtime::tabs::TAB_ACTION;
-use laneway_runtime::{Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs};
+use laneway_runtime::webhooks::{CallbackFormat, Formats, NATIVE_FORMAT};
+use laneway_runtime::{
+    Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs, Webhooks,
+};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
@@ -34,6 +39,9 @@ pub fn embedded() -> Embedded {
         kept: Kept::InMemory,
         source: Source::default(),
         handlers: Handlers::new(),
+        formats: Formats::new()
+            .with(NATIVE_FORMAT, Arc::new(JobFormat))
+            .with(laneway_compat::pinchtab::FORMAT, Arc::new(laneway_compat::pinchtab::TaskNews)),
         tab_actions: false,
         watch: false,
     }
@@ -45,6 +53,7 @@ pub struct Embedded {
     kept: Kept,
     source: Source,
     handlers: Handlers,
+    formats: Formats,
     tab_actions: bool,
     watch: bool,
 }
@@ -160,9 +169,16 @@ impl Embedded {
         self
     }
 
+    /// Tells callbacks that ask for the format `name` what this format says of a job. The format `laneway` is there
+    /// already: the job as the HTTP API shows it; and so are those of the dialects, under their names.
+    pub fn callback_format(mut self, name: &'static str, format: Arc<dyn CallbackFormat>) -> Embedded {
+        self.formats = self.formats.with(name, format);
+        self
+    }
+
     /// Recovers what the store holds and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, tab_actions, watch } = self;
+        let Embedded { kept, source, handlers, formats, tab_actions, watch } = self;
         let layers = source.layers(&kept)?;
         let data_dir = match kept {
             Kept::InMemory => None,
@@ -189,8 +205,10 @@ impl Embedded {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
+        let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
         let watch = if watch { live.watch().await? } else { None };
-        Ok(Laneway::new(scheduler, live, tabs, running, handle::Guards { forwarding, probe, watch }))
+        let guards = handle::Guards { forwarding, webhooks, probe, watch };
+        Ok(Laneway::new(scheduler, live, tabs, running, guards))
     }
 }
 

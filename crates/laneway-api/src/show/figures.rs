@@ -1,6 +1,6 @@
 //! Turns the engine's figures into what clients see: lanes, statistics, and why a job does not run.
 
-use laneway_core::engine::{AgentStats, Explanation, Hold, LaneStats, Stats};
+use laneway_core::engine::{AgentStats, Counts, Explanation, Hold, LaneStats, Stats};
 use laneway_core::{LaneOrder, Name, ShutdownPolicy};
 use laneway_runtime::config::format_span;
 use laneway_runtime::store::JobView;
@@ -31,6 +31,7 @@ pub fn lane(stats: &LaneStats) -> wire::Lane {
         waiting: stats.waiting,
         running: stats.open,
         oldest: stats.oldest.map(|(id, at)| wire::OldestJob { id: id.to_string(), created_at: time(at) }),
+        counts: counts(&stats.counts),
     }
 }
 
@@ -57,6 +58,34 @@ fn agent(stats: &AgentStats) -> wire::AgentStats {
         lane: stats.lane.to_string(),
         waiting: stats.waiting,
         running: stats.open,
+        counts: counts(&stats.counts),
+    }
+}
+
+fn counts(counts: &Counts) -> wire::Counts {
+    let Counts {
+        submitted,
+        rejected,
+        succeeded,
+        failed,
+        canceled,
+        expired,
+        dispatched,
+        queue_wait,
+        runs,
+        run_time,
+    } = *counts;
+    wire::Counts {
+        submitted,
+        rejected,
+        succeeded,
+        failed,
+        canceled,
+        expired,
+        dispatched,
+        queue_wait_ms: queue_wait.0,
+        runs,
+        run_time_ms: run_time.0,
     }
 }
 

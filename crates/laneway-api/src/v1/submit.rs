@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use futures_util::future::join_all;
 use laneway_core::command::Submitted;
-use laneway_core::{Bytes, EventKind, JobId, Refusal, RefusalCode, Settings, Submission};
+use laneway_core::{Bytes, Callback, EventKind, JobId, Refusal, RefusalCode, Settings, Submission};
 use laneway_runtime::store::JobView;
 use laneway_wire::{BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem};
 use serde::Deserialize;
@@ -19,6 +20,7 @@ use crate::api::Api;
 use crate::audit;
 use crate::auth::Caller;
 use crate::body;
+use crate::callback;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
@@ -59,7 +61,10 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
     let mut job: JobRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
     take_key_of_header(&parts.headers, &mut job)?;
-    let (submission, asked) = prepare(&api, &caller, config.settings(), &job)?;
+    let (mut submission, asked) = prepare(&api, &caller, config.settings(), &job)?;
+    if let Some(url) = &job.callback {
+        submission.spec.callback = Some(callback::check(&api.guard, url).await?);
+    }
     let submitted = api.scheduler.submit(submission).await??;
     if submitted.existing {
         return answer_existing(&api, &job, asked, &submitted, &caller).await;
@@ -101,9 +106,11 @@ pub async fn submit_batch(
     check_count(jobs.len())?;
     let mut submissions = Vec::with_capacity(jobs.len());
     let mut items: Vec<Result<(JobRequest<'_>, Asked), ApiError>> = Vec::with_capacity(jobs.len());
-    for (index, job) in jobs.into_iter().enumerate() {
+    let callbacks = check_callbacks(&api, &jobs).await;
+    for (index, (job, callback)) in jobs.into_iter().zip(callbacks).enumerate() {
         let prepared = job.and_then(|job| {
-            let (submission, asked) = prepare_item(&api, &caller, &config, &job)?;
+            let (mut submission, asked) = prepare_item(&api, &caller, &config, &job)?;
+            submission.spec.callback = callback.transpose()?;
             submissions.push(submission);
             Ok((job, asked))
         });
@@ -172,6 +179,22 @@ fn prepare_item(
         return Err(body::too_large(config.server.body_max));
     }
     prepare(api, caller, config.settings(), job)
+}
+
+/// What becomes of the callbacks of a batch, one for each job: checked together, every host once.
+async fn check_callbacks(
+    api: &Api,
+    jobs: &[Result<JobRequest<'_>, ApiError>],
+) -> Vec<Option<Result<Callback, ApiError>>> {
+    let guard = api.guard.for_batch();
+    let check = async |job: &Result<JobRequest<'_>, ApiError>| match job {
+        Ok(JobRequest { callback: Some(url), .. }) => Some(callback::check(&guard, url).await),
+        _ => None,
+    };
+    if !jobs.iter().any(|job| job.as_ref().is_ok_and(|job| job.callback.is_some())) {
+        return jobs.iter().map(|_| None).collect();
+    }
+    join_all(jobs.iter().map(check)).await
 }
 
 async fn answer_existing(

@@ -14,6 +14,8 @@ use crate::{AttemptEnd, JobSpec, JobState, Name, Now, Reason, Span, Wall};
 
 /// Most sums of forgotten agents; beyond that they go into one sum of the lane that no tenant sees.
 const FORGOTTEN_MAX: usize = 10_000;
+/// Most agents that got nothing in yet and are counted one by one; beyond that they go into the sum of their tenant.
+const STRANGERS_MAX: usize = 10_000;
 
 /// What happened to jobs since the start. Every end counts in exactly one of `succeeded`, `failed` and `canceled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -73,29 +75,67 @@ impl Counts {
     }
 }
 
-/// The counts of agents that are not remembered any more, by lane and tenant. `None`: of tenants beyond the bound.
+/// The counts of agents that the engine does not remember.
 #[derive(Default)]
-pub(super) struct Forgotten(BTreeMap<(Ix, Option<Name>), Counts>);
+pub(super) struct Forgotten {
+    /// Of those that had jobs once, by lane and tenant. `None`: of tenants beyond the bound.
+    sums: BTreeMap<(Ix, Option<Name>), Counts>,
+    /// How often agents were refused that never got a job in, by lane, tenant and name. To remember them as agents would
+    /// give them a place in the round before they have a job.
+    strangers: BTreeMap<Stranger, u64>,
+}
+
+/// Lane, tenant and name of an agent.
+type Stranger = (Ix, Name, Name);
 
 impl Forgotten {
+    fn refuse(&mut self, lane: Ix, tenant: &Name, agent: &Name) {
+        let stranger = (lane, tenant.clone(), agent.clone());
+        if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&stranger) {
+            *self.strangers.entry(stranger).or_default() += 1;
+        } else {
+            self.add(lane, tenant.clone(), &Counts { rejected: 1, ..Counts::default() });
+        }
+    }
+
+    /// What happened to an agent before it got its first job in; it counts for itself from now on.
+    pub(super) fn take_stranger(&mut self, lane: Ix, tenant: &Name, agent: &Name) -> Counts {
+        if self.strangers.is_empty() {
+            return Counts::default();
+        }
+        let rejected = self.strangers.remove(&(lane, tenant.clone(), agent.clone())).unwrap_or(0);
+        Counts { rejected, ..Counts::default() }
+    }
+
+    /// The strangers that `tenant` may see; all of them without one.
+    pub(super) fn strangers(&self, tenant: Option<&Name>) -> impl Iterator<Item = (&Stranger, Counts)> {
+        let seen = move |of: &Name| tenant.is_none_or(|tenant| tenant == of);
+        let counts = |rejected: u64| Counts { rejected, ..Counts::default() };
+        self.strangers
+            .iter()
+            .filter(move |((_, of, _), _)| seen(of))
+            .map(move |(key, count)| (key, counts(*count)))
+    }
+
     fn add(&mut self, lane: Ix, tenant: Name, counts: &Counts) {
         if counts.is_empty() {
             return;
         }
         let key = (lane, Some(tenant));
-        let fits = self.0.len() < FORGOTTEN_MAX || self.0.contains_key(&key);
-        self.0.entry(if fits { key } else { (lane, None) }).or_default().add(counts);
+        let fits = self.sums.len() < FORGOTTEN_MAX || self.sums.contains_key(&key);
+        self.sums.entry(if fits { key } else { (lane, None) }).or_default().add(counts);
     }
 
     /// A lane's number stands for another lane from now on.
     pub(super) fn drop_lane(&mut self, lane: Ix) {
-        self.0.retain(|(of, _), _| *of != lane);
+        self.sums.retain(|(of, _), _| *of != lane);
+        self.strangers.retain(|(of, _, _), _| *of != lane);
     }
 
     /// The sums that `tenant` may see; all of them without one.
     pub(super) fn seen_by(&self, tenant: Option<&Name>) -> impl Iterator<Item = (Ix, &Counts)> {
         let seen = move |of: &Option<Name>| tenant.is_none_or(|tenant| of.as_ref() == Some(tenant));
-        self.0.iter().filter(move |((_, of), _)| seen(of)).map(|((lane, _), counts)| (*lane, counts))
+        self.sums.iter().filter(move |((_, of), _)| seen(of)).map(|((lane, _), counts)| (*lane, counts))
     }
 }
 
@@ -105,17 +145,10 @@ impl Engine {
         if refusal.code != RefusalCode::QueueFull {
             return;
         }
-        if belongs.node != NONE {
-            self.nodes[belongs.node].counts.rejected += 1;
-            return;
+        match belongs.node {
+            NONE => self.forgotten.refuse(belongs.lane, &spec.tenant, &spec.agent),
+            node => self.nodes[node].counts.rejected += 1,
         }
-        // An agent that never got anything in is remembered like one that has no job left.
-        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind);
-        let tenant = self.classes[class].tenant;
-        let node = self.hold_node(NONE, belongs.lane, tenant, &spec.agent);
-        self.nodes[node].counts.rejected += 1;
-        self.release_class(class);
-        self.release_node(node);
     }
 
     /// A job's first attempt opens.

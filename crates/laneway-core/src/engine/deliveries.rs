@@ -198,10 +198,16 @@ impl Engine {
         Reply::Done
     }
 
-    /// Takes up a delivery that waited when the process ended. A try that was under way then is made again.
-    pub(super) fn resume_delivery(&mut self, now: Now, row: DeliveryRow) {
+    /// Takes up a delivery that waited when the engine was last at work. A try whose teller died with its process is made
+    /// again; one whose teller is still `under_way` is not.
+    pub(super) fn resume_delivery(&mut self, now: Now, row: DeliveryRow, under_way: bool) {
         #[cfg(feature = "zoo")]
         if crate::zoo::is_out(crate::zoo::Bug::DeliveryLostOnCrash) {
+            return;
+        }
+        if under_way {
+            self.deliveries.open += 1;
+            self.deliveries.pending.insert(row.seq, Pending { row, due: None });
             return;
         }
         // Stored as a wall time; a clock that was set must not stretch it.

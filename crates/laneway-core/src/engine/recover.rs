@@ -161,9 +161,9 @@ impl Recovery {
         self.open.push(job);
     }
 
-    /// Takes up a delivery that waits.
-    pub fn delivery(&mut self, row: DeliveryRow) {
-        self.engine.resume_delivery(self.now, row);
+    /// Takes up a delivery that waits. `under_way`: whoever tells it is at it, and will say how it went.
+    pub fn delivery(&mut self, row: DeliveryRow, under_way: bool) {
+        self.engine.resume_delivery(self.now, row, under_way);
     }
 
     /// The engine, and what follows from the restart (to be committed before anything else).

@@ -66,6 +66,7 @@ impl Engine {
         }
         let weight = self.weight_of(agent);
         let served = self.starts.saturating_sub(1);
+        let counts = self.forgotten.take_stranger(lane, self.tenants.key(tenant), agent);
         self.tenants.hold_again(tenant);
         self.nodes.hold(&(lane, tenant, agent.clone()), || Node {
             lane,
@@ -76,7 +77,7 @@ impl Engine {
             // who wait already.
             served,
             idle: false,
-            counts: Default::default(),
+            counts,
             groups: Default::default(),
         })
     }

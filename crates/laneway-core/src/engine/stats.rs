@@ -121,12 +121,26 @@ impl Engine {
                 stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
             }
         }
+        for ((lane, ..), counts) in self.forgotten.strangers(tenant) {
+            lanes[*lane as usize].counts.add(&counts);
+        }
         // Then those without jobs, as far as there is room.
         let idle = self.nodes.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
         let room = Stats::AGENTS_MAX - stats.agents.len();
         for (_, (lane, tenant, agent), node) in idle.filter(|(_, _, node)| !node.counts.is_empty()).take(room)
         {
             stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
+        }
+        let room = Stats::AGENTS_MAX - stats.agents.len();
+        for ((lane, tenant, agent), counts) in self.forgotten.strangers(tenant).take(room) {
+            stats.agents.push(AgentStats {
+                tenant: tenant.clone(),
+                agent: agent.clone(),
+                lane: self.lanes[*lane as usize].name.clone(),
+                waiting: 0,
+                open: 0,
+                counts,
+            });
         }
         // A lane that is named no more is shown only while it has jobs.
         lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use laneway_core::job::CALLBACK_URL_LEN_MAX;
 use reqwest::Url;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use super::address::is_public;
 use crate::config::Config;
@@ -24,6 +24,8 @@ use crate::config::Config;
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Most names that are resolved at once for submits; callers beyond wait in line.
 const RESOLVING_MAX: usize = 64;
+/// Most names of one batch; more are not asked for.
+const BATCH_NAMES_MAX: usize = 256;
 /// Most addresses of a name that are looked at; a name with more is refused.
 const ADDRESSES_MAX: usize = 64;
 
@@ -101,8 +103,10 @@ pub struct Guard {
     cache: Option<Arc<Mutex<Answers>>>,
 }
 
-/// What names meant a moment ago.
-type Answers = BTreeMap<String, Result<Vec<IpAddr>, GuardError>>;
+/// What names meant a moment ago. Whoever asks for a name that is being asked for waits for that answer.
+type Answers = BTreeMap<String, Arc<OnceCell<Answer>>>;
+
+type Answer = Result<Vec<IpAddr>, GuardError>;
 
 /// Hosts that the operator trusts.
 #[derive(Clone)]
@@ -160,21 +164,19 @@ impl Guard {
         Ok(Checked { url, host, addresses })
     }
 
-    async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, GuardError> {
-        let known = |cache: &Arc<Mutex<Answers>>| {
-            cache.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
+    async fn resolve(&self, host: &str) -> Answer {
+        let Some(cache) = &self.cache else { return self.ask(host).await };
+        let cell = {
+            let mut answers = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if answers.len() >= BATCH_NAMES_MAX && !answers.contains_key(host) {
+                return Err(GuardError::Unresolved);
+            }
+            Arc::clone(answers.entry(host.to_owned()).or_default())
         };
-        if let Some(known) = self.cache.as_ref().and_then(known) {
-            return known;
-        }
-        let answer = self.ask(host).await;
-        if let Some(cache) = &self.cache {
-            cache.lock().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned(), answer.clone());
-        }
-        answer
+        cell.get_or_init(|| self.ask(host)).await.clone()
     }
 
-    async fn ask(&self, host: &str) -> Result<Vec<IpAddr>, GuardError> {
+    async fn ask(&self, host: &str) -> Answer {
         let asked = async {
             let _turn = self.turns.acquire().await.map_err(|_| GuardError::Unresolved)?;
             self.resolver.resolve(host).await.map_err(|_| GuardError::Unresolved)

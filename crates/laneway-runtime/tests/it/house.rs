@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use laneway_core::engine::Head;
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
-    Backoff, Bytes, Change, DeliveryRow, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, Prior,
-    RetryPolicy, Settings, Span, Submission, TokenRecord, Wall,
+    Backoff, Bytes, Change, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, Prior, RetryPolicy,
+    Settings, Span, Submission, TokenRecord, Wall,
 };
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
 use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
@@ -70,10 +70,6 @@ impl Store for TestStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.inner().prior(tenant, key)
-    }
-
-    fn delivery(&mut self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
-        self.inner().delivery(job)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

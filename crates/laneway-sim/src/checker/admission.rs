@@ -190,6 +190,24 @@ impl Checker {
         Ok(())
     }
 
+    /// May this job be kept as rejected?
+    pub(super) fn may_be_rejected(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
+        let number = submit_number(payload).unwrap_or(0);
+        let Some(asked) = find_submission(given, number).filter(|asked| asked.record_refusal) else {
+            return Err(Violation::new("I2", format!("rejected job {} comes from no submit", row.seq.0)));
+        };
+        hold("I2", self.submits.insert(number, row.seq).is_none(), || {
+            format!("submit {number} made a second job, {}", row.seq.0)
+        })?;
+        let mut keyless = asked.clone();
+        keyless.spec.idempotency = None;
+        hold("I1", self.is_as_asked(row, &keyless, given), || {
+            format!("rejected job {} is not what submit {number} asked for", row.seq.0)
+        })?;
+        let full = self.caps(&row.spec, &[]).iter().any(|(_, waiting, cap)| waiting >= cap);
+        hold("I20", full, || format!("job {} is kept as rejected although it fits", row.seq.0))
+    }
+
     /// The row is the spec with its defaults filled in.
     fn is_as_asked(&self, row: &JobRow, asked: &Submission, given: Given<'_>) -> bool {
         let JobSpec {

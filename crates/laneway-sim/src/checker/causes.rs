@@ -101,6 +101,9 @@ impl Checker {
             (JobState::Failed, Reason::QueueTimeout) => {
                 entry.queue_until.is_some_and(|until| until <= given.moment.at)
             }
+            (JobState::Rejected, Reason::QueueFull) => {
+                self.rejected.contains(&end.seq) && end.error.is_some() && end.attempts == 0
+            }
             (JobState::Canceled, Reason::Requested) => cancel_about(given, entry),
             (JobState::Canceled, Reason::Shutdown) => {
                 let lane = self.reference.lane(&entry.lane);

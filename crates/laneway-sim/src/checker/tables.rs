@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::{JobRow, OpenAttempt, Seq};
+use laneway_core::{DeliveryRow, JobRow, OpenAttempt, Seq};
 use laneway_store::{JobFilter, Loaded};
 
 use super::Checker;
@@ -31,6 +31,7 @@ impl Checker {
     fn live_jobs_agree(&self, stored: &Stored) -> Checked {
         let mut rows: BTreeMap<Seq, &JobRow> = BTreeMap::new();
         let mut opens: BTreeMap<Seq, &OpenAttempt> = BTreeMap::new();
+        let mut owed: BTreeMap<Seq, &DeliveryRow> = BTreeMap::new();
         for item in &stored.loaded {
             match item {
                 Loaded::Job(row) => {
@@ -47,9 +48,13 @@ impl Checker {
                         || format!("job {} has ended in the store only", row.seq.0),
                     )?;
                 }
-                Loaded::Delivery(_) => {}
+                Loaded::Delivery(row) => {
+                    owed.insert(row.seq, row);
+                }
             }
         }
+        let durable = self.ledger.waiting_deliveries().map(|row| (row.seq, row));
+        hold("N1", durable.eq(owed), || "the store owes other news than was committed".to_owned())?;
         for (seq, entry) in &self.ledger.jobs {
             if entry.end.is_none() {
                 let same = rows.remove(seq).is_some_and(|row| *row == entry.row);

@@ -92,6 +92,7 @@ impl Checker {
             (Command::Finish(fence, outcome), _) => self.told_finish(fence, outcome, reply, expected),
             (Command::Configure { .. } | Command::Drain | Command::StorageLow(_), Reply::Done) => Ok(()),
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
+            (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
             (Command::RevokeToken { id, tenant, .. }, _) => self.told_revoked(id, tenant.as_ref(), reply),
             (Command::Withdraw(_), Reply::Done | Reply::NotFound) => Ok(()),
@@ -113,6 +114,16 @@ impl Checker {
                 ));
             };
             self.is_what_was_told(submission, submitted, entry)?;
+        }
+        if let Err(Refusal { recorded: Some(job), .. }) = told {
+            let entry = self.ledger.find(*job);
+            let kept = entry.is_some_and(|entry| entry.state == JobState::Rejected);
+            hold("I6", kept && submission.record_refusal, || {
+                format!(
+                    "a refusal is said to be kept as {job}, which is {:?}",
+                    entry.map(|entry| entry.state)
+                )
+            })?;
         }
         let same = match (wanted, told) {
             (None | Some(Verdict::Open), _) => true,
@@ -176,8 +187,11 @@ impl Checker {
             }
             let number = super::admission::submit_number(&item.payload).unwrap_or(0);
             let made = self.submits.contains_key(&number);
-            let fresh = verdict.as_ref().is_ok_and(|submitted| !submitted.existing);
-            hold("I5", made == fresh, || format!("item {index} of a batch is answered with {verdict:?}"))?;
+            let kept = match verdict {
+                Ok(submitted) => !submitted.existing,
+                Err(refusal) => refusal.recorded.is_some() && !atomic,
+            };
+            hold("I5", made == kept, || format!("item {index} of a batch is answered with {verdict:?}"))?;
         }
         Ok(())
     }
@@ -263,7 +277,10 @@ impl Checker {
 
     /// A notice was told.
     pub fn noticed(&self, notice: &Notice) -> Checked {
-        let (Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. }) = notice;
+        let fence = match notice {
+            Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. } => fence,
+            Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
+        };
         let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
         hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))
     }

@@ -4,8 +4,8 @@ use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::AgentSettings;
 use laneway_core::{
-    Bytes, Command, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, Settings, Span,
-    TokenRecord, Wall,
+    Bytes, Callback, Command, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, Settings,
+    Span, TokenRecord, Wall,
 };
 
 use super::{REMEMBERED_JOBS, World};
@@ -25,12 +25,16 @@ impl World {
         self.submits += 1;
         let mut payload = self.submits.to_le_bytes().to_vec();
         payload.resize(8 + self.rng.below(8) as usize, 7);
+        let spec = self.spec();
+        // A job that the store cannot hold cannot be kept as rejected, either.
+        let record_refusal =
+            self.rng.chance(self.shape.habits.record_refusal) && spec.kind.as_str() != POISON_KIND;
         Submission {
-            spec: self.spec(),
+            spec,
             payload: Bytes::from(payload),
             origin: Origin::house("client"),
             prior: None,
-            record_refusal: false,
+            record_refusal,
         }
     }
 
@@ -78,7 +82,10 @@ impl World {
             }),
             retry_of: None,
             tags: Vec::new(),
-            callback: None,
+            callback: rng.chance(habits.callback).then(|| Callback {
+                url: "https://hooks.example/done".into(),
+                format: Name::fixed("laneway"),
+            }),
         }
     }
 

@@ -50,6 +50,7 @@ impl World {
         self.restarts += 1;
         self.house = None;
         self.attached_runs_die();
+        self.news.clear();
         self.clock.advance(Span(self.rng.below(5_000)));
         self.clock.reboot(self.rng.below(1 << 40));
         self.runs_look_at_clock();
@@ -206,6 +207,7 @@ impl World {
                 }
             }
             (Command::Offer(_) | Command::Withdraw(_), Reply::Done) => self.place_changed(command),
+            (Command::DeliveryTried { .. }, _) => self.news_heard(command),
             _ => self.run_heard(command, reply, at),
         }
     }
@@ -235,6 +237,9 @@ impl World {
                 format!("after a start job {} is {state:?}, not {}", entry.row.seq.0, entry.state)
             })?;
         }
+        let (owed, known) =
+            (self.checker.ledger.waiting_deliveries().count() as u64, engine.delivery_stats().waiting);
+        hold("N1", owed == known, || format!("after a start {known} of {owed} deliveries are remembered"))?;
         let tokens: Vec<_> = engine.tokens().cloned().collect();
         hold("I1", tokens.iter().eq(self.checker.ledger.tokens.values()), || {
             format!("after a start the tokens are {tokens:?}")
@@ -280,11 +285,14 @@ impl World {
         }
         let began = self.clock.moment().at;
         let mut turns = 0;
-        while !self.checker.ledger.jobs.is_empty() {
+        while !self.checker.ledger.jobs.is_empty()
+            || self.checker.ledger.waiting_deliveries().next().is_some()
+        {
             turns += 1;
             hold("L1", turns < HEAL_TURNS_MAX, || self.who_is_left())?;
             self.heal_a_little(began)?;
         }
+        self.checker.everybody_has_heard()?;
         self.checker.tables_agree(&self.disk)
     }
 
@@ -296,6 +304,9 @@ impl World {
                 Phase::Offered => Command::Start(run.fence),
                 _ => self.finish(at, Ending::Succeeded(None)),
             };
+            return self.turn(vec![command]);
+        }
+        if let Some(command) = self.tell() {
             return self.turn(vec![command]);
         }
         let moment = self.clock.moment();

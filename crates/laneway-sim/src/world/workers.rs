@@ -5,6 +5,7 @@ use laneway_core::{
     AttemptId, Bytes, Command, Failure, Fence, JobId, Name, Notice, Outcome, PlaceMode, Reply,
 };
 
+use super::news::News;
 use super::{REMEMBERED_FENCES, World};
 use crate::runs::{Phase, Run, doubled};
 use crate::violation::{Checked, hold};
@@ -153,6 +154,9 @@ impl World {
                 run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
                 run.cut = !self.healed && run.leased && self.rng.chance(self.shape.faults.cut);
                 self.runs.push(run);
+            }
+            Notice::Deliver { seq, job, number } => {
+                self.news.push(News { seq: *seq, job: *job, number: *number });
             }
             Notice::Stop { fence, .. } => {
                 let run = self.runs.iter_mut().find(|run| run.fence == *fence && !run.cut);

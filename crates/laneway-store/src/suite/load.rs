@@ -110,7 +110,7 @@ fn recover(store: &mut dyn Store) -> Effects {
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
-        Loaded::Delivery(row) => recovery.delivery(row),
+        Loaded::Delivery(row) => recovery.delivery(row, false),
     });
     loaded.expect("loads");
     let mut effects = Effects::default();

@@ -78,7 +78,7 @@ const SHORT_ID_REACH: usize = 500;
 const SHORT_ID_LEN_MIN: usize = 4;
 
 /// The full id of a job that is named by its id, or by a beginning or an end of it.
-async fn find(client: &Client, text: &str) -> anyhow::Result<String> {
+pub async fn find(client: &Client, text: &str) -> anyhow::Result<String> {
     if let Some(id) = JobId::parse(text) {
         return Ok(id.to_string());
     }

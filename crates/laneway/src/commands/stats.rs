@@ -4,6 +4,7 @@ use laneway_wire::Stats;
 
 use crate::client::Client;
 use crate::commands::lanes;
+use crate::moment;
 use crate::screen::{Paint, Screen};
 use crate::table::{Cell, Table};
 
@@ -35,6 +36,8 @@ pub fn print(screen: &Screen, stats: &Stats, agents_max: usize) {
     screen.line(headline(screen, stats));
     screen.line("");
     lanes::table(&stats.lanes).print(screen);
+    screen.line("");
+    counts_table(stats).print(screen);
     if stats.agents.is_empty() {
         return;
     }
@@ -69,11 +72,50 @@ pub fn headline(screen: &Screen, stats: &Stats) -> String {
     parts.join(" · ")
 }
 
+/// What happened in the lanes since the server started.
+fn counts_table(stats: &Stats) -> Table {
+    let mut table = Table::new()
+        .left("SINCE START")
+        .right("SUBMITTED")
+        .right("SUCCEEDED")
+        .right("FAILED")
+        .right("EXPIRED")
+        .right("CANCELED")
+        .right("REJECTED")
+        .right("AVG WAIT")
+        .right("AVG RUN");
+    for lane in &stats.lanes {
+        let counts = &lane.counts;
+        let average = |total: u64, count: u64| total.checked_div(count).map(moment::short);
+        table.row(vec![
+            Cell::plain(&lane.name),
+            Cell::plain(counts.submitted),
+            Cell::plain(counts.succeeded),
+            Cell::plain(counts.failed),
+            Cell::plain(counts.expired),
+            Cell::plain(counts.canceled),
+            Cell::plain(counts.rejected),
+            Cell::maybe(average(counts.queue_wait_ms, counts.dispatched)),
+            Cell::maybe(average(counts.run_time_ms, counts.runs)),
+        ]);
+    }
+    table
+}
+
 fn agents_table(stats: &Stats, most: usize) -> Table {
     let mut agents: Vec<_> = stats.agents.iter().collect();
     agents.sort_by_key(|agent| std::cmp::Reverse((agent.running, agent.waiting)));
     let many_tenants = agents.iter().any(|agent| agent.tenant != agents[0].tenant);
-    let mut table = Table::new().left("AGENT").left("LANE").right("WAITING").right("RUNNING");
+    let mut table = Table::new()
+        .left("AGENT")
+        .left("LANE")
+        .right("WAITING")
+        .right("RUNNING")
+        .right("SUBMITTED")
+        .right("SUCCEEDED")
+        .right("FAILED")
+        .right("CANCELED")
+        .right("REJECTED");
     for agent in agents.into_iter().take(most) {
         let name =
             if many_tenants { format!("{}/{}", agent.tenant, agent.agent) } else { agent.agent.clone() };
@@ -82,6 +124,11 @@ fn agents_table(stats: &Stats, most: usize) -> Table {
             Cell::plain(&agent.lane),
             Cell::plain(agent.waiting),
             Cell::plain(agent.running),
+            Cell::plain(agent.counts.submitted),
+            Cell::plain(agent.counts.succeeded),
+            Cell::plain(agent.counts.failed),
+            Cell::plain(agent.counts.canceled),
+            Cell::plain(agent.counts.rejected),
         ]);
     }
     table

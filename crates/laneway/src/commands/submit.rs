@@ -70,6 +70,9 @@ pub struct SubmitArgs {
     /// A free label; may be given several times
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
+    /// Who is told when it has ended: an http or https URL
+    #[arg(long, value_name = "URL")]
+    callback: Option<String>,
     /// Wait until it has ended and show its result; exit 1 if it did not succeed
     #[arg(long, short)]
     wait: bool,
@@ -118,6 +121,7 @@ impl SubmitArgs {
                 .map(|most| RetryRequest { retries_max: Some(most), ..RetryRequest::default() }),
             idempotency_key: text(&self.idempotency_key),
             tags: (!tags.is_empty()).then_some(tags),
+            callback: text(&self.callback),
         }
     }
 }

@@ -10,7 +10,7 @@ use laneway_runtime::drain::Drained;
 use laneway_runtime::executors::http::Forwarding;
 use laneway_runtime::live_config::{ConfigWatch, LiveConfig, Reloaded};
 use laneway_runtime::storage_probe::StorageProbe;
-use laneway_runtime::{Fatal, Running, Scheduler, Stopped, Tabs, WaitError};
+use laneway_runtime::{Fatal, Running, Scheduler, Stopped, Tabs, WaitError, Webhooks};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -41,6 +41,8 @@ type End = Result<(), Arc<Fatal>>;
 pub(super) struct Guards {
     #[expect(dead_code, reason = "held, not read")]
     pub(super) forwarding: Forwarding,
+    #[expect(dead_code, reason = "held, not read")]
+    pub(super) webhooks: Option<Webhooks>,
     #[expect(dead_code, reason = "held, not read")]
     pub(super) probe: Option<StorageProbe>,
     #[expect(dead_code, reason = "held, not read")]

@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
-use laneway_core::{Bytes, JobSpec, Key, Name, Origin, RetryPolicy, Session, Span, Submission, Wall};
+use laneway_core::{
+    Bytes, Callback, JobSpec, Key, Name, Origin, RetryPolicy, Session, Span, Submission, Wall,
+};
+use laneway_runtime::webhooks::NATIVE_FORMAT;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -30,6 +33,7 @@ pub struct Job {
     retry: Option<RetryPolicy>,
     idempotency_key: Option<String>,
     tags: Vec<String>,
+    callback: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +72,7 @@ impl Job {
             retry: None,
             idempotency_key: None,
             tags: Vec::new(),
+            callback: None,
         }
     }
 
@@ -169,6 +174,13 @@ impl Job {
         self
     }
 
+    /// Who is told when it has ended: an http or https URL that gets a POST of the job. Only public addresses and hosts in
+    /// `webhooks.allow_hosts` are called, whatever is given here.
+    pub fn callback(mut self, url: impl Into<String>) -> Job {
+        self.callback = Some(url.into());
+        self
+    }
+
     /// The checked form that the scheduler takes.
     pub(super) fn into_submission(self, origin: Origin) -> Result<Submission, InvalidJob> {
         let digest = self.idempotency_key.is_some().then(|| self.digest());
@@ -188,6 +200,7 @@ impl Job {
             retry,
             idempotency_key,
             tags,
+            callback,
         } = self;
         let payload: Bytes = match payload {
             Payload::Bytes(bytes) => bytes.into(),
@@ -216,7 +229,7 @@ impl Job {
             },
             retry_of: None,
             tags: checked_tags(&tags)?,
-            callback: None,
+            callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }),
         };
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })
     }

@@ -212,6 +212,35 @@ fn what_was_owed_at_a_crash_is_owed_after_it() {
 }
 
 #[test]
+fn what_is_under_way_when_memory_is_thrown_away_is_not_told_twice() {
+    check(
+        "
+        submit a1 callback=h | submit a2 callback=h
+        finish a1 ok | finish a2 ok
+        tried a2 500
+        rebuild
+        tried a1 200
+        wait 7s
+        ",
+        expect![[r#"
+            submit a1 callback=h | submit a2 callback=h
+                a1 started #1
+                a2 started #1
+            finish a1 ok | finish a2 ok
+                a1 succeeded #1 (done)
+                tell a1 try 1
+                a2 succeeded #1 (done)
+                tell a2 try 1
+            tried a2 500
+            rebuild
+            tried a1 200
+            wait 7s
+                tell a2 try 2
+        "#]],
+    );
+}
+
+#[test]
 fn a_delivery_is_sent_again_by_hand_by_its_owner() {
     check(
         "

@@ -271,7 +271,9 @@ impl Story {
             }
         }
         for row in self.deliveries.values().filter(|row| row.state == DeliveryState::Waiting) {
-            recovery.delivery(row.clone());
+            let under_way =
+                restart == Restart::Rebuild && self.told.get(&row.seq.0) == Some(&(row.tries + 1));
+            recovery.delivery(row.clone(), under_way);
         }
         let offers = self.engine.offers();
         let mut effects = Effects::default();

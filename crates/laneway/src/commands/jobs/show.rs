@@ -1,10 +1,10 @@
 //! `laneway jobs show`: one job with its attempts and its history.
 
-use laneway_wire::{AttemptList, EventList, Job};
+use laneway_wire::{AttemptList, Delivery, EventList, Job};
 use serde::Serialize;
 
 use crate::client::Client;
-use crate::commands::events;
+use crate::commands::{deliveries, events};
 use crate::moment;
 use crate::screen::{Paint, Screen, state_paint};
 use crate::table::{Cell, Table};
@@ -16,6 +16,8 @@ struct Whole {
     job: Job<'static>,
     attempts: AttemptList,
     events: EventList,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery: Option<Delivery>,
 }
 
 /// Shows a job.
@@ -23,13 +25,18 @@ pub async fn run(screen: &Screen, client: &Client, id: &str) -> anyhow::Result<(
     let job: Job<'static> = client.get(&["v1", "jobs", id], &[]).await?;
     let attempts: AttemptList = client.get(&["v1", "jobs", id, "attempts"], &[]).await?;
     let events: EventList = client.get(&["v1", "jobs", id, "events"], &[]).await?;
+    let delivery = deliveries::of_job(client, &job).await?;
     if screen.json {
-        return screen.document(&Whole { job, attempts, events });
+        return screen.document(&Whole { job, attempts, events, delivery });
     }
     print_facts(screen, &job);
     if !attempts.attempts.is_empty() {
         screen.line("");
         attempts_table(&attempts).print(screen);
+    }
+    if let Some(delivery) = &delivery {
+        screen.line("");
+        deliveries::print(screen, delivery);
     }
     screen.line("");
     for event in &events.events {
@@ -75,6 +82,7 @@ fn print_facts(screen: &Screen, job: &Job<'_>) {
     print_times(screen, job);
     fact(screen, "attempts", &counts(job));
     maybe(screen, "retry of", job.retry_of.as_deref());
+    maybe(screen, "callback", job.callback.as_deref());
     if let Some(progress) = &job.progress {
         fact(screen, "progress", &format!("{:.0} % {}", progress.fraction * 100.0, progress.message));
     }

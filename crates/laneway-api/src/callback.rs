@@ -1,0 +1,48 @@
+//! Callbacks: is the address one that may be called, and what is it told.
+
+use laneway_core::{Callback, JobState, Name};
+use laneway_runtime::webhooks::{CallbackFormat, Ended, Guard, GuardError, NATIVE_FORMAT, Rendered};
+
+use crate::error::ApiError;
+use crate::show;
+
+/// The native format: the job object, as `GET /v1/jobs/{id}` shows it.
+pub struct JobFormat;
+
+impl CallbackFormat for JobFormat {
+    fn render(&self, ended: &Ended<'_>) -> Rendered {
+        let event = match ended.job.state() {
+            JobState::Succeeded => "job.succeeded",
+            JobState::Canceled => "job.canceled",
+            _ => "job.failed",
+        };
+        Rendered {
+            content_type: "application/json",
+            headers: vec![
+                ("laneway-event", event.to_owned()),
+                ("laneway-job-id", ended.job.row.id.to_string()),
+            ],
+            body: serde_json::to_vec(&show::job(ended.job, None)).expect("a job is written to memory"),
+        }
+    }
+}
+
+/// The callback of a job that names this address, if the address may be called.
+pub(crate) async fn check(guard: &Guard, url: &str) -> Result<Callback, ApiError> {
+    guard
+        .check(url)
+        .await
+        .map_err(|error| ApiError::field("callback", format!("{error}; {}", remedy(error))))?;
+    Ok(Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) })
+}
+
+fn remedy(error: GuardError) -> &'static str {
+    match error {
+        GuardError::Invalid => "give a whole URL of at most 2048 bytes, such as https://hooks.example/done",
+        GuardError::Scheme => "begin it with https:// or http://",
+        GuardError::NoHost => "name a host, such as https://hooks.example/done",
+        GuardError::Credentials => "leave user and password out; verify the signature of deliveries instead",
+        GuardError::NotAllowed => "only public addresses are called, and hosts in webhooks.allow_hosts",
+        GuardError::Unresolved => "check the name, or submit again later",
+    }
+}

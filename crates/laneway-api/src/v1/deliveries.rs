@@ -1,0 +1,111 @@
+//! Looks at the news that ended jobs owe somebody, and sends it again.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use laneway_core::{DeliveryState, JobId, Reply, Seq};
+use laneway_runtime::store::DeliveryFilter;
+use laneway_wire::{Delivery, DeliveryList, Problem};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::query::{NoBody, NoParameters, Parameters, PathJob};
+use crate::reply::{self, Answer};
+use crate::show;
+
+/// Lists deliveries, newest job first.
+#[utoipa::path(
+    get, path = "/v1/deliveries", operation_id = "list_deliveries", tag = "deliveries",
+    params(
+        ("job" = Option<String>, Query, description = "Only of this job"),
+        ("state" = Option<String>, Query, description = "`waiting`, `delivered`, `failed` or `dropped`"),
+        ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
+    ),
+    responses((status = 200, body = DeliveryList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
+)]
+pub async fn list_deliveries(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let list = list.only(&["job", "state", "limit", "cursor"])?;
+    let filter = DeliveryFilter {
+        tenant: caller.scope().cloned(),
+        job: list.get("job").map(convert::job_id).transpose()?,
+        state: list.get("state").map(state).transpose()?,
+    };
+    let limit = list.limit()?;
+    let name = format!("deliveries {filter:?}");
+    let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);
+    let page = api.scheduler.query(move |reader| reader.deliveries(&filter, before, limit)).await?;
+    let deliveries = page.items.iter().map(show::delivery).collect();
+    reply::ok(&DeliveryList { deliveries, next: page.next.map(|next| api.cursors.write(&name, next)) })
+}
+
+/// Shows the delivery of a job, with every try.
+#[utoipa::path(
+    get, path = "/v1/deliveries/{id}", operation_id = "get_delivery", tag = "deliveries",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, body = Delivery), (status = 400, description = "invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_delivery(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+) -> Answer {
+    reply::ok(&find(&api, &caller, id).await?)
+}
+
+/// Sends the news of a job's end again, whatever became of it before.
+///
+/// It keeps its `webhook-id`. A delivery that waits is tried now; one that is under way is left alone.
+#[utoipa::path(
+    post, path = "/v1/deliveries/{id}/replay", operation_id = "replay_delivery", tag = "deliveries",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 202, description = "It is sent", body = Delivery), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many", body = Problem))
+)]
+pub async fn replay_delivery(
+    State(api): State<Api>,
+    caller: Caller,
+    PathJob(id): PathJob,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    match api.scheduler.redeliver(caller.scope().cloned(), id, caller.origin()).await? {
+        Reply::Done => reply::json(StatusCode::ACCEPTED, &find(&api, &caller, id).await?),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::NotFound => Err(no_delivery()),
+        other => Err(ApiError::internal(format!("the engine answered a replay with {other:?}"))),
+    }
+}
+
+/// The delivery, if there is one that the caller may see.
+async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<Delivery, ApiError> {
+    let found = api.scheduler.query(move |reader| {
+        let Some(row) = reader.delivery(id)? else { return Ok(None) };
+        let tries = reader.delivery_tries(row.seq)?;
+        let callback = reader.job(id)?.and_then(|job| job.row.spec.callback);
+        Ok(Some((row, tries, callback)))
+    });
+    let (row, tries, callback) = found.await?.ok_or_else(no_delivery)?;
+    if caller.scope().is_some_and(|tenant| *tenant != row.tenant) {
+        return Err(no_delivery());
+    }
+    Ok(Delivery {
+        url: callback.map(|callback| callback.url.into()),
+        history: tries.iter().map(show::delivery_try).collect(),
+        ..show::delivery(&row)
+    })
+}
+
+fn state(word: &str) -> Result<DeliveryState, ApiError> {
+    DeliveryState::parse(word).ok_or_else(|| {
+        let words: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.word()).collect();
+        ApiError::field("state", format!("must be one of {}", words.join(", ")))
+    })
+}
+
+fn no_delivery() -> ApiError {
+    let detail =
+        "no delivery is owed for such a job: it has no callback, has not ended, or is not kept any more";
+    ApiError::new(Code::NotFound, detail)
+}
