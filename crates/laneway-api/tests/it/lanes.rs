@@ -13,6 +13,18 @@ async fn makes_changes_and_lists_lanes() {
         content-type: application/json
         {
           "aging_step": "1m",
+          "counts": {
+            "canceled": 0,
+            "dispatched": 0,
+            "expired": 0,
+            "failed": 0,
+            "queue_wait_ms": 0,
+            "rejected": 0,
+            "run_time_ms": 0,
+            "runs": 0,
+            "submitted": 0,
+            "succeeded": 0
+          },
           "name": "bulk",
           "on_shutdown": "keep",
           "order": "priority",

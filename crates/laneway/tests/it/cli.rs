@@ -8,15 +8,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A server in a process of its own, on a free port.
-struct Server {
+pub struct Server {
     process: Child,
-    url: String,
+    pub url: String,
+    /// What it says of itself when it has started.
+    pub banner: Value,
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
     /// Starts a server and waits until it says where it is.
-    fn start(data_dir: &Path, flags: &[&str]) -> Server {
+    pub fn start(data_dir: &Path, flags: &[&str]) -> Server {
         Server::start_at("127.0.0.1:0", data_dir, flags)
     }
 
@@ -37,16 +39,16 @@ impl Server {
             panic!("the server says {banner:?} ({error}): {ended}");
         });
         let url = banner["url"].as_str().unwrap().to_owned();
-        Server { process, url, _output: output }
+        Server { process, url, banner, _output: output }
     }
 
     /// Runs a command against this server.
-    fn run(&self, args: &[&str]) -> Output {
+    pub fn run(&self, args: &[&str]) -> Output {
         laneway().arg("--url").arg(&self.url).args(args).output().unwrap()
     }
 
     /// Runs a command that must succeed, and reads its JSON.
-    fn json(&self, args: &[&str]) -> Value {
+    pub fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[&["--json"], args].concat());
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout)
@@ -72,7 +74,7 @@ impl Server {
     }
 
     /// Asks it to stop politely and gives its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub fn stop(mut self) -> Option<i32> {
         self.signal("TERM");
         self.process.wait().unwrap().code()
     }
@@ -102,7 +104,7 @@ impl EndedOutput for Child {
 }
 
 /// The program, with nothing of our own environment that could mean something to it.
-fn laneway() -> Command {
+pub fn laneway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LANEWAY_")) {
         command.env_remove(name);
@@ -110,11 +112,11 @@ fn laneway() -> Command {
     command
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn code(output: &Output) -> i32 {
+pub fn code(output: &Output) -> i32 {
     output.status.code().expect("it ended by itself")
 }
 
