@@ -11,7 +11,8 @@ use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
-    Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, SigningSecrets, Target, WebhookConfig,
+    Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, ServerConfig, SigningSecrets, Target,
+    WebhookConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -104,21 +105,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         places: _,
     } = config;
     let mut list = List::default();
-    list.section(&["server"]);
-    list.put("listen", server.listen.to_string());
-    list.put("data_dir", server.data_dir.display().to_string());
-    list.put("drain_limit", span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))));
-    list.put("body_max", format_size(server.body_max as u64));
-    list.put("allowed_hosts", server.allowed_hosts.clone());
-    list.put("allowed_origins", server.allowed_origins.clone());
-    if let Some(tls) = &server.tls {
-        list.section(&["server", "tls"]);
-        list.put("cert", tls.cert.display().to_string());
-        list.put("key", tls.key.display().to_string());
-        if let Some(client_ca) = &tls.client_ca {
-            list.put("client_ca", client_ca.display().to_string());
-        }
-    }
+    list.server(server);
     list.section(&["log"]);
     list.put(
         "format",
@@ -185,6 +172,27 @@ struct List {
 impl List {
     fn section(&mut self, parts: &[&str]) {
         self.section = KeyPath::of(parts);
+    }
+
+    fn server(&mut self, server: &ServerConfig) {
+        self.section(&["server"]);
+        self.put("listen", server.listen.to_string());
+        self.put("data_dir", server.data_dir.display().to_string());
+        self.put(
+            "drain_limit",
+            span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))),
+        );
+        self.put("body_max", format_size(server.body_max as u64));
+        self.put("allowed_hosts", server.allowed_hosts.clone());
+        self.put("allowed_origins", server.allowed_origins.clone());
+        if let Some(tls) = &server.tls {
+            self.section(&["server", "tls"]);
+            self.put("cert", tls.cert.display().to_string());
+            self.put("key", tls.key.display().to_string());
+            if let Some(client_ca) = &tls.client_ca {
+                self.put("client_ca", client_ca.display().to_string());
+            }
+        }
     }
 
     fn put(&mut self, key: &str, value: impl Into<Value>) {
