@@ -4,6 +4,7 @@
 
 mod audit;
 mod authority;
+mod callbacks;
 mod config;
 mod cors;
 mod dialects;

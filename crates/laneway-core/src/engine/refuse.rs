@@ -8,8 +8,8 @@ use super::submit::Belongs;
 use crate::command::{Refusal, Submission};
 use crate::event::JobLine;
 use crate::{
-    Change, Effects, Event, EventKind, Failure, JobEnd, JobId, JobRow, JobState, JobStatus, Mono, Now,
-    Reason, RefusalCode, Seq, Span,
+    Change, Effects, Event, EventKind, Failure, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Mono,
+    Now, Origin, Reason, RefusalCode, Seq, Span,
 };
 
 /// Refusals that a lane keeps a minute.
@@ -75,27 +75,7 @@ impl Engine {
         spec.idempotency = None;
         self.last_seq += 1;
         let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
-        self.last_event += 1;
-        let last_event = self.last_event;
-        effects.events.push(Event {
-            number: last_event,
-            at: now.wall,
-            kind: EventKind::JobRejected,
-            tenant: Some(spec.tenant.clone()),
-            job: Some(JobLine {
-                seq,
-                id,
-                kind: spec.kind.clone(),
-                lane: spec.lane.clone(),
-                agent: spec.agent.clone(),
-                attempt: 0,
-                reason: Some(Reason::QueueFull),
-                previous: 0,
-            }),
-            actor: Some(origin.actor.clone()),
-            request: origin.request.clone(),
-            detail: None,
-        });
+        let last_event = self.rejection_event(now, seq, id, &spec, &origin, effects);
         let row = Box::new(JobRow {
             seq,
             id,
@@ -135,5 +115,38 @@ impl Engine {
             last_event,
         })));
         id
+    }
+
+    /// The one event of a rejected job. It has no place in memory, so the line is made of its spec.
+    fn rejection_event(
+        &mut self,
+        now: Now,
+        seq: Seq,
+        id: JobId,
+        spec: &JobSpec,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> u64 {
+        self.last_event += 1;
+        effects.events.push(Event {
+            number: self.last_event,
+            at: now.wall,
+            kind: EventKind::JobRejected,
+            tenant: Some(spec.tenant.clone()),
+            job: Some(JobLine {
+                seq,
+                id,
+                kind: spec.kind.clone(),
+                lane: spec.lane.clone(),
+                agent: spec.agent.clone(),
+                attempt: 0,
+                reason: Some(Reason::QueueFull),
+                previous: 0,
+            }),
+            actor: Some(origin.actor.clone()),
+            request: origin.request.clone(),
+            detail: None,
+        });
+        self.last_event
     }
 }

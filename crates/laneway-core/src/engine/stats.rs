@@ -124,7 +124,17 @@ impl Engine {
         for ((lane, ..), counts) in self.forgotten.strangers(tenant) {
             lanes[*lane as usize].counts.add(&counts);
         }
-        // Then those without jobs, as far as there is room.
+        self.add_idle_agents(tenant, &is_shown, &mut stats);
+        // A lane that is named no more is shown only while it has jobs.
+        lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
+        lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
+        stats.agents.sort_by(|a, b| (&a.lane, &a.tenant, &a.agent).cmp(&(&b.lane, &b.tenant, &b.agent)));
+        stats.lanes = lanes;
+        stats
+    }
+
+    /// Adds agents without jobs, as far as there is room.
+    fn add_idle_agents(&self, tenant: Option<&Name>, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {
         let idle = self.nodes.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
         let room = Stats::AGENTS_MAX - stats.agents.len();
         for (_, (lane, tenant, agent), node) in idle.filter(|(_, _, node)| !node.counts.is_empty()).take(room)
@@ -142,12 +152,6 @@ impl Engine {
                 counts,
             });
         }
-        // A lane that is named no more is shown only while it has jobs.
-        lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
-        lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
-        stats.agents.sort_by(|a, b| (&a.lane, &a.tenant, &a.agent).cmp(&(&b.lane, &b.tenant, &b.agent)));
-        stats.lanes = lanes;
-        stats
     }
 
     /// How many jobs wait in a lane; none in one that is not there.

@@ -57,7 +57,11 @@ fn retries(section: &Section<'_>) -> Vec<Span> {
 
 fn allow_hosts(section: &Section<'_>) -> Vec<String> {
     let hosts = section.texts("allow_hosts");
-    for host in hosts.iter().filter(|host| !is_host(host.strip_prefix("*.").unwrap_or(host))) {
+    let is_right = |host: &str| {
+        let rest = host.strip_prefix("*.").unwrap_or(host);
+        is_host(rest) && !rest.contains('*')
+    };
+    for host in hosts.iter().filter(|host| !is_right(host)) {
         let message =
             format!("holds {host:?}; write entries such as \"127.0.0.1:9000\" or \"*.corp.example\"");
         section.problem("allow_hosts", message);

@@ -288,6 +288,36 @@ fn targets_are_checked_and_their_secrets_never_shown() {
 }
 
 #[test]
+fn webhooks_are_checked_and_their_secrets_never_shown() {
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    Given::file(
+        "[webhooks]\nsecret = \"hunter2\"\nretries = [\"5s\", \"soon\", \"0s\"]\nallow_hosts = [\"http://x/\", \"*\"]\n\
+         in_flight_max = 0\n[tenants.acme]\nwebhook_secret_previous = \"whsec_hunter2\"\n",
+    )
+    .problems(expect![[r#"
+        laneway.toml:7: tenants.acme.webhook_secret_previous: is no secret; write "whsec_" and 24 to 64 bytes in base64
+        laneway.toml:3: webhooks.retries: holds "soon"; write waits from "1s" to "7d"
+        laneway.toml:3: webhooks.retries: holds "0s"; write waits from "1s" to "7d"
+        laneway.toml:5: webhooks.in_flight_max: is 0; write a whole number from 1 to 256
+        laneway.toml:4: webhooks.allow_hosts: holds "http://x/"; write entries such as "127.0.0.1:9000" or "*.corp.example"
+        laneway.toml:2: webhooks.secret: is no secret; write "whsec_" and 24 to 64 bytes in base64
+    "#]]);
+    let given = Given::file(&format!(
+        "[webhooks]\nretries = [\"1m\"]\nallow_hosts = [\"Hooks.Internal:81\"]\nsecret = \"{SECRET}\"\n\
+         [tenants.acme]\nwebhook_secret = \"{SECRET}\"\nwebhook_secret_previous = \"{SECRET}\"\n"
+    ));
+    let config = given.config();
+    assert_eq!(config.settings().webhooks.retries, [Span::mins(1)]);
+    assert_eq!(config.webhooks.allow_hosts, ["hooks.internal:81"]);
+    assert_eq!(config.webhooks.secrets_of(&Name::fixed("acme")).iter().count(), 2);
+    assert_eq!(config.webhooks.secrets_of(&Name::fixed("other")).iter().count(), 1);
+    for text in [config.dump(), format!("{config:?}"), config.to_json().to_string()] {
+        assert!(!text.contains("MfKQ"), "{text}");
+    }
+    assert!(config.dump().contains("webhook_secret_previous = \"***\""), "{}", config.dump());
+}
+
+#[test]
 fn a_dump_is_readable_again_and_means_the_same() {
     let given = Given::file(
         "[server]\nlisten = \"0.0.0.0:80\"\nallowed_hosts = [\"a\"]\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n\
@@ -376,6 +406,16 @@ fn calls_cannot_change_everything() {
             json!({"kinds": {"a": {"target": "http://evil/"}}}),
             ConfigErrorKind::NotChangeable,
             "kinds.a.target: cannot be changed by a call",
+        ),
+        (
+            json!({"webhooks": {"allow_hosts": ["10.0.0.1"]}}),
+            ConfigErrorKind::NotChangeable,
+            "webhooks.allow_hosts: cannot be changed by a call",
+        ),
+        (
+            json!({"tenants": {"acme": {"webhook_secret": "x"}}}),
+            ConfigErrorKind::NotChangeable,
+            "tenants.acme.webhook_secret: cannot be changed by a call",
         ),
         (
             json!({"lanes": {"main": {"runing_max": 1}}}),

@@ -9,6 +9,7 @@ mod events;
 mod failures;
 mod house;
 mod jobs;
+mod log_lines;
 mod sqlite;
 mod turn;
 mod webhooks;

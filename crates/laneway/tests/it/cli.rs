@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Submits a job and gives its id.
-    fn submit(&self, args: &[&str]) -> String {
+    pub fn submit(&self, args: &[&str]) -> String {
         self.json(&[&["submit"], args].concat())["id"].as_str().unwrap().to_owned()
     }
 
@@ -67,7 +67,7 @@ impl Server {
         stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let sent =
             Command::new("kill").arg(format!("-{name}")).arg(self.process.id().to_string()).status().unwrap();
         assert!(sent.success());

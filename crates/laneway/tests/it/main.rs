@@ -10,3 +10,4 @@ mod examples;
 mod house;
 mod kill;
 mod repository;
+mod webhooks;

@@ -1,0 +1,157 @@
+//! One log line for every step of a job's life, as an operator who asks for them reads them.
+
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use laneway_core::{Callback, Failure, JobId, Name};
+use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::webhooks::guard::SystemResolver;
+use laneway_runtime::webhooks::{Formats, Guard};
+use laneway_runtime::{Handlers, Options, Scheduler, Webhooks, job_log};
+use laneway_store::MemoryStore;
+use serde_json::Value;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::house::{TestStore, job_once, origin, start, start_with, submit};
+
+/// Everything that was written, by whatever test of this process.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Paper {
+    type Writer = Paper;
+
+    fn make_writer(&'a self) -> Paper {
+        self.clone()
+    }
+}
+
+/// Lines are written by the loop's own thread, so the whole process must listen.
+static PAPER: LazyLock<Paper> = LazyLock::new(|| {
+    let paper = Paper::default();
+    let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(paper.clone()).finish();
+    tracing::subscriber::set_global_default(subscriber).expect("nobody else listens");
+    paper
+});
+
+fn lines() -> Vec<Value> {
+    let text = PAPER.0.lock().unwrap().clone();
+    let text = String::from_utf8(text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The messages about a job, in order.
+fn about(job: JobId) -> Vec<String> {
+    let is_about = |line: &Value| line["job"] == job.to_string();
+    lines()
+        .iter()
+        .filter(|line| is_about(line))
+        .map(|line| line["message"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn every_step_of_a_job_is_one_line_with_its_fields() {
+    LazyLock::force(&PAPER);
+    let handlers = Handlers::new()
+        .on("echo", async |_| Ok::<_, Failure>(()))
+        .on("fail", async |_| Err::<(), _>(Failure::permanent("test", "it cannot work")));
+    let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
+    let done = submit(&scheduler, job_once("echo")).await;
+    scheduler.wait(done).await.unwrap();
+    let failed = submit(&scheduler, job_once("fail")).await;
+    scheduler.wait(failed).await.unwrap();
+    let canceled = submit(&scheduler, job_once("nobody")).await;
+    scheduler.cancel(None, canceled, origin()).await.unwrap();
+    assert_eq!(about(done), ["job submitted", "job dispatched", "job completed"]);
+    assert_eq!(about(failed), ["job submitted", "job dispatched", "job failed"]);
+    assert_eq!(about(canceled), ["job submitted", "job canceled"]);
+    let lines = lines();
+    let line = lines.iter().find(|line| line["job"] == failed.to_string() && line["message"] == "job failed");
+    let line = line.unwrap();
+    assert_eq!((&line["level"], &line["target"]), (&Value::from("INFO"), &Value::from(job_log::TARGET)));
+    for (field, value) in [
+        ("agent", "default"),
+        ("lane", "main"),
+        ("kind", "fail"),
+        ("tenant", "default"),
+        ("reason", "permanent"),
+    ] {
+        assert_eq!(line[field], value, "{field}");
+    }
+    assert_eq!(line["attempt"], 1);
+}
+
+#[tokio::test]
+async fn a_rejection_is_one_line() {
+    LazyLock::force(&PAPER);
+    let (scheduler, _running, _clock) = start_with(&TestStore::default(), Handlers::new(), |options| {
+        options.settings.queued_max = 0;
+    })
+    .await;
+    let mut submission = job_once("echo");
+    submission.record_refusal = true;
+    let refusal = scheduler.submit(submission).await.unwrap().unwrap_err();
+    assert_eq!(about(refusal.recorded.unwrap()), ["job rejected"]);
+}
+
+#[tokio::test]
+async fn a_webhooks_outcome_is_one_line_without_secrets() {
+    LazyLock::force(&PAPER);
+    let handlers = Handlers::new().on("echo", async |_| Ok::<_, Failure>(()));
+    let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
+    let config = Layers::read(None, [], toml::Table::new()).unwrap().resolve(&Overrides::none()).unwrap();
+    let (_, configs) = tokio::sync::watch::channel(Arc::new(config));
+    let guard = Guard::new(Arc::new(SystemResolver), &[]);
+    let _webhooks = Webhooks::start_with(scheduler.clone(), configs, Formats::new(), guard).unwrap();
+    let mut submission = job_once("echo");
+    let url = "https://user:pw@hooks.example/done?token=hush#part";
+    submission.spec.callback = Some(Callback { url: url.into(), format: Name::fixed("unheard") });
+    let job = submit(&scheduler, submission).await;
+    let told = async {
+        while scheduler.read(|engine, _| engine.delivery_stats().tries).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+    let lines = lines();
+    let line = lines
+        .iter()
+        .find(|line| line["job"] == job.to_string() && line["message"] == "webhook not delivered");
+    let line = line.unwrap();
+    assert_eq!(
+        (&line["url"], &line["number"]),
+        (&Value::from("https://hooks.example/done"), &Value::from(1))
+    );
+    assert!(!lines.iter().any(|line| line.to_string().contains("hush")), "a secret was written");
+}
+
+#[tokio::test]
+async fn a_reload_is_one_line() {
+    LazyLock::force(&PAPER);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("laneway.toml");
+    std::fs::write(&file, "[lanes.reloaded]\nrunning_max = 3\n").unwrap();
+    let layers = Layers::read(Some(&file), [], toml::Table::new()).unwrap();
+    let config = layers.resolve(&Overrides::none()).unwrap();
+    let options = Options::new(config.settings().clone());
+    let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
+    let live = LiveConfig::new(layers, Overrides::none(), config, scheduler);
+    std::fs::write(&file, "[lanes.reloaded]\nrunning_max = 7\n").unwrap();
+    live.reload().await.unwrap();
+    let reloads =
+        lines().iter().filter(|line| line.to_string().contains("lanes.reloaded.running_max")).count();
+    assert_eq!(reloads, 1);
+}
