@@ -1,5 +1,7 @@
 //! The dialects as their clients meet them: real sockets, real instances, one browser.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod browser;
 mod dialogues;
 mod instance;

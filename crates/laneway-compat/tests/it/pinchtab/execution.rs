@@ -240,3 +240,33 @@ async fn tabs_are_found_by_asking_and_lost_when_the_instance_says_so() {
     let (status, said) = world.ask("POST", "/tabs/t1/action", &Value::Null).await;
     assert_eq!((status, &said), (404, &json!("no such tab")));
 }
+
+#[tokio::test]
+async fn tabs_that_nobody_has_do_not_make_instances_list_all_day() {
+    let instance = Instance::echo(&["t1"]).await;
+    let world = World::new("").await;
+    world.put_instance("desk", instance.address, &[]).await;
+    let began = std::time::Instant::now();
+    let tasks = (0..20).map(|number| json!({"action": "click", "tabId": format!("none-{number}")}));
+    let batch = json!({"agentId": "a1", "tasks": tasks.collect::<Vec<_>>()});
+    let (_, answer) = world.ask("POST", "/tasks/batch", &batch).await;
+    for task in answer["tasks"].as_array().unwrap() {
+        let task = world.ended(task["taskId"].as_str().unwrap()).await;
+        assert!(task["error"].as_str().unwrap().ends_with("not found: no instance has it"), "{task}");
+    }
+    assert!(instance.lists() as u64 <= 1 + began.elapsed().as_secs(), "asked {} times", instance.lists());
+}
+
+#[tokio::test]
+async fn an_instance_that_lists_nonsense_is_told_of_and_does_not_hide_the_others() {
+    let world = World::new("").await;
+    world.put_instance("odd", says(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnope").await, &[]).await;
+    let id = world.submit(click("a1")).await;
+    let error = world.ended(&id).await["error"].as_str().unwrap().to_owned();
+    let expected = "could not resolve tab \"t1\": tab \"t1\" not found: no instance that answers has it (odd: does not list tabs)";
+    assert_eq!(error, expected);
+    let good = Instance::echo(&["t1"]).await;
+    world.put_instance("good", good.address, &[]).await;
+    let id = world.submit(click("a1")).await;
+    assert_eq!(world.ended(&id).await["state"], "done");
+}
