@@ -28,11 +28,11 @@ use crate::turn::Told;
 const TIMES: [f64; 15] =
     [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0];
 
-/// Name and meaning of a counter.
-type LaneCount = (&'static str, &'static str);
+/// A counter by lane.
+type LaneCounter = Family<LaneLabel, Counter<f64, AtomicU64>>;
 
-/// What the engine counts by lane and no event tells.
-const LANE_COUNTS: [LaneCount; 6] = [
+/// What the engine counts by lane and no event tells: name and meaning.
+const LANE_COUNTS: [(&str, &str); 6] = [
     ("lane_rejected", "Jobs refused because a queue was full, by lane"),
     ("lane_expired", "Jobs whose deadline or queue timeout passed while they waited, by lane"),
     ("lane_dispatched", "Jobs whose first attempt opened, by lane"),
@@ -65,7 +65,7 @@ struct Figures {
     lane_waiting: Family<LaneLabel, Gauge>,
     lane_open: Family<LaneLabel, Gauge>,
     /// What the engine counts by lane since the start, in the order of [`LANE_COUNTS`].
-    lane_counts: [(LaneCount, Family<LaneLabel, Counter<f64, AtomicU64>>); LANE_COUNTS.len()],
+    lane_counts: [LaneCounter; LANE_COUNTS.len()],
     deliveries: Family<OutcomeLabel, Counter>,
     delivery_tries: Counter,
     deliveries_now: Gauge,
@@ -198,7 +198,7 @@ impl Metrics {
         }
         figures.lane_waiting.clear();
         figures.lane_open.clear();
-        figures.lane_counts.iter().for_each(|(_, family)| family.clear());
+        figures.lane_counts.iter().for_each(|family| family.clear());
         for lane in &stats.lanes {
             let label = LaneLabel { lane: Text(lane.lane.clone()) };
             figures.lane_waiting.get_or_create(&label).set(lane.waiting.cast_signed());
@@ -212,7 +212,7 @@ impl Metrics {
                 runs as f64,
                 seconds(run_time),
             ];
-            for ((_, family), count) in figures.lane_counts.iter().zip(counts) {
+            for (family, count) in figures.lane_counts.iter().zip(counts) {
                 // The engine counts; a new counter of the same value is what it says.
                 family.get_or_create(&label).inc_by(count);
             }
@@ -279,7 +279,7 @@ impl Figures {
             jobs_now: Family::default(),
             lane_waiting: Family::default(),
             lane_open: Family::default(),
-            lane_counts: LANE_COUNTS.map(|count| (count, Family::default())),
+            lane_counts: LANE_COUNTS.map(|_| Family::default()),
             deliveries: Family::default(),
             delivery_tries: Counter::default(),
             deliveries_now: Gauge::default(),
@@ -304,7 +304,7 @@ impl Figures {
         to.register("jobs_now", "Live jobs, by state", self.jobs_now.clone());
         to.register("lane_waiting", "Jobs that wait, by lane", self.lane_waiting.clone());
         to.register("lane_open_attempts", "Open attempts, by lane", self.lane_open.clone());
-        for ((name, help), family) in &self.lane_counts {
+        for ((name, help), family) in LANE_COUNTS.iter().zip(&self.lane_counts) {
             to.register(*name, *help, family.clone());
         }
         to.register("deliveries", "Webhook deliveries that ended, by outcome", self.deliveries.clone());

@@ -181,10 +181,10 @@ impl Turn {
                 Command::Offer(_) | Command::Withdraw(_) => self.kept.offers = self.engine.offers(),
                 Command::StorageLow(low) => self.kept.storage_low = *low,
                 Command::Drain => self.kept.draining = true,
-                Command::DeliveryTried { seq, number, .. } => {
-                    if self.kept.under_way.get(seq) == Some(number) {
-                        self.kept.under_way.remove(seq);
-                    }
+                Command::DeliveryTried { seq, number, .. }
+                    if self.kept.under_way.get(seq) == Some(number) =>
+                {
+                    self.kept.under_way.remove(seq);
                 }
                 _ => {}
             }

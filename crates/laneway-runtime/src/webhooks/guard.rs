@@ -177,12 +177,15 @@ impl Guard {
     }
 
     async fn ask(&self, host: &str) -> Answer {
-        let asked = async {
-            let _turn = self.turns.acquire().await.map_err(|_| GuardError::Unresolved)?;
-            self.resolver.resolve(host).await.map_err(|_| GuardError::Unresolved)
-        };
-        let found = tokio::time::timeout(self.resolve_timeout, asked).await;
-        let found = found.map_err(|_| GuardError::Unresolved)??;
+        let (turns, resolver, host) = (Arc::clone(&self.turns), Arc::clone(&self.resolver), host.to_owned());
+        // The turn is held until the system has answered, not until we are tired of waiting: a thread that still asks must
+        // not make room for one more.
+        let asked = tokio::spawn(async move {
+            let _turn = turns.acquire_owned().await.ok()?;
+            resolver.resolve(&host).await.ok()
+        });
+        let answered = tokio::time::timeout(self.resolve_timeout, asked).await;
+        let found = answered.ok().and_then(Result::ok).flatten().ok_or(GuardError::Unresolved)?;
         // In their order, each once.
         let mut seen = BTreeSet::new();
         let addresses: Vec<IpAddr> = found.into_iter().filter(|address| seen.insert(*address)).collect();

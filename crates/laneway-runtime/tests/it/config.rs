@@ -300,6 +300,7 @@ fn webhooks_are_checked_and_their_secrets_never_shown() {
         laneway.toml:3: webhooks.retries: holds "0s"; write waits from "1s" to "7d"
         laneway.toml:5: webhooks.in_flight_max: is 0; write a whole number from 1 to 256
         laneway.toml:4: webhooks.allow_hosts: holds "http://x/"; write entries such as "127.0.0.1:9000" or "*.corp.example"
+        laneway.toml:4: webhooks.allow_hosts: holds "*"; write entries such as "127.0.0.1:9000" or "*.corp.example"
         laneway.toml:2: webhooks.secret: is no secret; write "whsec_" and 24 to 64 bytes in base64
     "#]]);
     let given = Given::file(&format!(

@@ -10,6 +10,7 @@ mod failures;
 mod house;
 mod jobs;
 mod log_lines;
+mod retention;
 mod sqlite;
 mod turn;
 mod webhooks;

@@ -73,8 +73,8 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
         next_at: waits.then_some(driver.now),
         created_at: driver.now,
         ended_at: (!waits).then_some(driver.now),
-        last_status: (n % 3 == 0).then_some(500),
-        last_error: (n % 5 == 0).then(|| "nobody answers".into()),
+        last_status: n.is_multiple_of(3).then_some(500),
+        last_error: n.is_multiple_of(5).then(|| "nobody answers".into()),
     };
     let tried = DeliveryTry {
         seq,

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ impl Hook {
     fn start(silent: usize) -> Hook {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/done", listener.local_addr().unwrap());
-        let (heard, calls) = channel();
+        let (heard, calls) = sync_channel(64);
         std::thread::spawn(move || {
             let mut unanswered = Vec::new();
             for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
