@@ -11,8 +11,8 @@ use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
-    Config, Dialects, Instance, LogFormat, Mount, Pinchtab, Secret, ServerConfig, SigningSecrets, Target,
-    WebhookConfig,
+    Config, Dialects, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret, ServerConfig, SigningSecrets,
+    Target, WebhookConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -106,15 +106,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     } = config;
     let mut list = List::default();
     list.server(server);
-    list.section(&["log"]);
-    list.put(
-        "format",
-        match log.format {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        },
-    );
-    list.put("filter", log.filter.clone());
+    list.log(log);
     list.section(&["limits"]);
     list.put("queued_max", settings.queued_max);
     list.put("running_max", settings.running_max);
@@ -193,6 +185,18 @@ impl List {
                 self.put("client_ca", client_ca.display().to_string());
             }
         }
+    }
+
+    fn log(&mut self, log: &LogConfig) {
+        self.section(&["log"]);
+        self.put(
+            "format",
+            match log.format {
+                LogFormat::Text => "text",
+                LogFormat::Json => "json",
+            },
+        );
+        self.put("filter", log.filter.clone());
     }
 
     fn put(&mut self, key: &str, value: impl Into<Value>) {

@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 use laneway_core::{Name, Origin, Span};
 use laneway_runtime::config::{InstancePatch, Secret};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::instance::Instance;
@@ -136,13 +136,20 @@ async fn an_answer_of_a_hundred_megabytes_is_cut_short() {
     assert_eq!(task["error"], "failed to read executor response: the answer has more than 1048576 bytes");
 }
 
-/// A listener that answers every connection with these bytes and hangs up.
+/// A listener that answers one call after the other with these bytes and hangs up.
 async fn says(bytes: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = Vec::new();
+            while !asked.windows(4).any(|part| part == b"\r\n\r\n")
+                && stream.read_buf(&mut asked).await.unwrap_or(0) > 0
+            {}
             let _ = stream.write_all(bytes).await;
+            let _ = stream.shutdown().await;
+            // A connection that is closed with something unread is reset, and what was said is lost with it.
+            while stream.read_buf(&mut asked).await.unwrap_or(0) > 0 {}
         }
     });
     address
