@@ -1,6 +1,6 @@
 //! Which instance has which browser tab: registered tabs first, then those that the instances list themselves.
 //!
-//! What instances list is remembered until a tab is not found; then they are asked again, each at most once a second. What
+//! What instances list is remembered until a tab is not found; then they are asked again, each at most once a second: who asks sooner waits. What
 //! is done with a tab once it is found is in `tabs/forward.rs`, and as a job in `tabs/action.rs`. Nothing here decides
 //! which job runs when.
 
@@ -71,10 +71,10 @@ struct Listed {
     doubtful: HashSet<String>,
 }
 
-/// When an instance was last asked, and why it did not answer.
+/// When and where an instance was last asked, and why it did not answer.
 #[derive(Default)]
 struct Asked {
-    at: Option<Instant>,
+    last: Option<(Instant, Url)>,
     trouble: Option<String>,
 }
 
@@ -118,9 +118,10 @@ impl Tabs {
         if let Some(owner) = self.known_owner(&config, tab, false) {
             return Ok(owner);
         }
+        let since = Instant::now();
         let asks = config.instances.clone().into_iter().map(|(id, instance)| {
             let tabs = self.clone();
-            async move { tabs.ask(&id, &instance).await.map_err(|trouble| format!("{id}: {trouble}")) }
+            async move { tabs.ask(&id, &instance, since).await.map_err(|trouble| format!("{id}: {trouble}")) }
         });
         let mut answers = stream::iter(asks).buffer_unordered(ASKS_MAX);
         let mut troubles = Vec::new();
@@ -169,18 +170,23 @@ impl Tabs {
         known.listed.iter().find(|(id, listed)| holds(id, listed)).and_then(|(id, _)| owner(id))
     }
 
-    /// Asks an instance for its tabs, unless it was asked just now.
-    async fn ask(&self, id: &Name, instance: &Instance) -> Result<(), String> {
+    /// Asks an instance for its tabs, unless somebody did since `since`. One that was asked a moment before that is given
+    /// the rest of its second first: a tab may be newer than its last list.
+    async fn ask(&self, id: &Name, instance: &Instance, since: Instant) -> Result<(), String> {
         let turn = Arc::clone(self.known().asked.entry(id.clone()).or_default());
         let mut asked = turn.lock().await;
-        if asked.at.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER) {
-            return asked.trouble.clone().map_or(Ok(()), Err);
+        if let Some((at, _)) = asked.last.as_ref().filter(|(_, url)| *url == instance.url) {
+            if *at >= since {
+                return asked.trouble.clone().map_or(Ok(()), Err);
+            }
+            tokio::time::sleep(ASK_AGAIN_AFTER.saturating_sub(at.elapsed())).await;
         }
+        let begun = Instant::now();
         let listed = match tokio::time::timeout(ASK_TIMEOUT, self.list(instance)).await {
             Ok(listed) => listed,
             Err(_) => Err(format!("did not list its tabs within {} seconds", ASK_TIMEOUT.as_secs())),
         };
-        asked.at = Some(Instant::now());
+        asked.last = Some((begun, instance.url.clone()));
         asked.trouble = listed.as_ref().err().cloned();
         self.known().keep(id, instance, listed?);
         Ok(())

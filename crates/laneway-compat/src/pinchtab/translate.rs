@@ -34,14 +34,23 @@ const RETRY: RetryPolicy = RetryPolicy { retries_max: 0, losses_max: 0, backoff:
 /// A task as a client asks for it.
 #[derive(Debug, Default)]
 pub struct Asked {
+    /// On whose behalf.
     pub agent_id: String,
+    /// What to do.
     pub action: String,
+    /// With which tab.
     pub tab_id: String,
+    /// With which element.
     pub selector: String,
+    /// With which element, by an older name.
     pub reference: String,
+    /// What else the action needs.
     pub params: Map<String, Value>,
+    /// Lower goes first.
     pub priority: i64,
+    /// When it is over, as written.
     pub deadline: String,
+    /// Who is told of its end.
     pub callback_url: String,
 }
 
