@@ -164,5 +164,5 @@ async fn paths_that_somebody_answers_already_are_a_mistake() {
     clash(dialect("/v1", &["/config"]));
     let twice = router_with(api.clone(), vec![dialect("", &["/a"]), dialect("", &["/b"])]);
     assert!(twice.is_err(), "two dialects on one path");
-    router_with(api, vec![dialect("/x", &["/a"]), dialect("/y", &["/a"])]).unwrap();
+    assert!(router_with(api, vec![dialect("/x", &["/a"]), dialect("/y", &["/a"])]).is_ok());
 }
