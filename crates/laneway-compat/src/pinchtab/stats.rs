@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use laneway_core::engine::{Counts, LaneStats, Stats};
+use laneway_core::engine::{AgentStats, Counts, LaneStats};
 use laneway_core::{Name, Span};
 use laneway_runtime::{Caller, config};
 use serde_json::{Map, Value, json};
@@ -24,9 +24,15 @@ pub async fn get_scheduler_stats(
     Extension(caller): Extension<Caller>,
 ) -> Answer {
     let tenant = caller.scope().cloned();
-    let stats = pinchtab.scheduler.read(move |engine, _| engine.stats(tenant.as_ref())).await?;
+    let (stats, known) = pinchtab
+        .scheduler
+        .read(move |engine, _| {
+            let tenant = tenant.as_ref();
+            (engine.stats(tenant), engine.agents_in(tenant, &Name::fixed(LANE)))
+        })
+        .await?;
     let lane = stats.lanes.iter().find(|lane| lane.lane.as_str() == LANE);
-    let agents = agents(&stats);
+    let agents = agents(&known);
     let sections = json!({
         "queue": queue_section(lane, &agents),
         "metrics": metrics_section(lane, &agents),
@@ -43,9 +49,9 @@ struct Agent {
     counts: Counts,
 }
 
-fn agents(stats: &Stats) -> BTreeMap<&str, Agent> {
+fn agents(known: &[AgentStats]) -> BTreeMap<&str, Agent> {
     let mut agents: BTreeMap<&str, Agent> = BTreeMap::new();
-    for figures in stats.agents.iter().filter(|figures| figures.lane.as_str() == LANE) {
+    for figures in known {
         let agent = agents.entry(figures.agent.as_str()).or_default();
         agent.queued += figures.waiting;
         agent.inflight += figures.open;

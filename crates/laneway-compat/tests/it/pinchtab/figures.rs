@@ -95,3 +95,14 @@ async fn pt_m9_pt_m10_ten_submits_at_once_are_ten() {
     );
     assert_eq!(before["metrics"]["tasksSubmitted"], 0, "what was shown before stays as it was");
 }
+
+#[tokio::test]
+async fn agents_of_other_lanes_do_not_hide_those_of_this_one() {
+    let world = World::new("lanes.pinchtab.paused = true").await;
+    let jobs: Vec<Value> =
+        (0..1_100).map(|n| json!({"kind": "nobody", "agent": format!("other-{n}")})).collect();
+    let (status, _) = world.ask("POST", "/v1/jobs/batch", &json!({ "jobs": jobs })).await;
+    assert_eq!(status, 200);
+    world.submit(click("a1")).await;
+    assert_eq!(world.stats().await["queue"]["agents"], json!({"a1": {"queued": 1, "inflight": 0}}));
+}
