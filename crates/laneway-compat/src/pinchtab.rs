@@ -6,6 +6,7 @@
 
 mod action;
 mod batch;
+mod callback;
 mod decode;
 mod error;
 mod reload;
@@ -25,11 +26,13 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, on};
 use laneway_runtime::caller::Right;
 use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::webhooks::Guard;
 use laneway_runtime::{Scheduler, Tabs};
 use tokio::sync::Semaphore;
 
 use crate::dialect::{Dialect, Route};
 
+pub use callback::{FORMAT, TaskNews};
 pub use reload::{Config, reload};
 pub use watcher::{ConfigWatcher, WATCH_INTERVAL};
 
@@ -44,13 +47,15 @@ struct Pinchtab {
     scheduler: Scheduler,
     live: LiveConfig,
     tabs: Tabs,
+    guard: Guard,
     large_bodies: Arc<Semaphore>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
     let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
-    let pinchtab = Pinchtab { scheduler, live, tabs, large_bodies };
+    let guard = Guard::live(live.subscribe());
+    let pinchtab = Pinchtab { scheduler, live, tabs, guard, large_bodies };
     let (get, post) = (Method::GET, Method::POST);
     let (look, submit, administer) = (Right::Look, Right::Submit, Right::Administer);
     let routes = vec![

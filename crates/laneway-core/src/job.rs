@@ -101,6 +101,8 @@ pub struct JobRow {
     pub rank_time: u64,
     /// Who submitted it: a token's id, or a part of the house.
     pub submitted_by: Name,
+    /// How many jobs waited in its lane right after it was admitted, itself included. 0: that was not kept.
+    pub position: u32,
     /// The part that changes.
     pub status: JobStatus,
 }

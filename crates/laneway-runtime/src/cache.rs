@@ -90,6 +90,7 @@ mod tests {
             created_at: Wall(0),
             rank_time: 0,
             submitted_by: Name::fixed("test"),
+            position: 0,
             status,
         })
     }

@@ -1,6 +1,6 @@
 //! Which instance has which browser tab: registered tabs first, then those that the instances list themselves.
 //!
-//! What instances list is remembered until a tab is not found; then they are asked again, each at most once a second. What
+//! What instances list is remembered until a tab is not found; then they are asked again, each at most once a second: who asks sooner waits. What
 //! is done with a tab once it is found is in `tabs/forward.rs`, and as a job in `tabs/action.rs`. Nothing here decides
 //! which job runs when.
 
@@ -67,12 +67,14 @@ struct Known {
 struct Listed {
     url: Url,
     tabs: HashSet<String>,
+    /// Those of them that it answered 404 for since. It may have meant the tab, or something in it.
+    doubtful: HashSet<String>,
 }
 
-/// When an instance was last asked, and why it did not answer.
+/// When and where an instance was last asked, and why it did not answer.
 #[derive(Default)]
 struct Asked {
-    at: Option<Instant>,
+    last: Option<(Instant, Url)>,
     trouble: Option<String>,
 }
 
@@ -113,21 +115,26 @@ impl Tabs {
         if config.instances.is_empty() {
             return Err(none("there are no instances"));
         }
-        if let Some(owner) = self.known_owner(&config, tab) {
+        if let Some(owner) = self.known_owner(&config, tab, false) {
             return Ok(owner);
         }
+        let since = Instant::now();
         let asks = config.instances.clone().into_iter().map(|(id, instance)| {
             let tabs = self.clone();
-            async move { tabs.ask(&id, &instance).await.map_err(|trouble| format!("{id}: {trouble}")) }
+            async move { tabs.ask(&id, &instance, since).await.map_err(|trouble| format!("{id}: {trouble}")) }
         });
         let mut answers = stream::iter(asks).buffer_unordered(ASKS_MAX);
         let mut troubles = Vec::new();
         while let Some(answer) = answers.next().await {
             // The first that has it is enough; a slow one is not waited for.
-            if let Some(owner) = self.known_owner(&config, tab) {
+            if let Some(owner) = self.known_owner(&config, tab, false) {
                 return Ok(owner);
             }
             troubles.extend(answer.err());
+        }
+        // Its instance was asked just now, or does not answer: what was listed last is the best there is.
+        if let Some(owner) = self.known_owner(&config, tab, true) {
+            return Ok(owner);
         }
         troubles.sort();
         match troubles.is_empty() {
@@ -137,14 +144,16 @@ impl Tabs {
     }
 
     /// The instance said that it has no such tab: it is looked for anew next time.
-    pub fn forget(&self, owner: &Name, tab: &str) {
-        if let Some(listed) = self.known().listed.get_mut(owner) {
-            listed.tabs.remove(tab);
+    pub fn doubt(&self, owner: &Name, tab: &str) {
+        if let Some(listed) = self.known().listed.get_mut(owner)
+            && listed.tabs.contains(tab)
+        {
+            listed.doubtful.insert(tab.to_owned());
         }
     }
 
     /// Who has the tab, as far as that is known.
-    fn known_owner(&self, config: &Arc<Config>, tab: &str) -> Option<Owner> {
+    fn known_owner(&self, config: &Arc<Config>, tab: &str, doubtful: bool) -> Option<Owner> {
         let mut known = self.known();
         let owner = |id: &Name| {
             config.instances.get(id).map(|instance| Owner { id: id.clone(), instance: instance.clone() })
@@ -154,23 +163,30 @@ impl Tabs {
         }
         // A list of an instance that has moved since says nothing.
         let holds = |id: &Name, listed: &Listed| {
-            listed.tabs.contains(tab) && config.instances.get(id).is_some_and(|now| now.url == listed.url)
+            listed.tabs.contains(tab)
+                && (doubtful || !listed.doubtful.contains(tab))
+                && config.instances.get(id).is_some_and(|now| now.url == listed.url)
         };
         known.listed.iter().find(|(id, listed)| holds(id, listed)).and_then(|(id, _)| owner(id))
     }
 
-    /// Asks an instance for its tabs, unless it was asked just now.
-    async fn ask(&self, id: &Name, instance: &Instance) -> Result<(), String> {
+    /// Asks an instance for its tabs, unless somebody did since `since`. One that was asked a moment before that is given
+    /// the rest of its second first: a tab may be newer than its last list.
+    async fn ask(&self, id: &Name, instance: &Instance, since: Instant) -> Result<(), String> {
         let turn = Arc::clone(self.known().asked.entry(id.clone()).or_default());
         let mut asked = turn.lock().await;
-        if asked.at.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER) {
-            return asked.trouble.clone().map_or(Ok(()), Err);
+        if let Some((at, _)) = asked.last.as_ref().filter(|(_, url)| *url == instance.url) {
+            if *at >= since {
+                return asked.trouble.clone().map_or(Ok(()), Err);
+            }
+            tokio::time::sleep(ASK_AGAIN_AFTER.saturating_sub(at.elapsed())).await;
         }
+        let begun = Instant::now();
         let listed = match tokio::time::timeout(ASK_TIMEOUT, self.list(instance)).await {
             Ok(listed) => listed,
             Err(_) => Err(format!("did not list its tabs within {} seconds", ASK_TIMEOUT.as_secs())),
         };
-        asked.at = Some(Instant::now());
+        asked.last = Some((begun, instance.url.clone()));
         asked.trouble = listed.as_ref().err().cloned();
         self.known().keep(id, instance, listed?);
         Ok(())
@@ -227,7 +243,7 @@ impl Known {
             tracing::warn!(instance = %id, tabs = tabs.len(), room, "an instance lists more tabs than there is room for");
             tabs = tabs.into_iter().take(room).collect();
         }
-        self.listed.insert(id.clone(), Listed { url: instance.url.clone(), tabs });
+        self.listed.insert(id.clone(), Listed { url: instance.url.clone(), tabs, doubtful: HashSet::new() });
     }
 }
 

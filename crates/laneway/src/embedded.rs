@@ -40,8 +40,10 @@ pub fn embedded() -> Embedded {
         kept: Kept::InMemory,
         source: Source::default(),
         handlers: Handlers::new(),
+        formats: Formats::new()
+            .with(NATIVE_FORMAT, Arc::new(JobFormat))
+            .with(laneway_compat::pinchtab::FORMAT, Arc::new(laneway_compat::pinchtab::TaskNews)),
         tab_actions: false,
-        formats: Formats::new().with(NATIVE_FORMAT, Arc::new(JobFormat)),
         watch: false,
         clock: None,
         token_estimate: None,
@@ -189,7 +191,7 @@ impl Embedded {
     }
 
     /// Tells callbacks that ask for the format `name` what this format says of a job. The format `laneway` is there
-    /// already: the job as the HTTP API shows it.
+    /// already: the job as the HTTP API shows it; and so are those of the dialects, under their names.
     pub fn callback_format(mut self, name: &'static str, format: Arc<dyn CallbackFormat>) -> Embedded {
         self.formats = self.formats.with(name, format);
         self

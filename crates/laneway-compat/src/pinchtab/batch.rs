@@ -8,12 +8,12 @@ use laneway_core::command::{Submission, Submitted};
 use laneway_runtime::Caller;
 use serde_json::json;
 
-use super::Pinchtab;
 use super::decode::{Fields, read_body};
 use super::error::{Problem, json_line};
 use super::tasks::Answer;
 use super::translate::{Asked, rejection, state_word, task_id};
 use super::wire::{Batch, BatchItem};
+use super::{Pinchtab, callback};
 
 /// Takes many tasks, and says of each what became of it.
 pub async fn submit_tasks(
@@ -52,14 +52,15 @@ impl Pinchtab {
         asked: Vec<Asked>,
         agent_id: &str,
     ) -> Result<Vec<BatchItem>, Problem> {
-        let now = self.scheduler.wall();
+        // Every name is looked up once for the whole batch.
+        let (now, guard) = (self.scheduler.wall(), self.guard.for_batch());
         let (mut items, mut good): (Vec<Option<BatchItem>>, Vec<Submission>) = (Vec::new(), Vec::new());
         for mut task in asked {
-            let submission = match task.check() {
-                Ok(()) => task.into_submission(caller, now),
-                Err(problem) => Err(problem),
+            let checked = match task.check() {
+                Ok(()) => callback::check(&guard, &task.callback_url).await,
+                wrong => wrong,
             };
-            match submission {
+            match checked.and_then(|()| task.into_submission(caller, now)) {
                 Ok(submission) => {
                     good.push(submission);
                     items.push(None);

@@ -75,7 +75,7 @@ impl Fields {
             Some(Err(error)) => return Err(Problem::bad_request(format!("invalid JSON: {error}"))),
             Some(Ok(value)) => value,
         };
-        Fields::of(value, "the body")
+        Fields::of(value, "(the body)")
     }
 
     /// The fields of a value that must be an object, or `null`.

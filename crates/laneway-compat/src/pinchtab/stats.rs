@@ -1,11 +1,13 @@
 //! Figures of now: what waits and runs, what became of tasks since the start, and the limits in force.
 
+use std::collections::BTreeMap;
+
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use laneway_core::Name;
-use laneway_runtime::Caller;
-use laneway_runtime::config;
+use laneway_core::engine::{AgentStats, Counts, LaneStats};
+use laneway_core::{Name, Span};
+use laneway_runtime::{Caller, config};
 use serde_json::{Map, Value, json};
 
 use super::error::json_line;
@@ -13,25 +15,98 @@ use super::tasks::Answer;
 use super::time::go_duration;
 use super::{LANE, Pinchtab};
 
+/// The shortest time that is told of something that took time, in milliseconds.
+const SHORTEST_MS: f64 = 1e-6;
+
 /// Shows the three sections.
 pub async fn get_scheduler_stats(
     State(pinchtab): State<Pinchtab>,
     Extension(caller): Extension<Caller>,
 ) -> Answer {
     let tenant = caller.scope().cloned();
-    let stats = pinchtab.scheduler.read(move |engine, _| engine.stats(tenant.as_ref())).await?;
+    let (stats, known) = pinchtab
+        .scheduler
+        .read(move |engine, _| {
+            let tenant = tenant.as_ref();
+            (engine.stats(tenant), engine.agents_in(tenant, &Name::fixed(LANE)))
+        })
+        .await?;
     let lane = stats.lanes.iter().find(|lane| lane.lane.as_str() == LANE);
-    let mut agents: Map<String, Value> = Map::new();
-    for agent in stats.agents.iter().filter(|agent| agent.lane.as_str() == LANE) {
-        agents.insert(agent.agent.to_string(), json!({"queued": agent.waiting, "inflight": agent.open}));
+    let agents = agents(&known);
+    let sections = json!({
+        "queue": queue_section(lane, &agents),
+        "metrics": metrics_section(lane, &agents),
+        "config": config_section(&pinchtab.live.current()),
+    });
+    Ok(json_line(StatusCode::OK, &sections))
+}
+
+/// What is known of an agent, in all tenants that the caller sees.
+#[derive(Default)]
+struct Agent {
+    queued: u64,
+    inflight: u64,
+    counts: Counts,
+}
+
+fn agents(known: &[AgentStats]) -> BTreeMap<&str, Agent> {
+    let mut agents: BTreeMap<&str, Agent> = BTreeMap::new();
+    for figures in known {
+        let agent = agents.entry(figures.agent.as_str()).or_default();
+        agent.queued += figures.waiting;
+        agent.inflight += figures.open;
+        agent.counts.add(&figures.counts);
     }
-    let queue = json!({
+    agents
+}
+
+fn queue_section(lane: Option<&LaneStats>, agents: &BTreeMap<&str, Agent>) -> Value {
+    let busy = agents.iter().filter(|(_, agent)| agent.queued + agent.inflight > 0);
+    let agents: Map<String, Value> = busy
+        .map(|(id, agent)| ((*id).to_owned(), json!({"queued": agent.queued, "inflight": agent.inflight})))
+        .collect();
+    json!({
         "totalQueued": lane.map_or(0, |lane| lane.waiting),
         "totalInflight": lane.map_or(0, |lane| lane.open),
         "agents": agents,
-    });
-    let config = config_section(&pinchtab.live.current());
-    Ok(json_line(StatusCode::OK, &json!({"queue": queue, "config": config})))
+    })
+}
+
+fn metrics_section(lane: Option<&LaneStats>, agents: &BTreeMap<&str, Agent>) -> Value {
+    let counts = lane.map(|lane| lane.counts).unwrap_or_default();
+    let known = agents.iter().filter(|(_, agent)| !agent.counts.is_empty());
+    let agents: Map<String, Value> = known
+        .map(|(id, Agent { counts, .. })| {
+            let figures = json!({
+                "submitted": counts.submitted,
+                "completed": counts.succeeded,
+                "failed": counts.failed,
+                "cancelled": counts.canceled,
+                "rejected": counts.rejected,
+            });
+            ((*id).to_owned(), figures)
+        })
+        .collect();
+    json!({
+        "tasksSubmitted": counts.submitted,
+        "tasksCompleted": counts.succeeded,
+        "tasksFailed": counts.failed,
+        "tasksCancelled": counts.canceled,
+        "tasksRejected": counts.rejected,
+        "tasksExpired": counts.expired,
+        "dispatchCount": counts.dispatched,
+        "avgDispatchLatencyMs": average_ms(counts.queue_wait, counts.dispatched),
+        "avgExecutionMs": average_ms(counts.run_time, counts.runs),
+        "agents": agents,
+    })
+}
+
+/// Nothing took no time at all: where there is something to average, the average is more than zero.
+fn average_ms(sum: Span, count: u64) -> f64 {
+    match count {
+        0 => 0.0,
+        count => (sum.0 as f64 / count as f64).max(SHORTEST_MS),
+    }
 }
 
 /// The limits in force.

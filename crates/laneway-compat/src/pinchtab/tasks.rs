@@ -18,7 +18,7 @@ use super::error::{Problem, json_line};
 use super::time::rfc3339;
 use super::translate::{self, Asked, agent_name, job_id, rejection, state_word, task_id};
 use super::wire::{Accepted, Task, TaskList};
-use super::{LANE, Pinchtab};
+use super::{LANE, Pinchtab, callback};
 
 /// What handlers give.
 pub type Answer = Result<Response, Problem>;
@@ -43,6 +43,7 @@ pub async fn submit_task(
     let body = read_body(&pinchtab.large_bodies, request).await?;
     let mut asked = Asked::of_task(Fields::of_body(&body)?)?;
     asked.check()?;
+    callback::check(&pinchtab.guard, &asked.callback_url).await?;
     let agent_id = asked.agent_id.clone();
     let submission = asked.into_submission(&caller, pinchtab.scheduler.wall())?;
     match pinchtab.scheduler.submit(submission).await? {

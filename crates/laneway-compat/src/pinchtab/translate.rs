@@ -2,7 +2,8 @@
 
 use laneway_core::command::Submission;
 use laneway_core::{
-    Backoff, Bytes, CapScope, Full, JobEnd, JobId, JobSpec, JobState, Name, Reason, RetryPolicy, Span, Wall,
+    Backoff, Bytes, Callback, CapScope, Full, JobEnd, JobId, JobSpec, JobState, Name, Reason, RetryPolicy,
+    Span, Wall,
 };
 use laneway_runtime::Caller;
 use laneway_runtime::store::JobView;
@@ -12,11 +13,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::LANE;
 use super::decode::Fields;
 use super::error::Problem;
 use super::time::{self, rfc3339};
 use super::wire::Task;
+use super::{LANE, callback};
 
 /// What every task's id begins with.
 const ID_PREFIX: &str = "tsk_";
@@ -33,14 +34,23 @@ const RETRY: RetryPolicy = RetryPolicy { retries_max: 0, losses_max: 0, backoff:
 /// A task as a client asks for it.
 #[derive(Debug, Default)]
 pub struct Asked {
+    /// On whose behalf.
     pub agent_id: String,
+    /// What to do.
     pub action: String,
+    /// With which tab.
     pub tab_id: String,
+    /// With which element.
     pub selector: String,
+    /// With which element, by an older name.
     pub reference: String,
+    /// What else the action needs.
     pub params: Map<String, Value>,
+    /// Lower goes first.
     pub priority: i64,
+    /// When it is over, as written.
     pub deadline: String,
+    /// Who is told of its end.
     pub callback_url: String,
 }
 
@@ -75,13 +85,13 @@ impl Asked {
             }
         }
         self.promote_selector()?;
-        let taken =
-            |key: &&String| ["kind", "ref", "tabId"].iter().any(|taken| taken.eq_ignore_ascii_case(key));
-        if let Some(key) = self.params.keys().find(taken) {
-            let instead = if key.eq_ignore_ascii_case("kind") { "action" } else { key };
-            let message =
-                format!("invalid task: params must not hold '{key}'; use the field '{instead}' of the task");
-            return Err(Problem::bad_request(message));
+        for (taken, field) in [("kind", "action"), ("ref", "ref"), ("tabId", "tabId")] {
+            if let Some(key) = self.params.keys().find(|key| key.eq_ignore_ascii_case(taken)) {
+                let message = format!(
+                    "invalid task: params must not hold '{key}'; use the field '{field}' of the task"
+                );
+                return Err(Problem::bad_request(message));
+            }
         }
         if i32::try_from(self.priority).is_err() {
             let (min, max) = (i32::MIN, i32::MAX);
@@ -109,6 +119,7 @@ impl Asked {
     /// The job that the task is. Call [`Asked::check`] first.
     pub fn into_submission(self, caller: &Caller, now: Wall) -> Result<Submission, Problem> {
         let (deadline, written) = deadline(&self.deadline, now)?;
+        let callback = (!self.callback_url.trim().is_empty()).then_some(self.callback_url);
         let agent = agent_name(&self.agent_id);
         let payload = Payload {
             action: TabAction {
@@ -139,6 +150,7 @@ impl Asked {
             retry_of: None,
             tags: Vec::new(),
             schedule: None,
+            callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(callback::FORMAT) }),
         };
         let (payload, origin) = (Bytes::from(payload), caller.origin());
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: true })
@@ -260,8 +272,8 @@ pub fn task(view: &JobView, payload: &[u8]) -> Option<Task> {
         completed_at: end.map(|end| rfc3339(end.finished_at)),
         latency_ms: latency,
         result: end.and_then(|end| end.result.as_deref()).map(result_json),
-        callback_url: None,
-        position: 0,
+        callback_url: row.spec.callback.as_ref().map(|callback| callback.url.to_string()),
+        position: row.position.into(),
     })
 }
 

@@ -1,3 +1,10 @@
-//! The dialects as their clients meet them: real sockets against a real server.
+//! The dialects as their clients meet them: real sockets, real instances, one browser.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod browser;
+mod dialogues;
 mod goclaw;
+mod instance;
+mod pinchtab;
+mod world;

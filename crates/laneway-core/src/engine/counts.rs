@@ -2,7 +2,7 @@
 //!
 //! An agent's counters live with what the engine remembers of the agent. Agents without jobs are remembered in a bounded
 //! number; when one is forgotten its counters go into a sum of its tenant and lane, so that a lane's figures never go
-//! back. A restart begins at zero.
+//! back. A restart begins at zero, and so does an engine that is built anew because the store refused a row.
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@ use super::state::Wake;
 use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,
-    Origin, Outcome, Reason, Reply, Seq,
+    Origin, Outcome, Reason, Reply, Seq, ShutdownPolicy,
 };
 
 impl Engine {
@@ -124,6 +124,12 @@ impl Engine {
 
     /// The attempt never did anything: the job waits again, at no cost.
     pub(super) fn hand_back(&mut self, now: Now, job: Ix, end: AttemptEnd, effects: &mut Effects) {
+        let lane = self.nodes[self.jobs[job].node].lane as usize;
+        if self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel {
+            // From now on it would wait, and what waits here is canceled when the server stops.
+            let (state, closed) = (JobState::Canceled, Some((end, None)));
+            return self.end_job(now, job, state, Reason::Shutdown, closed, None, None, effects);
+        }
         self.requeue(now, job, end, Reason::HandedBack, effects);
     }
 

@@ -83,6 +83,7 @@ impl Engine {
             created_at: now.wall,
             rank_time: self.rank_now(now),
             submitted_by: origin.actor,
+            position: 0,
             status: JobStatus {
                 state: JobState::Queued,
                 wake_at: None,

@@ -133,11 +133,6 @@ impl Engine {
         stats
     }
 
-    /// How many jobs wait in a lane; none in one that is not there.
-    pub fn waiting_in(&self, lane: &Name) -> u32 {
-        self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane as usize].waiting)
-    }
-
     /// Adds agents without jobs, as far as there is room.
     fn add_idle_agents(&self, tenant: Option<&Name>, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {
         let idle = self.nodes.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
@@ -157,6 +152,34 @@ impl Engine {
                 counts,
             });
         }
+    }
+
+    /// The agents of one lane, however many there are in others: those with jobs first, [`Stats::AGENTS_MAX`] at most.
+    pub fn agents_in(&self, tenant: Option<&Name>, lane: &Name) -> Vec<AgentStats> {
+        let Some(&ix) = self.lane_of.get(lane) else { return Vec::new() };
+        let shown = tenant.map(|tenant| self.tenants.find(tenant));
+        let is_shown = |of: Ix| shown.is_none_or(|tenant| tenant == Some(of));
+        let here = |idle: bool| {
+            let known = self.nodes.iter().filter(move |(_, (of, tenant, _), node)| {
+                *of == ix && is_shown(*tenant) && node.idle == idle && (!idle || !node.counts.is_empty())
+            });
+            known.map(|(_, (lane, tenant, agent), node)| self.agent_stats(*lane, *tenant, agent, node))
+        };
+        let strangers = self.forgotten.strangers(tenant).filter(|((of, ..), _)| *of == ix);
+        let strangers = strangers.map(|((_, tenant, agent), counts)| AgentStats {
+            tenant: tenant.clone(),
+            agent: agent.clone(),
+            lane: lane.clone(),
+            waiting: 0,
+            open: 0,
+            counts,
+        });
+        here(false).chain(here(true)).chain(strangers).take(Stats::AGENTS_MAX).collect()
+    }
+
+    /// How many jobs wait in a lane; none in one that is not there.
+    pub fn waiting_in(&self, lane: &Name) -> u32 {
+        self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane as usize].waiting)
     }
 
     fn agent_stats(&self, lane: Ix, tenant: Ix, agent: &Name, node: &Node) -> AgentStats {

@@ -308,6 +308,7 @@ impl Engine {
             created_at: now.wall,
             rank_time,
             submitted_by: origin.actor.clone(),
+            position: 0,
             status: crate::JobStatus {
                 state,
                 wake_at: wake.map(|(_, at)| at),
@@ -343,6 +344,8 @@ impl Engine {
             _ => state,
         };
         let waiting = self.lanes[belongs.lane as usize].waiting;
+        row.position = waiting;
+        effects.changes.push(Change::JobCreated { row, payload });
         Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall, waiting }
     }
 

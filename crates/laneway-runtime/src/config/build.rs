@@ -84,9 +84,9 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
         local_slots,
         storage_low,
         targets,
+        webhooks,
         dialects,
         instances,
-        webhooks,
         settings,
         places,
     })

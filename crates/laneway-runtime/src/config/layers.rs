@@ -134,8 +134,9 @@ impl Layers {
         let stored = overrides.layer()?;
         whole.forget_instances_of(&stored);
         whole.put_over(&stored);
-        ConfigErrors::unless_empty(errors, || ())?;
-        build::build(&whole.tree, whole.places)
+        let built = build::build(&whole.tree, whole.places);
+        errors.extend(built.as_ref().err().iter().flat_map(|more| more.list()).cloned());
+        ConfigErrors::unless_empty(errors, || built)?
     }
 
     /// The same for the start of a server, whose stored changes may be older than the program or the file: those that

@@ -11,8 +11,8 @@ use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
-    Config, Dialects, Goclaw, Instance, LogFormat, Mount, Pinchtab, Secret, SigningSecrets, Target,
-    WebhookConfig,
+    Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret, ServerConfig,
+    SigningSecrets, Target, WebhookConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -98,37 +98,15 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         local_slots,
         storage_low,
         targets,
+        webhooks,
         dialects,
         instances,
-        webhooks,
         settings,
         places: _,
     } = config;
     let mut list = List::default();
-    list.section(&["server"]);
-    list.put("listen", server.listen.to_string());
-    list.put("data_dir", server.data_dir.display().to_string());
-    list.put("drain_limit", span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))));
-    list.put("body_max", format_size(server.body_max as u64));
-    list.put("allowed_hosts", server.allowed_hosts.clone());
-    list.put("allowed_origins", server.allowed_origins.clone());
-    if let Some(tls) = &server.tls {
-        list.section(&["server", "tls"]);
-        list.put("cert", tls.cert.display().to_string());
-        list.put("key", tls.key.display().to_string());
-        if let Some(client_ca) = &tls.client_ca {
-            list.put("client_ca", client_ca.display().to_string());
-        }
-    }
-    list.section(&["log"]);
-    list.put(
-        "format",
-        match log.format {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        },
-    );
-    list.put("filter", log.filter.clone());
+    list.server(server);
+    list.log(log);
     list.section(&["limits"]);
     list.put("queued_max", settings.queued_max);
     list.put("running_max", settings.running_max);
@@ -188,6 +166,39 @@ struct List {
 impl List {
     fn section(&mut self, parts: &[&str]) {
         self.section = KeyPath::of(parts);
+    }
+
+    fn server(&mut self, server: &ServerConfig) {
+        self.section(&["server"]);
+        self.put("listen", server.listen.to_string());
+        self.put("data_dir", server.data_dir.display().to_string());
+        self.put(
+            "drain_limit",
+            span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))),
+        );
+        self.put("body_max", format_size(server.body_max as u64));
+        self.put("allowed_hosts", server.allowed_hosts.clone());
+        self.put("allowed_origins", server.allowed_origins.clone());
+        if let Some(tls) = &server.tls {
+            self.section(&["server", "tls"]);
+            self.put("cert", tls.cert.display().to_string());
+            self.put("key", tls.key.display().to_string());
+            if let Some(client_ca) = &tls.client_ca {
+                self.put("client_ca", client_ca.display().to_string());
+            }
+        }
+    }
+
+    fn log(&mut self, log: &LogConfig) {
+        self.section(&["log"]);
+        self.put(
+            "format",
+            match log.format {
+                LogFormat::Text => "text",
+                LogFormat::Json => "json",
+            },
+        );
+        self.put("filter", log.filter.clone());
     }
 
     fn put(&mut self, key: &str, value: impl Into<Value>) {

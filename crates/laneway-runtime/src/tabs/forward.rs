@@ -105,7 +105,7 @@ impl Tabs {
         let content_type = response.headers().get(CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
         if status == 404 {
-            self.forget(&id, &action.tab);
+            self.doubt(&id, &action.tab);
         }
         match read_body(response, ANSWER_BYTES_MAX).await {
             Ok(Body::Whole(body)) => Ok(Answered { status, content_type, body }),

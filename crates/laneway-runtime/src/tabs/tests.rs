@@ -1,4 +1,5 @@
-//! What is read of lists, what is written into bodies and paths. Calls are in `tests/it/tabs.rs`.
+//! What is read of lists, what is written into bodies and paths. Calls to real instances are in the tests of
+//! `laneway-compat`.
 
 use serde_json::{Value, json};
 

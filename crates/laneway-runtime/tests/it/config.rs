@@ -536,3 +536,58 @@ fn lengths_of_time_and_sizes() {
     }
     assert_eq!((format_span(Span(5_400_000)), format_size(1 << 20)), ("1h30m".to_owned(), "1MiB".to_owned()));
 }
+
+#[test]
+fn a_dialects_own_names_are_keys_of_its_lane_in_every_layer() {
+    let lane = |config: &Config| config.settings().lanes[&Name::fixed("pinchtab")].clone();
+    let given = Given::file(
+        "[dialects.pinchtab]\nmax_queue_size = 7\nmax_inflight = 3\nmax_per_agent = 0\nresult_ttl = \"2m\"\n",
+    )
+    .variable("LANEWAY_LANES__PINCHTAB__RUNNING_MAX", "4")
+    .flags("[dialects.pinchtab]\nmax_per_agent_inflight = 2\n");
+    let now = lane(&given.config());
+    assert_eq!((now.queued_max, now.running_max, now.running_per_agent_max), (7, 4, 2));
+    assert_eq!(
+        (now.queued_per_agent_max, now.retention),
+        (100, Span::mins(2)),
+        "zero leaves a value as it is"
+    );
+    assert_eq!((now.order, now.aging_step), (LaneOrder::Fair, None));
+
+    let layers = given.layers().unwrap();
+    let patch = json!({"dialects": {"pinchtab": {"max_queue_size": 9, "max_inflight": 0}}});
+    let changed = preview(&layers, &Overrides::none(), &patch).unwrap();
+    assert_eq!((lane(&changed).queued_max, lane(&changed).running_max), (9, 4));
+    let overrides = Overrides::none().patched(&patch).unwrap();
+    let again = preview(&layers, &overrides, &json!({"lanes": {"pinchtab": {"queued_max": 11}}})).unwrap();
+    assert_eq!(lane(&again).queued_max, 11, "both names are one key");
+}
+
+#[test]
+fn mistakes_in_dialects_and_instances_are_named() {
+    Given::file(
+        "[dialects.pinchtab]\nmax_queue_size = 5\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n\
+         [dialects.goclaw]\nenabled = true\n[lanes.pinchtab]\nqueued_max = 6\n",
+    )
+    .problems(expect![[r#"
+        laneway.toml:2: dialects.pinchtab.max_queue_size: is the same as lanes.pinchtab.queued_max, which says 6; remove one of them
+        laneway.toml:3: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
+        laneway.toml:4: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
+        laneway.toml:5: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
+        laneway.toml:6: dialects.goclaw: unknown key; known here: pinchtab
+    "#]]);
+    Given::file(
+        "[dialects.pinchtab]\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n[dialects.goclaw]\nenabled = true\n\
+         [instances.a]\n[instances.b]\nurl = \"http://x/\"\nport = 1\n[instances.c]\nurl = \"x\"\ntabs = [\"\"]\n",
+    )
+    .problems(expect![[r#"
+        laneway.toml:2: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
+        laneway.toml:3: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
+        laneway.toml:4: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
+        laneway.toml:5: dialects.goclaw: unknown key; known here: pinchtab
+        laneway.toml:7: instances.a.url: is missing; write `url`, or `port` for an instance on this machine
+        laneway.toml:10: instances.b.port: stands beside `url`; write one of them
+        laneway.toml:13: instances.c.tabs: holds an id that is empty or longer than 256 bytes
+        laneway.toml:12: instances.c.url: is no URL (relative URL without a base); write one such as "http://127.0.0.1:9000/path"
+    "#]]);
+}

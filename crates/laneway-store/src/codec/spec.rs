@@ -26,7 +26,8 @@ const TAGS: u64 = 1 << 9;
 const SESSION_RULES: u64 = 1 << 10;
 const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
-const ALL: u64 = ((1 << 11) - 1) | CALLBACK | SCHEDULE;
+const POSITION: u64 = 1 << 20;
+const ALL: u64 = ((1 << 11) - 1) | CALLBACK | SCHEDULE | POSITION;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -40,6 +41,7 @@ const ALL_RULES: u64 = (1 << 4) - 1;
 pub(crate) struct SpecRest {
     pub payload_len: u32,
     pub submitted_by: Name,
+    pub position: u32,
     pub session: Option<SessionRest>,
     pub keys: Vec<Key>,
     pub not_before: Option<Wall>,
@@ -107,7 +109,8 @@ pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, su
             | flag(!spec.tags.is_empty(), TAGS)
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
             | flag(spec.schedule.is_some(), SCHEDULE)
-            | flag(spec.callback.is_some(), CALLBACK),
+            | flag(spec.callback.is_some(), CALLBACK)
+            | flag(row.position > 0, POSITION),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -156,6 +159,9 @@ pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, su
         put_bytes(out, name.as_str().as_bytes());
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
+    }
+    if row.position > 0 {
+        put_u64(out, row.position.into());
     }
 }
 
@@ -239,6 +245,7 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
+        position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
     Ok(spec)

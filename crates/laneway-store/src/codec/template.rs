@@ -36,6 +36,7 @@ pub(crate) fn read_template(
     let SpecRest {
         payload_len: _,
         submitted_by: _,
+        position: _,
         session: rules,
         keys,
         not_before,

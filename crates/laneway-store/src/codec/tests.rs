@@ -73,7 +73,8 @@ fn a_session_without_rules_has_the_old_form() {
 
 #[test]
 fn a_spec_from_before_there_were_callbacks_is_read_and_written_as_ever() {
-    let row = Driver::new(&Memory).draft();
+    let mut row = Driver::new(&Memory).draft();
+    row.position = 0;
     let mut bytes = Vec::new();
     write_spec(&mut bytes, &row);
     assert_eq!(bytes, b"\x01\x00\x00\x06tester");

@@ -38,6 +38,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
     let SpecRest {
         payload_len,
         submitted_by,
+        position,
         session,
         keys,
         not_before,
@@ -83,6 +84,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         created_at: Wall(row.get_ref(9)?.as_i64()?),
         rank_time: number(row, 8)?,
         submitted_by,
+        position,
         status: JobStatus {
             state: stored_state(small(row, 11)?)?,
             wake_at: row.get_ref(12)?.as_i64_or_null()?.map(Wall),

@@ -100,6 +100,7 @@ impl Driver {
             created_at: self.now,
             rank_time: self.now.0.unsigned_abs(),
             submitted_by: Name::fixed("tester"),
+            position: 3,
             status: JobStatus {
                 state: JobState::Queued,
                 wake_at: None,

@@ -49,6 +49,7 @@ impl Load {
             created_at: START,
             rank_time: START.0.unsigned_abs() + seq,
             submitted_by: Name::fixed("loopback"),
+            position: 1,
             status: JobStatus {
                 state: JobState::Queued,
                 wake_at: None,

@@ -10,7 +10,9 @@ use tempfile::TempDir;
 /// A server in a process of its own, on a free port.
 pub struct Server {
     process: Child,
-    url: String,
+    pub url: String,
+    /// What it says of itself when it has started.
+    pub banner: Value,
     _output: BufReader<ChildStdout>,
 }
 
@@ -37,7 +39,7 @@ impl Server {
             panic!("the server says {banner:?} ({error}): {ended}");
         });
         let url = banner["url"].as_str().unwrap().to_owned();
-        Server { process, url, _output: output }
+        Server { process, url, banner, _output: output }
     }
 
     /// Runs a command against this server.
@@ -102,7 +104,7 @@ impl EndedOutput for Child {
 }
 
 /// The program, with nothing of our own environment that could mean something to it.
-fn laneway() -> Command {
+pub fn laneway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LANEWAY_")) {
         command.env_remove(name);

@@ -175,3 +175,32 @@ async fn what_is_wrong_is_said_before_anything_starts() {
         .unwrap();
     assert!(matches!(taken, StartError::Handlers(_)), "{taken}");
 }
+
+#[tokio::test]
+async fn tab_actions_run_here_on_request_and_their_limits_can_be_watched() {
+    use laneway::pinchtab::{self, Config};
+    let laneway = laneway::embedded().tab_actions().start().await.unwrap();
+    let job = laneway
+        .submit(Job::new("tab_action").json(&json!({"action": "click", "tabId": "t1"})))
+        .await
+        .unwrap();
+    let end = job.wait().await.unwrap();
+    let said = end.failure().unwrap().message.to_string();
+    assert_eq!(said, "could not resolve tab \"t1\": tab \"t1\" not found: there are no instances");
+
+    let limits = async |laneway: &laneway::Laneway| {
+        let config = laneway.live_config().current();
+        config.settings().lanes[&laneway::Name::fixed(pinchtab::LANE)].clone()
+    };
+    pinchtab::reload(&laneway, &Config { max_inflight: 3, ..Config::default() }).await.unwrap();
+    let mut changes = laneway.live_config().subscribe();
+    changes.mark_unchanged();
+    let watcher = pinchtab::watch(&laneway, Duration::from_millis(5), || async {
+        Ok::<_, String>(Config { max_queue_size: 99, ..Config::default() })
+    });
+    changes.changed().await.unwrap();
+    watcher.stop().await;
+    let now = limits(&laneway).await;
+    assert_eq!((now.running_max, now.queued_max, now.running_per_agent_max), (3, 99, 10));
+    laneway.shutdown().await.unwrap();
+}

@@ -117,7 +117,7 @@ fn draining_starts_nothing_and_cancels_where_the_lane_says_so() {
             finish a1 back
                 a1 queued #1 (handed_back)
             finish b1 canceled
-                b1 queued #1 (handed_back)
+                b1 canceled #1 (shutdown)
         "#]],
     );
 }

@@ -1,6 +1,10 @@
 //! Counters by lane and agent: what each event adds, and that every end counts once.
 
 use super::check;
+use super::refuse::{START, submission};
+use super::story::Story;
+use crate::engine::{Counts, Engine};
+use crate::{Command, Effects, Name, Notice, Outcome, PlaceMode, PlaceOffer, Settings};
 use expect_test::expect;
 
 #[test]
@@ -209,4 +213,52 @@ fn a_refusal_of_an_atomic_batch_and_of_a_stranger_count_as_rejected() {
                 stranger: 0 wait, 0 open; submitted 0 rejected 1 succeeded 0 failed 0 canceled 0 expired 0; dispatched 0 after 0 ms, 0 runs of 0 ms
         "#]],
     );
+}
+
+#[test]
+fn agents_that_are_forgotten_stay_in_the_figures_of_their_lane() {
+    // Without the story: it recounts everything after every step, and there are many.
+    let mut engine = Engine::new(Settings::default(), 7, START);
+    let mut effects = Effects::default();
+    let place = PlaceOffer {
+        place: Name::fixed("local"),
+        mode: PlaceMode::Attached,
+        kinds: vec![Name::fixed("k")],
+        slots: 10,
+    };
+    engine.apply(START, Command::Offer(place), &mut effects);
+    // More than the agents that are remembered without jobs, and more than are listed.
+    let agents = 10_050;
+    for number in 0..agents {
+        effects.clear();
+        let mut submission = submission(0);
+        submission.spec.agent = Name::new(&format!("a{number}")).expect("a name");
+        engine.apply(START, Command::Submit(Box::new(submission)), &mut effects);
+        let Some(Notice::Offer(offer)) = effects.notices.pop() else { panic!("it starts at once") };
+        engine.apply(START, Command::Finish(offer.fence, Outcome::Succeeded(None)), &mut effects);
+    }
+    let stats = engine.stats(None);
+    let counts = stats.lanes[0].counts;
+    assert_eq!((counts.submitted, counts.succeeded, counts.dispatched), (agents, agents, agents));
+    assert_eq!(engine.stats(Some(&Name::fixed("default"))).lanes[0].counts, counts);
+    assert_eq!(engine.stats(Some(&Name::fixed("other"))).lanes[0].counts, Counts::default());
+    assert_eq!(stats.agents.len(), 1_000, "the list of agents is bounded");
+    engine.check_invariants().expect("the engine agrees with itself");
+}
+
+#[test]
+fn a_flood_of_strangers_is_counted_in_bounded_room_and_their_first_job_takes_their_count_along() {
+    let mut story = Story::new();
+    story.play("lane main running=0 queued=0");
+    let strangers = 10_050;
+    for number in 0..strangers {
+        story.play(&format!("submit j agent=a{number}"));
+    }
+    story.play("lane main running=0 queued=1");
+    story.play("submit j agent=a7");
+    let said = story.play("counts main");
+    let lane = format!("main: 1 wait, 0 open; submitted 1 rejected {strangers} succeeded 0");
+    assert!(said[0].starts_with(&lane), "{}", said[0]);
+    let agent = said.iter().find(|line| line.starts_with("a7:")).expect("it has a job, so it is listed");
+    assert!(agent.starts_with("a7: 1 wait, 0 open; submitted 1 rejected 1 "), "{agent}");
 }

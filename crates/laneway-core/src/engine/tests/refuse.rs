@@ -9,7 +9,7 @@ use crate::{
 };
 use expect_test::expect;
 
-const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
+pub(super) const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
 
 fn spec() -> JobSpec {
     JobSpec {
@@ -33,7 +33,7 @@ fn spec() -> JobSpec {
     }
 }
 
-fn submission(payload_len: usize) -> Submission {
+pub(super) fn submission(payload_len: usize) -> Submission {
     Submission {
         spec: spec(),
         payload: vec![0; payload_len].into(),

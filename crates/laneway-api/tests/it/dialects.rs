@@ -1,0 +1,168 @@
+//! Foreign routes behind the gate: mounted beside the native ones, with a prefix, alone; and every way to be turned away.
+
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use laneway_api::{Dialect, DialectRoute, router_of, router_with, serve_app};
+use laneway_core::Role;
+use laneway_runtime::Caller;
+use laneway_runtime::caller::{Denied, Right};
+use laneway_store::MemoryStore;
+use reqwest::Client;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{START, start_api};
+
+/// Says who calls.
+async fn who(request: Request) -> String {
+    let caller: &Caller = request.extensions().get().unwrap();
+    format!("{} for {} in {}", caller.role.word(), caller.tenant, caller.request)
+}
+
+async fn panics() {
+    panic!("a secret of the inside")
+}
+
+/// Says the reason itself, so that tests see it.
+fn denied(denied: &Denied) -> Response {
+    (StatusCode::IM_A_TEAPOT, format!("{denied:?}")).into_response()
+}
+
+fn dialect(prefix: &str, paths: &[&'static str]) -> Dialect {
+    let route = |method: Method, path, right, handler: MethodRouter| DialectRoute {
+        method,
+        path,
+        operation: "say_who",
+        right,
+        handler,
+    };
+    let mut routes: Vec<DialectRoute> =
+        paths.iter().map(|path| route(Method::GET, path, Right::Look, get(who))).collect();
+    routes.push(route(Method::POST, "/do", Right::Submit, post(who)));
+    routes.push(route(Method::POST, "/rule", Right::Administer, post(who)));
+    routes.push(route(Method::GET, "/panic", Right::Look, get(panics)));
+    Dialect { name: "pinchtab", prefix: prefix.to_owned(), routes, denied }
+}
+
+/// A server with the dialect in it; calls give status and text.
+struct Served {
+    base: String,
+    scheduler: laneway_runtime::Scheduler,
+    _running: laneway_runtime::Running,
+}
+
+impl Served {
+    async fn start(toml: &str, alone: bool, dialect: Dialect) -> Served {
+        let (api, scheduler, _, running) = start_api(Box::new(MemoryStore::new()), toml);
+        let app = match alone {
+            true => router_of(&api, dialect),
+            false => router_with(api.clone(), vec![dialect]).unwrap(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(serve_app(listener, app, api, CancellationToken::new()));
+        Served { base, scheduler, _running: running }
+    }
+
+    async fn say(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let client = Client::builder().no_proxy().build().unwrap();
+        let mut request = client.request(method.parse().unwrap(), format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
+        let tenant = tenant.map(laneway_core::Name::fixed);
+        let (record, text) = laneway_api::mint(tenant, role, "", START.wall, None).unwrap();
+        self.scheduler.put_token(record, laneway_core::Origin::house("test")).await.unwrap();
+        format!("Bearer {text}")
+    }
+}
+
+#[tokio::test]
+async fn stands_beside_the_native_routes() {
+    let served = Served::start("", false, dialect("", &["/who"])).await;
+    let (status, said) = served.say("GET", "/who", &[("x-request-id", "mine")]).await;
+    assert_eq!((status, said.as_str()), (200, "admin for default in mine"));
+    assert_eq!(served.say("GET", "/livez", &[]).await.0, 200);
+    let (status, said) = served.say("GET", "/nowhere", &[]).await;
+    assert_eq!(status, 404);
+    assert!(said.contains("urn:laneway:problem:not_found"), "other paths are the native API's: {said}");
+    assert_eq!(served.say("PUT", "/who", &[]).await, (418, "UnknownMethod".to_owned()));
+    assert_eq!(served.say("GET", "/panic", &[]).await, (418, "Internal".to_owned()));
+}
+
+#[tokio::test]
+async fn has_a_prefix_or_stands_alone() {
+    let served = Served::start("", false, dialect("/pt", &["/who"])).await;
+    assert_eq!(served.say("GET", "/pt/who", &[]).await.0, 200);
+    assert_eq!(served.say("GET", "/who", &[]).await.0, 404);
+    let alone = Served::start("", true, dialect("", &["/who"])).await;
+    assert_eq!(alone.say("GET", "/who", &[]).await.0, 200);
+    assert_eq!(alone.say("GET", "/v1/jobs", &[]).await, (418, "UnknownPath".to_owned()));
+}
+
+#[tokio::test]
+async fn turns_callers_away_in_its_own_words() {
+    let served = Served::start("", false, dialect("", &["/who"])).await;
+    let submitter = served.token(Some("acme"), Role::Submitter).await;
+    let admin = served.token(None, Role::Admin).await;
+    assert_eq!(served.say("GET", "/who", &[]).await, (418, "MissingToken".to_owned()));
+    assert_eq!(
+        served.say("GET", "/who", &[("authorization", "Bearer no")]).await,
+        (418, "BadToken".to_owned())
+    );
+    assert_eq!(
+        served.say("GET", "/who", &[("authorization", "Basic eA==")]).await,
+        (418, "BadToken".to_owned())
+    );
+    let as_submitter = [("authorization", submitter.as_str())];
+    let (status, said) = served.say("POST", "/do", &as_submitter).await;
+    assert!(status == 200 && said.starts_with("submitter for acme in "), "{said}");
+    assert!(served.say("POST", "/rule", &as_submitter).await.1.starts_with("Forbidden("));
+    assert_eq!(served.say("POST", "/rule", &[("authorization", admin.as_str())]).await.0, 200);
+    for _ in 0..10 {
+        served.say("GET", "/who", &[("authorization", "Bearer no")]).await;
+    }
+    let (_, said) = served.say("GET", "/who", &[("authorization", "Bearer no")]).await;
+    assert!(said.starts_with("TooManyAttempts"), "{said}");
+}
+
+#[tokio::test]
+async fn pages_of_others_and_names_of_others_are_turned_away() {
+    let served = Served::start("", false, dialect("", &["/who"])).await;
+    for header in [("host", "evil.example"), ("origin", "http://evil.example")] {
+        assert!(served.say("GET", "/who", &[header]).await.1.starts_with("Misdirected("), "{header:?}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_requests_are_turned_away() {
+    let served = Served::start("dialects.pinchtab.requests_max = 2", false, dialect("", &["/who"])).await;
+    for _ in 0..2 {
+        assert_eq!(served.say("GET", "/who", &[]).await.0, 200);
+    }
+    let (_, said) = served.say("GET", "/who", &[]).await;
+    assert_eq!(said, "TooManyRequests { max: 2, window: Span(10000) }");
+    assert_eq!(served.say("GET", "/livez", &[]).await.0, 200, "native routes are not counted");
+}
+
+#[tokio::test]
+async fn paths_that_somebody_answers_already_are_a_mistake() {
+    let (api, _, _, _running) = start_api(Box::new(MemoryStore::new()), "");
+    let clash = |dialect| router_with(api.clone(), vec![dialect]).err().unwrap().to_string();
+    assert_eq!(
+        clash(dialect("", &["/v1/jobs/{anything}"])),
+        "the dialect pinchtab would answer /v1/jobs/{anything}, which the native API answers already; give it a prefix \
+         (dialects.pinchtab.prefix) or an address of its own (dialects.pinchtab.listen)"
+    );
+    clash(dialect("/v1", &["/config"]));
+    let twice = router_with(api.clone(), vec![dialect("", &["/a"]), dialect("", &["/b"])]);
+    assert!(twice.is_err(), "two dialects on one path");
+    assert!(router_with(api, vec![dialect("/x", &["/a"]), dialect("/y", &["/a"])]).is_ok());
+}

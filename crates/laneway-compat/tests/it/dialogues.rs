@@ -1,0 +1,200 @@
+//! Golden dialogues: every file below `scenarios/` is said to a real server, and what it answers must be what is written.
+//!
+//! A file is made of lines that prepare (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
+//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<task 2>`, … in the order in
+//! which they appear; the clock stands still. `UPDATE_EXPECT=1` writes what is answered into the files.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use laneway_core::{Role, Span};
+use laneway_runtime::config::parse_span;
+
+use crate::instance::Instance;
+use crate::world::World;
+
+/// Headers of answers that dialogues show.
+const SHOWN: [&str; 6] =
+    ["content-type", "allow", "retry-after", "www-authenticate", "x-pinchtab-task-id", "x-request-id"];
+
+#[tokio::test]
+async fn every_dialogue_of_pinchtab_is_answered_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/pinchtab");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 10, "the dialogues are gone: {files:?}");
+    let mut wrong = String::new();
+    for file in files {
+        let written = std::fs::read_to_string(&file).unwrap();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let said = Dialogue::run(&name, &written).await;
+        if said == written {
+            continue;
+        }
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&file, said).unwrap();
+        } else {
+            write!(wrong, "\n=== {name}, as it is answered:\n{said}").unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}\nUPDATE_EXPECT=1 writes this into the files");
+}
+
+/// A dialogue that is being held.
+struct Dialogue {
+    world: World,
+    /// What stands in the file, by what it stands for.
+    names: Vec<(String, String)>,
+    instances: Vec<Instance>,
+}
+
+/// One part of a file.
+enum Part {
+    /// Comments and empty lines.
+    Text(String),
+    Prepare(String),
+    Request(String),
+    Answer,
+}
+
+impl Dialogue {
+    /// Holds the dialogue and gives the file as it should be.
+    async fn run(name: &str, written: &str) -> String {
+        let parts = parts_of(written);
+        let config: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Prepare(line) => line.strip_prefix("config "),
+                _ => None,
+            })
+            .collect();
+        let world = World::new(&config.join("\n")).await;
+        let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new() };
+        let mut said = String::new();
+        for part in parts {
+            match part {
+                Part::Text(line) => writeln!(said, "{line}").unwrap(),
+                Part::Prepare(line) => {
+                    writeln!(said, "% {line}").unwrap();
+                    dialogue.prepare(name, &line).await;
+                }
+                Part::Request(request) => {
+                    said.push_str(&request);
+                    let answer = dialogue.say(&request).await;
+                    said.push_str(&answer);
+                }
+                Part::Answer => {}
+            }
+        }
+        said
+    }
+
+    async fn prepare(&mut self, file: &str, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["config", ..] => {}
+            ["token", "of", role] => {
+                let role = Role::ALL.into_iter().find(|known| known.word() == role).unwrap();
+                let token = self.world.token(None, role).await;
+                self.names.push((format!("<token of {}>", role.word()), token));
+            }
+            ["instance", id, ref tabs @ ..] => {
+                let instance = Instance::echo(tabs).await;
+                let id: &'static str = id.to_owned().leak();
+                self.world.put_instance(id, instance.address, tabs).await;
+                self.instances.push(instance);
+            }
+            ["wait", "for", "task", number] => {
+                let id = self.named(&format!("<task {number}>"));
+                self.world.ended(&id).await;
+            }
+            ["advance", span] => {
+                let Span(ms) = parse_span(span).unwrap();
+                self.world.clock.advance(Span(ms));
+            }
+            _ => panic!("{file}: nobody knows how to {line:?}"),
+        }
+    }
+
+    async fn say(&mut self, request: &str) -> String {
+        let request = self.real(request);
+        let (head, body) = request.split_once("\n\n").unwrap_or((request.trim_end(), ""));
+        let mut lines = head.lines();
+        let first = lines.next().unwrap().strip_prefix(">>> ").unwrap();
+        let (method, path) = first.split_once(' ').unwrap();
+        let mut call = self.world.request(method, path).body(expanded(body.trim_end_matches('\n')));
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            call = call.header(name, value);
+        }
+        let sent_id = head.contains("x-request-id");
+        let response = call.send().await.unwrap();
+        let mut said = format!("<<< {}\n", response.status().as_u16());
+        let id = response.headers().get("x-request-id").map(|value| value.to_str().unwrap().to_owned());
+        let id = id.unwrap_or_default();
+        assert!(sent_id || id.len() == 16 || !id.is_ascii(), "{path}: the request id is {id:?}");
+        for name in SHOWN.iter().filter(|name| **name != "x-request-id" || sent_id) {
+            if let Some(value) = response.headers().get(*name) {
+                writeln!(said, "{name}: {}", value.to_str().unwrap()).unwrap();
+            }
+        }
+        let body = response.text().await.unwrap();
+        writeln!(said, "\n{body}").unwrap();
+        self.shown(&said)
+    }
+
+    /// The text with names for what differs from run to run.
+    fn shown(&mut self, text: &str) -> String {
+        let mut rest = text;
+        while let Some(at) = rest.find("tsk_") {
+            let id: String = rest[at..]
+                .chars()
+                .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
+                .collect();
+            rest = &rest[at + id.len()..];
+            if id.len() == 36 && !self.names.iter().any(|(_, real)| *real == id) {
+                let number = self.names.iter().filter(|(name, _)| name.starts_with("<task ")).count() + 1;
+                self.names.push((format!("<task {number}>"), id));
+            }
+        }
+        self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(real, name))
+    }
+
+    fn real(&self, text: &str) -> String {
+        self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(name, real))
+    }
+
+    fn named(&self, name: &str) -> String {
+        let names: BTreeMap<_, _> = self.names.iter().cloned().collect();
+        names.get(name).unwrap_or_else(|| panic!("there is no {name}")).clone()
+    }
+}
+
+/// The body with `{{N x TEXT}}` as N times the text.
+fn expanded(body: &str) -> String {
+    let Some((before, rest)) = body.split_once("{{") else { return body.to_owned() };
+    let (times, after) = rest.split_once("}}").unwrap();
+    let Some((count, text)) = times.split_once(" x ") else { return body.to_owned() };
+    format!("{before}{}{}", text.repeat(count.parse().unwrap()), expanded(after))
+}
+
+fn parts_of(written: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for line in written.lines() {
+        match (line, parts.last_mut()) {
+            _ if line.starts_with("% ") => parts.push(Part::Prepare(line[2..].to_owned())),
+            _ if line.starts_with(">>> ") => parts.push(Part::Request(format!("{line}\n"))),
+            _ if line.starts_with("<<< ") => parts.push(Part::Answer),
+            _ if line.starts_with("# ") => parts.push(Part::Text(line.to_owned())),
+            (line, Some(Part::Request(request))) => {
+                request.push_str(line);
+                request.push('\n');
+            }
+            (_, Some(Part::Answer)) => {}
+            (line, _) => parts.push(Part::Text(line.to_owned())),
+        }
+    }
+    parts
+}

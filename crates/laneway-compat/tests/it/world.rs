@@ -1,0 +1,173 @@
+//! A server that speaks the dialects on a free port, and a client.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
+use laneway_core::{JobId, Mono, Name, Now, Origin, Role, Wall};
+use laneway_runtime::config::Layers;
+use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::{Clock, Options, Running, Scheduler, Tabs};
+use laneway_store::{MemoryStore, Store};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// When every test on a standing clock begins: 2023-11-14T22:13:20Z.
+pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
+/// Waits longer than this mean that something never comes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server and a client.
+pub struct World {
+    pub scheduler: Scheduler,
+    pub live: LiveConfig,
+    pub clock: Clock,
+    pub address: SocketAddr,
+    pub client: Client,
+    pub running: Running,
+    shutdown: CancellationToken,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl World {
+    /// A server over a store in memory, on a clock that stands still.
+    pub async fn new(toml: &str) -> World {
+        World::over(Box::new(MemoryStore::new()), toml, Clock::manual(START)).await
+    }
+
+    /// The same where time passes.
+    pub async fn in_real_time(toml: &str) -> World {
+        World::over(Box::new(MemoryStore::new()), toml, Clock::system()).await
+    }
+
+    /// A server over any store and clock.
+    pub async fn over(mut store: Box<dyn Store>, toml: &str, clock: Clock) -> World {
+        let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
+        let stored = store.overrides().unwrap();
+        let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref()).unwrap();
+        assert!(left_out.is_empty(), "{left_out:?}");
+        let mut options = Options::new(config.settings().clone());
+        (options.clock, options.seed) = (clock.clone(), 7);
+        let (scheduler, running) = Scheduler::start(store, options).unwrap();
+        let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
+        let tabs = Tabs::new(&live).unwrap();
+        scheduler.run_here(Name::fixed("tabs"), tabs.handlers(), 64).await.unwrap();
+        let api = Api::new(scheduler.clone(), live.clone()).unwrap();
+        let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
+        let app = router_with(api.clone(), vec![gated(spoken)]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let serving = tokio::spawn(serve_app(listener, app, api, shutdown.clone()));
+        let client = Client::builder().no_proxy().build().unwrap();
+        World { scheduler, live, clock, address, client, running, shutdown, serving }
+    }
+
+    /// Stops within `limit` and waits until nothing of it is left.
+    pub async fn stop(self, limit: Duration) {
+        let World { scheduler, live, client, shutdown, serving, running, .. } = self;
+        scheduler.drain(limit).await.unwrap();
+        shutdown.cancel();
+        serving.await.unwrap().unwrap();
+        drop((live, client, scheduler));
+        running.ended().await.unwrap();
+    }
+
+    /// Ends as a crash would: the store is closed with the run still open.
+    pub async fn die(self) {
+        let World { scheduler, live, client, shutdown, serving, running, .. } = self;
+        shutdown.cancel();
+        serving.await.unwrap().unwrap();
+        drop((live, client, scheduler));
+        running.ended().await.unwrap();
+    }
+
+    /// Makes a token behind the API's back.
+    pub async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
+        let (record, text) = mint(tenant.map(Name::fixed), role, "", START.wall, None).unwrap();
+        self.scheduler.put_token(record, Origin::house("test")).await.unwrap();
+        text
+    }
+
+    /// A request.
+    pub fn request(&self, method: &str, path: &str) -> RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        self.client.request(method, format!("http://{}{path}", self.address))
+    }
+
+    /// The status and the JSON of an answer.
+    pub async fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, answer) = answer(self.request(method, path).body(body)).await;
+        (status.as_u16(), answer)
+    }
+
+    /// Submits a task that must be taken, and gives its id.
+    pub async fn submit(&self, task: Value) -> String {
+        let (status, answer) = self.ask("POST", "/tasks", &task).await;
+        assert_eq!(status, 202, "{answer}");
+        answer["taskId"].as_str().unwrap().to_owned()
+    }
+
+    /// Shows a task.
+    pub async fn task(&self, id: &str) -> Value {
+        let (status, task) = self.ask("GET", &format!("/tasks/{id}"), &Value::Null).await;
+        assert_eq!(status, 200, "{task}");
+        task
+    }
+
+    /// Waits until the task has ended, and shows it.
+    pub async fn ended(&self, id: &str) -> Value {
+        let job = JobId::parse(id.strip_prefix("tsk_").unwrap()).unwrap();
+        tokio::time::timeout(PATIENCE, self.scheduler.wait(job)).await.expect("the task never ends").unwrap();
+        self.task(id).await
+    }
+
+    /// Figures of now.
+    pub async fn stats(&self) -> Value {
+        let (status, stats) = self.ask("GET", "/scheduler/stats", &Value::Null).await;
+        assert_eq!(status, 200, "{stats}");
+        stats
+    }
+
+    /// Puts an instance behind the API's back.
+    pub async fn put_instance(&self, id: &'static str, address: SocketAddr, tabs: &[&str]) {
+        let patch = laneway_runtime::config::InstancePatch {
+            url: Some(format!("http://{address}")),
+            tabs: Some(tabs.iter().map(|tab| (*tab).to_owned()).collect()),
+            ..Default::default()
+        };
+        self.live.put_instance(Name::fixed(id), patch, Origin::house("test")).await.unwrap();
+    }
+
+    /// Changes the configuration behind the API's back.
+    pub async fn configure(&self, patch: Value) {
+        self.live.patch(patch, Origin::house("test")).await.unwrap();
+    }
+}
+
+/// A task that clicks.
+pub fn click(agent: &str) -> Value {
+    json!({"agentId": agent, "action": "click", "tabId": "t1"})
+}
+
+/// The dialect behind the gate, as the program mounts it.
+pub fn gated(spoken: laneway_compat::Dialect) -> Dialect {
+    let laneway_compat::Dialect { name, routes, denied } = spoken;
+    let route = |route: laneway_compat::Route| {
+        let laneway_compat::Route { method, path, operation, right, handler } = route;
+        DialectRoute { method, path, operation, right, handler }
+    };
+    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied }
+}
+
+/// The status and the JSON of the answer.
+pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
