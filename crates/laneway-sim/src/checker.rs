@@ -8,6 +8,7 @@ mod admission;
 mod causes;
 mod limits;
 mod promptness;
+mod sessions;
 mod shown;
 mod tables;
 mod told;
@@ -26,6 +27,7 @@ use crate::reference::Reference;
 use crate::violation::{Checked, Violation, hold};
 
 pub use admission::Verdict;
+use sessions::Sessions;
 pub use told::Expected;
 
 /// The checker of one world.
@@ -54,6 +56,9 @@ pub struct Checker {
     pending_settings: Option<Settings>,
     /// Runs that the turn under way tells to stop.
     stopping: Vec<Fence>,
+    /// True while a turn is followed that begins all sessions anew.
+    resetting: bool,
+    sessions: Sessions,
 }
 
 /// What the checker keeps of a live job beside its row.
@@ -79,6 +84,8 @@ struct RunWatch {
     lease_until: u64,
     /// When it was told to stop, and until when it may take to do so.
     stop: Option<(u64, u64)>,
+    /// It was told to stop so that its session begins anew: its job is queued again.
+    reset: bool,
 }
 
 /// The job that an idempotency key stands for.
@@ -117,6 +124,8 @@ impl Checker {
             rebuilding: false,
             pending_settings: None,
             stopping: Vec::new(),
+            resetting: false,
+            sessions: Sessions::default(),
         }
     }
 
@@ -132,6 +141,7 @@ impl Checker {
     pub fn follow(&mut self, given: Given<'_>, noted: &[Noted], offers: &[PlaceOffer]) -> Checked {
         self.rebuilding = false;
         self.stopping.clear();
+        self.resetting = sessions::resets(given);
         let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
         for command in given.commands {
             self.prepare(command, rebuilds);
@@ -228,6 +238,7 @@ impl Checker {
             self.follow_change(given, change)?;
         }
         self.everything_is_offered(effects)?;
+        self.sessions_rest()?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
@@ -251,6 +262,7 @@ impl Checker {
         match change {
             Change::JobCreated { row, payload } => {
                 self.may_be_admitted(row, payload, given)?;
+                self.may_arrive(given, row, payload)?;
                 self.ledger.change(change)?;
                 self.created(row, given.moment);
             }
@@ -277,6 +289,7 @@ impl Checker {
             }
             Change::JobEnded(end) => {
                 self.may_end(given, end)?;
+                self.session_job_ended(given, end)?;
                 self.ledger.change(change)?;
             }
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
@@ -288,6 +301,14 @@ impl Checker {
                 hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))?;
                 self.ledger.change(change)?;
             }
+            Change::SessionPut(row) => {
+                self.may_know(given, row)?;
+                self.ledger.change(change)?;
+            }
+            Change::SessionForgotten { tenant, key } => {
+                self.may_forget_session(given, tenant, key)?;
+                self.ledger.change(change)?;
+            }
             other => self.ledger.change(other)?,
         }
         Ok(())
@@ -297,7 +318,8 @@ impl Checker {
         if let Some(entry) = self.ledger.jobs.get(&row.seq) {
             self.reference.admitted(entry);
         }
-        self.watches.insert(row.seq, Watch { since: moment.at, ..Watch::default() });
+        let due = self.window_ends(row, moment);
+        self.watches.insert(row.seq, Watch { since: moment.at, due, ..Watch::default() });
         if row.status.state == JobState::Queued {
             self.begin_queue_timeout(row.seq, moment.at);
         }
@@ -311,7 +333,11 @@ impl Checker {
             watch.not_before = moment.at + retry.backoff.wait_min(status.failures).0;
             watch.due = status.wake_at.map(|at| moment.at + at.since(moment.now.wall).0);
         } else if status.attempts == 0 {
-            self.watches.entry(seq).or_default().since = moment.at;
+            let by_wall = entry.row.spec.not_before.is_some_and(|at| at > entry.row.created_at);
+            self.session_job_queued(seq);
+            if by_wall {
+                self.watches.entry(seq).or_default().since = moment.at;
+            }
             let rank_now = self.rank_now(moment);
             if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
                 entry.rank_time = entry.rank_time.min(rank_now);
@@ -335,6 +361,7 @@ impl Checker {
             started: open.started_at.map(|_| moment.at),
             lease_until: if leased { moment.at + wait } else { u64::MAX },
             stop: None,
+            reset: false,
         };
         self.watches.entry(open.seq).or_default().run = Some(run);
         if self.stopping.contains(&open.fence) {
@@ -369,7 +396,8 @@ impl Checker {
         let timed_out =
             run.and_then(|run| run.started).is_some_and(|started| started.saturating_add(timeout) <= at);
         let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
-        hold("I16", timed_out || expired || causes::cancel_about(given, entry), || {
+        let stopped = causes::cancel_about(given, entry) || sessions::stops_run(given, &entry.row.spec);
+        hold("I16", timed_out || expired || stopped, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;
         self.begin_stop(seq, given.moment);
@@ -380,12 +408,14 @@ impl Checker {
         let grace = self.reference.settings.stop_grace.0;
         if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
             run.stop = Some((moment.at, moment.at + grace));
+            run.reset = self.resetting;
         }
     }
 
     /// An engine was built from rows: leases and timeouts begin anew, waiting times go on by the wall clock.
     fn rearm(&mut self, moment: Moment) {
         self.started_at = moment.at;
+        self.bursts_end();
         let stored = self.ledger.waiting().filter(|entry| !entry.is_never_due()).chain(self.ledger.open());
         let stored = stored.filter(|entry| entry.end.is_none()).map(|entry| entry.row.rank_time).max();
         self.rank_base = stored.unwrap_or(0).max(u64::try_from(moment.now.wall.0).unwrap_or(0));
@@ -405,6 +435,7 @@ impl Checker {
                 run.started = run.started.map(|_| moment.at);
                 // A run that outlives its job gets its grace anew; any other is asked again when its time comes.
                 run.stop = entry.end.as_ref().map(|_| (moment.at, moment.at + settings.stop_grace.0));
+                run.reset = false;
                 continue;
             }
             let row = &entry.row;
@@ -419,6 +450,11 @@ impl Checker {
                 let longest = row.spec.retry.as_ref().map_or(0, |retry| retry.backoff.longest().0);
                 watch.not_before = moment.at + wake_at.since(moment.now.wall).0.min(longest);
                 watch.due = Some(watch.not_before);
+            }
+            if let (true, Some(wake_at)) = (entry.gathers(), entry.wake_at()) {
+                let window =
+                    row.spec.session.as_ref().and_then(|session| session.debounce).unwrap_or_default();
+                watch.due = Some(moment.at + wake_at.since(moment.now.wall).0.min(window.0));
             }
         }
     }

@@ -96,8 +96,13 @@ impl Trail<'_> {
         let Some(line) = &event.job else { return Ok(()) };
         let number = event.number;
         if event.kind == EventKind::JobSubmitted {
-            let state = self.view(line.id)?.row.spec.not_before.filter(|at| *at > event.at);
-            let state = if state.is_some() { JobState::Scheduled } else { JobState::Queued };
+            let spec = &self.view(line.id)?.row.spec;
+            let later = spec.not_before.is_some_and(|at| at > event.at);
+            // One that joins others ends at once, which both states allow.
+            let gathers = spec.session.as_ref().is_some_and(|session| {
+                session.window().is_some() && session.mode != laneway_core::SessionMode::Interrupt
+            });
+            let state = if later || gathers { JobState::Scheduled } else { JobState::Queued };
             let life = Life { state, attempt: 0, open: false, last_event: number };
             let known = self.lives.insert(line.id, life).is_some();
             return hold("I2", !known, || format!("job {} was submitted twice", line.id));

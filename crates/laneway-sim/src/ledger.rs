@@ -84,7 +84,13 @@ impl Entry {
 
     /// True for a job whose not-before time has never come.
     pub fn is_never_due(&self) -> bool {
-        self.state == JobState::Scheduled && self.attempts == 0
+        self.state == JobState::Scheduled && self.attempts == 0 && !self.gathers()
+    }
+
+    /// True for a job that waits for others of its session to join it.
+    pub fn gathers(&self) -> bool {
+        let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
+        self.state == JobState::Scheduled && self.row.status.failures == 0 && !by_wall
     }
 }
 

@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::settings::TenantSettings;
-use laneway_core::{JobRow, JobSpec, JobState, LaneOrder, LaneSettings, Name, PlaceOffer, Seq, Settings};
+use laneway_core::{
+    JobRow, JobSpec, JobState, LaneOrder, LaneSettings, Name, PlaceOffer, Seq, SessionMode, Settings,
+};
 
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
@@ -165,7 +167,12 @@ impl Reference {
             .map(|other| (other.rank_time, other.row.seq))
             .min();
         let open = ledger.open().filter(|other| same(&other.row)).count() as u32;
-        head == Some((entry.rank_time, entry.row.seq)) && open < session.max_concurrent
+        // An interrupt waits for every run that was told to stop, whatever else its session would let it do.
+        let waits = session.mode == SessionMode::Interrupt
+            && ledger.open().any(|other| same(&other.row) && other.end.is_some());
+        head == Some((entry.rank_time, entry.row.seq))
+            && open < session_max(ledger, &entry.row.spec)
+            && !waits
     }
 
     /// Among lanes with an eligible job: the lowest share of open attempts, then the one served longest ago, then by
@@ -234,6 +241,14 @@ impl Reference {
     pub fn key_max(&self, name: &Name) -> u32 {
         self.settings.keys.get(name).copied().unwrap_or(self.settings.key_default)
     }
+}
+
+/// How many jobs of its session may run at once when this one is the next: what it asks for, or one while the context of
+/// the session is full.
+pub fn session_max(ledger: &Ledger, spec: &JobSpec) -> u32 {
+    let Some(session) = &spec.session else { return u32::MAX };
+    let known = ledger.sessions.get(&(spec.tenant.clone(), session.key.clone()));
+    if known.is_some_and(|row| row.is_throttled()) { 1 } else { session.max_concurrent.max(1) }
 }
 
 /// With aging, a level of priority is worth a step of waiting time; without, priority goes before age.

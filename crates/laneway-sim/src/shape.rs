@@ -54,6 +54,10 @@ pub struct Shape {
 pub struct Habits {
     /// Belongs to a session.
     pub session: u32,
+    /// Of those: asks more of it than order.
+    pub session_rules: u32,
+    /// Of those: is of the session's usual kind, agent and lane.
+    pub session_alike: u32,
     /// Needs keys.
     pub keys: u32,
     /// Has a time before which it does not start.
@@ -259,6 +263,8 @@ fn draw_habits(rng: &mut Rng) -> Habits {
     let mut some = |often: u32, percent: u32| if rng.chance(often) { rng.small(1, percent) } else { 0 };
     Habits {
         session: some(60, 80),
+        session_rules: some(60, 90),
+        session_alike: some(80, 100),
         keys: some(50, 70),
         not_before: some(40, 40),
         deadline: some(40, 40),

@@ -9,7 +9,7 @@ mod workers;
 
 use std::collections::VecDeque;
 
-use laneway_core::{Command, Fence, JobId, Name, PlaceOffer, Settings, Span};
+use laneway_core::{Command, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span};
 use laneway_runtime::Turn;
 
 use crate::checker::Checker;
@@ -91,6 +91,12 @@ pub enum Step {
     StorageLow,
     /// An operator makes, changes or revokes a token.
     Token,
+    /// A client stops a session.
+    StopSession,
+    /// Somebody says how full the context of a session is.
+    SessionUsage,
+    /// An operator begins all sessions anew.
+    ResetSessions,
     /// The house is told to stop.
     Drain,
     /// The house is started anew.
@@ -111,7 +117,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 19] = [
+    pub const ALL: [Step; 22] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -123,6 +129,9 @@ impl Step {
         Step::ChangePlace,
         Step::StorageLow,
         Step::Token,
+        Step::StopSession,
+        Step::SessionUsage,
+        Step::ResetSessions,
         Step::Drain,
         Step::Restart,
         Step::Pass,
@@ -147,6 +156,9 @@ impl Step {
             Step::ChangePlace => 6,
             Step::StorageLow => 1,
             Step::Token => 2,
+            Step::StopSession => 8,
+            Step::SessionUsage => 6,
+            Step::ResetSessions => 1,
             Step::Drain => 1,
             Step::Restart => 2,
             Step::Pass => 24,
@@ -166,7 +178,18 @@ impl Step {
     /// It gives the house a command that others may ride with in the same turn.
     fn may_be_grouped(self) -> bool {
         use Step::*;
-        matches!(self, Submit | SubmitBatch | Cancel | Speak | SpeakLate | SpeakForged | Log)
+        matches!(
+            self,
+            Submit
+                | SubmitBatch
+                | Cancel
+                | Speak
+                | SpeakLate
+                | SpeakForged
+                | Log
+                | StopSession
+                | SessionUsage
+        )
     }
 }
 
@@ -312,6 +335,9 @@ impl World {
             Step::ChangePlace => Some(self.change_place()),
             Step::StorageLow => Some(Command::StorageLow(self.rng.chance(40))),
             Step::Token => Some(self.token()),
+            Step::StopSession => Some(self.stop_session()),
+            Step::SessionUsage => Some(self.session_usage()),
+            Step::ResetSessions => Some(Command::ResetSessions { origin: Origin::house("operator") }),
             Step::Drain => Some(Command::Drain),
             _ => None,
         }

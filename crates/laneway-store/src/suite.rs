@@ -10,6 +10,7 @@ mod fence;
 mod load;
 mod prune;
 mod query;
+mod sessions;
 
 use crate::Store;
 
@@ -32,7 +33,7 @@ pub fn exercise(make: &dyn Fn() -> Box<dyn Place>) {
 
 /// Every case.
 pub fn cases() -> impl Iterator<Item = Case> {
-    [commit::CASES, fence::CASES, load::CASES, query::CASES, prune::CASES, events::CASES]
+    [commit::CASES, fence::CASES, load::CASES, query::CASES, prune::CASES, events::CASES, sessions::CASES]
         .into_iter()
         .flatten()
         .copied()

@@ -1,7 +1,9 @@
 //! What a submit must be answered, and which job may come of it: I2 (no phantom), I4 (idempotency), I5 (batches) and
 //! I20 (queue caps hold exactly, and nobody is turned away who fits).
 
-use laneway_core::{Bytes, Command, JobId, JobRow, JobSpec, Name, RefusalCode, Submission};
+use laneway_core::{
+    Bytes, Command, JobId, JobRow, JobSpec, Name, RefusalCode, Session, SessionMode, Submission,
+};
 
 use super::{Checker, Given, KeyUse};
 use crate::clock::Moment;
@@ -54,7 +56,7 @@ impl Checker {
             }
             verdicts.push(verdict);
         }
-        if poisoned || verdicts.contains(&Verdict::Open) {
+        if poisoned || verdicts.contains(&Verdict::Open) || self.items_meet(items, moment) {
             // A batch with a row that the store refuses is submitted again item by item, with starts in between.
             return vec![Verdict::Open; items.len()];
         }
@@ -66,6 +68,18 @@ impl Checker {
             }
         }
         verdicts
+    }
+
+    /// True when what one item does to its session may decide about another item.
+    fn items_meet(&self, items: &[Submission], moment: Moment) -> bool {
+        let ruled = |item: &Submission| {
+            let session = item.spec.session.as_ref();
+            let rules = |session: &Session| {
+                session.cap.is_some() || session.debounce.is_some() || session.mode == SessionMode::Interrupt
+            };
+            session.is_some_and(rules) || self.would_join(item, moment)
+        };
+        items.len() > 1 && items.iter().any(ruled)
     }
 
     /// The lane that a job really runs in.
@@ -103,6 +117,9 @@ impl Checker {
         }
         if self.caps(spec, &added.jobs).iter().any(|(_, waiting, cap)| waiting >= cap) {
             return Verdict::Refused(RefusalCode::QueueFull);
+        }
+        if let Some(code) = self.session_verdict(submission, moment) {
+            return Verdict::Refused(code);
         }
         if spec.kind.as_str() == POISON_KIND {
             Verdict::Refused(RefusalCode::Invalid)

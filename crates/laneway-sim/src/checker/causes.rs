@@ -43,6 +43,7 @@ impl Checker {
                         matches!(word, Outcome::Failed(_)) || matches!(word, Outcome::Canceled if !drains)
                     })
             }
+            AttemptEnd::HandedBack if run.reset => entry.end.is_none() && stopped,
             AttemptEnd::HandedBack => {
                 let drains = self.reference.draining;
                 run.stop.is_none()
@@ -107,6 +108,7 @@ impl Checker {
                 let says_so = lane.is_some_and(|lane| lane.on_shutdown == ShutdownPolicy::Cancel);
                 says_so && self.reference.draining && entry.is_waiting()
             }
+            (JobState::Canceled, _) => self.session_ends(given, entry, end),
             _ => false,
         };
         hold("I13", proven, || {
@@ -125,6 +127,9 @@ impl Checker {
                 return hold("I15", from <= now.at, || {
                     format!("job {} is queued {} ms before its backoff has passed", seq.0, from - now.at)
                 });
+            }
+            if entry.gathers() {
+                return self.may_flush(given, entry);
             }
             let due = row.spec.not_before.is_none_or(|at| at <= now.now.wall);
             return hold("I16", due, || format!("job {} is queued before its time", seq.0));

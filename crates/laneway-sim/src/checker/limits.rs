@@ -1,11 +1,11 @@
 //! Limits and order at the moment an attempt opens: I17 (never above a limit) and I21 (sessions go in order), counted
 //! anew from the open attempts, beside and independent of the reference's choice.
 
-use laneway_core::{JobRow, LaneOrder, OpenAttempt};
+use laneway_core::{JobRow, LaneOrder, OpenAttempt, SessionMode};
 
 use super::{Checker, Given};
 use crate::ledger::Entry;
-use crate::reference::same_party;
+use crate::reference::{same_party, session_max};
 use crate::violation::{Checked, Violation, hold};
 
 impl Checker {
@@ -52,8 +52,12 @@ impl Checker {
             })?;
         }
         if let Some(session) = &spec.session {
-            check("its session", session.max_concurrent.max(1), &|other| {
-                same_session(&other.row, &entry.row)
+            let limit = session_max(&self.ledger, spec);
+            check("its session", limit, &|other| same_session(&other.row, &entry.row))?;
+            let stopped = |other: &Entry| other.end.is_some() && same_session(&other.row, &entry.row);
+            let overlaps = session.mode == SessionMode::Interrupt && self.ledger.open().any(stopped);
+            hold("I21", !overlaps, || {
+                format!("job {} interrupts its session and starts while what it ended runs", open.seq.0)
             })?;
         }
         // While a rebuilt engine gets its places back, which of them it has is not known here.

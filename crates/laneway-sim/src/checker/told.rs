@@ -7,6 +7,7 @@ use laneway_core::{
     TokenRecord,
 };
 
+use super::sessions::Stopping;
 use super::{Checker, Verdict};
 use crate::clock::Moment;
 use crate::ledger::Entry;
@@ -20,6 +21,8 @@ pub enum Expected {
     Submits(Vec<Verdict>),
     /// The state of the job that is canceled; `None`: there is none to cancel.
     Cancel(Option<JobState>),
+    /// Which jobs are stopped.
+    Stop(Stopping),
     /// What the word finds.
     Word(Found),
     /// Anything.
@@ -52,6 +55,7 @@ impl Checker {
             | Command::Heartbeat(fence)
             | Command::Log(fence, _)
             | Command::Finish(fence, _) => Expected::Word(self.find(fence)),
+            Command::StopSession { tenant, key, .. } => Expected::Stop(self.stopping(tenant, key)),
             _ => Expected::Free,
         }
     }
@@ -91,6 +95,11 @@ impl Checker {
             }
             (Command::Finish(fence, outcome), _) => self.told_finish(fence, outcome, reply, expected),
             (Command::Configure { .. } | Command::Drain | Command::StorageLow(_), Reply::Done) => Ok(()),
+            (Command::SessionUsage { .. } | Command::ResetSessions { .. }, Reply::Done) => Ok(()),
+            (Command::StopSession { what, .. }, Reply::SessionStopped(stopped)) => {
+                let wanted = if let Expected::Stop(stopping) = expected { Some(stopping) } else { None };
+                self.told_stopped(*what, stopped, wanted)
+            }
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
             (Command::RevokeToken { id, tenant, .. }, _) => self.told_revoked(id, tenant.as_ref(), reply),

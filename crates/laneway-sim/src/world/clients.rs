@@ -4,8 +4,8 @@ use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::AgentSettings;
 use laneway_core::{
-    Bytes, Command, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, Settings, Span,
-    TokenRecord, Wall,
+    Bytes, Command, DropPolicy, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session, SessionMode,
+    Settings, Span, StopWhat, TokenRecord, Wall,
 };
 
 use super::{REMEMBERED_JOBS, World};
@@ -34,6 +34,77 @@ impl World {
     }
 
     fn spec(&mut self) -> JobSpec {
+        let mut spec = self.any_spec();
+        let World { rng, shape, .. } = self;
+        if spec.session.is_some() && rng.chance(shape.habits.session_alike) {
+            // Mostly a session is one conversation with one agent.
+            if spec.kind.as_str() != POISON_KIND {
+                spec.kind = shape.kinds[0].clone();
+            }
+            spec.agent = shape.agents[0].clone();
+            spec.lane = shape.lanes[0].clone();
+            spec.keys.clear();
+        }
+        spec
+    }
+
+    /// A session by name; some jobs ask for more than order.
+    fn session(&mut self) -> Option<Session> {
+        let wall = self.clock.moment().now.wall;
+        let World { rng, shape, .. } = self;
+        if !rng.chance(shape.habits.session) {
+            return None;
+        }
+        let key = rng.pick(&shape.sessions).clone();
+        let session = Session { max_concurrent: rng.small(1, 2), ..Session::new(key) };
+        if !rng.chance(shape.habits.session_rules) {
+            return Some(session);
+        }
+        let mode = match rng.below(10) {
+            0 | 1 => SessionMode::Interrupt,
+            2 => SessionMode::Followup,
+            _ => SessionMode::Queue,
+        };
+        Some(Session {
+            mode,
+            cap: rng.chance(30).then(|| cap(rng, 3)),
+            drop: if rng.chance(60) { DropPolicy::Old } else { DropPolicy::New },
+            debounce: rng.chance(50).then(|| Span(if rng.chance(10) { 0 } else { rng.between(1, 5_000) })),
+            debounce_max: rng.chance(20).then(|| Span(rng.between(0, 8_000))),
+            sent_at: rng.chance(30).then(|| Wall(wall.0 - 3_000 + rng.below(3_500) as i64)),
+            ..session
+        })
+    }
+
+    /// Somebody stops a session, perhaps one that is not there.
+    pub(super) fn stop_session(&mut self) -> Command {
+        let what = match self.rng.below(5) {
+            0 | 1 => StopWhat::One,
+            2 | 3 => StopWhat::All,
+            _ => StopWhat::Reset,
+        };
+        let (tenant, key) = self.some_session();
+        Command::StopSession { tenant, key, what, origin: Origin::house("client") }
+    }
+
+    /// Somebody says how full the context of a session is.
+    pub(super) fn session_usage(&mut self) -> Command {
+        let (tenant, key) = self.some_session();
+        let window = *self.rng.pick(&[0, 10, 100, u64::MAX]);
+        let tokens = match self.rng.below(4) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => self.rng.below(101),
+        };
+        Command::SessionUsage { tenant, key, tokens, window }
+    }
+
+    pub(super) fn some_session(&mut self) -> (Name, Name) {
+        (self.rng.pick(&self.shape.tenants).clone(), self.rng.pick(&self.shape.sessions).clone())
+    }
+
+    fn any_spec(&mut self) -> JobSpec {
+        let session = self.session();
         let World { rng, shape, clock, .. } = self;
         let habits = &shape.habits;
         let wall = clock.moment().now.wall;
@@ -43,10 +114,7 @@ impl World {
             kind: if poison { Name::fixed(POISON_KIND) } else { rng.pick(&shape.kinds).clone() },
             agent: rng.pick(&shape.agents).clone(),
             lane: rng.pick(&shape.lanes).clone(),
-            session: rng.chance(habits.session).then(|| Session {
-                max_concurrent: rng.small(1, 2),
-                ..Session::new(rng.pick(&shape.sessions).clone())
-            }),
+            session,
             keys: if rng.chance(habits.keys) {
                 (0..rng.between(1, 2))
                     .map(|_| Key {

@@ -180,9 +180,25 @@ impl World {
         for notice in &told.notices {
             self.diary.mark(notice);
             self.checker.noticed(notice)?;
+            self.payloads_agree(notice)?;
             self.place_heard(notice, at);
         }
         self.settle_runs()
+    }
+
+    /// A run is given the payloads of all jobs that it runs for, in the order in which they came.
+    fn payloads_agree(&self, notice: &Notice) -> Checked {
+        let (Notice::Offer(offer), Some(house)) = (notice, &self.house) else { return Ok(()) };
+        let Some(wanted) = self.checker.payloads_of(offer.seq) else { return Ok(()) };
+        let read = house.reader().payloads(&[offer.seq]);
+        let given = read
+            .as_ref()
+            .ok()
+            .and_then(|jobs| jobs.first())
+            .map(|job| std::iter::once(&job.payload).chain(&job.merged).cloned().collect::<Vec<_>>());
+        hold("S1", given.as_ref() == Some(&wanted), || {
+            format!("a run of job {} is given {given:?} and not {wanted:?}", offer.seq.0)
+        })
     }
 
     /// What a failed turn lets out all the same must be durable.
@@ -340,10 +356,12 @@ impl World {
         if self.rng.chance(20) {
             self.checker.tables_agree(&self.disk)?;
         }
+        let (owner, session) = self.some_session();
         let tenant = self.rng.chance(60).then(|| self.rng.pick(&self.shape.tenants).clone());
         let now = self.clock.moment().now;
         let engine = self.house.as_ref().expect("a house runs between starts").engine();
         self.checker.stats_agree(tenant.as_ref(), &engine.stats(tenant.as_ref()))?;
+        self.checker.session_agrees(&owner, &session, engine.session(&owner, &session).as_ref())?;
         for (job, _) in self.known_jobs.iter().take(6) {
             let told = engine.explain(now, tenant.as_ref(), *job);
             self.checker.explained(tenant.as_ref(), *job, told.as_ref())?;

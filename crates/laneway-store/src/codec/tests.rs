@@ -1,6 +1,6 @@
 //! What was written comes back; what was damaged is refused, whatever the damage.
 
-use laneway_core::{Event, EventKind, JobRow, Name, Wall};
+use laneway_core::{Event, EventKind, JobRow, Name, Session, Wall};
 use proptest::prelude::*;
 
 use super::*;
@@ -56,6 +56,19 @@ fn read_all(bytes: &[u8]) {
     for count in [1, 4, u64::MAX] {
         let _ = read_events(bytes, 1, count);
     }
+}
+
+/// Rows from before sessions had rules hold the concurrency only, and so do rows of sessions without rules today.
+#[test]
+fn a_session_without_rules_has_the_old_form() {
+    let mut row = rich_row();
+    row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
+    let mut bytes = Vec::new();
+    write_spec(&mut bytes, &row);
+    assert_eq!(bytes[..2], [1, 0xff], "version, and the first seven bits of the flags");
+    assert_eq!(bytes[2], 0x07, "the other three, and none for rules");
+    let spec = read_spec(&bytes, &mut crate::rows::stored_name).unwrap();
+    assert_eq!(spec.session.unwrap().with_key(Name::fixed("chat:42")), row.spec.session.unwrap());
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Commit<'_> {
             open: None,
             closed: Vec::new(),
             end: None,
-            merged: Vec::new(),
+            merged: Default::default(),
             logs: Vec::new(),
             tally: Default::default(),
         };
@@ -179,7 +179,7 @@ impl Commit<'_> {
         let job = self.live_job(end.seq)?;
         job.end = Some((end.clone(), nth));
         if let Some(into) = end.merged_into {
-            self.live_job(into.seq)?.merged.push(end.seq);
+            self.live_job(into.seq)?.merged.insert(end.seq);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What the memory store holds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use laneway_core::engine::Head;
@@ -50,8 +50,8 @@ pub(super) struct Job {
     pub closed: Vec<ClosedAttempt>,
     /// How it ended, and as which in the order of endings.
     pub end: Option<(JobEnd, u64)>,
-    /// The jobs that were merged into it, in the order in which they came.
-    pub merged: Vec<Seq>,
+    /// The jobs that were merged into it.
+    pub merged: BTreeSet<Seq>,
     /// The lines it wrote.
     pub logs: Vec<LogView>,
     /// How much it wrote.

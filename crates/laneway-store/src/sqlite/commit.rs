@@ -91,8 +91,8 @@ fn write_batch(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
     move_jobs(&store.conn, batch)?;
     write_open_attempts(&store.conn, batch)?;
     insert_attempts(store, batch)?;
+    sessions::merge(store, &batch.ends)?;
     end_jobs(store, batch)?;
-    sessions::merge(&store.conn, &batch.ends)?;
     append_logs(store, batch)
 }
 

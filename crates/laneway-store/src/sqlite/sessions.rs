@@ -3,6 +3,7 @@
 use laneway_core::{Bytes, JobEnd, JobRow, MergedInto, Name, Seq, SessionRow, Wall};
 use rusqlite::{Connection, params};
 
+use super::SqliteStore;
 use super::columns::{number, read_merged_into};
 use super::commit::refused;
 use crate::rows::stored_name;
@@ -56,10 +57,14 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
 }
 
 /// Remembers which jobs run for those among `ends` that were merged.
-pub(super) fn merge(conn: &Connection, ends: &[&JobEnd]) -> Result<(), StoreError> {
+pub(super) fn merge(store: &SqliteStore, ends: &[&JobEnd]) -> Result<(), StoreError> {
     for end in ends {
         let Some(MergedInto { seq, job }) = end.merged_into else { continue };
-        let mut insert = conn.prepare_cached("INSERT INTO merged (leader, seq, job) VALUES (?1, ?2, ?3)")?;
+        if store.live.get(seq).is_none() {
+            return Err(StoreError::Disagree(format!("job {} is not live", seq.0)));
+        }
+        let mut insert =
+            store.conn.prepare_cached("INSERT INTO merged (leader, seq, job) VALUES (?1, ?2, ?3)")?;
         let id = job.0.to_be_bytes();
         let inserted = insert.execute(params![seq.0.cast_signed(), end.seq.0.cast_signed(), &id[..]]);
         inserted.map_err(|error| refused(error, || format!("the job that job {} went into", end.seq.0)))?;

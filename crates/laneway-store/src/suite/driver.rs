@@ -11,8 +11,8 @@ use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, DropPolicy, Effects, Event, EventKind,
-    Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, OpenAttempt,
-    PlaceMode, Reason, RetryPolicy, Seq, Session, SessionMode, SessionRow, Span, Wall,
+    Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Name,
+    OpenAttempt, PlaceMode, Reason, RetryPolicy, Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Place;
@@ -214,6 +214,18 @@ impl Driver {
     /// The job is canceled; an open attempt outlives it.
     pub fn cancel(&mut self, seq: Seq) {
         self.end(seq, JobState::Canceled, Reason::Requested, None, None, None);
+    }
+
+    /// The job ends because another one runs for it.
+    pub fn merge(&mut self, seq: Seq, into: Seq) {
+        self.end(seq, JobState::Canceled, Reason::Merged, None, None, None);
+        let merged_into = Some(MergedInto { seq: into, job: self.known(into).view.row.id });
+        if let Some(Change::JobEnded(end)) = self.effects.changes.last_mut() {
+            end.merged_into = merged_into;
+        }
+        if let Some(end) = &mut self.known(seq).view.end {
+            end.merged_into = merged_into;
+        }
     }
 
     /// The job ends in any way.

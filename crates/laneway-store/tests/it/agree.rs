@@ -1,6 +1,6 @@
 //! Memory and SQLite agree: the same random life, committed in the same random batches, reads the same.
 
-use laneway_core::{AttemptEnd, Change, EventKind, Name, Seq, Span, Wall};
+use laneway_core::{AttemptEnd, Change, EventKind, Name, Seq, SessionRow, Span, Wall};
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
 use laneway_store::{EventFilter, JobFilter, MemoryStore};
 use proptest::prelude::*;
@@ -18,6 +18,8 @@ enum Step {
     Finish(usize),
     Fail(usize),
     Cancel(usize),
+    Merge(usize, usize),
+    Session { key: u8, generation: u8 },
     Log(usize, u8),
     ServerEvent,
     PurgeJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
@@ -40,6 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => job().prop_map(Finish),
         2 => job().prop_map(Fail),
         2 => job().prop_map(Cancel),
+        3 => (job(), job()).prop_map(|(job, into)| Merge(job, into)),
+        2 => (0u8..3, 0u8..3).prop_map(|(key, generation)| Session { key, generation }),
         2 => (job(), 0u8..4).prop_map(|(job, lines)| Log(job, lines)),
         1 => Just(ServerEvent),
         2 => (0u8..3, 0u8..60, 0u8..60, 0u8..5)
@@ -136,6 +140,35 @@ impl Pair {
                     self.both(|driver| driver.cancel(job));
                 }
             }
+            Step::Merge(n, into) => {
+                let gathers = |view: &laneway_store::JobView| {
+                    let session = view.row.spec.session.as_ref();
+                    view.end.is_none() && session.is_some_and(|session| session.debounce.is_some())
+                };
+                let leader = self.pick(into, gathers);
+                let job = self.pick(n, |view| {
+                    view.end.is_none() && view.open.is_none() && Some(view.row.seq) != leader
+                });
+                if let (Some(job), Some(leader)) = (job, leader) {
+                    self.both(|driver| driver.merge(job, leader));
+                }
+            }
+            Step::Session { key, generation } => {
+                let (tenant, key) = (Name::fixed("acme"), lane(key));
+                let change = match generation {
+                    0 => Change::SessionForgotten { tenant, key },
+                    _ => Change::SessionPut(Box::new(SessionRow {
+                        tenant,
+                        key,
+                        cutoff: (generation > 1).then_some(self.memory.now),
+                        generation: generation.into(),
+                        tokens: 0,
+                        window: 0,
+                        updated_at: self.memory.now,
+                    })),
+                };
+                self.both(|driver| driver.effects.changes.push(change.clone()));
+            }
             Step::Log(n, lines) => {
                 if let Some(job) = self.pick(n, |_| true) {
                     self.both(|driver| driver.log(job, 1, &vec!["a line"; lines.into()]));
@@ -182,6 +215,7 @@ impl Pair {
             let id = known.view.row.id;
             assert_eq!(left.job(id).unwrap(), right.job(id).unwrap());
             assert_eq!(left.payload(seq).unwrap(), right.payload(seq).unwrap());
+            assert_eq!(left.payloads(&[seq]).unwrap(), right.payloads(&[seq]).unwrap());
             assert_eq!(left.attempts(seq).unwrap(), right.attempts(seq).unwrap());
             assert_eq!(left.logs(seq, 1, 100).unwrap(), right.logs(seq, 1, 100).unwrap());
             assert_eq!(left.events_of(seq, 5).unwrap(), right.events_of(seq, 5).unwrap());
