@@ -77,6 +77,7 @@ pub fn job_spec(
         idempotency: idempotency(request)?,
         retry_of: None,
         tags: request.tags.as_deref().map(tags).transpose()?.unwrap_or_default(),
+        schedule: None,
         kind,
     })
 }

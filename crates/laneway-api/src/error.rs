@@ -289,7 +289,7 @@ impl From<Refusal> for ApiError {
             RefusalCode::Draining => Code::Draining,
             RefusalCode::StorageLow => Code::StorageLow,
             RefusalCode::BatchRefused => Code::BatchRefused,
-            RefusalCode::Invalid => Code::Invalid,
+            RefusalCode::Invalid | RefusalCode::NoFutureRun | RefusalCode::NameTaken => Code::Invalid,
             RefusalCode::TooMany => Code::TooMany,
             RefusalCode::SessionFull => Code::SessionFull,
             RefusalCode::Stale => Code::Stale,

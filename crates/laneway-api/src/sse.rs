@@ -170,7 +170,13 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::JobCanceled
         | EventKind::JobRejected
         | EventKind::AttemptReleased
-        | EventKind::DrainBegan => false,
+        | EventKind::DrainBegan
+        | EventKind::ScheduleCreated
+        | EventKind::ScheduleUpdated
+        | EventKind::ScheduleDeleted
+        | EventKind::ScheduleToggled
+        | EventKind::ScheduleFired
+        | EventKind::ScheduleRunEnded => false,
     }
 }
 

@@ -61,9 +61,9 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleSettings {
     /// Most schedules on the whole server.
-    pub server_max: u32,
+    pub schedules_max: u32,
     /// Most schedules of one tenant.
-    pub tenant_max: u32,
+    pub schedules_per_tenant_max: u32,
     /// Most bytes of payloads and notes of all schedules: they stay in memory.
     pub bytes_max: u64,
     /// The time zone of expressions that name none. An IANA name.
@@ -75,9 +75,9 @@ pub struct ScheduleSettings {
     /// What happens after failures and losses, where neither template nor kind say.
     pub retry: RetryPolicy,
     /// How long entries of the run log are kept.
-    pub log_retention: Span,
+    pub run_log_retention: Span,
     /// Most entries of the run log that are kept of one schedule.
-    pub log_max: u32,
+    pub run_log_max: u32,
 }
 
 /// A lane: a named pool, and the carrier of limits.
@@ -179,15 +179,15 @@ impl Default for Settings {
 impl Default for ScheduleSettings {
     fn default() -> ScheduleSettings {
         ScheduleSettings {
-            server_max: 10_000,
-            tenant_max: 1_000,
+            schedules_max: 10_000,
+            schedules_per_tenant_max: 1_000,
             bytes_max: 64 * 1024 * 1024,
             zone: Name::fixed("UTC"),
             late_max: Span::secs(60),
             timeout: Span::mins(10),
             retry: RetryPolicy::CRON,
-            log_retention: Span::hours(30 * 24),
-            log_max: 10_000,
+            run_log_retention: Span::hours(30 * 24),
+            run_log_max: 10_000,
         }
     }
 }

@@ -71,6 +71,7 @@ mod tests {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         };
         let status = JobStatus {
             state: JobState::Queued,

@@ -15,6 +15,7 @@ pub mod live_config;
 pub mod metrics;
 pub mod run;
 pub mod scheduler;
+pub mod schedules;
 pub mod sessions;
 pub mod storage_probe;
 pub mod turn;

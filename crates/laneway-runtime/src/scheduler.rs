@@ -206,6 +206,8 @@ impl Scheduler {
         spec.not_before = None;
         spec.deadline = spec.deadline.filter(|deadline| *deadline > now);
         spec.retry_of = Some(job);
+        // Asked for on purpose, and no run of the schedule.
+        spec.schedule = None;
         let submission = Submission { spec, payload, origin, prior: None };
         Ok(match self.submit(submission).await? {
             Ok(submitted) => Retried::Submitted(submitted),

@@ -356,6 +356,8 @@ fn load_engine(
     let head = store.head()?;
     let mut recovery = Recovery::new(settings, store.tokens()?, head, seed, now);
     store.load(&mut |loaded| match loaded {
+        Loaded::Schedule(schedule) => recovery.schedule(*schedule),
+        Loaded::Run(run) => recovery.run_log(*run),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
@@ -391,6 +393,7 @@ fn opaque_len(change: &Change) -> usize {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
         Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
+        Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }
 }

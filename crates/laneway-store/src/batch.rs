@@ -9,8 +9,8 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobRow, JobStatus, Name, OpenAttempt, Seq, SessionRow,
-    TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, Fence, JobEnd, JobId, JobRow, JobStatus, Name, OpenAttempt, RunLog,
+    Schedule, ScheduleId, ScheduleState, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -60,6 +60,15 @@ pub(crate) struct JobPurge<'a> {
     pub max: u32,
 }
 
+/// Forget entries of the run log and slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunsPurge {
+    pub ended_before: Wall,
+    pub keep: u32,
+    pub slots_before: Wall,
+    pub max: u32,
+}
+
 /// One step of a commit.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
@@ -82,6 +91,18 @@ pub(crate) enum Step<'a> {
         /// Its name.
         key: &'a Name,
     },
+    /// Keep a schedule.
+    PutSchedule(&'a Schedule),
+    /// A schedule moved on.
+    MoveSchedule(ScheduleId, bool, &'a ScheduleState),
+    /// Forget a schedule.
+    RemoveSchedule(ScheduleId),
+    /// A slot came.
+    PutSlot(ScheduleId, Wall, Option<JobId>),
+    /// Keep an entry of the run log.
+    LogRun(&'a RunLog),
+    /// Forget entries of the run log and slots.
+    PurgeRuns(RunsPurge),
 }
 
 /// The steps of a commit, in order.
@@ -104,6 +125,17 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::TokenPut(token) => Step::PutToken(token),
             Change::SessionPut(row) => Step::PutSession(row),
             Change::SessionForgotten { tenant, key } => Step::ForgetSession { tenant, key },
+            Change::SchedulePut(schedule) => Step::PutSchedule(schedule),
+            Change::ScheduleMoved { id, enabled, state } => Step::MoveSchedule(*id, *enabled, state),
+            Change::ScheduleRemoved(id) => Step::RemoveSchedule(*id),
+            Change::SlotFired { schedule, slot, job } => Step::PutSlot(*schedule, *slot, *job),
+            Change::RunLogged(log) => Step::LogRun(log),
+            Change::RunsPurged { ended_before, keep, slots_before, max } => Step::PurgeRuns(RunsPurge {
+                ended_before: *ended_before,
+                keep: *keep,
+                slots_before: *slots_before,
+                max: *max,
+            }),
             Change::JobCreated { row, .. } => {
                 of_jobs.push((row.seq, index, change));
                 continue;

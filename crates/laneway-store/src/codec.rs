@@ -7,10 +7,12 @@
 mod events;
 mod failure;
 mod spec;
+mod template;
 
 pub(crate) use events::{EventReader, EventWriter};
 pub(crate) use failure::{read_failure, write_failure};
 pub(crate) use spec::{SpecRest, read_spec, write_spec};
+pub(crate) use template::{read_template, write_template};
 
 use laneway_core::Name;
 

@@ -22,6 +22,6 @@ pub use logs::{LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{
-    AttemptView, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX, Reader, Runnable,
-    Store, StoreError,
+    AttemptView, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX, Reader,
+    RunLogFilter, RunPage, Runnable, Store, StoreError,
 };

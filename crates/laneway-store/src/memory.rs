@@ -4,6 +4,7 @@
 //! behind. Nothing here is tuned beyond that: where a database folds, caches and prepares, this walks a map.
 
 mod apply;
+mod calendar;
 mod read;
 mod state;
 
@@ -11,7 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, Change, Effects, Name, Prior, TokenRecord};
+use laneway_core::schedule::RECENT_RUNS_MAX;
+use laneway_core::{Bytes, Change, Effects, Name, Prior, RunLog, Schedule, TokenRecord};
 
 use crate::{Loaded, Reader, Store, StoreError};
 use read::MemoryReader;
@@ -109,6 +111,13 @@ impl Shared {
 impl Store for MemoryStore {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
         let state = self.shared.read();
+        for schedule in state.schedules.values() {
+            visit(Loaded::Schedule(Box::new(Schedule::clone(schedule))));
+        }
+        let newest = state.runs.values().rev().take(RECENT_RUNS_MAX);
+        for run in newest.collect::<Vec<_>>().into_iter().rev() {
+            visit(Loaded::Run(Box::new(RunLog::clone(run))));
+        }
         for job in state.jobs.values().filter(|job| job.end.is_none()) {
             visit(Loaded::Job(job.row.clone()));
         }

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use laneway_core::{AttemptEnd, AttemptId, JobId, JobState, Name, PlaceMode, Reason, Role};
+use laneway_core::{
+    AttemptEnd, AttemptId, JobId, JobState, Name, Overlap, PlaceMode, Reason, Role, RunStatus, ScheduleId,
+};
 
 use crate::StoreError;
 
@@ -56,6 +58,21 @@ pub(crate) fn stored_mode(code: u8) -> Result<PlaceMode, StoreError> {
 /// The role of a stored code.
 pub(crate) fn stored_role(code: u8) -> Result<Role, StoreError> {
     Role::from_code(code).ok_or_else(|| unknown("role", code))
+}
+
+/// The overlap policy of a stored code.
+pub(crate) fn stored_overlap(code: u8) -> Result<Overlap, StoreError> {
+    Overlap::from_code(code).ok_or_else(|| unknown("overlap policy", code))
+}
+
+/// The status of a run of a stored code.
+pub(crate) fn stored_run_status(code: u8) -> Result<RunStatus, StoreError> {
+    RunStatus::from_code(code).ok_or_else(|| unknown("status of a run", code))
+}
+
+/// The schedule id of stored bytes.
+pub(crate) fn stored_schedule_id(bytes: &[u8]) -> Result<ScheduleId, StoreError> {
+    stored_u128(bytes).map(ScheduleId)
 }
 
 /// The job id of stored bytes.

@@ -16,6 +16,7 @@ mod open;
 mod pool;
 mod prune;
 mod query;
+mod schedules;
 mod sessions;
 
 use std::collections::HashMap;

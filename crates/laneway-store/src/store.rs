@@ -5,7 +5,7 @@ use std::sync::Arc;
 use laneway_core::engine::Head;
 use laneway_core::{
     AttemptEnd, Bytes, ClosedAttempt, Effects, Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt,
-    Prior, Seq, SessionRow, TokenRecord, Wall,
+    Prior, RunLog, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -14,8 +14,8 @@ pub const ROWS_SCANNED_MAX: usize = 20_000;
 
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
-    /// Gives every live job, then every open attempt (with its job where that has ended already), then what is known of
-    /// sessions, then says where the numbers stand.
+    /// Gives every schedule and the newest entries of the run log, then every live job, then every open attempt (with its
+    /// job where that has ended already), then what is known of sessions, then says where the numbers stand.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
 
     /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
@@ -83,6 +83,15 @@ pub trait Reader: Send + Sync {
     /// The events of a job, oldest first, walked back from its latest.
     fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError>;
 
+    /// Entries of the run log before number `before` (`None` = from the newest), newest first, also of schedules that are
+    /// gone.
+    fn run_logs(
+        &self,
+        filter: &RunLogFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<RunPage, StoreError>;
+
     /// Number of the oldest event that is still kept; 0 when none is.
     fn first_event(&self) -> Result<u64, StoreError>;
 
@@ -96,6 +105,10 @@ pub trait Reader: Send + Sync {
 /// One thing that [`Store::load`] gives.
 #[derive(Debug)]
 pub enum Loaded {
+    /// A schedule. All of them come first.
+    Schedule(Box<Schedule>),
+    /// One of the newest entries of the run log, oldest first.
+    Run(Box<RunLog>),
     /// A live job.
     Job(JobRow),
     /// The open attempt of a live job.
@@ -228,6 +241,34 @@ impl EventFilter {
     /// Does the list show this event?
     pub fn matches(&self, event: &Event) -> bool {
         (self.tenant.is_none() || self.tenant == event.tenant) && (!self.called || event.actor.is_some())
+    }
+}
+
+/// Which entries of the run log a list shows; `None` means: any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunLogFilter {
+    /// Only this tenant's.
+    pub tenant: Option<Name>,
+    /// Only of this schedule, which may be gone.
+    pub schedule: Option<ScheduleId>,
+}
+
+/// A part of the run log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunPage {
+    /// What was found.
+    pub items: Vec<RunLog>,
+    /// Where to go on; `None` when the list has ended.
+    pub next: Option<u64>,
+    /// How many entries the filter shows in all.
+    pub total: u64,
+}
+
+impl RunLogFilter {
+    /// Does the list show this entry?
+    pub fn matches(&self, log: &RunLog) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == log.tenant)
+            && self.schedule.is_none_or(|schedule| schedule == log.schedule)
     }
 }
 

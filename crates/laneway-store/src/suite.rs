@@ -10,6 +10,7 @@ mod fence;
 mod load;
 mod prune;
 mod query;
+mod schedules;
 mod sessions;
 
 use crate::Store;
@@ -33,8 +34,17 @@ pub fn exercise(make: &dyn Fn() -> Box<dyn Place>) {
 
 /// Every case.
 pub fn cases() -> impl Iterator<Item = Case> {
-    [commit::CASES, fence::CASES, load::CASES, query::CASES, prune::CASES, events::CASES, sessions::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        commit::CASES,
+        fence::CASES,
+        load::CASES,
+        query::CASES,
+        prune::CASES,
+        events::CASES,
+        schedules::CASES,
+        sessions::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

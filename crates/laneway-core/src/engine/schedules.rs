@@ -335,11 +335,14 @@ impl Engine {
         let limits = &self.settings.schedules;
         let entries = &self.schedules.entries;
         let of_tenant = entries.values().filter(|entry| entry.schedule.spec.tenant == spec.tenant).count();
-        let scopes = [("server", entries.len(), limits.server_max), ("tenant", of_tenant, limits.tenant_max)];
-        for (scope, count, most) in scopes {
+        let scopes = [
+            ("schedules_max", "server", entries.len(), limits.schedules_max),
+            ("schedules_per_tenant_max", "tenant", of_tenant, limits.schedules_per_tenant_max),
+        ];
+        for (limit, scope, count, most) in scopes {
             if count >= most as usize {
                 let message = format!(
-                    "schedules.{scope}_max: the {scope} has {count} schedules of {most}; delete one first"
+                    "schedules.{limit}: the {scope} has {count} schedules of {most}; delete one first"
                 );
                 return Err(refuse(RefusalCode::TooMany, message));
             }

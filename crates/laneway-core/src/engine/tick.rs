@@ -173,8 +173,8 @@ impl Engine {
             });
         }
         effects.changes.push(Change::RunsPurged {
-            ended_before: now.wall.before(self.settings.schedules.log_retention),
-            keep: self.settings.schedules.log_max,
+            ended_before: now.wall.before(self.settings.schedules.run_log_retention),
+            keep: self.settings.schedules.run_log_max,
             slots_before: now.wall.before(SLOTS_KEPT),
             max: SWEEP_ROWS_MAX,
         });

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
+use laneway_core::settings::{AgentSettings, KindSettings, ScheduleSettings, TenantSettings};
 use laneway_core::{
-    Backoff, Jitter, LaneOrder, LaneSettings, Name, RetryPolicy, Settings, ShutdownPolicy, Span,
+    Backoff, Jitter, LaneOrder, LaneSettings, Name, RetryPolicy, Settings, ShutdownPolicy, Span, Timing,
 };
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -24,6 +24,8 @@ use super::{Config, LogConfig, LogFormat, Secret, ServerConfig, Target, TlsConfi
 const QUEUED_MAX: u32 = 10_000_000;
 /// Most attempts a cap may let run.
 const RUNNING_MAX: u32 = 1_000_000;
+/// Most schedules a cap may let be: each stays in memory.
+const SCHEDULES_MAX: u32 = 1_000_000;
 /// Most lanes: the engine looks at all of them now and then.
 const LANES_MAX: usize = 1_000;
 /// Most entries of another section with names: each costs memory for as long as the server runs.
@@ -190,6 +192,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: section.count("key_default", 1..=RUNNING_MAX),
+        schedules: schedules(root),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
     let storage_low = section.size("storage_low", 0..=1024 * TIB);
@@ -197,6 +200,37 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
     tenants_default.finish();
     retry_section.finish();
     (settings, local_slots, storage_low)
+}
+
+fn schedules(root: &Section<'_>) -> ScheduleSettings {
+    let section = fixed(root, "schedules");
+    let defaults = ScheduleSettings::default();
+    let base =
+        BUILTIN.get("schedules").and_then(|schedules| schedules.get("retry")).and_then(Value::as_table);
+    let zone = section.text("zone");
+    if !Timing::knows_zone(&zone) {
+        section.problem(
+            "zone",
+            format!("is {zone:?}; write an IANA name, such as \"Europe/Berlin\" or \"UTC\""),
+        );
+    }
+    let settings = ScheduleSettings {
+        schedules_max: section.count("schedules_max", 0..=SCHEDULES_MAX),
+        schedules_per_tenant_max: section.count("schedules_per_tenant_max", 0..=SCHEDULES_MAX),
+        bytes_max: section.size("bytes_max", 0..=TIB),
+        zone: Name::new(&zone).unwrap_or(defaults.zone),
+        late_max: section.span("late_max", SECOND..=SPAN_MAX),
+        timeout: section.span("timeout", MILLISECOND..=SPAN_MAX),
+        retry: section.section("retry", base).map_or(defaults.retry, |section| {
+            let policy = retry(&section);
+            section.finish();
+            policy
+        }),
+        run_log_retention: section.span("run_log_retention", Span::mins(1)..=SPAN_MAX),
+        run_log_max: section.count("run_log_max", 1..=QUEUED_MAX),
+    };
+    section.finish();
+    settings
 }
 
 fn retry(section: &Section<'_>) -> RetryPolicy {

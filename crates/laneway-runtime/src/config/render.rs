@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::settings::{KindSettings, TenantSettings};
+use laneway_core::settings::{KindSettings, ScheduleSettings, TenantSettings};
 use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, RetryPolicy, ShutdownPolicy, Span};
 use toml::{Table, Value};
 
@@ -131,6 +131,8 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     list.put("storage_low", format_size(*storage_low));
     list.section(&["retry"]);
     list.retry(&settings.retry);
+    list.section(&["schedules"]);
+    list.schedules(&settings.schedules);
     for (name, lane) in &settings.lanes {
         list.section(&["lanes", name.as_str()]);
         list.lane(lane);
@@ -179,6 +181,30 @@ impl List {
         self.put("retries_max", *retries_max);
         self.put("losses_max", *losses_max);
         self.put("backoff", backoff_value(backoff));
+    }
+
+    fn schedules(&mut self, schedules: &ScheduleSettings) {
+        let ScheduleSettings {
+            schedules_max,
+            schedules_per_tenant_max,
+            bytes_max,
+            zone,
+            late_max,
+            timeout,
+            retry,
+            run_log_retention,
+            run_log_max,
+        } = schedules;
+        self.put("schedules_max", *schedules_max);
+        self.put("schedules_per_tenant_max", *schedules_per_tenant_max);
+        self.put("bytes_max", format_size(*bytes_max));
+        self.put("zone", zone.as_str());
+        self.put("late_max", span(*late_max));
+        self.put("timeout", span(*timeout));
+        self.put("run_log_retention", span(*run_log_retention));
+        self.put("run_log_max", *run_log_max);
+        self.section(&["schedules", "retry"]);
+        self.retry(retry);
     }
 
     fn lane(&mut self, lane: &LaneSettings) {

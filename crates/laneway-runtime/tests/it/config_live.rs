@@ -97,6 +97,7 @@ impl World {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         };
         let payload: Bytes = b"{}".to_vec().into();
         let submission = Submission { spec, payload, origin: Origin::house("test"), prior: None };

@@ -146,6 +146,7 @@ impl World {
             }),
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         }
     }
 

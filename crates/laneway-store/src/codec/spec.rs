@@ -2,7 +2,8 @@
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, DropPolicy, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Session, SessionMode, Span, Wall,
+    Backoff, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, RetryPolicy, ScheduleId, ScheduleRef,
+    Session, SessionMode, Span, Wall,
 };
 
 use super::{Input, put_bytes, put_i64, put_u64};
@@ -23,7 +24,8 @@ const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
 /// Beside [`SESSION`]: the session is more than its concurrency.
 const SESSION_RULES: u64 = 1 << 10;
-const ALL: u64 = (1 << 11) - 1;
+const SCHEDULE: u64 = 1 << 16;
+const ALL: u64 = ((1 << 11) - 1) | SCHEDULE;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -47,6 +49,7 @@ pub(crate) struct SpecRest {
     pub idempotency: Option<IdempotencyKey>,
     pub retry_of: Option<JobId>,
     pub tags: Vec<Name>,
+    pub schedule: Option<ScheduleRef>,
 }
 
 /// A session without its key, which has a column.
@@ -81,7 +84,11 @@ impl SessionRest {
 
 /// Appends the form of `row` to `out`.
 pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
-    let spec = &row.spec;
+    write_rest(out, &row.spec, row.payload_len, &row.submitted_by);
+}
+
+/// Appends the form of those parts of a spec that have no column of their own.
+pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, submitted_by: &Name) {
     let flag = |present: bool, bit: u64| if present { bit } else { 0 };
     out.push(VERSION);
     put_u64(
@@ -96,10 +103,11 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
             | flag(spec.retry_of.is_some(), RETRY_OF)
             | flag(!spec.keys.is_empty(), KEYS)
             | flag(!spec.tags.is_empty(), TAGS)
-            | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES),
+            | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
+            | flag(spec.schedule.is_some(), SCHEDULE),
     );
-    put_u64(out, row.payload_len.into());
-    put_bytes(out, row.submitted_by.as_str().as_bytes());
+    put_u64(out, payload_len.into());
+    put_bytes(out, submitted_by.as_str().as_bytes());
     if let Some(session) = &spec.session {
         put_u64(out, session.max_concurrent.into());
         if has_rules(session) {
@@ -134,6 +142,13 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
         for tag in &spec.tags {
             put_bytes(out, tag.as_str().as_bytes());
         }
+    }
+    if let Some(schedule) = &spec.schedule {
+        let ScheduleRef { id, name, slot, by_hand } = schedule;
+        out.extend_from_slice(&id.0.to_be_bytes());
+        put_bytes(out, name.as_str().as_bytes());
+        put_i64(out, slot.0);
+        out.push(u8::from(*by_hand));
     }
 }
 
@@ -215,6 +230,7 @@ pub(crate) fn read_spec(
             .transpose()?,
         keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
+        schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
     };
     input.end()?;
     Ok(spec)
@@ -281,6 +297,18 @@ fn read_tags(
         tags.push(intern(input.text()?)?);
     }
     Ok(tags)
+}
+
+fn read_schedule(
+    input: &mut Input<'_>,
+    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+) -> Result<ScheduleRef, StoreError> {
+    let id = ScheduleId(u128::from_be_bytes(input.array()?));
+    let (name, slot) = (intern(input.text()?)?, Wall(input.i64()?));
+    match input.u8()? {
+        by_hand @ 0..=1 => Ok(ScheduleRef { id, name, slot, by_hand: by_hand == 1 }),
+        _ => Err(input.damaged("a run is neither by hand nor of a slot")),
+    }
 }
 
 fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {

@@ -9,6 +9,7 @@ use laneway_core::{
     SessionRow, TokenRecord, Wall,
 };
 
+use super::calendar;
 use super::state::{EventBatch, Job, State};
 use crate::logs::stream_of;
 use crate::{LogView, StoreError};
@@ -56,6 +57,7 @@ struct Before {
     overrides: Option<Bytes>,
     last_seq: u64,
     ended: u64,
+    calendar: Vec<calendar::Undo>,
 }
 
 impl Before {
@@ -68,6 +70,7 @@ impl Before {
             overrides: state.overrides.clone(),
             last_seq: state.last_seq,
             ended: state.ended,
+            calendar: Vec::new(),
         }
     }
 }
@@ -108,6 +111,7 @@ impl Commit<'_> {
                 self.sessions().remove(&(tenant.clone(), key.clone()));
                 Ok(())
             }
+            of_schedule => calendar::apply(self.state, of_schedule, &mut self.before.calendar),
         }
     }
 
@@ -265,7 +269,8 @@ impl Commit<'_> {
     }
 
     fn undo(self) {
-        let Before { jobs, batches, tokens, sessions, overrides, last_seq, ended } = self.before;
+        let Before { jobs, batches, tokens, sessions, overrides, last_seq, ended, calendar } = self.before;
+        calendar::undo(self.state, calendar);
         // All out before any goes in: a purged job may have had the key of a new one.
         for seq in jobs.keys() {
             self.state.remove(*seq);

@@ -2,12 +2,15 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, Event, JobId, Seq};
+use laneway_core::{Bytes, Event, JobId, RunLog, Seq};
 
 use super::Shared;
 use super::state::State;
 use crate::store::ROWS_SCANNED_MAX;
-use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, Runnable, StoreError};
+use crate::{
+    AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunLogFilter, RunPage, Runnable,
+    StoreError,
+};
 
 /// Reads what the writer has committed.
 pub(super) struct MemoryReader(pub Shared);
@@ -109,6 +112,24 @@ impl Reader for MemoryReader {
         }
         walked.reverse();
         Ok(walked)
+    }
+
+    fn run_logs(
+        &self,
+        filter: &RunLogFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<RunPage, StoreError> {
+        let state = self.0.read();
+        let all = || state.runs.values().rev().filter(|run| filter.matches(run));
+        let before = before.unwrap_or(u64::MAX);
+        let limit = limit.max(1);
+        let mut items: Vec<RunLog> =
+            all().filter(|run| run.number < before).take(limit + 1).map(|run| RunLog::clone(run)).collect();
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(|run| run.number);
+        Ok(RunPage { items, next, total: all().count() as u64 })
     }
 
     fn first_event(&self) -> Result<u64, StoreError> {

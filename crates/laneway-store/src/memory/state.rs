@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    Bytes, ClosedAttempt, Event, JobEnd, JobId, JobRow, Name, OpenAttempt, Prior, Seq, SessionRow,
-    TokenRecord, Wall,
+    Bytes, ClosedAttempt, Event, JobEnd, JobId, JobRow, Name, OpenAttempt, Prior, RunLog, Schedule,
+    ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::logs::LogTally;
@@ -35,6 +35,12 @@ pub(super) struct State {
     pub last_event: u64,
     /// How many jobs have ended, ever.
     pub ended: u64,
+    /// Schedules.
+    pub schedules: BTreeMap<ScheduleId, Arc<Schedule>>,
+    /// Slots that came, with the jobs that they made.
+    pub slots: BTreeMap<(Wall, ScheduleId), Option<JobId>>,
+    /// The run log.
+    pub runs: BTreeMap<u64, Arc<RunLog>>,
 }
 
 /// All that is stored of one job.

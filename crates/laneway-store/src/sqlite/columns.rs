@@ -48,6 +48,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         idempotency,
         retry_of,
         tags,
+        schedule,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
         (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
@@ -74,6 +75,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             idempotency,
             retry_of,
             tags,
+            schedule,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),

@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
 use super::live::Shelf;
-use super::{SqliteStore, open, prune, sessions};
+use super::{SqliteStore, open, prune, schedules, sessions};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -40,6 +40,7 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }
 }
@@ -56,6 +57,12 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::PutToken(token) => put_token(&store.conn, token)?,
             Step::PutSession(row) => sessions::put(&store.conn, row)?,
             Step::ForgetSession { tenant, key } => sessions::forget(&store.conn, tenant, key)?,
+            Step::PutSchedule(schedule) => schedules::put(&store.conn, &mut store.blob, schedule)?,
+            Step::MoveSchedule(id, enabled, state) => schedules::move_on(&store.conn, *id, *enabled, state)?,
+            Step::RemoveSchedule(id) => schedules::remove(&store.conn, *id)?,
+            Step::PutSlot(schedule, slot, job) => schedules::put_slot(&store.conn, *schedule, *slot, *job)?,
+            Step::LogRun(log) => schedules::log(&store.conn, log)?,
+            Step::PurgeRuns(purge) => schedules::purge(&store.conn, purge)?,
         }
     }
     store.live.write(&store.conn)?;

@@ -4,11 +4,10 @@ use laneway_core::engine::Head;
 use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::SqliteStore;
 use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
 use super::commit::shelf;
 use super::live::CHUNK;
-use super::sessions;
+use super::{SqliteStore, schedules, sessions};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
@@ -18,6 +17,7 @@ const SPARSE: usize = 64;
 /// Gives every live job, then every open attempt, then what is known of sessions.
 pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
     let mut names = Interner::default();
+    schedules::load(&store.conn, &mut names, visit)?;
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
     }

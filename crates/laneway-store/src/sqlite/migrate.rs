@@ -20,12 +20,17 @@ pub(super) struct Migration {
 }
 
 /// Every migration, in order.
-pub(super) const MIGRATIONS: [Migration; 2] = [
+pub(super) const MIGRATIONS: [Migration; 3] = [
     Migration { version: 1, name: "0001_jobs", sql: include_str!("../../migrations/sqlite/0001_jobs.sql") },
     Migration {
         version: 2,
         name: "0002_sessions",
         sql: include_str!("../../migrations/sqlite/0002_sessions.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "0003_schedules",
+        sql: include_str!("../../migrations/sqlite/0003_schedules.sql"),
     },
 ];
 

@@ -7,10 +7,13 @@ use rusqlite::{Connection, Row};
 
 use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
 use super::pool::Pool;
-use super::{events, sessions};
+use super::{events, schedules, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::store::ROWS_SCANNED_MAX;
-use crate::{AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, Runnable, StoreError};
+use crate::{
+    AttemptView, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunLogFilter, RunPage, Runnable,
+    StoreError,
+};
 
 /// Reads what the writer has committed.
 pub(super) struct SqliteReader(pub Arc<Pool>);
@@ -84,6 +87,15 @@ impl Reader for SqliteReader {
 
     fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
         self.0.read(|conn| events::of_job(conn, job, limit))
+    }
+
+    fn run_logs(
+        &self,
+        filter: &RunLogFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<RunPage, StoreError> {
+        self.0.read(|conn| schedules::runs(conn, filter, before, limit))
     }
 
     fn first_event(&self) -> Result<u64, StoreError> {

@@ -12,7 +12,8 @@ use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, DropPolicy, Effects, Event, EventKind,
     Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Name,
-    OpenAttempt, PlaceMode, Reason, RetryPolicy, Seq, Session, SessionMode, SessionRow, Span, Wall,
+    OpenAttempt, PlaceMode, Reason, RetryPolicy, RunLog, Schedule, ScheduleId, ScheduleRef, Seq, Session,
+    SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Place;
@@ -370,6 +371,10 @@ impl Driver {
 /// What a load gave.
 #[derive(Debug, Default, PartialEq)]
 pub struct Load {
+    /// Schedules, in the order they came.
+    pub schedules: Vec<Schedule>,
+    /// The newest entries of the run log, in the order they came.
+    pub runs: Vec<RunLog>,
     /// Live jobs, in the order they came.
     pub jobs: Vec<JobRow>,
     /// Open attempts, in the order they came; with their job where that has ended.
@@ -384,6 +389,11 @@ pub struct Load {
 pub fn load(store: &mut dyn Store) -> Load {
     let mut load = Load::default();
     let head = store.load(&mut |loaded| match loaded {
+        Loaded::Schedule(schedule) => {
+            assert!(load.jobs.is_empty() && load.runs.is_empty(), "schedules come first");
+            load.schedules.push(*schedule);
+        }
+        Loaded::Run(run) => load.runs.push(*run),
         Loaded::Job(row) => {
             assert!(load.open.is_empty(), "jobs come before open attempts");
             load.jobs.push(row);
@@ -416,6 +426,7 @@ pub fn plain_spec() -> JobSpec {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        schedule: None,
     }
 }
 
@@ -453,6 +464,12 @@ pub fn rich_spec() -> JobSpec {
         idempotency: Some(key("order-1", 7)),
         retry_of: Some(JobId(u128::MAX)),
         tags: vec![Name::fixed("red"), Name::fixed("nightly run")],
+        schedule: Some(ScheduleRef {
+            id: ScheduleId(u128::MAX - 1),
+            name: Name::fixed("every night"),
+            slot: Wall(-1),
+            by_hand: true,
+        }),
     }
 }
 

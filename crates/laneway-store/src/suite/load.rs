@@ -107,6 +107,8 @@ fn recover(store: &mut dyn Store) -> Effects {
     let head = store.head().expect("reads");
     let mut recovery = Recovery::new(Settings::default(), tokens, head, 7, now);
     let loaded = store.load(&mut |loaded| match loaded {
+        Loaded::Schedule(schedule) => recovery.schedule(*schedule),
+        Loaded::Run(run) => recovery.run_log(*run),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),

@@ -177,6 +177,7 @@ pub fn job(number: u64) -> Submission {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         },
         number,
     )

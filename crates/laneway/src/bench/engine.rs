@@ -186,6 +186,7 @@ impl World {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            schedule: None,
         }
     }
 

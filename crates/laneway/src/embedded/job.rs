@@ -216,6 +216,7 @@ impl Job {
             },
             retry_of: None,
             tags: checked_tags(&tags)?,
+            schedule: None,
         };
         Ok(Submission { spec, payload, origin, prior: None })
     }
