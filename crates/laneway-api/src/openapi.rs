@@ -11,7 +11,9 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
-use crate::v1::{audit, config, events, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{
+    audit, config, events, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
+};
 
 /// The document.
 pub fn document() -> &'static Document {
@@ -33,6 +35,11 @@ pub fn document() -> &'static Document {
         jobs::list_job_logs, jobs::list_job_events, jobs::list_attempts,
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
+        sessions::list_sessions, sessions::get_session, sessions::stop_session, sessions::stop_whole_session,
+        sessions::reset_session, sessions::report_session_usage,
+        schedules::list_schedules, schedules::create_schedule, schedules::preview_schedule, schedules::list_runs,
+        schedules::get_schedule, schedules::update_schedule, schedules::delete_schedule, schedules::pause_schedule,
+        schedules::resume_schedule, schedules::run_schedule, schedules::list_schedule_runs,
         config::get_config, config::patch_config, config::reload_config,
         audit::list_audit,
         tokens::list_tokens, tokens::create_token, tokens::get_token, tokens::revoke_token, tokens::rotate_token,

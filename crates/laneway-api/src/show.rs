@@ -4,6 +4,7 @@
 //! figures and explanations are in `show/figures.rs`.
 
 mod figures;
+mod schedules;
 
 use std::borrow::Cow;
 
@@ -14,8 +15,8 @@ use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
 use laneway_core::{
-    AttemptEnd, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name, OpenAttempt, Reason, Settings,
-    Span, TokenRecord, Wall,
+    AttemptEnd, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name, OpenAttempt, Reason, ScheduleRef,
+    Settings, Span, TokenRecord, Wall,
 };
 use laneway_runtime::Progress;
 use laneway_runtime::config::format_span;
@@ -28,6 +29,9 @@ use crate::auth::Caller;
 use crate::convert::EPOCH;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
+pub use schedules::{
+    idle_session, preview, schedule, schedule_run, session, session_stopped, template,
+};
 
 /// A time as clients see it: UTC with milliseconds.
 pub fn time(at: Wall) -> String {
@@ -111,6 +115,8 @@ pub fn submitted<'a>(
         queue_timeout: shown_span(asked.queue_timeout),
         tags: tags.iter().map(|tag| tag.as_ref().into()).collect(),
         retry_of: None,
+        merged_into: None,
+        schedule: None,
         progress: None,
         result: None,
         error: None,
@@ -158,11 +164,22 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         queue_timeout: shown_span(spec.queue_timeout),
         tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
         retry_of: spec.retry_of.map(|job| job.to_string().into()),
+        merged_into: end.as_ref().and_then(|end| end.merged_into).map(|into| into.job.to_string().into()),
+        schedule: spec.schedule.as_ref().map(made_by),
         progress: progress.filter(|_| state == JobState::Running).map(shown_progress),
         result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
         error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
         submitted_by: Some(row.submitted_by.as_str().into()),
         existing: false,
+    }
+}
+
+fn made_by(schedule: &ScheduleRef) -> wire::JobSchedule {
+    wire::JobSchedule {
+        id: schedule.id.to_string(),
+        name: schedule.name.to_string(),
+        slot: time(schedule.slot),
+        by_hand: schedule.by_hand,
     }
 }
 

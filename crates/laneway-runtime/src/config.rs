@@ -29,7 +29,7 @@ use laneway_core::{Name, Settings};
 pub use diff::{ChangedKey, changed_keys};
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use layers::{Layers, preview};
-pub use overrides::Overrides;
+pub use overrides::{Overrides, merge_patch};
 pub use path::KeyPath;
 pub use secret::{REDACTED, Secret};
 pub use units::{format_size, format_span, parse_size, parse_span};
