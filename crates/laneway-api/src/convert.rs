@@ -13,7 +13,9 @@ use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
-use laneway_core::{Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, ScheduleId, Settings, Span, Wall};
+use laneway_core::{
+    Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, ScheduleId, Settings, Span, Wall,
+};
 use laneway_runtime::config::parse_span;
 use laneway_wire::{BackoffRequest, BackoffSpec, JobRequest, KeyMap, Priority, RetryRequest};
 use sha2::{Digest, Sha256};
@@ -21,7 +23,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{ApiError, Code};
 
 pub use schedule::{
-    TimingFields, preview_count, refused_schedule, run_mode, schedule_patch, schedule_spec, timing, timing_error,
+    TimingFields, preview_count, refused_schedule, run_mode, schedule_patch, schedule_spec, timing,
+    timing_error,
 };
 pub use session::session_key;
 

@@ -11,9 +11,7 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
-use crate::v1::{
-    audit, config, events, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
-};
+use crate::v1::{audit, config, events, jobs, lanes, schedules, server, sessions, stats, submit, tokens};
 
 /// The document.
 pub fn document() -> &'static Document {

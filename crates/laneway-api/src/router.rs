@@ -15,9 +15,7 @@ use crate::api::Api;
 use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
-use crate::v1::{
-    audit, config, events, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
-};
+use crate::v1::{audit, config, events, jobs, lanes, schedules, server, sessions, stats, submit, tokens};
 
 /// One route: a method, a path, and the operation behind them.
 pub struct Route {

@@ -14,6 +14,7 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
+use laneway_core::schedule::ScheduleLine;
 use laneway_core::{
     AttemptEnd, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name, OpenAttempt, Reason, ScheduleRef,
     Settings, Span, TokenRecord, Wall,
@@ -29,9 +30,7 @@ use crate::auth::Caller;
 use crate::convert::EPOCH;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
-pub use schedules::{
-    idle_session, preview, schedule, schedule_run, session, session_stopped, template,
-};
+pub use schedules::{idle_session, preview, schedule, schedule_run, session, session_stopped, template};
 
 /// A time as clients see it: UTC with milliseconds.
 pub fn time(at: Wall) -> String {
@@ -303,10 +302,20 @@ pub fn event(event: &Event) -> wire::Event {
             attempt: job.attempt,
             reason: job.reason.map(|reason| reason.word().to_owned()),
         }),
+        schedule: about_schedule(event),
         actor: event.actor.as_ref().map(Name::to_string),
         request_id: event.request.as_ref().map(Name::to_string),
         detail: event.detail.as_ref().map(|detail| detail.to_string()),
     }
+}
+
+/// The schedule that an event is about, as its detail says.
+fn about_schedule(event: &Event) -> Option<wire::EventSchedule> {
+    if !event.kind.word().starts_with("schedule.") {
+        return None;
+    }
+    let ScheduleLine { id, action, name } = ScheduleLine::parse(event.detail.as_deref()?)?;
+    Some(wire::EventSchedule { id: id.to_string(), name: name.to_string(), action: action.into() })
 }
 
 /// An event as a line of the audit list.

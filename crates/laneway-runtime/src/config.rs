@@ -11,6 +11,7 @@
 mod build;
 mod diff;
 mod error;
+mod lane_variables;
 mod layers;
 mod overrides;
 mod path;

@@ -29,7 +29,7 @@ mod tests;
 pub use attempt::{Attempt, AttemptList};
 pub use batch::{BatchItem, BatchRequest, BatchResponse};
 pub use config::ConfigReload;
-pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, Gap};
+pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, EventSchedule, Gap};
 pub use explanation::{Explanation, Hold};
 pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress};
 pub use job_request::{

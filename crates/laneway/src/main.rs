@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 fn environment() -> Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| name.starts_with("LANEWAY_"))
+        .filter(|(name, _)| name.starts_with("LANEWAY_") || name.starts_with("GOCLAW_LANE_"))
         .collect()
 }
 
@@ -82,6 +82,8 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Submit(args) => commands::submit::run(screen, &client, &args).await,
         Command::Jobs(args) => commands::jobs::run(screen, &client, &args).await,
         Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
+        Command::Sessions(args) => commands::sessions::run(screen, &client, &args).await,
+        Command::Schedules(args) => commands::schedules::run(screen, &client, &args).await,
         Command::Stats(args) => commands::stats::run(screen, &client, &args).await,
         Command::Events(args) => commands::events::run(screen, &client, &args).await,
         Command::Config(args) => commands::config::run(screen, &client, environment, &args).await,

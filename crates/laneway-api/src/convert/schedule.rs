@@ -300,7 +300,8 @@ fn read_template(
     settings: &Settings,
     names: &DefaultNames,
 ) -> Result<JobSpec, ApiError> {
-    let sent_at = matches!(&request.session, Some(SessionRequest::Object(session)) if session.sent_at.is_some());
+    let sent_at =
+        matches!(&request.session, Some(SessionRequest::Object(session)) if session.sent_at.is_some());
     for (field, given) in [
         ("not_before", request.not_before.is_some()),
         ("deadline", request.deadline.is_some()),
@@ -339,7 +340,9 @@ fn catch_up(request: &CatchUpRequest) -> Result<CatchUp, ApiError> {
             "skip" => Ok(CatchUp::Skip),
             "latest" => Ok(CatchUp::Latest),
             "all" => Ok(CatchUp::ALL),
-            _ => Err(ApiError::field("catch_up", "must be skip, latest, or an object such as {\"all\": 100}")),
+            _ => {
+                Err(ApiError::field("catch_up", "must be skip, latest, or an object such as {\"all\": 100}"))
+            }
         },
         CatchUpRequest::Object(object) if (1..=CATCH_UP_MAX).contains(&object.all) => {
             Ok(CatchUp::All { max: object.all })

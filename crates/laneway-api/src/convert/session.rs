@@ -65,9 +65,10 @@ fn check_debounce(debounce: Option<Span>, debounce_max: Option<Span>) -> Result<
     }
     match debounce {
         None => Err(ApiError::field("session.debounce_max", "needs session.debounce beside it")),
-        Some(window) if most < window || most == Span(0) => {
-            Err(ApiError::field("session.debounce_max", "must not be shorter than session.debounce, nor zero"))
-        }
+        Some(window) if most < window || most == Span(0) => Err(ApiError::field(
+            "session.debounce_max",
+            "must not be shorter than session.debounce, nor zero",
+        )),
         Some(_) => Ok(()),
     }
 }

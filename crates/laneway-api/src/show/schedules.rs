@@ -183,7 +183,9 @@ fn retry(policy: &RetryPolicy) -> wire::RetryRequest<'static> {
     let Backoff { base, factor, max, jitter } = backoff;
     let jitter = match jitter {
         Jitter::None => None,
-        Jitter::Add(most) => Some(wire::JitterRequest { add: Some(format_span(*most).into()), percent: None }),
+        Jitter::Add(most) => {
+            Some(wire::JitterRequest { add: Some(format_span(*most).into()), percent: None })
+        }
         Jitter::Percent(percent) => Some(wire::JitterRequest { add: None, percent: Some(*percent) }),
     };
     wire::RetryRequest {

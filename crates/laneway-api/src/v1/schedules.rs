@@ -83,9 +83,7 @@ pub async fn create_schedule(
     let schedule = changed(api.scheduler.put_schedule(spec, caller.origin()).await?)?;
     let mut response = reply::json(StatusCode::CREATED, &show::schedule(&schedule)?)?;
     let location = format!("/v1/schedules/{}", schedule.id);
-    response
-        .headers_mut()
-        .insert(LOCATION, HeaderValue::from_str(&location).map_err(ApiError::internal)?);
+    response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).map_err(ApiError::internal)?);
     Ok(response)
 }
 
@@ -252,7 +250,12 @@ pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters)
     request_body = PreviewRequest,
     responses((status = 200, body = SchedulePreview), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 422, description = "no_future_run", body = Problem))
 )]
-pub async fn preview_schedule(State(api): State<Api>, _: Caller, _: NoParameters, request: Request) -> Answer {
+pub async fn preview_schedule(
+    State(api): State<Api>,
+    _: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
@@ -336,7 +339,8 @@ fn not_changed(reply: Reply) -> ApiError {
 }
 
 fn no_schedule() -> ApiError {
-    let detail = "there is no such schedule; it may have been deleted, by itself after its run or by somebody";
+    let detail =
+        "there is no such schedule; it may have been deleted, by itself after its run or by somebody";
     ApiError::new(Code::NotFound, detail)
 }
 

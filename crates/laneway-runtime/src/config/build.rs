@@ -23,7 +23,7 @@ use super::{Config, LogConfig, LogFormat, Secret, ServerConfig, Target, TlsConfi
 /// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
 const QUEUED_MAX: u32 = 10_000_000;
 /// Most attempts a cap may let run.
-const RUNNING_MAX: u32 = 1_000_000;
+pub(super) const RUNNING_MAX: u32 = 1_000_000;
 /// Most schedules a cap may let be: each stays in memory.
 const SCHEDULES_MAX: u32 = 1_000_000;
 /// Most lanes: the engine looks at all of them now and then.

@@ -320,7 +320,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
         "target_token = \"***\" # from environment LANEWAY_KINDS__R__TARGET_TOKEN",
         "x-key = \"***\"",
         "paused = true # from an API call",
-        "running_max = 256",
+        "running_max = 30",
     ] {
         assert!(dump.lines().any(|found| found == line), "{line}\n{dump}");
     }
@@ -329,7 +329,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
 #[test]
 fn the_json_tree_has_the_shape_of_the_file() {
     let json = Config::builtin().to_json();
-    assert_eq!(json["lanes"]["main"]["running_max"], 256);
+    assert_eq!(json["lanes"]["main"]["running_max"], 30);
     assert_eq!(json["retry"]["backoff"]["jitter"], "1s");
     assert_eq!(json["server"]["listen"], "127.0.0.1:7717");
 }
