@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use laneway_core::command::{LogLine, Submitted};
 use laneway_core::{
     Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome, PlaceMode,
-    PlaceOffer, Refusal, Reply, Settings, Submission, TokenRecord, Wall,
+    PlaceOffer, Refusal, RefusalCode, Reply, Settings, Submission, TokenRecord, Wall,
 };
-use laneway_store::{JobView, Reader, StoreError};
+use laneway_store::{JobView, Reader, Runnable, StoreError};
 use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -189,11 +189,15 @@ impl Scheduler {
         let found = self
             .query(move |reader| {
                 let Some(view) = reader.job(job)? else { return Ok(None) };
-                let payload = reader.payload(view.row.seq)?;
-                Ok(payload.map(|payload| (view, payload)))
+                match reader.payloads(&[view.row.seq]) {
+                    Ok(mut found) => Ok(found.pop().map(|runnable| (view, runnable))),
+                    // Forgotten between the two reads.
+                    Err(StoreError::Disagree(_)) => Ok(None),
+                    Err(error) => Err(error),
+                }
             })
             .await?;
-        let Some((view, payload)) = found else { return Ok(Retried::NotFound) };
+        let Some((view, Runnable { payload, merged, .. })) = found else { return Ok(Retried::NotFound) };
         if tenant.is_some_and(|tenant| tenant != view.row.spec.tenant) {
             return Ok(Retried::NotFound);
         }
@@ -208,8 +212,18 @@ impl Scheduler {
         spec.retry_of = Some(job);
         // Asked for on purpose, and no run of the schedule.
         spec.schedule = None;
-        let submission = Submission { spec, payload, origin, prior: None };
-        Ok(match self.submit(submission).await? {
+        if let Some(session) = &mut spec.session {
+            session.sent_at = None;
+        }
+        let again = |payload| Submission { spec: spec.clone(), payload, origin: origin.clone(), prior: None };
+        let verdict = if merged.is_empty() {
+            self.submit(again(payload)).await?
+        } else {
+            // What ran as one is tried again as one: they come together, so the others join the first.
+            let items = std::iter::once(payload).chain(merged).map(again).collect();
+            first_of(self.submit_batch(items, true).await?)
+        };
+        Ok(match verdict {
             Ok(submitted) => Retried::Submitted(submitted),
             Err(refusal) => Retried::Refused(refusal),
         })
@@ -371,6 +385,15 @@ impl Scheduler {
     pub fn wall(&self) -> Wall {
         self.shared.clock.now().wall
     }
+}
+
+/// The first job of an atomic batch that is not empty, or the refusal that is to blame.
+fn first_of(verdicts: Vec<Result<Submitted, Refusal>>) -> Result<Submitted, Refusal> {
+    let to_blame = |verdict: &&Result<Submitted, Refusal>| {
+        verdict.as_ref().is_err_and(|refusal| refusal.code != RefusalCode::BatchRefused)
+    };
+    let verdict = verdicts.iter().find(to_blame).or(verdicts.first());
+    verdict.cloned().expect("the batch has items")
 }
 
 /// Runs `ask` where blocking hurts nobody, one permit each.

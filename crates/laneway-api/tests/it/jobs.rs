@@ -177,7 +177,7 @@ async fn explains_why_a_job_waits() {
             {
               "ahead": 1,
               "code": "session_order",
-              "message": "1 earlier job(s) of session s go first.",
+              "message": "1 earlier job(s) of session s go first, <id> next.",
               "name": "s"
             },
             {
@@ -193,7 +193,7 @@ async fn explains_why_a_job_waits() {
           ],
           "id": "<id>",
           "state": "queued",
-          "summary": "1 earlier job(s) of session s go first. 2 more thing(s) hold it back, too."
+          "summary": "1 earlier job(s) of session s go first, <id> next. 2 more thing(s) hold it back, too."
         }
     "#]]
     .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}/explain"), "").await);

@@ -1,6 +1,8 @@
 //! Sessions: order, caps, interrupts, stops and the throttle. Bursts are in `bursts.rs`.
 
 use super::check;
+use crate::command::StopWhat;
+use crate::{Change, Command, Effects, Engine, Name, Origin, Settings};
 use expect_test::expect;
 
 #[test]
@@ -709,4 +711,22 @@ fn sessions_are_forgotten_a_day_after_they_changed() {
                 session chat is not known
         "#]],
     );
+}
+
+#[test]
+fn only_so_many_sessions_without_jobs_are_remembered() {
+    let now = crate::Now { mono: crate::Mono(1), wall: crate::Wall(1_000) };
+    let mut engine = Engine::new(Settings::default(), 7, now);
+    let mut effects = Effects::default();
+    let name = |n: i64| Name::new(&format!("s{n}")).expect("a name");
+    for n in 0..10_002 {
+        let now = crate::Now { wall: crate::Wall(1_000 + n), ..now };
+        let (tenant, key, origin) = (Name::fixed("default"), name(n), Origin::house("test"));
+        engine.apply(now, Command::StopSession { tenant, key, what: StopWhat::All, origin }, &mut effects);
+    }
+    engine.check_invariants().expect("the engine agrees with itself");
+    let known = |n: i64| engine.session(&Name::fixed("default"), &name(n)).is_some();
+    assert_eq!([0, 1, 2, 10_001].map(known), [false, false, true, true]);
+    let forgotten = |change: &&Change| matches!(change, Change::SessionForgotten { .. });
+    assert_eq!(effects.changes.iter().filter(forgotten).count(), 2, "the store forgets them, too");
 }

@@ -61,6 +61,26 @@ async fn a_2xx_answer_is_the_result_and_the_call_carries_who_and_which() {
 }
 
 #[tokio::test]
+async fn merged_jobs_are_one_call_with_an_array_of_all_payloads() {
+    let (seen, mut calls) = mpsc::channel(1);
+    let address = serve(Router::new().route(
+        "/run",
+        post(move |headers: HeaderMap, body: Chunk| async move {
+            seen.send((headers, body)).await.unwrap();
+            StatusCode::OK
+        }),
+    ))
+    .await;
+    let merged = [&b"[2]"[..], b"", b"not \"JSON\""].map(|payload| payload.to_vec().into()).to_vec();
+    forward(&target(address), &Call { merged, ..call() }).await;
+    let (headers, body) = calls.recv().await.unwrap();
+    assert_eq!(body.as_ref(), br#"[{"x":1},[2],null,"not \"JSON\""]"#);
+    assert_eq!(headers["laneway-merged"], "4");
+    forward(&target(address), &call()).await;
+    assert_eq!(calls.recv().await.unwrap().0.get("laneway-merged"), None);
+}
+
+#[tokio::test]
 async fn an_empty_answer_is_a_success_without_result() {
     let address = serve(Router::new().route("/run", post(|| async { StatusCode::NO_CONTENT }))).await;
     assert_eq!(forward(&target(address), &call()).await, Outcome::Succeeded(None));
