@@ -10,6 +10,7 @@ mod limits;
 mod promptness;
 mod sessions;
 mod shown;
+mod slots;
 mod tables;
 mod told;
 
@@ -59,6 +60,7 @@ pub struct Checker {
     /// True while a turn is followed that begins all sessions anew.
     resetting: bool,
     sessions: Sessions,
+    slots: slots::Slots,
 }
 
 /// What the checker keeps of a live job beside its row.
@@ -126,6 +128,7 @@ impl Checker {
             stopping: Vec::new(),
             resetting: false,
             sessions: Sessions::default(),
+            slots: slots::Slots::default(),
         }
     }
 
@@ -134,6 +137,7 @@ impl Checker {
         self.reference = Reference::new(settings);
         self.storage_low = false;
         self.rearm(moment);
+        self.slots_restarted(moment, true);
         self.reference.takes_up(&self.ledger);
     }
 
@@ -156,6 +160,7 @@ impl Checker {
                     self.reference.places.clear();
                     self.rebuilding = true;
                     self.rearm(given.moment);
+                    self.slots_restarted(given.moment, false);
                     self.reference.takes_up(&self.ledger);
                 }
                 Noted::Written(effects) => self.commit(given, effects)?,
@@ -239,6 +244,7 @@ impl Checker {
         }
         self.everything_is_offered(effects)?;
         self.sessions_rest()?;
+        self.slots_closed(effects)?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
@@ -290,6 +296,7 @@ impl Checker {
             Change::JobEnded(end) => {
                 self.may_end(given, end)?;
                 self.session_job_ended(given, end)?;
+                self.run_ended(end);
                 self.ledger.change(change)?;
             }
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
@@ -309,6 +316,11 @@ impl Checker {
                 self.may_forget_session(given, tenant, key)?;
                 self.ledger.change(change)?;
             }
+            Change::SchedulePut(_)
+            | Change::ScheduleMoved { .. }
+            | Change::ScheduleRemoved(_)
+            | Change::SlotFired { .. }
+            | Change::RunLogged(_) => self.follow_schedule(given, change)?,
             other => self.ledger.change(other)?,
         }
         Ok(())
@@ -396,8 +408,9 @@ impl Checker {
         let timed_out =
             run.and_then(|run| run.started).is_some_and(|started| started.saturating_add(timeout) <= at);
         let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
+        let replaced = self.is_replaced(&entry.row, given.moment);
         let stopped = causes::cancel_about(given, entry) || sessions::stops_run(given, &entry.row.spec);
-        hold("I16", timed_out || expired || stopped, || {
+        hold("I16", timed_out || expired || replaced || stopped, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;
         self.begin_stop(seq, given.moment);

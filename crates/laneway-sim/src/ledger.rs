@@ -11,6 +11,7 @@ use laneway_core::{
     JobState, JobStatus, Name, OpenAttempt, Reason, Seq, SessionRow, TokenRecord, Wall,
 };
 
+use crate::calendar::Calendar;
 use crate::violation::{Checked, Violation, hold};
 
 /// Everything that is durable, as far as the changes tell.
@@ -28,6 +29,8 @@ pub struct Ledger {
     pub tokens: BTreeMap<Name, TokenRecord>,
     /// What is known of sessions beside their jobs.
     pub sessions: BTreeMap<(Name, Name), SessionRow>,
+    /// Schedules, slots and the run log.
+    pub calendar: Calendar,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -161,6 +164,7 @@ impl Ledger {
                 hold("I1", known, || format!("session {key} is forgotten and was never known"))
             }
             Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
+            of_schedule => self.calendar.change(of_schedule),
         }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! What it does not play: threads, sockets, real disks. Those have tests of their own.
 
+pub mod calendar;
 pub mod checker;
 pub mod clock;
 pub mod diary;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
+use laneway_core::settings::{AgentSettings, KindSettings, ScheduleSettings, TenantSettings};
 use laneway_core::{
     Backoff, Jitter, LaneOrder, LaneSettings, Name, PlaceMode, PlaceOffer, RetryPolicy, Settings,
     ShutdownPolicy, Span,
@@ -181,6 +181,13 @@ fn draw_settings(
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: rng.small(1, 2),
+        schedules: ScheduleSettings {
+            schedules_max: rng.small(1, 4),
+            schedules_per_tenant_max: rng.small(1, 4),
+            late_max: Span(rng.between(1, 60) * 1_000),
+            retry: draw_retry(rng),
+            ..ScheduleSettings::default()
+        },
     };
     for kind in kinds {
         if rng.chance(60) {

@@ -3,6 +3,7 @@
 //! The house is the code that runs in production: `laneway_runtime::Turn` around the engine, over a store that fails on
 //! demand. The world only plays the outside: what is asked, what fails, what time does, how runs behave.
 
+mod calendars;
 mod clients;
 mod house;
 mod workers;
@@ -113,11 +114,13 @@ pub enum Step {
     Die,
     /// Somebody looks: explain, stats, lists.
     Look,
+    /// A client makes or changes a schedule, or runs one by hand.
+    Schedule,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 22] = [
+    pub const ALL: [Step; 23] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -140,6 +143,7 @@ impl Step {
         Step::SetWall,
         Step::Die,
         Step::Look,
+        Step::Schedule,
     ];
 
     /// How often it usually happens, against the others.
@@ -167,6 +171,7 @@ impl Step {
             Step::SetWall => 5,
             Step::Die => 6,
             Step::Look => 4,
+            Step::Schedule => 6,
         }
     }
 
@@ -189,6 +194,7 @@ impl Step {
                 | Log
                 | StopSession
                 | SessionUsage
+                | Schedule
         )
     }
 }
@@ -339,6 +345,7 @@ impl World {
             Step::SessionUsage => Some(self.session_usage()),
             Step::ResetSessions => Some(Command::ResetSessions { origin: Origin::house("operator") }),
             Step::Drain => Some(Command::Drain),
+            Step::Schedule => Some(self.schedule()),
             _ => None,
         }
     }

@@ -52,11 +52,8 @@ impl Engine {
         let missed = left_out || slots.is_empty();
         let later = slots.split_off(slots.len().min(budget as usize));
         if missed {
-            let why = format!(
-                "missed: nobody was there from {} on (catch_up = {}); the next slot comes",
-                stamp(from),
-                catch_up.word()
-            );
+            let why =
+                format!("missed: nobody was there from {} on (catch_up = {})", stamp(from), catch_up.word());
             self.log_skip(now, id, from, why, effects);
         }
         let came = u32::try_from(slots.len()).unwrap_or(budget);
@@ -377,7 +374,8 @@ impl Engine {
         state.last_run_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
-        if state.next_at.is_none() && state.waiting_slot.is_none() && !by_hand {
+        if state.next_at.is_none() && state.waiting_slot.is_none() && entry.runs.len() <= 1 {
+            // Nothing of it is left to come.
             entry.schedule.spec.enabled = false;
         }
         #[cfg(feature = "zoo")]

@@ -170,16 +170,10 @@ impl Checker {
 
     /// May this job be stored?
     pub(super) fn may_be_admitted(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
-        let number = submit_number(payload).unwrap_or(0);
-        let Some(asked) = find_submission(given, number) else {
-            return Err(Violation::new("I2", format!("job {} comes from no submit of this turn", row.seq.0)));
-        };
-        hold("I2", self.submits.insert(number, row.seq).is_none(), || {
-            format!("submit {number} made a second job, {}", row.seq.0)
-        })?;
-        hold("I1", self.is_as_asked(row, asked, given), || {
-            format!("job {} is not what submit {number} asked for", row.seq.0)
-        })?;
+        match &row.spec.schedule {
+            Some(of) => self.may_be_made(row, of, given)?,
+            None => self.was_submitted(row, payload, given)?,
+        }
         let ahead = row.spec.not_before.map_or(0, |at| at.since(given.moment.now.wall).0);
         let rank_time = self.rank_now(given.moment) + ahead;
         hold("I24b", row.rank_time == rank_time, || {
@@ -207,6 +201,26 @@ impl Checker {
         Ok(())
     }
 
+    /// The job comes from one submit of this turn, and from no other.
+    fn was_submitted(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
+        let number = submit_number(payload).unwrap_or(0);
+        let Some(asked) = find_submission(given, number) else {
+            return Err(Violation::new("I2", format!("job {} comes from no submit of this turn", row.seq.0)));
+        };
+        hold("I2", self.submits.insert(number, row.seq).is_none(), || {
+            format!("submit {number} made a second job, {}", row.seq.0)
+        })?;
+        hold("I1", self.is_as_asked(row, asked, given), || {
+            format!("job {} is not what submit {number} asked for", row.seq.0)
+        })
+    }
+
+    /// Would a job of this sort be refused now?
+    pub(super) fn is_turned_away(&self, spec: &JobSpec, moment: Moment) -> bool {
+        self.form_of(spec, moment).is_some()
+            || self.caps(spec, &[]).iter().any(|(_, waiting, cap)| waiting >= cap)
+    }
+
     /// The row is the spec with its defaults filled in.
     fn is_as_asked(&self, row: &JobRow, asked: &Submission, given: Given<'_>) -> bool {
         let JobSpec {
@@ -225,6 +239,7 @@ impl Checker {
             idempotency,
             retry_of,
             tags,
+            schedule,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -244,7 +259,10 @@ impl Checker {
         let of_kind = of_kind.and_then(|kind| kind.retry.clone());
         let retry = retry.clone().or(of_kind).or(Some(settings.retry.clone()));
         let spans = spec.queue_timeout == queue_timeout && spec.timeout == timeout && spec.retry == retry;
-        let rest = spec.idempotency == *idempotency && spec.retry_of == *retry_of && spec.tags == *tags;
+        let rest = spec.idempotency == *idempotency
+            && spec.retry_of == *retry_of
+            && spec.tags == *tags
+            && spec.schedule == *schedule;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

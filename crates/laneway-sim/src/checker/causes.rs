@@ -103,6 +103,7 @@ impl Checker {
                 entry.queue_until.is_some_and(|until| until <= given.moment.at)
             }
             (JobState::Canceled, Reason::Requested) => cancel_about(given, entry),
+            (JobState::Canceled, Reason::Replaced) => self.is_replaced(row, given.moment),
             (JobState::Canceled, Reason::Shutdown) => {
                 let lane = self.reference.lane(&entry.lane);
                 let says_so = lane.is_some_and(|lane| lane.on_shutdown == ShutdownPolicy::Cancel);

@@ -18,6 +18,12 @@ impl Checker {
 
     /// The house looks at the clock again before anything is due.
     pub fn wakes_in_time(&self, moment: Moment, wakes_at: u64) -> Checked {
+        if let Some(slot) = self.next_slot() {
+            let due = moment.at.saturating_add_signed(slot.0.saturating_sub(moment.now.wall.0));
+            hold("L1", wakes_at <= due, || {
+                format!("a slot comes at {due}, and the house sleeps until {wakes_at}")
+            })?;
+        }
         for (due, what, seq) in self.due_times(moment) {
             hold("L1", wakes_at <= due, || {
                 format!("{what} of job {seq} passes at {due}, and the house sleeps until {wakes_at}")

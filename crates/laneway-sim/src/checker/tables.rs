@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::{JobRow, OpenAttempt, Seq};
+use laneway_core::schedule::RECENT_RUNS_MAX;
+use laneway_core::{JobRow, OpenAttempt, RunLog, Seq};
 use laneway_store::{JobFilter, Loaded};
 
 use super::Checker;
@@ -18,6 +19,7 @@ impl Checker {
             .map_err(|error| Violation::new("I7", format!("the store cannot be read: {error}")))?;
         self.live_jobs_agree(&stored)?;
         self.ended_jobs_agree(&stored)?;
+        self.schedules_agree(&stored)?;
         hold("I7", stored.head.last_event == self.ledger.last_event, || {
             format!(
                 "the store is at event {}, the ledger at {}",
@@ -35,6 +37,7 @@ impl Checker {
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
+                Loaded::Schedule(_) | Loaded::Run(_) => {}
                 Loaded::Job(row) => {
                     rows.insert(row.seq, row);
                 }
@@ -70,6 +73,29 @@ impl Checker {
                 opens.keys()
             )
         })
+    }
+
+    /// Schedules are those that were committed; so are the newest entries of the run log, as far as they are kept.
+    fn schedules_agree(&self, stored: &Stored) -> Checked {
+        let calendar = &self.ledger.calendar;
+        let schedules = stored.loaded.iter().filter_map(|item| match item {
+            Loaded::Schedule(schedule) => Some(&**schedule),
+            _ => None,
+        });
+        hold("I1", schedules.eq(calendar.schedules.values()), || {
+            "schedules are not what was committed".to_owned()
+        })?;
+        let runs: Vec<&RunLog> = stored
+            .loaded
+            .iter()
+            .filter_map(|item| match item {
+                Loaded::Run(run) => Some(&**run),
+                _ => None,
+            })
+            .collect();
+        let known = runs.iter().all(|run| calendar.logs.get(&run.number) == Some(*run));
+        let whole = calendar.purged || runs.len() == calendar.logs.len().min(RECENT_RUNS_MAX);
+        hold("I7", known && whole, || "the run log is not what was committed".to_owned())
     }
 
     fn ended_jobs_agree(&self, stored: &Stored) -> Checked {

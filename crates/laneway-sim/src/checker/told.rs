@@ -104,6 +104,14 @@ impl Checker {
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
             (Command::RevokeToken { id, tenant, .. }, _) => self.told_revoked(id, tenant.as_ref(), reply),
             (Command::Withdraw(_), Reply::Done | Reply::NotFound) => Ok(()),
+            (
+                Command::PutSchedule(..)
+                | Command::UpdateSchedule { .. }
+                | Command::DeleteSchedule { .. }
+                | Command::ToggleSchedule { .. }
+                | Command::RunSchedule { .. },
+                _,
+            ) => self.told_schedule(command, reply),
             _ => Err(Violation::new("I5", format!("{command:?} is answered with {reply:?}"))),
         }
     }

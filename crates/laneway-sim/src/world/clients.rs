@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    fn spec(&mut self) -> JobSpec {
+    pub(super) fn spec(&mut self) -> JobSpec {
         let mut spec = self.any_spec();
         let World { rng, shape, .. } = self;
         if spec.session.is_some() && rng.chance(shape.habits.session_alike) {

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use laneway_core::settings::{LaneSettings, TenantSettings};
-use laneway_core::{Change, Command, Effects, Notice, Outcome as Ending, PlaceOffer, Reply, Settings, Span};
+use laneway_core::{
+    Change, Command, Effects, Notice, Origin, Outcome as Ending, PlaceOffer, Reply, ScheduleId, Settings,
+    Span,
+};
 use laneway_runtime::{Told, Turn};
 use laneway_store::StoreError;
 
@@ -234,6 +237,7 @@ impl World {
         agrees.map_err(|story| Violation::new("I18", story))?;
         self.checker.nothing_left(moment)?;
         self.checker.nothing_overdue(moment)?;
+        self.checker.no_slot_left(moment)?;
         let wakeup = engine.next_wakeup();
         let sleeps = self.clock.until(wakeup.mono, wakeup.wall).map_or(u64::MAX, |span| span.0);
         hold("L5", sleeps > 0, || {
@@ -254,6 +258,10 @@ impl World {
         let tokens: Vec<_> = engine.tokens().cloned().collect();
         hold("I1", tokens.iter().eq(self.checker.ledger.tokens.values()), || {
             format!("after a start the tokens are {tokens:?}")
+        })?;
+        let schedules = engine.schedules(None, None, usize::MAX, true);
+        hold("I1", schedules.into_iter().eq(self.checker.ledger.calendar.schedules.values()), || {
+            "after a start the schedules are not what was committed".to_owned()
         })?;
         let agrees = caught(|| engine.check_invariants())?;
         agrees.map_err(|story| Violation::new("I18", story))?;
@@ -281,6 +289,7 @@ impl World {
             self.reboot()?;
         }
         self.turn(vec![Command::StorageLow(false)])?;
+        self.put_schedules_to_rest()?;
         let mut settings = self.checker.reference.settings.clone();
         for lane in self.shape.real_lanes() {
             settings.lanes.entry(lane.clone()).or_default();
@@ -302,6 +311,20 @@ impl World {
             self.heal_a_little(began)?;
         }
         self.checker.tables_agree(&self.disk)
+    }
+
+    /// Schedules would make jobs for ever: each is switched off, or deleted.
+    fn put_schedules_to_rest(&mut self) -> Checked {
+        let ids: Vec<ScheduleId> = self.checker.ledger.calendar.schedules.keys().copied().collect();
+        for id in ids {
+            let origin = Origin::house("operator");
+            let command = match self.rng.chance(50) {
+                true => Command::DeleteSchedule { tenant: None, id, origin },
+                false => Command::ToggleSchedule { tenant: None, id, enabled: false, origin },
+            };
+            self.turn(vec![command])?;
+        }
+        Ok(())
     }
 
     /// A run that can be heard comes to its end; when there is none, time passes until something is due.

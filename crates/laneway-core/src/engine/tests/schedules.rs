@@ -854,3 +854,27 @@ fn gc_c8_a_kind_that_nobody_offers_waits() {
     "#]],
     );
 }
+
+#[test]
+fn a_run_by_hand_that_outlives_a_missed_one_shot_leaves_it_switched_off() {
+    check(
+        "schedule a at=60s\nrun a\nsleep 200s\nwait 1s\nshow a\nfinish a/1 ok\nshow a",
+        expect![[r#"
+        schedule a at=60s
+            schedule a created
+        run a
+            schedule a fired
+            a/1 started #1
+        sleep 200s
+        wait 1s
+            schedule a skipped
+        show a
+            a is on, next never, last running, 1 runs
+        finish a/1 ok
+            a/1 succeeded #1 (done)
+            schedule a ok
+        show a
+            a is off, next never, last ok, 1 runs
+    "#]],
+    );
+}
