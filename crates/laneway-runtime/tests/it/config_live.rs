@@ -181,7 +181,7 @@ async fn a_bad_call_changes_nothing() {
     }
     assert_eq!(world.live.current().dump(), before);
     assert_eq!(&world.settings().await, world.live.current().settings());
-    assert_eq!(world.settings().await.lanes.len(), 1);
+    assert_eq!(world.settings().await.lanes.len(), 4);
 }
 
 #[tokio::test]
@@ -196,8 +196,8 @@ async fn calls_that_come_together_all_hold() {
     for call in calls.collect::<Vec<_>>() {
         patient(call).await.unwrap().unwrap();
     }
-    assert_eq!(world.live.current().settings().lanes.len(), 21);
-    assert_eq!(world.settings().await.lanes.len(), 21);
+    assert_eq!(world.live.current().settings().lanes.len(), 24);
+    assert_eq!(world.settings().await.lanes.len(), 24);
 }
 
 #[tokio::test]
