@@ -61,8 +61,8 @@ impl World {
             return Some(session);
         }
         let mode = match rng.below(10) {
-            0 | 1 => SessionMode::Interrupt,
-            2 => SessionMode::Followup,
+            0..=2 => SessionMode::Interrupt,
+            3 => SessionMode::Followup,
             _ => SessionMode::Queue,
         };
         Some(Session {
