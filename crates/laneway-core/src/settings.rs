@@ -74,6 +74,8 @@ pub struct ScheduleSettings {
     pub timeout: Span,
     /// What happens after failures and losses, where neither template nor kind say.
     pub retry: RetryPolicy,
+    /// How long the row of a slot is kept. Nothing needs it once its schedule has moved on: it is a second lock.
+    pub slot_retention: Span,
     /// How long entries of the run log are kept.
     pub run_log_retention: Span,
     /// Most entries of the run log that are kept of one schedule.
@@ -186,6 +188,7 @@ impl Default for ScheduleSettings {
             late_max: Span::secs(60),
             timeout: Span::mins(10),
             retry: RetryPolicy::CRON,
+            slot_retention: Span::hours(24),
             run_log_retention: Span::hours(30 * 24),
             run_log_max: 10_000,
         }

@@ -15,6 +15,7 @@ pub mod faulty;
 pub mod fleet;
 pub mod history;
 pub mod ledger;
+pub mod marathon;
 mod panics;
 pub mod reference;
 pub mod rng;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use laneway_core::zoo::{Bug, let_out};
+use laneway_sim::marathon::{Finish, Marathon};
 use laneway_sim::{Fleet, Plan, StoreKind, World, hunt};
 
 /// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every turn.
@@ -36,6 +37,9 @@ struct Arguments {
     /// Let the bugs of the zoo out, one by one or only the one named, and show how each is caught.
     #[arg(long, num_args = 0..=1, default_missing_value = "all")]
     zoo: Option<String>,
+    /// Let 1,000 schedules that come every second run for this long of simulated time, with crashes: 10h, 30m.
+    #[arg(long, value_parser = parse_span)]
+    marathon: Option<Duration>,
 }
 
 impl Arguments {
@@ -46,10 +50,32 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(length) = arguments.marathon {
+        return marathon(length);
+    }
     match (&arguments.zoo, arguments.seed) {
         (Some(word), None) => zoo(&arguments, word),
         (word, Some(seed)) => replay(&arguments, seed, word.as_deref()),
         (None, None) => fleet(&arguments),
+    }
+}
+
+fn marathon(length: Duration) -> ExitCode {
+    let span = laneway_core::Span(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+    let began = Instant::now();
+    let plan = Marathon { seed: 1, schedules: 1_000, length: span, shortest: 1, longest: 1 };
+    match plan.run() {
+        Ok(Finish { slots, crashes, turns }) => {
+            let seconds = began.elapsed().as_secs_f64();
+            println!(
+                "{slots} slots came exactly once, with {crashes} crashes in {turns} turns, in {seconds:.1} s"
+            );
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("the marathon breaks {violation}");
+            ExitCode::FAILURE
+        }
     }
 }
 

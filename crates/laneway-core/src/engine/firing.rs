@@ -81,11 +81,6 @@ impl Engine {
         if left.is_none() {
             entry.missed_until = None;
         }
-        let waits = state.waiting_slot.is_some() || !entry.runs.is_empty();
-        if next.is_none() && !waits {
-            // It has no slot any more, and nothing of it runs: it is kept for people to see, switched off.
-            entry.schedule.spec.enabled = false;
-        }
         self.schedules.set_next(id, next);
         self.schedule_moved(id, effects);
     }
@@ -272,8 +267,14 @@ impl Engine {
         true
     }
 
-    /// Writes down where the schedule stands.
+    /// Writes down where the schedule stands. One of which nothing is left to come is kept for people, switched off.
     pub(super) fn schedule_moved(&mut self, id: ScheduleId, effects: &mut Effects) {
+        if let Some(entry) = self.schedules.entries.get_mut(&id) {
+            let state = &entry.schedule.state;
+            let comes = state.next_at.is_some() || state.waiting_slot.is_some();
+            let runs = entry.runs.iter().any(|job| !self.jobs[*job].state.is_terminal());
+            entry.schedule.spec.enabled &= comes || runs;
+        }
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::CronSlotOutsideTx) {
             return;
@@ -374,10 +375,6 @@ impl Engine {
         state.last_run_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
-        if state.next_at.is_none() && state.waiting_slot.is_none() && entry.runs.len() <= 1 {
-            // Nothing of it is left to come.
-            entry.schedule.spec.enabled = false;
-        }
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::CronNextFromEnd)
             && let crate::Timing::Every { every, .. } = entry.schedule.spec.timing

@@ -15,8 +15,6 @@ const SWEEP_AGAIN: Span = Span::secs(1);
 const SWEEP_ROWS_MIN: u32 = 1_000;
 /// Rows of a lane that a sweep may delete at most: more would hold up everybody's commit.
 const SWEEP_ROWS_MAX: u32 = 5_000;
-/// How long the row of a slot is kept: nothing needs it once its schedule has moved on, but it helps people to look.
-const SLOTS_KEPT: Span = Span::hours(24);
 /// A look at the clock that comes later than this means that the process did not run. What waited to be heard must be
 /// heard before a lease is called silent.
 const STALL: Span = Span::secs(1);
@@ -175,7 +173,7 @@ impl Engine {
         effects.changes.push(Change::RunsPurged {
             ended_before: now.wall.before(self.settings.schedules.run_log_retention),
             keep: self.settings.schedules.run_log_max,
-            slots_before: now.wall.before(SLOTS_KEPT),
+            slots_before: now.wall.before(self.settings.schedules.slot_retention),
             max: SWEEP_ROWS_MAX,
         });
         effects.changes.push(Change::EventsPurged { before: now.wall.before(self.settings.event_retention) });

@@ -235,6 +235,7 @@ fn schedules(root: &Section<'_>) -> ScheduleSettings {
             section.finish();
             policy
         }),
+        slot_retention: section.span("slot_retention", Span::mins(1)..=SPAN_MAX),
         run_log_retention: section.span("run_log_retention", Span::mins(1)..=SPAN_MAX),
         run_log_max: section.count("run_log_max", 1..=QUEUED_MAX),
     };

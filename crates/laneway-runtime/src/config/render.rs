@@ -192,6 +192,7 @@ impl List {
             late_max,
             timeout,
             retry,
+            slot_retention,
             run_log_retention,
             run_log_max,
         } = schedules;
@@ -201,6 +202,7 @@ impl List {
         self.put("zone", zone.as_str());
         self.put("late_max", span(*late_max));
         self.put("timeout", span(*timeout));
+        self.put("slot_retention", span(*slot_retention));
         self.put("run_log_retention", span(*run_log_retention));
         self.put("run_log_max", *run_log_max);
         self.section(&["schedules", "retry"]);

@@ -1,6 +1,7 @@
 //! The simulator itself: it finds nothing where nothing is, it finds every bug of the zoo, and chance comes from the
 //! seed alone. What it found while the house was built is told again in `stories.rs`.
 
+mod slots;
 mod stories;
 
 use laneway_core::zoo::Bug;
