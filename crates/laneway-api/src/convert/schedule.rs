@@ -111,6 +111,9 @@ pub fn schedule_patch(
     let one_shot = timing.as_ref().unwrap_or(&old.spec.timing).is_one_shot();
     let (job, payload) = match job {
         None => (None, None),
+        Some(raw) if !raw.get().starts_with('{') => {
+            return Err(ApiError::field("job", "must be an object with the fields to change"));
+        }
         Some(raw) => {
             let (job, payload) = patched_job(raw, old, settings, names)
                 .map_err(|error| if error.field.is_none() { error } else { error.within("job") })?;
@@ -262,7 +265,7 @@ fn patched_job(
 ) -> Result<(JobSpec, Option<Bytes>), ApiError> {
     let StrictValue(patch) = json::parse_text(raw.get())?;
     let Value::Object(mut patch) = patch else {
-        return Err(ApiError::field("job", "must be an object"));
+        return Err(ApiError::internal("what is read as an object is one"));
     };
     let payload = match patch.remove("payload") {
         None => None,

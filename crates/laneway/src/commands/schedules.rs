@@ -150,7 +150,8 @@ fn told(screen: &Screen, schedule: &Schedule) -> anyhow::Result<()> {
     let (word, paint) = look::state(schedule);
     let next = match &schedule.next_at {
         Some(at) => format!("next {at} ({})", crate::moment::distance(at)),
-        None => "no run will come".to_owned(),
+        None if schedule.enabled => "no run will come".to_owned(),
+        None => "no run until it is resumed".to_owned(),
     };
     let name = screen.paint(Paint::Bold, &schedule.name);
     screen.line(format!("{name}  {}  {}  {next}", screen.paint(paint, word), look::when(schedule)));

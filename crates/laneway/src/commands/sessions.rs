@@ -143,9 +143,10 @@ fn show(screen: &Screen, session: &Session) -> anyhow::Result<()> {
     };
     fact(screen, "running", &running);
     maybe(screen, "oldest run", session.oldest_running.as_deref());
-    let waiting = match session.buffered {
-        0 => session.waiting.to_string(),
-        buffered => format!("{}, one of them a burst of {buffered}", session.waiting),
+    let waiting = match (session.buffered, session.waiting) {
+        (0, waiting) => waiting.to_string(),
+        (buffered, 1) => format!("1, a burst of {buffered}"),
+        (buffered, waiting) => format!("{waiting}, one of them a burst of {buffered}"),
     };
     fact(screen, "waiting", &waiting);
     if let Some(most) = session.max_concurrent {

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A server in a process of its own, on a free port.
-struct Server {
-    process: Child,
+pub struct Server {
+    pub process: Child,
     url: String,
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
     /// Starts a server and waits until it says where it is.
-    fn start(data_dir: &Path, flags: &[&str]) -> Server {
+    pub fn start(data_dir: &Path, flags: &[&str]) -> Server {
         Server::start_at("127.0.0.1:0", data_dir, flags)
     }
 
@@ -41,12 +41,12 @@ impl Server {
     }
 
     /// Runs a command against this server.
-    fn run(&self, args: &[&str]) -> Output {
+    pub fn run(&self, args: &[&str]) -> Output {
         laneway().arg("--url").arg(&self.url).args(args).output().unwrap()
     }
 
     /// Runs a command that must succeed, and reads its JSON.
-    fn json(&self, args: &[&str]) -> Value {
+    pub fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[&["--json"], args].concat());
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout)
@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Submits a job and gives its id.
-    fn submit(&self, args: &[&str]) -> String {
+    pub fn submit(&self, args: &[&str]) -> String {
         self.json(&[&["submit"], args].concat())["id"].as_str().unwrap().to_owned()
     }
 
@@ -65,7 +65,7 @@ impl Server {
         stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let sent =
             Command::new("kill").arg(format!("-{name}")).arg(self.process.id().to_string()).status().unwrap();
         assert!(sent.success());
@@ -102,19 +102,20 @@ impl EndedOutput for Child {
 }
 
 /// The program, with nothing of our own environment that could mean something to it.
-fn laneway() -> Command {
+pub fn laneway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LANEWAY_")) {
+    let ours = |name: &str| name.starts_with("LANEWAY_") || name.starts_with("GOCLAW_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     command
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn code(output: &Output) -> i32 {
+pub fn code(output: &Output) -> i32 {
     output.status.code().expect("it ended by itself")
 }
 
