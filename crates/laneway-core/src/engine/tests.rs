@@ -20,6 +20,7 @@ mod retry;
 mod schedules;
 mod sessions;
 mod settings;
+mod slots;
 mod story;
 mod time;
 

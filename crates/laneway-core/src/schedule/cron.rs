@@ -106,7 +106,7 @@ impl Expression {
         }
         let fields: Vec<&str> = text.split_whitespace().collect();
         let (second, rest) = match fields.as_slice() {
-            [rest @ ..] if rest.len() == 5 => ("0", rest),
+            rest if rest.len() == 5 => ("0", rest),
             [second, rest @ ..] if rest.len() == 5 => (*second, rest),
             other => {
                 return Err(format!(

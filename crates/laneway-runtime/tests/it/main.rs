@@ -9,6 +9,7 @@ mod events;
 mod failures;
 mod house;
 mod jobs;
+mod schedules;
 mod sessions;
 mod sqlite;
 mod turn;

@@ -1,0 +1,421 @@
+//! What slots do: missed ones, ones that meet a run, ones that find no room, and clocks that are set.
+
+use super::check;
+use super::story::Story;
+use expect_test::expect;
+
+#[test]
+fn overlap_skip_passes_over_slots_while_a_run_goes_on() {
+    check(
+        "schedule a every=10s\nwait 10s\nwait 10s\nfinish a/1 ok\nwait 10s\nruns",
+        expect![[r#"
+        schedule a every=10s
+            schedule a created
+        wait 10s
+            schedule a fired
+            a/1 started #1
+        wait 10s
+            schedule a skipped
+        finish a/1 ok
+            a/1 succeeded #1 (done)
+            schedule a ok
+        wait 10s
+            schedule a fired
+            a/2 started #1
+        runs
+            a +20s skipped overlap: the run before has not ended
+            a +10s ok
+    "#]],
+    );
+}
+
+#[test]
+fn overlap_allow_runs_side_by_side() {
+    check(
+        "schedule a every=10s overlap=allow\nwait 10s\nwait 10s\nfinish a/1 ok\nfinish a/2 ok",
+        expect![[r#"
+            schedule a every=10s overlap=allow
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+                schedule a fired
+                a/2 started #1
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+            finish a/2 ok
+                a/2 succeeded #1 (done)
+                schedule a ok
+        "#]],
+    );
+}
+
+#[test]
+fn overlap_queue_lets_one_slot_wait() {
+    check(
+        "schedule a every=10s overlap=queue\nwait 10s\nwait 10s\nwait 10s\ncrash\nfinish a/1 ok\nfinish a/2 ok\nruns",
+        expect![[r#"
+            schedule a every=10s overlap=queue
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+            wait 10s
+                schedule a skipped
+            crash
+                a/1 queued #1 (lost)
+                a/1 started #2
+            finish a/1 ok
+                a/1 succeeded #2 (done)
+                schedule a ok
+                schedule a fired
+                a/2 started #1
+            finish a/2 ok
+                a/2 succeeded #1 (done)
+                schedule a ok
+            runs
+                a +30s skipped overlap: a slot waits for the run to end already
+                a +10s ok after 2 attempts
+                a +20s ok
+        "#]],
+    );
+}
+
+#[test]
+fn overlap_cancel_running_replaces_a_run_when_it_has_really_ended() {
+    check(
+        "schedule a every=10s overlap=cancel_running\nwait 10s\nwait 10s\nshow a\nfinish a/1 ok\nwait 10s\nwait 10s\nruns",
+        expect![[r#"
+            schedule a every=10s overlap=cancel_running
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+                a/1 canceled #1 (replaced)
+                schedule a canceled
+                stop a/1
+            show a
+                a is on, next +30s, last canceled, 1 runs
+            finish a/1 ok
+                stale
+                a/1 released #1
+                schedule a fired
+                a/2 started #1
+            wait 10s
+                a/2 canceled #1 (replaced)
+                schedule a canceled
+                stop a/2
+            wait 10s
+                a/2 released #1
+                schedule a skipped
+                schedule a fired
+                a/3 started #1
+            runs
+                a +10s canceled it was canceled: the next run takes its place
+                a +20s canceled it was canceled: the next run takes its place
+                a +30s skipped overlap: a later slot takes its place
+        "#]],
+    );
+}
+
+#[test]
+fn catch_up_latest_runs_the_newest_missed_slot() {
+    check(
+        "schedule a every=10s catch=latest\nsleep 35s\ncrash\nshow a\nruns",
+        expect![[r#"
+        schedule a every=10s catch=latest
+            schedule a created
+        sleep 35s
+        crash
+            schedule a skipped
+            schedule a fired
+            a/1 started #1
+        show a
+            a is on, next +40s, last running, 1 runs
+        runs
+            a +10s skipped missed: nobody was there
+    "#]],
+    );
+}
+
+#[test]
+fn catch_up_all_runs_each_missed_slot_oldest_first() {
+    check(
+        "schedule a every=10s catch=all:3 overlap=allow\nsleep 25s\ncrash\nsleep 55s\ncrash\nshow a\nruns",
+        expect![[r#"
+            schedule a every=10s catch=all:3 overlap=allow
+                schedule a created
+            sleep 25s
+            crash
+                schedule a fired
+                schedule a fired
+                a/1 started #1
+                a/2 started #1
+            sleep 55s
+            crash
+                a/1 queued #1 (lost)
+                a/2 queued #1 (lost)
+                a/1 started #2
+                a/2 started #2
+                schedule a skipped
+                schedule a fired
+                schedule a fired
+                schedule a fired
+                a/3 started #1
+                a/4 started #1
+                a/5 started #1
+            show a
+                a is on, next +90s, last running, 5 runs
+            runs
+                a +30s skipped missed: nobody was there
+        "#]],
+    );
+}
+
+#[test]
+fn a_clock_set_ahead_makes_no_flood_and_one_set_back_repeats_nothing() {
+    check(
+        "
+        schedule a every=10s
+        wait 10s
+        finish a/1 ok
+        jump 3600
+        show a
+        jump -3600
+        wait 10s
+        show a
+        toggle a off | toggle a on
+        show a
+        ",
+        expect![[r#"
+            schedule a every=10s
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+            jump 3600
+                schedule a skipped
+                schedule a fired
+                a/2 started #1
+            show a
+                a is on, next +3620s, last running, 2 runs
+            jump -3600
+            wait 10s
+            show a
+                a is on, next +3620s, last running, 2 runs
+            toggle a off | toggle a on
+                schedule a disabled
+                schedule a enabled
+            show a
+                a is on, next +3620s, last running, 2 runs
+        "#]],
+    );
+}
+
+#[test]
+fn a_slot_that_cannot_be_admitted_is_logged_with_the_reason() {
+    check(
+        "lane main queued=1 running=1\nsubmit x | submit y\nschedule a every=10s\nwait 10s\nshow a\nruns",
+        expect![[r#"
+            lane main queued=1 running=1
+                config.changed
+            submit x | submit y
+                x started #1
+            schedule a every=10s
+                schedule a created
+            wait 10s
+                schedule a skipped
+            show a
+                a is on, next +20s, last skipped, 0 runs
+            runs
+                a +10s skipped queue_full: the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later
+        "#]],
+    );
+}
+
+#[test]
+fn jitter_delays_the_job_and_not_the_slot() {
+    check(
+        "schedule a every=100s jitter=50s\nwait 100s\nexplain a/1\nshow a\nwait 50s",
+        expect![[r#"
+        schedule a every=100s jitter=50s
+            schedule a created
+        wait 100s
+            schedule a fired
+        explain a/1
+            a/1 is scheduled, 0 ahead: not before 103 s from the start
+        show a
+            a is on, next +200s, last running, 1 runs
+        wait 50s
+            a/1 queued #0 (due)
+            a/1 started #1
+    "#]],
+    );
+}
+
+#[test]
+fn runs_that_outlive_a_crash_count_and_those_that_died_are_interrupted() {
+    check(
+        "
+        place w1 leased kinds=far slots=9
+        schedule far every=10s kind=far | schedule near every=10s retries=0
+        wait 10s
+        start far/1
+        crash
+        crash
+        wait 10s
+        finish far/1 ok
+        runs
+        ",
+        expect![[r#"
+            place w1 leased kinds=far slots=9
+            schedule far every=10s kind=far | schedule near every=10s retries=0
+                schedule far created
+                schedule near created
+            wait 10s
+                schedule far fired
+                schedule near fired
+                far/1 assigned #1
+                near/1 started #1
+            start far/1
+                far/1 started #1
+            crash
+                near/1 queued #1 (lost)
+                near/1 started #2
+            crash
+                near/1 failed #2 (lost)
+                schedule near interrupted
+            wait 10s
+                schedule far skipped
+                schedule near fired
+                near/2 started #1
+            finish far/1 ok
+                far/1 succeeded #1 (done)
+                schedule far ok
+            runs
+                near +10s interrupted after 2 attempts the runner of the last attempt was lost
+                far +20s skipped overlap: the run before has not ended
+                far +10s ok
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_is_too_long_is_a_timeout_counted_from_its_start() {
+    check(
+        "lane main running=1\nsubmit x\nschedule a every=100s timeout=5s retries=0\nwait 100s\nwait 30s\nfinish x ok\nwait 5s\nfinish a/1 ok\nruns",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submit x
+                x started #1
+            schedule a every=100s timeout=5s retries=0
+                schedule a created
+            wait 100s
+                schedule a fired
+            wait 30s
+            finish x ok
+                x succeeded #1 (done)
+                a/1 started #1
+            wait 5s
+                stop a/1
+            finish a/1 ok
+                stale
+                a/1 failed #1 (timed_out)
+                schedule a timeout
+            runs
+                a +100s timeout the attempt ran longer than its timeout
+        "#]],
+    );
+}
+
+#[test]
+fn a_waiting_slot_keeps_its_turn_when_its_schedule_changes() {
+    check(
+        "
+        schedule a every=10s overlap=queue
+        wait 10s
+        wait 10s
+        update a name=b
+        update b every=60s
+        show b
+        finish a/1 ok
+        finish b/2 ok
+        toggle b off
+        runs
+        ",
+        expect![[r#"
+            schedule a every=10s overlap=queue
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+            update a name=b
+                schedule b updated
+            update b every=60s
+                schedule b updated
+            show b
+                b is on, next +80s, last running, 1 runs
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+                schedule b fired
+                b/2 started #1
+            finish b/2 ok
+                b/2 succeeded #1 (done)
+                schedule b ok
+            toggle b off
+                schedule b disabled
+            runs
+                a +10s ok
+                b +20s ok
+        "#]],
+    );
+}
+
+#[test]
+fn a_waiting_slot_goes_with_its_schedule() {
+    check(
+        "schedule a every=10s overlap=queue\nwait 10s\nwait 10s\ntoggle a off\nfinish a/1 ok\nshow a\nruns",
+        expect![[r#"
+            schedule a every=10s overlap=queue
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+            toggle a off
+                schedule a skipped
+                schedule a disabled
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+            show a
+                a is off, next never, last ok, 1 runs
+            runs
+                a +20s skipped the schedule was switched off
+                a +10s ok
+        "#]],
+    );
+}
+
+#[test]
+fn one_tick_fires_a_bounded_number_of_slots_and_the_next_one_the_rest() {
+    let mut story = Story::new();
+    for n in 0..300 {
+        story.play(&format!("schedule s{n} every=10s"));
+    }
+    let fired = |said: Vec<String>| said.iter().filter(|said| said.ends_with(" fired")).count();
+    assert_eq!(fired(story.play("wait 10s")), 256);
+    assert!(story.engine.next_wakeup().wall <= Some(story.now.wall), "the rest is due at once");
+    assert_eq!(fired(story.play("tick")), 44);
+    assert_eq!(fired(story.play("tick")), 0);
+}
