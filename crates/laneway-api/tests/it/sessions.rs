@@ -305,8 +305,7 @@ async fn most_at_once(jobs: usize) -> usize {
     for id in ids {
         world.wait(&id).await;
     }
-    let most = crowd.lock().unwrap().most;
-    most
+    crowd.lock().unwrap().most
 }
 
 #[tokio::test]

@@ -275,7 +275,11 @@ fn a_hangup_reads_the_configuration_again() {
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let mut server = Server::start(&dir.path().join("data"), &["--config", link.to_str().unwrap()]);
     let mut log = BufReader::new(server.process.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let limit = |server: &Server| server.json(&["lanes", "list"])["lanes"][0]["running_max"].clone();
+    let limit = |server: &Server| {
+        let list = server.json(&["lanes", "list"]);
+        let main = list["lanes"].as_array().unwrap().iter().find(|lane| lane["name"] == "main");
+        main.unwrap()["running_max"].clone()
+    };
     assert_eq!(limit(&server), 3);
 
     std::fs::write(&real, "[lanes.main]\nrunning_max = 5\n").unwrap();
