@@ -144,6 +144,14 @@ impl Engine {
             Ok(job) => self.slot_came(id, slot, Some(job), effects),
             Err(refusal) => self.skip_slot(now, id, slot, refusal.to_string(), effects),
         }
+        self.remove_if_over(now, id, effects);
+    }
+
+    /// Deletes a schedule whose run ended while its job was being made.
+    pub(super) fn remove_if_over(&mut self, now: Now, id: ScheduleId, effects: &mut Effects) {
+        if self.schedules.over.remove(&id) {
+            self.remove_schedule(now, id, None, effects);
+        }
     }
 
     fn slot_came(&mut self, schedule: ScheduleId, slot: Wall, job: Option<JobId>, effects: &mut Effects) {
@@ -180,12 +188,18 @@ impl Engine {
         spec.schedule = Some(ScheduleRef { id, name, slot, by_hand: by_hand.is_some() });
         let origin = by_hand.cloned().unwrap_or_else(|| Origin::house("schedule"));
         let payload = template.payload.clone();
-        let submitted = self.submit(now, Submission { spec, payload, origin, prior: None }, effects)?;
-        let entry = self.schedules.entries.get_mut(&id).expect("it made the job");
+        self.schedules.making = Some(id);
+        let submitted = self.submit(now, Submission { spec, payload, origin, prior: None }, effects);
+        self.schedules.making = None;
+        let submitted = submitted?;
+        let entry = self.schedules.entries.get_mut(&id).expect("nothing is deleted while its job is made");
         let state = &mut entry.schedule.state;
         state.runs += 1;
-        state.last_status = Some(RunStatus::Running);
-        state.last_error = None;
+        // A job that joined a burst of its session has ended already, and its end is what was written down last.
+        if !submitted.state.is_terminal() {
+            state.last_status = Some(RunStatus::Running);
+            state.last_error = None;
+        }
         let schedule = entry.schedule.clone();
         self.schedule_event(now, EventKind::ScheduleFired, &schedule, "fired", by_hand, effects);
         Ok(submitted.job)
@@ -368,8 +382,13 @@ impl Engine {
         self.log_run(now, log, effects);
         let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
         if entry.schedule.spec.deletes_itself() && !by_hand {
-            self.remove_schedule(now, id, None, effects);
-            return;
+            // A new job may end the one before it, or end at once by joining another: then its slot is written first.
+            if self.schedules.making == Some(id) {
+                self.schedules.over.insert(id);
+            } else {
+                self.remove_schedule(now, id, None, effects);
+                return;
+            }
         }
         let state = &mut entry.schedule.state;
         state.last_run_at = Some(now.wall);
