@@ -17,7 +17,9 @@ use crate::{
 };
 
 /// Most slots that one tick fires; the rest follow in the next turn, so that commands are heard in between.
-const FIRINGS_MAX: u32 = 256;
+pub(super) const FIRINGS_MAX: u32 = 256;
+/// Most bytes of payloads that one tick fires: one commit stays short enough to be waited for.
+const FIRED_BYTES_MAX: usize = 4 << 20;
 
 impl Engine {
     /// Lets every slot come whose time has come.
@@ -27,12 +29,17 @@ impl Engine {
         }
         #[cfg(feature = "zoo")]
         self.rewind_in_the_zoo(now);
-        let mut left = FIRINGS_MAX;
+        let (mut left, mut bytes_left) = (FIRINGS_MAX, FIRED_BYTES_MAX);
         while left > 0
+            && bytes_left > 0
             && let Some(&(at, id)) = self.schedules.due.first()
             && at <= now.wall
         {
-            left -= self.fire(now, id, left, effects).clamp(1, left);
+            let bytes = self.schedules.entries[&id].schedule.spec.payload.len().max(1);
+            let fits = u32::try_from(bytes_left.div_ceil(bytes)).unwrap_or(left);
+            let came = self.fire(now, id, left.min(fits), effects);
+            left -= came.clamp(1, left);
+            bytes_left = bytes_left.saturating_sub(bytes * came as usize);
         }
     }
 
@@ -130,6 +137,9 @@ impl Engine {
         for job in runs {
             if self.jobs[job].state.is_terminal() {
                 continue;
+            }
+            if let Some(run) = self.schedules.runs.get_mut(&job) {
+                run.replaced = true;
             }
             if self.jobs[job].state.is_open() {
                 self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
@@ -324,7 +334,7 @@ impl Engine {
 
     /// A job of a schedule is in memory from now on.
     pub(super) fn begin_run(&mut self, job: Ix, of: &ScheduleRef, began: Option<Wall>) {
-        self.schedules.runs.insert(job, Run { of: of.clone(), began });
+        self.schedules.runs.insert(job, Run { of: of.clone(), began, replaced: false });
         if let Some(entry) = self.schedules.entries.get_mut(&of.id) {
             entry.runs.insert(job);
         }
@@ -378,17 +388,22 @@ impl Engine {
     /// A run has ended: it is logged, and its schedule says so. A one-shot has done its work.
     pub(super) fn run_ended(&mut self, now: Now, job: Ix, log: RunLog, effects: &mut Effects) {
         let (id, status, error) = (log.schedule, log.status, log.error.clone());
-        let by_hand = self.schedules.runs[&job].of.by_hand;
+        let run = &self.schedules.runs[&job];
+        let counts = !run.of.by_hand && !run.replaced;
         self.log_run(now, log, effects);
         let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
-        if entry.schedule.spec.deletes_itself() && !by_hand {
+        let making = self.schedules.making == Some(id);
+        // A one-shot that was given another time meanwhile has not done its work. While its own slot comes, the slot
+        // still stands as its next.
+        let next_at = entry.schedule.state.next_at.filter(|at| !making || *at > now.wall);
+        let again = entry.schedule.spec.timing.is_one_shot() && next_at.is_some();
+        if entry.schedule.spec.deletes_itself() && counts && !again {
             // A new job may end the one before it, or end at once by joining another: then its slot is written first.
-            if self.schedules.making == Some(id) {
-                self.schedules.over.insert(id);
-            } else {
+            if !making {
                 self.remove_schedule(now, id, None, effects);
                 return;
             }
+            self.schedules.over.insert(id);
         }
         let state = &mut entry.schedule.state;
         state.last_run_at = Some(now.wall);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Engine;
+use super::firing::FIRINGS_MAX;
 use super::slab::Ix;
 use super::submit::refuse;
 use crate::command::{Refusal, RefusalCode};
@@ -53,6 +54,8 @@ pub(super) struct Run {
     pub(super) of: ScheduleRef,
     /// When its first attempt started.
     pub(super) began: Option<Wall>,
+    /// True once a later slot takes its place.
+    pub(super) replaced: bool,
 }
 
 impl Schedules {
@@ -271,9 +274,10 @@ impl Engine {
                 Err(refusal) => Reply::Refused(refusal),
             },
             RunMode::Due if is_due && !self.draining => {
-                self.fire(now, id, u32::MAX, effects);
-                let runs = self.schedules.entries.get(&id).map(|entry| &entry.runs);
-                let job = runs.and_then(BTreeSet::last).map(|&job| self.jobs[job].id);
+                self.fire(now, id, FIRINGS_MAX, effects);
+                let runs = self.schedules.entries.get(&id).into_iter().flat_map(|entry| &entry.runs);
+                let newest = runs.max_by_key(|job| self.jobs[**job].seq);
+                let job = newest.map(|job| self.jobs[*job].id);
                 match job {
                     Some(job) => Reply::ScheduleRan { ran: true, reason: None, job: Some(job) },
                     None => not(NotRan::NotDue),

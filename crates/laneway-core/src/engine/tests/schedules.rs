@@ -649,6 +649,68 @@ fn the_latest_two_hundred_runs_are_at_hand() {
     assert_eq!(story.engine.recent_runs(Some(&text("acme"))).count(), 0);
 }
 
+#[test]
+fn a_one_shot_that_gets_another_time_during_its_run_comes_again() {
+    check(
+        "schedule a at=5s\nwait 5s\nupdate a at=60s\nfinish a/1 ok\nshow a\nwait 60s\nfinish a/2 ok\nshow a",
+        expect![[r#"
+            schedule a at=5s
+                schedule a created
+            wait 5s
+                schedule a fired
+                a/1 started #1
+            update a at=60s
+                schedule a updated
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+            show a
+                a is on, next +65s, last ok, 1 runs
+            wait 60s
+                schedule a fired
+                a/2 started #1
+            finish a/2 ok
+                a/2 succeeded #1 (done)
+                schedule a ok
+                schedule a deleted
+            show a
+                a is not there
+        "#]],
+    );
+}
+
+#[test]
+fn a_schedule_that_deletes_itself_outlives_a_run_that_was_replaced() {
+    check(
+        "schedule a every=10s once overlap=cancel_running\nwait 10s\nwait 10s\nfinish a/1 ok\nfinish a/2 ok\nshow a\nruns",
+        expect![[r#"
+            schedule a every=10s once overlap=cancel_running
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+                a/1 canceled #1 (replaced)
+                schedule a canceled
+                stop a/1
+            finish a/1 ok
+                stale
+                a/1 released #1
+                schedule a fired
+                a/2 started #1
+            finish a/2 ok
+                a/2 succeeded #1 (done)
+                schedule a ok
+                schedule a deleted
+            show a
+                a is not there
+            runs
+                a +10s canceled it was canceled: the next run takes its place
+                a +20s ok
+        "#]],
+    );
+}
+
 fn listed(story: &Story, tenant: Option<&str>, include_disabled: bool) -> Vec<String> {
     let tenant = tenant.map(text);
     let schedules = story.engine.schedules(tenant.as_ref(), None, 10, include_disabled);
