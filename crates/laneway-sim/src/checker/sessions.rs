@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use laneway_core::job::session::{SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX};
 use laneway_core::{
-    Bytes, Command, DropPolicy, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Reason, RefusalCode, Seq,
-    Session, SessionMode, SessionRow, SessionStopped, Span, StopWhat, Submission,
+    Bytes, Change, Command, DropPolicy, Effects, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Reason,
+    RefusalCode, Seq, Session, SessionMode, SessionRow, SessionStopped, Span, StopWhat, Submission,
 };
 
 use super::{Checker, Given};
@@ -34,6 +34,8 @@ pub(super) struct Sessions {
     joining: Option<Seq>,
     /// A job that was dropped for one that must come next.
     dropped: Option<(Name, Name)>,
+    /// What jobs that schedules make in the commit that is being followed ask of their sessions: nobody submits them.
+    brought: Vec<((Name, Name), Session)>,
 }
 
 #[derive(Clone, Debug)]
@@ -164,11 +166,7 @@ impl Checker {
     /// Is there a cause in its session for the job to end so?
     pub(super) fn session_ends(&self, given: Given<'_>, entry: &Entry, end: &JobEnd) -> bool {
         let Some(key) = key_of(&entry.row.spec) else { return false };
-        let submits = |wanted: &dyn Fn(&Session) -> bool| {
-            submissions(given).any(|item| {
-                key_of(&item.spec).as_ref() == Some(&key) && item.spec.session.as_ref().is_some_and(wanted)
-            })
-        };
+        let submits = |wanted: &dyn Fn(&Session) -> bool| self.comes(given, &key, wanted);
         match end.reason {
             Reason::Merged => self.sessions.joining == Some(end.seq),
             Reason::Dropped => {
@@ -240,7 +238,7 @@ impl Checker {
     pub(super) fn may_flush(&self, given: Given<'_>, entry: &Entry) -> Checked {
         let due = self.watches.get(&entry.row.seq).and_then(|watch| watch.due).unwrap_or(0);
         let key = key_of(&entry.row.spec);
-        let comes = submissions(given).any(|item| key_of(&item.spec) == key);
+        let comes = key.is_some_and(|key| self.comes(given, &key, &|_| true));
         hold("S1", due <= given.moment.at || comes, || {
             format!(
                 "job {} is queued {} ms before its window has passed",
@@ -248,6 +246,32 @@ impl Checker {
                 due - given.moment.at
             )
         })
+    }
+
+    /// Notes what jobs that schedules make in this commit ask of their sessions.
+    pub(super) fn slots_bring(&mut self, effects: &Effects) {
+        let made = effects.changes.iter().filter_map(|change| match change {
+            Change::JobCreated { row, .. } if row.spec.schedule.is_some() => {
+                key_of(&row.spec).zip(row.spec.session.clone())
+            }
+            _ => None,
+        });
+        self.sessions.brought = made.collect();
+    }
+
+    /// Does a job of this session come in this turn, by a submit or by a slot, that asks for this?
+    fn comes(&self, given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(&Session) -> bool) -> bool {
+        let submitted = submissions(given).any(|item| {
+            key_of(&item.spec).as_ref() == Some(key) && item.spec.session.as_ref().is_some_and(wanted)
+        });
+        submitted || self.sessions.brought.iter().any(|(of, session)| of == key && wanted(session))
+    }
+
+    /// Does something of this turn end the jobs of this session, or begin it anew?
+    pub(super) fn session_stops_run(&self, given: Given<'_>, spec: &JobSpec) -> bool {
+        let Some(key) = key_of(spec) else { return false };
+        let interrupts = |session: &Session| session.mode == SessionMode::Interrupt;
+        self.comes(given, &key, &interrupts) || stops(given, &key, &|_| true) || resets(given)
     }
 
     /// What is known of a session changes.
@@ -434,16 +458,6 @@ fn stops(given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(StopWhat) -> bool
         }
         _ => false,
     })
-}
-
-/// Does something of this turn end the jobs of this session, or begin it anew?
-pub(super) fn stops_run(given: Given<'_>, spec: &JobSpec) -> bool {
-    let Some(key) = key_of(spec) else { return false };
-    let interrupted = submissions(given).any(|item| {
-        let interrupts = |session: &Session| session.mode == SessionMode::Interrupt;
-        key_of(&item.spec).as_ref() == Some(&key) && item.spec.session.as_ref().is_some_and(interrupts)
-    });
-    interrupted || stops(given, &key, &|_| true) || resets(given)
 }
 
 /// Does somebody begin all sessions anew in this turn?

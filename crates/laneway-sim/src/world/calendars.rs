@@ -3,8 +3,7 @@
 use laneway_core::command::Origin;
 use laneway_core::schedule::RunMode;
 use laneway_core::{
-    Bytes, CatchUp, Command, Name, Overlap, ScheduleId, SchedulePatch, ScheduleSpec, Session, Span, Timing,
-    Wall,
+    Bytes, CatchUp, Command, Name, Overlap, ScheduleId, SchedulePatch, ScheduleSpec, Span, Timing, Wall,
 };
 
 use super::World;
@@ -50,11 +49,6 @@ impl World {
         job.not_before = None;
         job.deadline = None;
         job.idempotency = None;
-        if let Some(session) = &mut job.session {
-            // Rules of sessions are tried by submits; the checker looks for their causes among the commands of a turn.
-            *session =
-                Session { max_concurrent: session.max_concurrent, ..Session::new(session.key.clone()) };
-        }
         if job.kind.as_str() == POISON_KIND {
             // A row that the store refuses is the fault of whoever asked for it; nobody asks for a slot.
             job.kind = self.rng.pick(&self.shape.kinds).clone();
