@@ -132,7 +132,7 @@ fn a_migration_that_dies_leaves_the_old_version() {
     drop(conn);
 }
 
-/// A file from before sessions had rules: its jobs are there, and gain what is new.
+/// A file from before sessions had rules and schedules were there: its jobs are there, and gain what is new.
 #[test]
 fn a_file_of_the_first_version_is_brought_up_to_date() {
     let place = SqlitePlace::new();
@@ -146,7 +146,8 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
     drop(driver);
     let conn = raw(&place);
     conn.execute_batch(
-        "DROP TABLE session; DROP TABLE merged; DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
+        "DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
+         DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(conn);
