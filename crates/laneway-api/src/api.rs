@@ -47,6 +47,8 @@ pub struct Inner {
     pub(crate) streams: Arc<Semaphore>,
     /// What `/health` and `/readyz` said last.
     pub(crate) figures: Mutex<Option<Figures>>,
+    /// Held while a patch is merged into a schedule.
+    pub(crate) schedule_patches: Mutex<()>,
     /// Canceled when the server stops listening: streams end.
     pub(crate) closing: CancellationToken,
     /// Differs from boot to boot, so that request ids of two boots do not meet.
@@ -69,6 +71,7 @@ impl Api {
             notes: NoteLimits::default(),
             started: Instant::now(),
             figures: Mutex::new(None),
+            schedule_patches: Mutex::new(()),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             closing: CancellationToken::new(),
             boot: u32::from_be_bytes(random()?),

@@ -57,7 +57,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 41] = [
+pub static TABLE: [Authority; 58] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -89,6 +89,23 @@ pub static TABLE: [Authority; 41] = [
     looks("get_instance", OPERATORS, Reach::Server),
     changes("put_instance", ADMINS, Reach::Server),
     changes("delete_instance", ADMINS, Reach::Server),
+    looks("list_sessions", READERS, Reach::Tenant),
+    looks("get_session", READERS, Reach::Tenant),
+    changes("stop_session", SUBMITTERS, Reach::Tenant),
+    changes("stop_whole_session", SUBMITTERS, Reach::Tenant),
+    changes("reset_session", SUBMITTERS, Reach::Tenant),
+    changes("report_session_usage", SUBMITTERS, Reach::Tenant),
+    looks("list_schedules", READERS, Reach::Tenant),
+    changes("create_schedule", SUBMITTERS, Reach::Tenant),
+    looks("preview_schedule", READERS, Reach::Tenant),
+    looks("list_runs", READERS, Reach::Tenant),
+    looks("get_schedule", READERS, Reach::Tenant),
+    changes("update_schedule", SUBMITTERS, Reach::Tenant),
+    changes("delete_schedule", SUBMITTERS, Reach::Tenant),
+    changes("pause_schedule", SUBMITTERS, Reach::Tenant),
+    changes("resume_schedule", SUBMITTERS, Reach::Tenant),
+    changes("run_schedule", SUBMITTERS, Reach::Tenant),
+    looks("list_schedule_runs", READERS, Reach::Tenant),
     looks("get_config", OPERATORS, Reach::Server),
     changes("patch_config", ADMINS, Reach::Server),
     changes("reload_config", ADMINS, Reach::Server),

@@ -4,18 +4,29 @@
 //! there is room for the job, and whether its deadline has passed, is the engine's answer. Every refusal names the field
 //! and the remedy.
 
+mod schedule;
+mod session;
+
 use std::borrow::Cow;
 
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
-use laneway_core::{Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, Session, Settings, Span, Wall};
+use laneway_core::{
+    Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, ScheduleId, Settings, Span, Wall,
+};
 use laneway_runtime::config::parse_span;
-use laneway_wire::{BackoffRequest, BackoffSpec, JobRequest, KeyMap, Priority, RetryRequest, SessionRequest};
+use laneway_wire::{BackoffRequest, BackoffSpec, JobRequest, KeyMap, Priority, RetryRequest};
 use sha2::{Digest, Sha256};
 
 use crate::error::{ApiError, Code};
+
+pub use schedule::{
+    TimingFields, preview_count, refused_schedule, run_mode, schedule_patch, schedule_spec, timing,
+    timing_error,
+};
+pub use session::session_key;
 
 /// Longest time that a job may ask for, in any of its fields.
 const SPAN_MAX: Span = Span::hours(24 * 366);
@@ -25,6 +36,8 @@ pub const COUNT_MAX: u32 = 10_000;
 pub const FACTOR_MAX: u32 = 100;
 /// The last millisecond that a time may name: the end of the year 9999, after which RFC 3339 has no years.
 const WALL_MAX: Wall = Wall(253_402_300_799_999);
+/// The lane of jobs that schedules make, where their template names none.
+const CRON_LANE: &str = "cron";
 /// When the wall clock's count begins.
 pub const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// Priorities by name. Lower runs sooner.
@@ -37,6 +50,8 @@ pub struct DefaultNames {
     pub tenant: Name,
     lane: Name,
     agent: Name,
+    /// The lane of jobs that schedules make.
+    cron: Name,
 }
 
 impl DefaultNames {
@@ -46,6 +61,7 @@ impl DefaultNames {
             tenant: Name::fixed(DEFAULT_TENANT),
             lane: Name::fixed(MAIN_LANE),
             agent: Name::fixed(DEFAULT_AGENT),
+            cron: Name::fixed(CRON_LANE),
         }
     }
 }
@@ -57,16 +73,29 @@ pub fn job_spec(
     settings: &Settings,
     names: &DefaultNames,
 ) -> Result<JobSpec, ApiError> {
+    spec_with(request, tenant, settings, names, &names.lane, &settings.retry)
+}
+
+/// The same with other defaults for the lane and for what a retry policy leaves out.
+fn spec_with(
+    request: &JobRequest<'_>,
+    tenant: &Name,
+    settings: &Settings,
+    names: &DefaultNames,
+    lane: &Name,
+    retry: &RetryPolicy,
+) -> Result<JobSpec, ApiError> {
     let kind = name("kind", &request.kind)?;
+    let of_kind = settings.kinds.get(&kind).and_then(|kind| kind.retry.as_ref());
     let retry = match &request.retry {
         None => None,
-        Some(retry) => Some(retry_policy(retry, settings, &kind)?),
+        Some(asked) => Some(retry_policy(asked, of_kind.unwrap_or(retry))?),
     };
     Ok(JobSpec {
         tenant: tenant.clone(),
         agent: optional_name("agent", &request.agent)?.unwrap_or_else(|| names.agent.clone()),
-        lane: optional_name("lane", &request.lane)?.unwrap_or_else(|| names.lane.clone()),
-        session: request.session.as_ref().map(session).transpose()?,
+        lane: optional_name("lane", &request.lane)?.unwrap_or_else(|| lane.clone()),
+        session: request.session.as_ref().map(session::session).transpose()?,
         keys: request.keys.as_ref().map(keys).transpose()?.unwrap_or_default(),
         priority: request.priority.as_ref().map(priority).transpose()?.unwrap_or(0),
         not_before: optional("not_before", &request.not_before, time)?,
@@ -97,6 +126,15 @@ pub fn name(field: &str, text: &str) -> Result<Name, ApiError> {
 pub fn job_id(text: &str) -> Result<JobId, ApiError> {
     JobId::parse(text).ok_or_else(|| {
         let detail = "a job's id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; take it from the answer to the submit";
+        ApiError::new(Code::InvalidId, detail)
+    })
+}
+
+/// A schedule's id from a path or a parameter.
+pub fn schedule_id(text: &str) -> Result<ScheduleId, ApiError> {
+    ScheduleId::parse(text).ok_or_else(|| {
+        let detail = "a schedule's id looks like sch_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; `GET /v1/schedules?name=…` finds \
+                      it by its name";
         ApiError::new(Code::InvalidId, detail)
     })
 }
@@ -161,16 +199,6 @@ fn count(field: &str, number: u32, min: u32) -> Result<u32, ApiError> {
     Err(ApiError::field(field, format!("must be from {min} to {COUNT_MAX}")))
 }
 
-fn session(request: &SessionRequest<'_>) -> Result<Session, ApiError> {
-    match request {
-        SessionRequest::Key(key) => Ok(Session::new(name("session", key)?)),
-        SessionRequest::Object(object) => Ok(Session {
-            max_concurrent: count("session.max_concurrent", object.max_concurrent.unwrap_or(1), 1)?,
-            ..Session::new(name("session.key", &object.key)?)
-        }),
-    }
-}
-
 fn priority(request: &Priority<'_>) -> Result<i32, ApiError> {
     match request {
         Priority::Number(number) => Ok(*number),
@@ -215,13 +243,8 @@ fn tags(request: &[Cow<'_, str>]) -> Result<Vec<Name>, ApiError> {
     request.iter().enumerate().map(|(index, tag)| name(&format!("tags[{index}]"), tag)).collect()
 }
 
-/// The policy that is asked for; what is absent is taken from the kind, then from the server.
-fn retry_policy(
-    request: &RetryRequest<'_>,
-    settings: &Settings,
-    kind: &Name,
-) -> Result<RetryPolicy, ApiError> {
-    let default = settings.kinds.get(kind).and_then(|kind| kind.retry.as_ref()).unwrap_or(&settings.retry);
+/// The policy that is asked for; what is absent is taken from `default`.
+fn retry_policy(request: &RetryRequest<'_>, default: &RetryPolicy) -> Result<RetryPolicy, ApiError> {
     Ok(RetryPolicy {
         retries_max: count("retry.retries_max", request.retries_max.unwrap_or(default.retries_max), 0)?,
         losses_max: count("retry.losses_max", request.losses_max.unwrap_or(default.losses_max), 0)?,

@@ -50,6 +50,8 @@ pub enum Code {
     NotEnded,
     /// The change does not fit what the server holds now.
     Conflict,
+    /// There is one of that name already.
+    AlreadyExists,
     /// The body is too large.
     BodyTooLarge,
     /// The body is not said to be JSON.
@@ -64,6 +66,8 @@ pub enum Code {
     UnknownKind,
     /// The engine cannot do what was asked.
     Invalid,
+    /// A schedule would never run.
+    NoFutureRun,
     /// Another job of the atomic batch was refused.
     BatchRefused,
     /// A queue cap is reached.
@@ -88,7 +92,7 @@ pub enum Code {
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 32] = [
+    pub const ALL: [Code; 34] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -104,6 +108,7 @@ impl Code {
         Code::AlreadyEnded,
         Code::NotEnded,
         Code::Conflict,
+        Code::AlreadyExists,
         Code::BodyTooLarge,
         Code::UnsupportedMediaType,
         Code::Misdirected,
@@ -111,6 +116,7 @@ impl Code {
         Code::IdempotencyMismatch,
         Code::UnknownKind,
         Code::Invalid,
+        Code::NoFutureRun,
         Code::BatchRefused,
         Code::QueueFull,
         Code::Stale,
@@ -142,6 +148,7 @@ impl Code {
             Code::AlreadyEnded => ("already_ended", S::CONFLICT, "The job has ended"),
             Code::NotEnded => ("not_ended", S::CONFLICT, "The job has not ended"),
             Code::Conflict => ("conflict", S::CONFLICT, "The change does not fit"),
+            Code::AlreadyExists => ("already_exists", S::CONFLICT, "There is one of that name already"),
             Code::BodyTooLarge => ("body_too_large", S::PAYLOAD_TOO_LARGE, "The body is too large"),
             Code::UnsupportedMediaType => {
                 ("unsupported_media_type", S::UNSUPPORTED_MEDIA_TYPE, "The body must be JSON")
@@ -153,6 +160,7 @@ impl Code {
             }
             Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "Nobody offers the kind"),
             Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "This cannot be done"),
+            Code::NoFutureRun => ("no_future_run", S::UNPROCESSABLE_ENTITY, "It would never run"),
             Code::BatchRefused => {
                 ("batch_refused", S::FAILED_DEPENDENCY, "Another job of the batch was refused")
             }
@@ -289,10 +297,12 @@ impl From<Refusal> for ApiError {
             RefusalCode::Draining => Code::Draining,
             RefusalCode::StorageLow => Code::StorageLow,
             RefusalCode::BatchRefused => Code::BatchRefused,
-            RefusalCode::Invalid | RefusalCode::NoFutureRun | RefusalCode::NameTaken => Code::Invalid,
+            RefusalCode::Invalid => Code::Invalid,
             RefusalCode::TooMany => Code::TooMany,
             RefusalCode::SessionFull => Code::SessionFull,
             RefusalCode::Stale => Code::Stale,
+            RefusalCode::NoFutureRun => Code::NoFutureRun,
+            RefusalCode::NameTaken => Code::AlreadyExists,
         };
         let mut error = ApiError::new(code, String::from(refusal.message));
         error.field = match code {

@@ -223,27 +223,34 @@ fn misfit(message: &str) -> Option<(String, &str)> {
 
 /// What a field wants, in words for people; the parser's own words where they will do.
 fn wanted(field: &str, expected: &str) -> String {
-    // A job of a batch has the same fields.
-    let own =
-        field.strip_prefix("jobs[").and_then(|rest| rest.split_once("].")).map_or(field, |(_, own)| own);
+    // A job of a batch, or of a schedule, has the same fields.
+    let own = field.strip_prefix("job.").unwrap_or(field);
+    let own = own.strip_prefix("jobs[").and_then(|rest| rest.split_once("].")).map_or(own, |(_, own)| own);
     match own {
         "timeout"
         | "queue_timeout"
         | "retry.backoff.base"
         | "retry.backoff.max"
         | "retry.backoff.jitter.add"
+        | "session.debounce"
+        | "session.debounce_max"
+        | "every"
+        | "jitter"
         | "expires_in"
         | "grace"
         | "aging_step"
         | "retention" => "a length of time such as \"30s\"".to_owned(),
-        "not_before" | "deadline" => "a time such as \"2030-01-01T08:00:00Z\"".to_owned(),
+        "not_before" | "deadline" | "session.sent_at" | "at" | "anchor" | "from" => {
+            "a time such as \"2030-01-01T08:00:00Z\"".to_owned()
+        }
         "tags" => "a list of names".to_owned(),
         "retry.retries_max" | "retry.losses_max" => format!("an integer from 0 to {COUNT_MAX}"),
-        "session.max_concurrent" => format!("an integer from 1 to {COUNT_MAX}"),
+        "session.max_concurrent" | "session.cap" => format!("an integer from 1 to {COUNT_MAX}"),
         "retry.backoff.factor" => format!("an integer from 1 to {FACTOR_MAX}"),
         "retry.backoff.jitter.percent" => "an integer from 0 to 100".to_owned(),
         _ => match expected {
             "u32" => format!("an integer from 0 to {}", u32::MAX),
+            "u64" => format!("an integer from 0 to {}", i64::MAX),
             "a sequence" => "a list".to_owned(),
             other => other.to_owned(),
         },

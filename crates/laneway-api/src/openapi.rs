@@ -11,7 +11,9 @@ use utoipa::openapi::{
 use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
-use crate::v1::{audit, config, deliveries, events, instances, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{
+    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
+};
 
 /// The document.
 pub fn document() -> &'static Document {
@@ -35,6 +37,11 @@ pub fn document() -> &'static Document {
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
+        sessions::list_sessions, sessions::get_session, sessions::stop_session, sessions::stop_whole_session,
+        sessions::reset_session, sessions::report_session_usage,
+        schedules::list_schedules, schedules::create_schedule, schedules::preview_schedule, schedules::list_runs,
+        schedules::get_schedule, schedules::update_schedule, schedules::delete_schedule, schedules::pause_schedule,
+        schedules::resume_schedule, schedules::run_schedule, schedules::list_schedule_runs,
         config::get_config, config::patch_config, config::reload_config,
         audit::list_audit,
         tokens::list_tokens, tokens::create_token, tokens::get_token, tokens::revoke_token, tokens::rotate_token,

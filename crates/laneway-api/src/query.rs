@@ -3,7 +3,7 @@
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use laneway_core::{JobId, JobState, Name, Wall};
+use laneway_core::{JobId, JobState, Name, ScheduleId, Wall};
 use laneway_runtime::store::JobFilter;
 use serde::Deserialize;
 
@@ -92,6 +92,28 @@ impl<S: Send + Sync> FromRequestParts<S> for PathJob {
     }
 }
 
+/// The session that a path names. Signs such as `/` are written percent-encoded.
+pub struct PathKey(pub Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathKey, ApiError> {
+        convert::session_key("the key in the path", &path_text(parts, state).await).map(PathKey)
+    }
+}
+
+/// The schedule that a path names.
+pub struct PathSchedule(pub ScheduleId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathSchedule {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathSchedule, ApiError> {
+        convert::schedule_id(&path_text(parts, state).await).map(PathSchedule)
+    }
+}
+
 /// The one part of the path that is not fixed; empty when it is no text.
 async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
     let text = Path::<String>::from_request_parts(parts, state).await;
@@ -141,6 +163,15 @@ impl Parameters {
         self.get(name).map(parse).transpose()
     }
 
+    /// The parameter as yes or no; absent means no.
+    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.get(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(ApiError::field(name, "must be true or false")),
+        }
+    }
+
     /// How many entries the page shall have.
     pub fn limit(&self) -> Result<usize, ApiError> {
         Ok(self.limit_up_to(LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT))
@@ -163,7 +194,7 @@ impl Parameters {
             lane: self.name("lane")?,
             agent: self.name("agent")?,
             kind: self.name("kind")?,
-            session: self.name("session")?,
+            session: self.get("session").map(|key| convert::session_key("session", key)).transpose()?,
             tag: self.name("tag")?,
             created_before: self.time("created_before")?,
             created_after: self.time("created_after")?,

@@ -15,7 +15,9 @@ use crate::api::Api;
 use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
-use crate::v1::{audit, config, deliveries, events, instances, jobs, lanes, server, stats, submit, tokens};
+use crate::v1::{
+    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
+};
 
 /// One route: a method, a path, and the operation behind them.
 pub struct Route {
@@ -64,6 +66,23 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/instances/{id}", "get_instance", instances::get_instance),
         route(&put, "/v1/instances/{id}", "put_instance", instances::put_instance),
         route(&delete, "/v1/instances/{id}", "delete_instance", instances::delete_instance),
+        route(&get, "/v1/sessions", "list_sessions", sessions::list_sessions),
+        route(&get, "/v1/sessions/{key}", "get_session", sessions::get_session),
+        route(&post, "/v1/sessions/{key}/stop", "stop_session", sessions::stop_session),
+        route(&post, "/v1/sessions/{key}/stopall", "stop_whole_session", sessions::stop_whole_session),
+        route(&post, "/v1/sessions/{key}/reset", "reset_session", sessions::reset_session),
+        route(&put, "/v1/sessions/{key}/usage", "report_session_usage", sessions::report_session_usage),
+        route(&get, "/v1/schedules", "list_schedules", schedules::list_schedules),
+        route(&post, "/v1/schedules", "create_schedule", schedules::create_schedule),
+        route(&post, "/v1/schedules/preview", "preview_schedule", schedules::preview_schedule),
+        route(&get, "/v1/schedules/runs", "list_runs", schedules::list_runs),
+        route(&get, "/v1/schedules/{id}", "get_schedule", schedules::get_schedule),
+        route(&patch, "/v1/schedules/{id}", "update_schedule", schedules::update_schedule),
+        route(&delete, "/v1/schedules/{id}", "delete_schedule", schedules::delete_schedule),
+        route(&post, "/v1/schedules/{id}/pause", "pause_schedule", schedules::pause_schedule),
+        route(&post, "/v1/schedules/{id}/resume", "resume_schedule", schedules::resume_schedule),
+        route(&post, "/v1/schedules/{id}/run", "run_schedule", schedules::run_schedule),
+        route(&get, "/v1/schedules/{id}/runs", "list_schedule_runs", schedules::list_schedule_runs),
         route(&get, "/v1/config", "get_config", config::get_config),
         route(&patch, "/v1/config", "patch_config", config::patch_config),
         route(&post, "/v1/config/reload", "reload_config", config::reload_config),
@@ -138,7 +157,9 @@ mod tests {
     fn only_reads_are_get() {
         for route in routes() {
             let row = authority::of(route.operation).unwrap();
-            assert_eq!(row.mutates, route.method != Method::GET, "{}", route.operation);
+            // A preview has a body and stores nothing.
+            let reads = route.method == Method::GET || route.operation == "preview_schedule";
+            assert_eq!(row.mutates, !reads, "{}", route.operation);
         }
     }
 }

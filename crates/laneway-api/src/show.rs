@@ -4,6 +4,7 @@
 //! figures and explanations are in `show/figures.rs`.
 
 mod figures;
+mod schedules;
 
 use std::borrow::Cow;
 
@@ -13,9 +14,10 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
+use laneway_core::schedule::ScheduleLine;
 use laneway_core::{
     AttemptEnd, DeliveryRow, DeliveryTry, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name,
-    OpenAttempt, Reason, Settings, Span, TokenRecord, Wall,
+    OpenAttempt, Reason, ScheduleRef, Settings, Span, TokenRecord, Wall,
 };
 use laneway_runtime::Progress;
 use laneway_runtime::config::format_span;
@@ -28,6 +30,7 @@ use crate::auth::Caller;
 use crate::convert::EPOCH;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
+pub use schedules::{idle_session, preview, schedule, schedule_run, session, session_stopped, template};
 
 /// A time as clients see it: UTC with milliseconds.
 pub fn time(at: Wall) -> String {
@@ -112,6 +115,8 @@ pub fn submitted<'a>(
         tags: tags.iter().map(|tag| tag.as_ref().into()).collect(),
         retry_of: None,
         callback: request.callback.as_deref().map(Cow::Borrowed),
+        merged_into: None,
+        schedule: None,
         progress: None,
         result: None,
         error: None,
@@ -160,11 +165,22 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
         retry_of: spec.retry_of.map(|job| job.to_string().into()),
         callback: spec.callback.as_ref().map(|callback| Cow::Borrowed(&*callback.url)),
+        merged_into: end.as_ref().and_then(|end| end.merged_into).map(|into| into.job.to_string().into()),
+        schedule: spec.schedule.as_ref().map(made_by),
         progress: progress.filter(|_| state == JobState::Running).map(shown_progress),
         result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
         error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
         submitted_by: Some(row.submitted_by.as_str().into()),
         existing: false,
+    }
+}
+
+fn made_by(schedule: &ScheduleRef) -> wire::JobSchedule {
+    wire::JobSchedule {
+        id: schedule.id.to_string(),
+        name: schedule.name.to_string(),
+        slot: time(schedule.slot),
+        by_hand: schedule.by_hand,
     }
 }
 
@@ -328,10 +344,20 @@ pub fn event(event: &Event) -> wire::Event {
             attempt: job.attempt,
             reason: job.reason.map(|reason| reason.word().to_owned()),
         }),
+        schedule: about_schedule(event),
         actor: event.actor.as_ref().map(Name::to_string),
         request_id: event.request.as_ref().map(Name::to_string),
         detail: event.detail.as_ref().map(|detail| detail.to_string()),
     }
+}
+
+/// The schedule that an event is about, as its detail says.
+fn about_schedule(event: &Event) -> Option<wire::EventSchedule> {
+    if !event.kind.word().starts_with("schedule.") {
+        return None;
+    }
+    let ScheduleLine { id, action, name } = ScheduleLine::parse(event.detail.as_deref()?)?;
+    Some(wire::EventSchedule { id: id.to_string(), name: name.to_string(), action: action.into() })
 }
 
 /// An event as a line of the audit list.

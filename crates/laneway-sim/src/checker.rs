@@ -241,6 +241,7 @@ impl Checker {
                 format!("event {} has another time", event.number)
             })?;
         }
+        self.slots_bring(effects);
         for notice in &effects.notices {
             if let Notice::Stop { seq, fence, .. } = notice {
                 self.told_to_stop(*seq, fence, given)?;
@@ -426,7 +427,7 @@ impl Checker {
             run.and_then(|run| run.started).is_some_and(|started| started.saturating_add(timeout) <= at);
         let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
         let replaced = self.is_replaced(&entry.row, given.moment);
-        let stopped = causes::cancel_about(given, entry) || sessions::stops_run(given, &entry.row.spec);
+        let stopped = causes::cancel_about(given, entry) || self.session_stops_run(given, &entry.row.spec);
         hold("I16", timed_out || expired || replaced || stopped, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;

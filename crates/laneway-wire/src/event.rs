@@ -19,6 +19,9 @@ pub struct Event {
     /// The job it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<EventJob>,
+    /// The schedule it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<EventSchedule>,
     /// Who caused it by a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
@@ -46,6 +49,17 @@ pub struct EventJob {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// The part of an event that is about a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventSchedule {
+    /// The schedule's id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What happened, in one word: `created`, `enabled`, `fired`, or how a run ended (`ok`, `error`, …).
+    pub action: String,
 }
 
 /// Events of a job, oldest first.

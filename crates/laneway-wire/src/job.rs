@@ -68,6 +68,12 @@ pub struct Job<'a> {
     /// Who is told when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Cow<'a, str>>,
+    /// The job that runs in its place, for one that was absorbed by a burst of its session (reason `merged`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_into: Option<Cow<'a, str>>,
+    /// The schedule that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<JobSchedule>,
     /// How far its running attempt has come, as the attempt itself says. Not kept over a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -84,6 +90,19 @@ pub struct Job<'a> {
     /// True when this answer names a job that an equal request made earlier. Only in answers to a submit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existing: bool,
+}
+
+/// The schedule that made a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobSchedule {
+    /// Its id. The schedule may be gone by now.
+    pub id: String,
+    /// Its name when the job was made.
+    pub name: String,
+    /// The slot that the job stands for; for a run by hand, when it was asked for.
+    pub slot: String,
+    /// True: somebody asked for this run.
+    pub by_hand: bool,
 }
 
 /// What went wrong.

@@ -32,7 +32,7 @@ pub struct JobRequest<'a> {
     /// The pool it runs in. Defaults to `main`; an unknown lane means `main`, too.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Cow<'a, str>>,
-    /// Jobs of one session run in order: a name, or an object with `key` and `max_concurrent`.
+    /// Jobs of one session run in order: a name, or an object with `key` and what the job asks of the session.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionRequest<'a>>,
     /// Lower runs sooner: an integer, or one of `urgent` (-20), `high` (-10), `normal` (0), `low` (10), `background`
@@ -74,7 +74,7 @@ pub struct JobRequest<'a> {
     pub callback: Option<Cow<'a, str>>,
 }
 
-/// A session: its name, or its name with the concurrency this job asks of it.
+/// A session: its name, or its name with what this job asks of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum SessionRequest<'a> {
@@ -84,16 +84,41 @@ pub enum SessionRequest<'a> {
     Object(SessionObject<'a>),
 }
 
-/// A session with the concurrency this job asks of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A session with what this job asks of it. Nothing is sticky: the next job asks for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionObject<'a> {
     /// The session's name.
     #[serde(borrow)]
     pub key: Cow<'a, str>,
+    /// What the job does to those before it: `queue` and `followup` (it goes behind them) or `interrupt` (it ends them).
+    /// Defaults to `queue`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "interrupt")]
+    pub mode: Option<Cow<'a, str>>,
+    /// Most jobs of the session that may wait when this one comes. Defaults to any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<u32>,
+    /// Who gives way when `cap` is reached: `old` (the oldest that waits ends as dropped) or `new` (this job is refused).
+    /// Defaults to `old`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "new")]
+    pub drop: Option<Cow<'a, str>>,
+    /// Jobs that come within this time of one another run as one. Defaults to none; `"0s"` joins a burst and ends it.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "800ms")]
+    pub debounce: Option<Cow<'a, str>>,
+    /// The longest time that later jobs may put off the start of the first. Defaults to ten times `debounce`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "8s")]
+    pub debounce_max: Option<Cow<'a, str>>,
     /// How many jobs of the session may run at once while this job is the next one. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
+    /// When its sender sent it (RFC 3339). Earlier than the session's last stop of everything: it is refused as stale.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2030-01-01T08:00:00Z")]
+    pub sent_at: Option<Cow<'a, str>>,
 }
 
 /// A priority: a number, or the name of one.
@@ -174,7 +199,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for SessionRequest<'a> {
         impl<'de> Visitor<'de> for Shape {
             type Value = SessionRequest<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a session's name, or an object with `key` and `max_concurrent`")
+                f.write_str("a session's name, or an object with `key`")
             }
             fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
                 Ok(SessionRequest::Key(Cow::Borrowed(text)))

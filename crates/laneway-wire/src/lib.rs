@@ -18,7 +18,10 @@ mod lane;
 mod log;
 mod object;
 mod problem;
+mod schedule;
+mod schedule_request;
 mod server;
+mod session;
 mod stats;
 mod token;
 
@@ -29,10 +32,10 @@ pub use attempt::{Attempt, AttemptList};
 pub use batch::{BatchItem, BatchRequest, BatchResponse};
 pub use config::ConfigReload;
 pub use delivery::{Delivery, DeliveryList, DeliveryTry};
-pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, Gap};
+pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, EventSchedule, Gap};
 pub use explanation::{Explanation, Hold};
 pub use instance::{Instance, InstanceList, InstanceRequest};
-pub use job::{Job, JobError, JobList, JobProgress, Progress};
+pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress};
 pub use job_request::{
     BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
     SessionRequest,
@@ -41,6 +44,13 @@ pub use lane::{Lane, LaneList, LaneRequest, OldestJob};
 pub use log::{LogLine, LogList};
 pub use object::Object;
 pub use problem::Problem;
+pub use schedule::{
+    PreviewedRun, Schedule, ScheduleList, SchedulePreview, ScheduleRan, ScheduleRun, ScheduleRunList,
+};
+pub use schedule_request::{
+    CatchUpObject, CatchUpRequest, PreviewRequest, RunScheduleRequest, SchedulePatchRequest, ScheduleRequest,
+};
 pub use server::{Health, HealthQueue, Index, Readiness};
+pub use session::{Session, SessionList, SessionStopped, SessionUsageRequest};
 pub use stats::{AgentStats, Counts, Stats};
 pub use token::{Caller, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};

@@ -42,7 +42,7 @@ fn refuses_what_no_control_object_may_hold() {
         (r#"{"kind":"k","priority":18446744073709551616}"#, "invalid type: floating point"),
         (r#"{"kind":"k","session":5}"#, "expected a session's name"),
         (r#"{"kind":"k","session":{"key":"a","key":"b"}}"#, "duplicate field `key`"),
-        (r#"{"kind":"k","session":{"key":"a","mode":"b"}}"#, "unknown field `mode`"),
+        (r#"{"kind":"k","session":{"key":"a","mod":"b"}}"#, "unknown field `mod`"),
         (r#"{"kind":"k","keys":{"a":1}}"#, "expected a string"),
         (r#"{"kind":"k","keys":["a"]}"#, "expected an object of names and values"),
         (r#"{"kind":"k","retry":{"backoff":{"bse":"1s"}}}"#, "unknown field `bse`"),

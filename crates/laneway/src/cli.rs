@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    completions, config, deliveries, demo, events, instances, jobs, lanes, serve, stats, submit, token,
+    completions, config, deliveries, demo, events, instances, jobs, lanes, schedules, serve, sessions, stats, submit,
+    token,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
@@ -45,7 +46,9 @@ Examples:
   laneway serve                                    start a server on 127.0.0.1:7717
   laneway submit echo --payload '{\"n\": 1}' --wait  run a first job
   laneway jobs list --state failed                 what went wrong lately
-  laneway jobs explain ID                          why is it not running?";
+  laneway jobs explain ID                          why is it not running?
+  laneway sessions stop chat-42                    end what runs in a conversation
+  laneway schedules create daily report --cron '0 9 * * 1-5' --zone Europe/Berlin";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -62,6 +65,10 @@ pub enum Command {
     Lanes(lanes::LanesArgs),
     /// List, put and take back servers of browser tabs
     Instances(instances::InstancesArgs),
+    /// List, show, stop and reset sessions
+    Sessions(sessions::SessionsArgs),
+    /// Make, list, change, run and delete schedules
+    Schedules(schedules::SchedulesArgs),
     /// Show figures of now
     Stats(stats::StatsArgs),
     /// Follow the stream of events

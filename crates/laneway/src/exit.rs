@@ -15,7 +15,7 @@ pub enum Exit {
     Refused = 1,
     /// The command line is wrong. What clap finds by itself ends with the same code.
     Usage = 2,
-    /// There is no such job, lane or token.
+    /// There is no such job, lane, session, schedule or token.
     NotFound = 3,
     /// The server does not answer.
     Unreachable = 4,
@@ -35,7 +35,7 @@ Exit codes:
   0   done
   1   refused or failed; also a job that ended badly under --wait
   2   the command line is wrong
-  3   no such job, lane or token
+  3   no such job, lane, session, schedule or token
   4   the server does not answer
   5   not allowed: the token is missing, wrong, or not enough
   74  the store failed: a disk error, or a data directory that cannot be used

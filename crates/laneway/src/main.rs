@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 fn environment() -> Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| name.starts_with("LANEWAY_"))
+        .filter(|(name, _)| name.starts_with("LANEWAY_") || name.starts_with("GOCLAW_LANE_"))
         .collect()
 }
 
@@ -85,6 +85,8 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Deliveries(args) => commands::deliveries::run(screen, &client, &args).await,
         Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
         Command::Instances(args) => commands::instances::run(screen, &client, &args).await,
+        Command::Sessions(args) => commands::sessions::run(screen, &client, &args).await,
+        Command::Schedules(args) => commands::schedules::run(screen, &client, &args).await,
         Command::Stats(args) => commands::stats::run(screen, &client, &args).await,
         Command::Events(args) => commands::events::run(screen, &client, &args).await,
         Command::Config(args) => commands::config::run(screen, &client, environment, &args).await,

@@ -118,8 +118,9 @@ pub fn state_paint(state: &str) -> Paint {
         "succeeded" | "active" | "ready" | "ok" => Paint::Green,
         "running" | "assigned" => Paint::Cyan,
         "queued" => Paint::Blue,
-        "scheduled" | "retrying" | "paused" | "handed_back" => Paint::Yellow,
-        "failed" | "timed_out" | "expired" | "lost" | "rejected" | "revoked" => Paint::Red,
+        "scheduled" | "skipped" | "retrying" | "paused" | "handed_back" => Paint::Yellow,
+        "failed" | "error" | "timeout" | "interrupted" | "timed_out" | "expired" | "lost" | "rejected"
+        | "revoked" => Paint::Red,
         "canceled" => Paint::Dim,
         _ => Paint::Plain,
     }

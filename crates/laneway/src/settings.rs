@@ -77,7 +77,7 @@ mod tests {
         };
         let config = flags.resolve(&Vec::new()).unwrap();
         assert_eq!(config.server.data_dir, PathBuf::from("elsewhere"));
-        assert_eq!(config.settings().lanes.values().next().unwrap().running_max, 8);
+        assert_eq!(config.settings().lanes["main"].running_max, 8);
         let wrong =
             ConfigFlags { settings: vec![parse_setting("lanes.main.runing_max=8").unwrap()], ..flags };
         let error = wrong.resolve(&Vec::new()).unwrap_err().to_string();

@@ -49,7 +49,8 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
         (status = 413, description = "body_too_large", body = Problem),
         (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, invalid", body = Problem),
-        (status = 429, description = "queue_full, with Retry-After", body = Problem),
+        (status = 409, description = "stale", body = Problem),
+        (status = 429, description = "queue_full, session_full, with Retry-After", body = Problem),
         (status = 503, description = "draining, unavailable, with Retry-After", body = Problem),
         (status = 507, description = "storage_low", body = Problem),
     )
@@ -68,6 +69,9 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
     let submitted = api.scheduler.submit(submission).await??;
     if submitted.existing {
         return answer_existing(&api, &job, asked, &submitted, &caller).await;
+    }
+    if let Some(view) = read_ended(&api, &submitted).await? {
+        return reply::created_job(submitted.job, &show::job(&view, None));
     }
     let shown = show::submitted(&job, asked, &submitted, &caller);
     reply::created_job(submitted.job, &shown)
@@ -123,8 +127,8 @@ pub async fn submit_batch(
     if atomic {
         refuse_whole(&verdicts)?;
     }
-    let existing = read_existing(&api, &verdicts).await?;
-    let response = judge(&items, verdicts.iter(), &existing, &caller);
+    let stored = read_stored(&api, &verdicts).await?;
+    let response = judge(&items, verdicts.iter(), &stored, &caller);
     note_refused(&api, &caller, &response).await;
     reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
 }
@@ -212,6 +216,15 @@ async fn answer_existing(
     }
 }
 
+/// The job as stored, where it has ended already: it was merged into another one.
+async fn read_ended(api: &Api, submitted: &Submitted) -> Result<Option<JobView>, ApiError> {
+    if !submitted.state.is_terminal() {
+        return Ok(None);
+    }
+    let id = submitted.job;
+    Ok(api.scheduler.query(move |reader| reader.job(id)).await?)
+}
+
 /// A batch whose jobs are not looked into yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -257,14 +270,15 @@ fn refuse_whole(verdicts: &[Result<Submitted, Refusal>]) -> Result<(), ApiError>
     Err(ApiError::from(refusal.clone()).within(&format!("jobs[{index}]")))
 }
 
-/// The jobs that idempotency keys of the batch stand for already.
-async fn read_existing(
+/// The jobs of a batch that only the store can tell about: those that idempotency keys stand for already, and those that
+/// were merged into others.
+async fn read_stored(
     api: &Api,
     verdicts: &[Result<Submitted, Refusal>],
 ) -> Result<HashMap<JobId, JobView>, ApiError> {
     let admitted = verdicts.iter().filter_map(|verdict| verdict.as_ref().ok());
     let ids: Vec<JobId> =
-        admitted.filter(|submitted| submitted.existing).map(|submitted| submitted.job).collect();
+        admitted.filter(|job| job.existing || job.state.is_terminal()).map(|job| job.job).collect();
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
@@ -282,7 +296,7 @@ async fn read_existing(
 fn judge<'a>(
     items: &'a [Result<(JobRequest<'_>, Asked), ApiError>],
     mut verdicts: impl Iterator<Item = &'a Result<Submitted, Refusal>>,
-    existing: &'a HashMap<JobId, JobView>,
+    stored: &'a HashMap<JobId, JobView>,
     caller: &'a Caller,
 ) -> BatchResponse<'a> {
     let refused = |error: ApiError| BatchItem {
@@ -297,8 +311,8 @@ fn judge<'a>(
             Ok((job, asked)) => match verdicts.next() {
                 Some(Ok(submitted)) => BatchItem {
                     status: if submitted.existing { 200 } else { 201 },
-                    job: Some(match existing.get(&submitted.job) {
-                        Some(view) => Job { existing: true, ..show::job(view, None) },
+                    job: Some(match stored.get(&submitted.job) {
+                        Some(view) => Job { existing: submitted.existing, ..show::job(view, None) },
                         None => show::submitted(job, *asked, submitted, caller),
                     }),
                     problem: None,

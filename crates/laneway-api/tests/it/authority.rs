@@ -8,7 +8,9 @@ use crate::world::{START, World, answer};
 
 /// The path of a route with something in its braces that is not there.
 fn concrete(path: &str) -> String {
-    path.replace("{id}", "00000000-0000-7000-8000-000000000000").replace("{name}", "nothing")
+    path.replace("{id}", "00000000-0000-7000-8000-000000000000")
+        .replace("{name}", "nothing")
+        .replace("{key}", "nothing")
 }
 
 /// What would never end, or would change what later calls see, is asked in a way that is refused behind the gate.

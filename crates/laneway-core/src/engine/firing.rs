@@ -154,6 +154,14 @@ impl Engine {
             Ok(job) => self.slot_came(id, slot, Some(job), effects),
             Err(refusal) => self.skip_slot(now, id, slot, refusal.to_string(), effects),
         }
+        self.remove_if_over(now, id, effects);
+    }
+
+    /// Deletes a schedule whose run ended while its job was being made.
+    pub(super) fn remove_if_over(&mut self, now: Now, id: ScheduleId, effects: &mut Effects) {
+        if self.schedules.over.remove(&id) {
+            self.remove_schedule(now, id, None, effects);
+        }
     }
 
     fn slot_came(&mut self, schedule: ScheduleId, slot: Wall, job: Option<JobId>, effects: &mut Effects) {
@@ -190,16 +198,19 @@ impl Engine {
         spec.schedule = Some(ScheduleRef { id, name, slot, by_hand: by_hand.is_some() });
         let origin = by_hand.cloned().unwrap_or_else(|| Origin::house("schedule"));
         let payload = template.payload.clone();
-        let submitted = self.submit(
-            now,
-            Submission { spec, payload, origin, prior: None, record_refusal: false },
-            effects,
-        )?;
-        let entry = self.schedules.entries.get_mut(&id).expect("it made the job");
+        self.schedules.making = Some(id);
+        let submission = Submission { spec, payload, origin, prior: None, record_refusal: false };
+        let submitted = self.submit(now, submission, effects);
+        self.schedules.making = None;
+        let submitted = submitted?;
+        let entry = self.schedules.entries.get_mut(&id).expect("nothing is deleted while its job is made");
         let state = &mut entry.schedule.state;
         state.runs += 1;
-        state.last_status = Some(RunStatus::Running);
-        state.last_error = None;
+        // A job that joined a burst of its session has ended already, and its end is what was written down last.
+        if !submitted.state.is_terminal() {
+            state.last_status = Some(RunStatus::Running);
+            state.last_error = None;
+        }
         let schedule = entry.schedule.clone();
         self.schedule_event(now, EventKind::ScheduleFired, &schedule, "fired", by_hand, effects);
         Ok(submitted.job)
@@ -382,11 +393,18 @@ impl Engine {
         let counts = !run.of.by_hand && !run.replaced;
         self.log_run(now, log, effects);
         let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
-        // A one-shot that was given another time meanwhile has not done its work.
-        let again = entry.schedule.spec.timing.is_one_shot() && entry.schedule.state.next_at.is_some();
+        let making = self.schedules.making == Some(id);
+        // A one-shot that was given another time meanwhile has not done its work. While its own slot comes, the slot
+        // still stands as its next.
+        let next_at = entry.schedule.state.next_at.filter(|at| !making || *at > now.wall);
+        let again = entry.schedule.spec.timing.is_one_shot() && next_at.is_some();
         if entry.schedule.spec.deletes_itself() && counts && !again {
-            self.remove_schedule(now, id, None, effects);
-            return;
+            // A new job may end the one before it, or end at once by joining another: then its slot is written first.
+            if !making {
+                self.remove_schedule(now, id, None, effects);
+                return;
+            }
+            self.schedules.over.insert(id);
         }
         let state = &mut entry.schedule.state;
         state.last_run_at = Some(now.wall);

@@ -31,6 +31,10 @@ pub(super) struct Schedules {
     pub(super) runs: BTreeMap<Ix, Run>,
     /// Schedules whose run has ended while a slot waits for that.
     pub(super) ended: BTreeSet<ScheduleId>,
+    /// The schedule whose job is being made.
+    pub(super) making: Option<ScheduleId>,
+    /// Schedules to delete once the job that is being made is there.
+    pub(super) over: BTreeSet<ScheduleId>,
     /// The latest entries of the run log, oldest first.
     recent: VecDeque<RunLog>,
 }
@@ -268,6 +272,7 @@ impl Engine {
             RunMode::Force => match self.make_run(now, id, now.wall, Some(origin), effects) {
                 Ok(job) => {
                     self.schedule_moved(id, effects);
+                    self.remove_if_over(now, id, effects);
                     Reply::ScheduleRan { ran: true, reason: None, job: Some(job) }
                 }
                 Err(refusal) => Reply::Refused(refusal),

@@ -338,14 +338,13 @@ impl Engine {
         self.nodes[self.jobs[job].node].counts.submitted += 1;
         self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
         row.status.last_event = self.jobs[job].last_event;
+        let waiting = self.lanes[belongs.lane as usize].waiting;
+        row.position = waiting;
         effects.changes.push(Change::JobCreated { row, payload });
         let state = match begins {
             Begins::Merged(into) => self.merge(now, job, into, &origin, effects),
             _ => state,
         };
-        let waiting = self.lanes[belongs.lane as usize].waiting;
-        row.position = waiting;
-        effects.changes.push(Change::JobCreated { row, payload });
         Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall, waiting }
     }
 

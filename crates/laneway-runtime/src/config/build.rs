@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use laneway_core::settings::{
@@ -28,7 +29,7 @@ use super::{
 /// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
 const QUEUED_MAX: u32 = 10_000_000;
 /// Most attempts a cap may let run.
-const RUNNING_MAX: u32 = 1_000_000;
+pub(super) const RUNNING_MAX: u32 = 1_000_000;
 /// Most schedules a cap may let be: each stays in memory.
 const SCHEDULES_MAX: u32 = 1_000_000;
 /// Most lanes: the engine looks at all of them now and then.
@@ -57,6 +58,14 @@ const TARGET_HEADERS_TAKEN: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+/// What a lane leaves out: as the defaults say for `main`, but for its size, which is that of a gateway's conversations.
+static LANE_DEFAULTS: LazyLock<Table> = LazyLock::new(|| {
+    let main = BUILTIN.get("lanes").and_then(|lanes| lanes.get("main")).and_then(Value::as_table);
+    let mut lane = main.expect("the embedded defaults hold the lane main").clone();
+    lane.insert("running_max".to_owned(), Value::from(LaneSettings::default().running_max));
+    lane
+});
 
 /// Reads the whole tree, or says everything that is wrong with it.
 pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors> {
@@ -299,8 +308,7 @@ fn jitter(section: &Section<'_>) -> Jitter {
 }
 
 fn lanes(root: &Section<'_>) -> BTreeMap<Name, LaneSettings> {
-    let defaults = BUILTIN.get("lanes").and_then(|lanes| lanes.get("main")).and_then(Value::as_table);
-    let lanes = root.named("lanes", defaults, LANES_MAX).into_iter();
+    let lanes = root.named("lanes", Some(&LANE_DEFAULTS), LANES_MAX).into_iter();
     lanes.map(|(name, section)| (name, lane(section))).collect()
 }
 

@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
+use super::lane_variables;
 use super::overrides::Overrides;
 use super::path::KeyPath;
 use super::{Config, DEFAULTS, Secret, aliases, build};
@@ -34,6 +35,7 @@ pub struct Layers {
     file: Layer,
     environment: Layer,
     flags: Layer,
+    warnings: Vec<String>,
 }
 
 /// A tree and where each of its keys was written.
@@ -84,11 +86,13 @@ impl Layers {
             file: Layer::default(),
             environment: Layer::default(),
             flags: Layer::default(),
+            warnings: Vec::new(),
         }
     }
 
-    /// Reads the file (if one is named) and takes the environment and the flags. Variables that do not begin with
-    /// `LANEWAY_` or hold no `__` are not looked at. `flags` is a tree as in the file.
+    /// Reads the file (if one is named) and takes the environment and the flags. Of the variables, only those that begin
+    /// with `LANEWAY_` and hold `__`, and the short names of lanes (`LANEWAY_LANE_MAIN`, …), are looked at. `flags` is a
+    /// tree as in the file.
     pub fn read(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -96,12 +100,18 @@ impl Layers {
     ) -> Result<Layers, ConfigErrors> {
         let mut errors = Vec::new();
         let (content, layer) = file.map(|path| read_file(path, &mut errors)).unwrap_or_default();
+        let variables: Vec<(String, String)> = environment.into_iter().collect();
+        let (short, warnings) = lane_variables::read(&variables);
+        // A key's own name is stronger than the short one.
+        let mut environment = short;
+        environment.put_over(&read_environment(variables, &mut errors));
         let layers = Layers {
             path: file.map(PathBuf::from),
             content,
             file: layer,
-            environment: read_environment(environment, &mut errors),
+            environment,
             flags: Layer::all_from(flags, &Place::Flags),
+            warnings,
         };
         ConfigErrors::unless_empty(errors, || layers)
     }
@@ -112,6 +122,11 @@ impl Layers {
         let read = self.path.as_deref().map(|path| read_file(path, &mut errors));
         let (content, file) = read.unwrap_or_default();
         ConfigErrors::unless_empty(errors, || Layers { content, file, ..self.clone() })
+    }
+
+    /// What was left out of the environment because it cannot be, one sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The file, if one is named.
@@ -352,7 +367,7 @@ fn read_environment(
     layer
 }
 
-fn put_at(tree: &mut Table, parts: &[&str], value: Value) -> Result<(), &'static str> {
+pub(super) fn put_at(tree: &mut Table, parts: &[&str], value: Value) -> Result<(), &'static str> {
     let Some((key, sections)) = parts.split_last() else { return Err("names no key") };
     if parts.iter().any(|part| part.is_empty()) {
         return Err("a part of the key is empty; write LANEWAY_SECTION__KEY");

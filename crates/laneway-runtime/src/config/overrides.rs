@@ -151,7 +151,7 @@ fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
 }
 
 /// RFC 7396: objects are merged, `null` removes, everything else replaces.
-fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
+pub fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
     for (key, value) in patch {
         match value {
             Value::Null => drop(target.remove(key)),

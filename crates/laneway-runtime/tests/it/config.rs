@@ -61,13 +61,18 @@ fn main_lane(config: &Config) -> &LaneSettings {
     &config.settings().lanes[&Name::fixed("main")]
 }
 
+/// What the engine defaults to, with the lanes of a gateway.
+fn builtin_settings() -> Settings {
+    let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30)].map(|(name, running_max)| {
+        (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() })
+    });
+    Settings { lanes: lanes.into(), ..Settings::default() }
+}
+
 #[test]
 fn the_reference_says_what_the_engine_defaults_to() {
     let config = Config::builtin();
-    // The dialects bring lanes of their own.
-    let mut settings = config.settings().clone();
-    settings.lanes.retain(|lane, _| config.dialects.mount(lane.as_str()).is_none());
-    assert_eq!(settings, Settings::default());
+    assert_eq!(config.settings(), &builtin_settings());
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7717");
     assert_eq!(config.server.body_max, 1 << 20);
     assert_eq!(config.storage_low, 512 << 20);
@@ -152,6 +157,61 @@ fn a_new_lane_starts_from_the_reference_not_from_main() {
     let config = Given::file("[lanes.main]\nrunning_max = 3\n[lanes.bulk]\norder = \"priority\"\n").config();
     let bulk = &config.settings().lanes[&Name::fixed("bulk")];
     assert_eq!(bulk, &LaneSettings { order: LaneOrder::Priority, ..LaneSettings::default() });
+}
+
+fn lane_max(given: &Given, lane: &'static str) -> u32 {
+    given.config().settings().lanes[&Name::fixed(lane)].running_max
+}
+
+#[test]
+fn lanes_of_a_gateway_take_their_short_variables() {
+    let given = Given::file("[lanes.main]\nrunning_max = 7\n")
+        .variable("LANEWAY_LANE_MAIN", "31")
+        .variable("GOCLAW_LANE_MAIN", "99")
+        .variable("GOCLAW_LANE_SUBAGENT", " 51 ")
+        .variable("GOCLAW_LANE_DELEGATE", "101")
+        .variable("LANEWAY_LANE_CRON", "32")
+        .variable("LANEWAY_LANES__CRON__RUNNING_MAX", "33");
+    let limits = ["main", "subagent", "team", "cron"].map(|lane| lane_max(&given, lane));
+    assert_eq!(
+        limits,
+        [31, 51, 101, 33],
+        "ours before theirs, the key's own name before both, all before the file"
+    );
+    assert_eq!(given.layers().unwrap().warnings(), [""; 0]);
+    let dump = given.config().dump();
+    assert!(dump.contains("running_max = 101 # from environment GOCLAW_LANE_DELEGATE"), "{dump}");
+    let team = given.variable("GOCLAW_LANE_TEAM", "102");
+    assert_eq!(lane_max(&team, "team"), 102);
+    assert_eq!(lane_max(&team.flags("[lanes.team]\nrunning_max = 9\n"), "team"), 9);
+}
+
+#[test]
+fn lane_variables_that_cannot_be_are_ignored_with_a_warning() {
+    let given = Given::file("")
+        .variable("LANEWAY_LANE_MAIN", "many")
+        .variable("GOCLAW_LANE_MAIN", "12")
+        .variable("LANEWAY_LANE_SUBAGENT", "0")
+        .variable("LANEWAY_LANE_TEAM", "-4")
+        .variable("LANEWAY_LANE_CRON", "99999999999");
+    let limits = ["main", "subagent", "team", "cron"].map(|lane| lane_max(&given, lane));
+    assert_eq!(limits, [12, 50, 100, 30]);
+    let warnings = given.layers().unwrap().warnings().join("\n");
+    expect![[r#"
+        environment LANEWAY_LANE_MAIN is "many" and is ignored; write a whole number from 1 to 1000000
+        environment LANEWAY_LANE_SUBAGENT is "0" and is ignored; write a whole number from 1 to 1000000
+        environment LANEWAY_LANE_TEAM is "-4" and is ignored; write a whole number from 1 to 1000000
+        environment LANEWAY_LANE_CRON is "99999999999" and is ignored; write a whole number from 1 to 1000000"#]]
+    .assert_eq(&warnings);
+}
+
+#[test]
+fn schedules_can_be_told_not_to_try_again() {
+    let config =
+        Given::file("[schedules]\nzone = \"America/Toronto\"\n[schedules.retry]\nretries_max = 0\n").config();
+    let schedules = &config.settings().schedules;
+    assert_eq!((schedules.retry.retries_max, schedules.zone.as_str()), (0, "America/Toronto"));
+    assert_eq!(schedules.retry.backoff, Backoff::CRON);
 }
 
 #[test]
@@ -355,7 +415,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
         "target_token = \"***\" # from environment LANEWAY_KINDS__R__TARGET_TOKEN",
         "x-key = \"***\"",
         "paused = true # from an API call",
-        "running_max = 256",
+        "running_max = 30",
     ] {
         assert!(dump.lines().any(|found| found == line), "{line}\n{dump}");
     }
@@ -364,7 +424,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
 #[test]
 fn the_json_tree_has_the_shape_of_the_file() {
     let json = Config::builtin().to_json();
-    assert_eq!(json["lanes"]["main"]["running_max"], 256);
+    assert_eq!(json["lanes"]["main"]["running_max"], 30);
     assert_eq!(json["retry"]["backoff"]["jitter"], "1s");
     assert_eq!(json["server"]["listen"], "127.0.0.1:7717");
 }
@@ -461,10 +521,7 @@ fn a_start_leaves_out_stored_changes_that_fit_no_longer() {
     assert!(layers.resolve(&overrides).is_ok());
 
     let (config, overrides, left_out) = layers.resolve_stored(Some(&b"not json".to_vec().into())).unwrap();
-    assert_eq!(
-        (config.settings(), overrides, left_out.len()),
-        (Config::builtin().settings(), Overrides::none(), 1)
-    );
+    assert_eq!((config.settings(), overrides, left_out.len()), (&builtin_settings(), Overrides::none(), 1));
 
     // A mistake in the file is still a mistake.
     let given = Given::file("[limits]\nlease = 1\n");

@@ -183,7 +183,7 @@ async fn a_bad_call_changes_nothing() {
     }
     assert_eq!(world.live.current().dump(), before);
     assert_eq!(&world.settings().await, world.live.current().settings());
-    assert_eq!(world.settings().await.lanes.len(), 2);
+    assert_eq!(world.settings().await.lanes.len(), 5);
 }
 
 #[tokio::test]
@@ -198,8 +198,8 @@ async fn calls_that_come_together_all_hold() {
     for call in calls.collect::<Vec<_>>() {
         patient(call).await.unwrap().unwrap();
     }
-    assert_eq!(world.live.current().settings().lanes.len(), 22);
-    assert_eq!(world.settings().await.lanes.len(), 22);
+    assert_eq!(world.live.current().settings().lanes.len(), 25);
+    assert_eq!(world.settings().await.lanes.len(), 25);
 }
 
 #[tokio::test]

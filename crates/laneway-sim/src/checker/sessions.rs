@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use laneway_core::job::session::{SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX};
 use laneway_core::{
-    Bytes, Command, DropPolicy, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Reason, RefusalCode, Seq,
-    Session, SessionMode, SessionRow, SessionStopped, Span, StopWhat, Submission,
+    Bytes, Change, Command, DropPolicy, Effects, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Reason,
+    RefusalCode, Seq, Session, SessionMode, SessionRow, SessionStopped, Span, StopWhat, Submission,
 };
 
 use super::{Checker, Given};
@@ -28,10 +28,14 @@ pub(super) struct Sessions {
     payloads: BTreeMap<Seq, Bytes>,
     /// Which jobs were merged into which, in the order in which they came.
     merged: BTreeMap<Seq, Vec<Seq>>,
+    /// The newest job when everything of a session was last stopped: nothing up to it starts any more.
+    stopped: BTreeMap<(Name, Name), Seq>,
     /// A job that was stored and must be merged before anything else of its session happens.
     joining: Option<Seq>,
     /// A job that was dropped for one that must come next.
     dropped: Option<(Name, Name)>,
+    /// What jobs that schedules make in the commit that is being followed ask of their sessions: nobody submits them.
+    brought: Vec<((Name, Name), Session)>,
 }
 
 #[derive(Clone, Debug)]
@@ -162,11 +166,7 @@ impl Checker {
     /// Is there a cause in its session for the job to end so?
     pub(super) fn session_ends(&self, given: Given<'_>, entry: &Entry, end: &JobEnd) -> bool {
         let Some(key) = key_of(&entry.row.spec) else { return false };
-        let submits = |wanted: &dyn Fn(&Session) -> bool| {
-            submissions(given).any(|item| {
-                key_of(&item.spec).as_ref() == Some(&key) && item.spec.session.as_ref().is_some_and(wanted)
-            })
-        };
+        let submits = |wanted: &dyn Fn(&Session) -> bool| self.comes(given, &key, wanted);
         match end.reason {
             Reason::Merged => self.sessions.joining == Some(end.seq),
             Reason::Dropped => {
@@ -238,7 +238,7 @@ impl Checker {
     pub(super) fn may_flush(&self, given: Given<'_>, entry: &Entry) -> Checked {
         let due = self.watches.get(&entry.row.seq).and_then(|watch| watch.due).unwrap_or(0);
         let key = key_of(&entry.row.spec);
-        let comes = submissions(given).any(|item| key_of(&item.spec) == key);
+        let comes = key.is_some_and(|key| self.comes(given, &key, &|_| true));
         hold("S1", due <= given.moment.at || comes, || {
             format!(
                 "job {} is queued {} ms before its window has passed",
@@ -248,8 +248,34 @@ impl Checker {
         })
     }
 
+    /// Notes what jobs that schedules make in this commit ask of their sessions.
+    pub(super) fn slots_bring(&mut self, effects: &Effects) {
+        let made = effects.changes.iter().filter_map(|change| match change {
+            Change::JobCreated { row, .. } if row.spec.schedule.is_some() => {
+                key_of(&row.spec).zip(row.spec.session.clone())
+            }
+            _ => None,
+        });
+        self.sessions.brought = made.collect();
+    }
+
+    /// Does a job of this session come in this turn, by a submit or by a slot, that asks for this?
+    fn comes(&self, given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(&Session) -> bool) -> bool {
+        let submitted = submissions(given).any(|item| {
+            key_of(&item.spec).as_ref() == Some(key) && item.spec.session.as_ref().is_some_and(wanted)
+        });
+        submitted || self.sessions.brought.iter().any(|(of, session)| of == key && wanted(session))
+    }
+
+    /// Does something of this turn end the jobs of this session, or begin it anew?
+    pub(super) fn session_stops_run(&self, given: Given<'_>, spec: &JobSpec) -> bool {
+        let Some(key) = key_of(spec) else { return false };
+        let interrupts = |session: &Session| session.mode == SessionMode::Interrupt;
+        self.comes(given, &key, &interrupts) || stops(given, &key, &|_| true) || resets(given)
+    }
+
     /// What is known of a session changes.
-    pub(super) fn may_know(&self, given: Given<'_>, row: &SessionRow) -> Checked {
+    pub(super) fn may_know(&mut self, given: Given<'_>, row: &SessionRow) -> Checked {
         let key = (row.tenant.clone(), row.key.clone());
         let was = self.ledger.sessions.get(&key);
         let (cutoff, generation) = was.map_or((None, 0), |was| (was.cutoff, was.generation));
@@ -258,6 +284,10 @@ impl Checker {
             format!("session {} goes from generation {generation} to {}", row.key, row.generation)
         })?;
         let stopped = stops(given, &key, &|what| what != StopWhat::One);
+        if (row.cutoff, row.generation) != (cutoff, generation) && stopped {
+            let newest = self.ledger.ids.values().max().copied().unwrap_or(Seq(0));
+            self.sessions.stopped.insert(key.clone(), newest);
+        }
         if row.cutoff != cutoff {
             let now = row.cutoff == Some(given.moment.now.wall);
             hold("I22", now && stopped, || format!("the cutoff of session {} is {:?}", row.key, row.cutoff))?;
@@ -268,6 +298,15 @@ impl Checker {
         let left = self.live_of(&key).next().map(|entry| entry.row.seq.0);
         hold("I22", !stopped_now || usage || given.commands.len() > 1 || left.is_none(), || {
             format!("session {} is stopped and job {left:?} goes on", row.key)
+        })
+    }
+
+    /// Nothing from before a stop of everything starts after it, whatever crashed in between.
+    pub(super) fn came_after_stop(&self, entry: &Entry) -> Checked {
+        let Some(key) = key_of(&entry.row.spec) else { return Ok(()) };
+        let stopped = self.sessions.stopped.get(&key).copied().unwrap_or(Seq(0));
+        hold("I22", stopped < entry.row.seq, || {
+            format!("job {} starts although its session was stopped after it came", entry.row.seq.0)
         })
     }
 
@@ -419,16 +458,6 @@ fn stops(given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(StopWhat) -> bool
         }
         _ => false,
     })
-}
-
-/// Does something of this turn end the jobs of this session, or begin it anew?
-pub(super) fn stops_run(given: Given<'_>, spec: &JobSpec) -> bool {
-    let Some(key) = key_of(spec) else { return false };
-    let interrupted = submissions(given).any(|item| {
-        let interrupts = |session: &Session| session.mode == SessionMode::Interrupt;
-        key_of(&item.spec).as_ref() == Some(&key) && item.spec.session.as_ref().is_some_and(interrupts)
-    });
-    interrupted || stops(given, &key, &|_| true) || resets(given)
 }
 
 /// Does somebody begin all sessions anew in this turn?

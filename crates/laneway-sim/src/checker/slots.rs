@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::schedule::RunMode;
 use laneway_core::{
-    CatchUp, Change, Command, Effects, EventKind, JobEnd, JobId, JobRow, JobState, Name, Overlap, Reason,
-    Reply, RunLog, RunStatus, Schedule, ScheduleId, ScheduleRef, ScheduleState, Timing, Wall,
+    CatchUp, Change, Command, Effects, EventKind, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Origin,
+    Overlap, Reason, Reply, RunLog, RunStatus, Schedule, ScheduleId, ScheduleRef, ScheduleSpec,
+    ScheduleState, Span, Submission, Timing, Wall,
 };
 
 use super::{Checker, Given};
@@ -144,8 +145,22 @@ impl Checker {
         }
         let replaces = schedule.spec.overlap == Overlap::CancelRunning || waited;
         let meets = schedule.spec.overlap != Overlap::Allow && self.runs_of(id).next().is_some();
-        let cause = replaces || meets || self.is_turned_away(&schedule.spec.job, given.moment);
+        let cause = replaces
+            || meets
+            || self.is_turned_away(&schedule.spec.job, given.moment)
+            || self.session_turns_away(&schedule.spec, given.moment);
         hold("I26", cause, || format!("slot {slot:?} of {id} passes without a cause"))
+    }
+
+    /// Would the session of the template refuse its job now? Jitter keeps it from joining a burst.
+    fn session_turns_away(&self, spec: &ScheduleSpec, moment: Moment) -> bool {
+        let later = Some(moment.now.wall + Span(1)).filter(|_| spec.jitter > Span(0));
+        [None, later].into_iter().any(|not_before| {
+            let job = JobSpec { not_before, ..spec.job.clone() };
+            let origin = Origin::house("schedule");
+            let submission = Submission { spec: job, payload: spec.payload.clone(), origin, prior: None };
+            self.session_verdict(&submission, moment).is_some()
+        })
     }
 
     /// A job of a schedule may be stored: somebody asked for it, or its slot has come and nothing of it runs.

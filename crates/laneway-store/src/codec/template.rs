@@ -37,7 +37,7 @@ pub(crate) fn read_template(
         payload_len: _,
         submitted_by: _,
         position: _,
-        session: rules,
+        session: session_rest,
         keys,
         not_before,
         deadline,
@@ -50,9 +50,9 @@ pub(crate) fn read_template(
         schedule,
         callback,
     } = rest;
-    let session = match (session, rules) {
+    let session = match (session, session_rest) {
         ("", None) => None,
-        (key, Some(rules)) => Some(rules.with_key(intern(key)?)),
+        (key, Some(rest)) => Some(rest.with_key(intern(key)?)),
         _ => return Err(StoreError::Damaged("a template has half a session".into())),
     };
     Ok(JobSpec {

@@ -52,7 +52,12 @@ pub async fn run(
     args: &ConfigArgs,
 ) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::Check { flags } => check(screen, &flags.resolve(env)?),
+        Verb::Check { flags } => {
+            for warning in flags.layers(env)?.warnings() {
+                screen.aside(format!("{} {warning}", screen.paint(Paint::Yellow, "warning:")));
+            }
+            check(screen, &flags.resolve(env)?)
+        }
         Verb::Dump { defaults: true, .. } if screen.json => screen.document(&Config::builtin().to_json()),
         Verb::Dump { defaults: true, .. } => {
             screen.write(DEFAULTS);

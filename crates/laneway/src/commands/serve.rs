@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use laneway_core::{Origin, Reply};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -20,7 +21,8 @@ Configuration, weakest first: built-in defaults < --config FILE < environment (L
 is explained by `laneway config dump --defaults`. The file is read again when it changes and on SIGHUP.
 
 Signals: SIGTERM and SIGINT stop the server: nothing new starts, what runs has server.drain_limit to end, the rest is \
-handed back. A second one hands back at once, a third one ends the process. SIGHUP reads the configuration again.
+handed back. A second one hands back at once, a third one ends the process. SIGHUP reads the configuration again. \
+SIGUSR1 begins every session anew: its runs here stop, and their jobs are queued again at no cost.
 
 Kinds that every server runs by itself: echo (gives its payload back), sleep ({\"ms\": n}), fail ({\"times\": n, \
 \"permanent\": bool}). Kinds with a `target` in the configuration are forwarded by HTTP.
@@ -49,7 +51,11 @@ pub async fn run(screen: &Screen, environment: &Environment, args: &ServeArgs) -
     // Before the server starts, so that an early signal is not the default one that kills.
     let mut signals = Signals::new()?;
     let begin = Instant::now();
-    let server = Server::start(flags.layers(environment)?).await?;
+    let layers = flags.layers(environment)?;
+    for warning in layers.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let server = Server::start(layers).await?;
     tracing::info!(
         url = %server.url(),
         data_dir = %server.data_dir().display(),
@@ -66,8 +72,19 @@ pub async fn run(screen: &Screen, environment: &Environment, args: &ServeArgs) -
         match asked {
             // The reload logs what became of it.
             Asked::Reload => drop(server.laneway().reload().await),
+            Asked::ResetSessions => reset_sessions(&server).await,
             Asked::Stop => return stop(screen, server, signals).await,
         }
+    }
+}
+
+/// Begins every session anew. Nothing durable is lost: jobs that ran are queued again.
+async fn reset_sessions(server: &Server) {
+    match server.laneway().scheduler().reset_sessions(Origin::house("signal")).await {
+        Ok(Reply::Refused(refusal)) => tracing::warn!(%refusal, "sessions not reset"),
+        Ok(_) => tracing::info!("sessions reset: their runs stop, and their jobs are queued again"),
+        // The store has failed, which the loop around this hears by itself.
+        Err(stopped) => tracing::warn!(%stopped, "sessions not reset"),
     }
 }
 
@@ -100,6 +117,7 @@ fn tell_stopped(screen: &Screen, done: anyhow::Result<()>) -> anyhow::Result<()>
 enum Asked {
     Stop,
     Reload,
+    ResetSessions,
 }
 
 /// The signals that mean something to a server.
@@ -107,6 +125,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user: Signal,
 }
 
 impl Signals {
@@ -115,6 +134,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user: signal(SignalKind::user_defined1())?,
         })
     }
 
@@ -123,6 +143,7 @@ impl Signals {
             _ = self.terminate.recv() => Asked::Stop,
             _ = self.interrupt.recv() => Asked::Stop,
             _ = self.hangup.recv() => Asked::Reload,
+            _ = self.user.recv() => Asked::ResetSessions,
         }
     }
 

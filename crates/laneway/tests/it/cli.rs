@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// A server in a process of its own, on a free port.
 pub struct Server {
-    process: Child,
+    pub process: Child,
     pub url: String,
     /// What it says of itself when it has started.
     pub banner: Value,
@@ -106,7 +106,8 @@ impl EndedOutput for Child {
 /// The program, with nothing of our own environment that could mean something to it.
 pub fn laneway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LANEWAY_")) {
+    let ours = |name: &str| name.starts_with("LANEWAY_") || name.starts_with("GOCLAW_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     command
@@ -276,7 +277,11 @@ fn a_hangup_reads_the_configuration_again() {
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let mut server = Server::start(&dir.path().join("data"), &["--config", link.to_str().unwrap()]);
     let mut log = BufReader::new(server.process.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let limit = |server: &Server| server.json(&["lanes", "list"])["lanes"][0]["running_max"].clone();
+    let limit = |server: &Server| {
+        let list = server.json(&["lanes", "list"]);
+        let main = list["lanes"].as_array().unwrap().iter().find(|lane| lane["name"] == "main");
+        main.unwrap()["running_max"].clone()
+    };
     assert_eq!(limit(&server), 3);
 
     std::fs::write(&real, "[lanes.main]\nrunning_max = 5\n").unwrap();

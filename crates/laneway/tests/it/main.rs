@@ -7,6 +7,7 @@ mod dialects;
 mod docs;
 mod embedded;
 mod examples;
+mod gateway;
 mod house;
 mod kill;
 mod repository;

@@ -98,7 +98,7 @@ impl Story {
     }
 
     fn schedule_spec(&self, name: &str, rest: &[&str], options: &Options<'_>) -> ScheduleSpec {
-        let mut job = self.one(name, &BTreeMap::new()).spec;
+        let mut job = self.one(name, options).spec;
         job.tenant = text(options.get("tenant").unwrap_or(&"default"));
         job.kind = text(options.get("kind").unwrap_or(&"k"));
         job.lane = text(options.get("lane").unwrap_or(&"main"));

@@ -419,3 +419,66 @@ fn one_tick_fires_a_bounded_number_of_slots_and_the_next_one_the_rest() {
     assert_eq!(fired(story.play("tick")), 44);
     assert_eq!(fired(story.play("tick")), 0);
 }
+
+#[test]
+fn a_one_shot_whose_job_joins_a_burst_has_done_its_work() {
+    check(
+        "submit s1 session=chat debounce=60s\nschedule a at=10s session=chat\nschedule b every=10s session=chat debounce=60s\n\
+         wait 10s\nruns\ncrash\nwait 10s\nruns",
+        expect![[r#"
+            submit s1 session=chat debounce=60s
+            schedule a at=10s session=chat
+                schedule a created
+            schedule b every=10s session=chat debounce=60s
+                schedule b created
+            wait 10s
+                a/1 canceled #0 (merged)
+                schedule a canceled
+                s1 queued #0 (due)
+                schedule a fired
+                schedule a deleted
+                schedule b fired
+                s1 started #1
+            runs
+                a +10s canceled merged
+            crash
+                s1 queued #1 (lost)
+                s1 started #2
+            wait 10s
+                schedule b skipped
+            runs
+                a +10s canceled merged
+                b +20s skipped overlap: the run before has not ended
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_is_interrupted_by_the_next_one_may_end_its_schedule() {
+    check(
+        "schedule a every=10s once overlap=allow session=chat mode=interrupt\nwait 10s\nwait 10s\nfinish a/1 canceled\nfinish a/2 ok\nruns",
+        expect![[r#"
+            schedule a every=10s once overlap=allow session=chat mode=interrupt
+                schedule a created
+            wait 10s
+                schedule a fired
+                a/1 started #1
+            wait 10s
+                a/1 canceled #1 (interrupted)
+                schedule a canceled
+                schedule a fired
+                schedule a deleted
+                stop a/1
+            finish a/1 canceled
+                stale
+                a/1 released #1
+                a/2 started #1
+            finish a/2 ok
+                a/2 succeeded #1 (done)
+                schedule a ok
+            runs
+                a +10s canceled interrupted
+                a +20s ok
+        "#]],
+    );
+}

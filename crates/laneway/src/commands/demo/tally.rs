@@ -113,6 +113,7 @@ mod tests {
             kind: kind.into(),
             tenant: None,
             job: Some(job),
+            schedule: None,
             actor: None,
             request_id: None,
             detail: None,

@@ -83,6 +83,11 @@ fn print_facts(screen: &Screen, job: &Job<'_>) {
     fact(screen, "attempts", &counts(job));
     maybe(screen, "retry of", job.retry_of.as_deref());
     maybe(screen, "callback", job.callback.as_deref());
+    maybe(screen, "merged into", job.merged_into.as_deref());
+    if let Some(schedule) = &job.schedule {
+        let how = if schedule.by_hand { "by hand" } else { "slot" };
+        fact(screen, "schedule", &format!("{} ({}), {how} {}", schedule.name, schedule.id, schedule.slot));
+    }
     if let Some(progress) = &job.progress {
         fact(screen, "progress", &format!("{:.0} % {}", progress.fraction * 100.0, progress.message));
     }
@@ -123,15 +128,18 @@ fn counts(job: &Job<'_>) -> String {
     text
 }
 
-fn label(screen: &Screen, word: &str) -> String {
+/// The word of a line about something.
+pub fn label(screen: &Screen, word: &str) -> String {
     screen.paint(Paint::Dim, &format!("{word:<11}"))
 }
 
-fn fact(screen: &Screen, word: &str, text: &str) {
+/// One line about something: a word and a text.
+pub fn fact(screen: &Screen, word: &str, text: &str) {
     screen.line(format!("{} {}", label(screen, word), printable(text)));
 }
 
-fn maybe(screen: &Screen, word: &str, text: Option<&str>) {
+/// The same where there is one.
+pub fn maybe(screen: &Screen, word: &str, text: Option<&str>) {
     if let Some(text) = text {
         fact(screen, word, text);
     }

@@ -1,0 +1,383 @@
+//! What is asked of a schedule.
+//!
+//! A timing that leaves here can be read; whether a run of it will ever come is the engine's answer, which knows the time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use laneway_core::schedule::{CATCH_UP_MAX, JITTER_MAX, Plan, RunMode};
+use laneway_core::{
+    Bytes, CatchUp, JobSpec, Name, Overlap, Refusal, RefusalCode, Schedule, SchedulePatch, ScheduleSpec,
+    Settings, Span, Timing, TimingError, Wall,
+};
+use laneway_runtime::config::{format_span, merge_patch};
+use laneway_wire::{CatchUpRequest, JobRequest, SchedulePatchRequest, ScheduleRequest, SessionRequest};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::session::one_of;
+use super::{DefaultNames, span, spec_with, time};
+use crate::error::{ApiError, Code};
+use crate::json::{self, StrictValue};
+use crate::show;
+
+/// Most runs that one preview shows, and how many when nothing is said.
+const PREVIEW_COUNT_MAX: u32 = 100;
+const PREVIEW_COUNT: u32 = 5;
+
+/// The fields that make a timing: one of `cron`, `every` and `at`, with what goes beside it.
+#[derive(Clone, Copy, Default)]
+pub struct TimingFields<'a> {
+    /// An expression.
+    pub cron: Option<&'a str>,
+    /// Its time zone.
+    pub zone: Option<&'a str>,
+    /// An interval.
+    pub every: Option<&'a str>,
+    /// Where its grid begins.
+    pub anchor: Option<&'a str>,
+    /// A time.
+    pub at: Option<&'a str>,
+}
+
+/// A spec of what a client sent for `tenant`, and the payload of its jobs.
+pub fn schedule_spec(
+    request: &ScheduleRequest<'_>,
+    tenant: &Name,
+    settings: &Settings,
+    names: &DefaultNames,
+    now: Wall,
+) -> Result<ScheduleSpec, ApiError> {
+    let ScheduleRequest {
+        name,
+        cron,
+        zone,
+        every,
+        anchor,
+        at,
+        job,
+        enabled,
+        catch_up: missed,
+        overlap: meets,
+        jitter: spread,
+        delete_after_run,
+    } = request;
+    let fields = TimingFields {
+        cron: cron.as_deref(),
+        zone: zone.as_deref(),
+        every: every.as_deref(),
+        anchor: anchor.as_deref(),
+        at: at.as_deref(),
+    };
+    Ok(ScheduleSpec {
+        tenant: tenant.clone(),
+        name: schedule_name(name)?,
+        timing: timing(&fields, now)?,
+        job: template(job, tenant, settings, names)?,
+        payload: payload(job.payload),
+        enabled: enabled.unwrap_or(true),
+        delete_after_run: *delete_after_run,
+        catch_up: missed.as_ref().map(catch_up).transpose()?.unwrap_or_default(),
+        overlap: meets.as_deref().map(overlap).transpose()?.unwrap_or_default(),
+        jitter: spread.as_deref().map(jitter).transpose()?.unwrap_or_default(),
+        note: Bytes::from([]),
+        owner: None,
+    })
+}
+
+/// What a client asks to change of a schedule. `null` takes the default again.
+pub fn schedule_patch(
+    request: &SchedulePatchRequest<'_>,
+    old: &Schedule,
+    settings: &Settings,
+    names: &DefaultNames,
+    now: Wall,
+) -> Result<SchedulePatch, ApiError> {
+    let SchedulePatchRequest {
+        name,
+        cron: _,
+        zone: _,
+        every: _,
+        anchor: _,
+        at: _,
+        job,
+        enabled,
+        catch_up: missed,
+        overlap: meets,
+        jitter: spread,
+        delete_after_run,
+    } = request;
+    let timing = patched_timing(request, old, settings, now)?;
+    let one_shot = timing.as_ref().unwrap_or(&old.spec.timing).is_one_shot();
+    let (job, payload) = match job {
+        None => (None, None),
+        Some(raw) if !raw.get().starts_with('{') => {
+            return Err(ApiError::field("job", "must be an object with the fields to change"));
+        }
+        Some(raw) => {
+            let (job, payload) = patched_job(raw, old, settings, names)
+                .map_err(|error| if error.field.is_none() { error } else { error.within("job") })?;
+            (Some(Box::new(job)), payload)
+        }
+    };
+    Ok(SchedulePatch {
+        name: name.as_deref().map(schedule_name).transpose()?,
+        timing,
+        job,
+        payload,
+        enabled: *enabled,
+        delete_after_run: delete_after_run.map(|flag| flag.unwrap_or(one_shot)),
+        catch_up: or_default(missed.as_ref().map(Option::as_ref), catch_up)?,
+        overlap: or_default(meets.as_ref().map(Option::as_deref), overlap)?,
+        jitter: or_default(spread.as_ref().map(Option::as_deref), jitter)?,
+        note: None,
+        owner: None,
+    })
+}
+
+/// The timing that the fields give. Exactly one must name it.
+pub fn timing(fields: &TimingFields<'_>, now: Wall) -> Result<Timing, ApiError> {
+    let TimingFields { cron, zone, every, anchor, at } = *fields;
+    let timing = match (cron, every, at) {
+        (Some(expr), None, None) => {
+            Timing::Cron { expr: expr.into(), zone: zone.map(zone_name).transpose()? }
+        }
+        (None, Some(every), None) => Timing::Every {
+            every: interval(every)?,
+            anchor: anchor.map(|anchor| time("anchor", anchor)).transpose()?,
+        },
+        (None, None, Some(at)) => Timing::At(time("at", at)?),
+        (None, None, None) => {
+            return Err(ApiError::field("cron", "is missing; give one of cron, every and at"));
+        }
+        _ => {
+            let second = if cron.is_some() && every.is_some() { "every" } else { "at" };
+            return Err(ApiError::field(second, "is one timing too many; give one of cron, every and at"));
+        }
+    };
+    if zone.is_some() && cron.is_none() {
+        return Err(ApiError::field("zone", "goes with cron only; leave it out"));
+    }
+    if anchor.is_some() && every.is_none() {
+        return Err(ApiError::field("anchor", "goes with every only; leave it out"));
+    }
+    Plan::new(&timing, now).map_err(|error| timing_error(&error))?;
+    Ok(timing)
+}
+
+/// What is wrong with a timing, in the words of the API.
+pub fn timing_error(error: &TimingError) -> ApiError {
+    let code = match error {
+        TimingError::Past | TimingError::Never => Code::NoFutureRun,
+        _ => Code::InvalidField,
+    };
+    about_field(ApiError::new(code, error.to_string()))
+}
+
+/// What the engine refused about a schedule, in the words of the API.
+pub fn refused_schedule(refusal: Refusal) -> ApiError {
+    let is_about_field = matches!(
+        refusal.code,
+        RefusalCode::Invalid | RefusalCode::NoFutureRun | RefusalCode::NameTaken | RefusalCode::UnknownKind
+    );
+    let error = ApiError::from(refusal);
+    if is_about_field { about_field(error) } else { error }
+}
+
+/// The engine's message begins with its own name of the field; this one has the API's.
+fn about_field(mut error: ApiError) -> ApiError {
+    let Some((path, rest)) = error.detail.split_once(": ") else { return error };
+    if !path.bytes().all(|b| b.is_ascii_lowercase() || b"._".contains(&b)) {
+        return error;
+    }
+    let field = match path {
+        "timing.expr" => "cron".to_owned(),
+        "timing.zone" => "zone".to_owned(),
+        "timing.every" => "every".to_owned(),
+        "timing.at" => "at".to_owned(),
+        "catch_up.max" => "catch_up.all".to_owned(),
+        "name" | "jitter" => path.to_owned(),
+        _ if path.starts_with("job.") => path.to_owned(),
+        _ => format!("job.{path}"),
+    };
+    error.detail = Cow::Owned(format!("{field}: {rest}"));
+    error.field = Some(field);
+    error
+}
+
+/// How a run by hand is asked for.
+pub fn run_mode(word: Option<&str>) -> Result<RunMode, ApiError> {
+    match word {
+        None | Some("force") => Ok(RunMode::Force),
+        Some("due") => Ok(RunMode::Due),
+        Some(_) => Err(ApiError::field("mode", one_of(&["force", "due"]))),
+    }
+}
+
+/// How many runs a preview shows.
+pub fn preview_count(count: Option<u32>) -> Result<usize, ApiError> {
+    match count.unwrap_or(PREVIEW_COUNT) {
+        count @ 1..=PREVIEW_COUNT_MAX => Ok(count as usize),
+        _ => Err(ApiError::field("count", format!("must be from 1 to {PREVIEW_COUNT_MAX}"))),
+    }
+}
+
+/// A patch's timing: a new one, the old one with another zone or anchor, or none.
+fn patched_timing(
+    request: &SchedulePatchRequest<'_>,
+    old: &Schedule,
+    settings: &Settings,
+    now: Wall,
+) -> Result<Option<Timing>, ApiError> {
+    let SchedulePatchRequest { cron, zone, every, anchor, at, .. } = request;
+    let default_zone = settings.schedules.zone.as_str();
+    let zone = zone.as_ref().map(|zone| zone.as_deref().unwrap_or(default_zone));
+    let now_text = show::time(now);
+    let anchor = anchor.as_ref().map(|anchor| anchor.as_deref().unwrap_or(&now_text));
+    let mut fields =
+        TimingFields { cron: cron.as_deref(), zone, every: every.as_deref(), anchor, at: at.as_deref() };
+    let kept = match &old.spec.timing {
+        Timing::Every { every, .. } => format_span(*every),
+        _ => String::new(),
+    };
+    if cron.is_none() && every.is_none() && at.is_none() {
+        if zone.is_none() && anchor.is_none() {
+            return Ok(None);
+        }
+        match &old.spec.timing {
+            Timing::Cron { expr, .. } => fields.cron = Some(expr),
+            Timing::Every { .. } => fields.every = Some(&kept),
+            Timing::At(_) => {
+                let field = if zone.is_some() { "zone" } else { "anchor" };
+                return Err(ApiError::field(field, "does not go with at; leave it out"));
+            }
+        }
+    }
+    timing(&fields, now).map(Some)
+}
+
+/// The template with the patch merged into it, and the new payload where the patch has one.
+fn patched_job(
+    raw: &RawValue,
+    old: &Schedule,
+    settings: &Settings,
+    names: &DefaultNames,
+) -> Result<(JobSpec, Option<Bytes>), ApiError> {
+    let StrictValue(patch) = json::parse_text(raw.get())?;
+    let Value::Object(mut patch) = patch else {
+        return Err(ApiError::internal("what is read as an object is one"));
+    };
+    let payload = match patch.remove("payload") {
+        None => None,
+        // Read again as the bytes that were sent.
+        Some(_) => {
+            let fields: BTreeMap<Cow<'_, str>, &RawValue> =
+                serde_json::from_str(raw.get()).map_err(ApiError::internal)?;
+            Some(payload(fields.get("payload").copied()))
+        }
+    };
+    let job = serde_json::to_value(show::template(&old.spec.job)).map_err(ApiError::internal)?;
+    let Value::Object(mut job) = job else {
+        return Err(ApiError::internal("a template is an object"));
+    };
+    merge_patch(&mut job, &patch);
+    let text = Value::Object(job).to_string();
+    let request: JobRequest<'_> = json::parse_text(&text)?;
+    let spec = read_template(&request, &old.spec.tenant, settings, names)?;
+    Ok((spec, payload))
+}
+
+/// What each slot makes; errors name the field within `job`.
+fn template(
+    request: &JobRequest<'_>,
+    tenant: &Name,
+    settings: &Settings,
+    names: &DefaultNames,
+) -> Result<JobSpec, ApiError> {
+    read_template(request, tenant, settings, names).map_err(|error| error.within("job"))
+}
+
+fn read_template(
+    request: &JobRequest<'_>,
+    tenant: &Name,
+    settings: &Settings,
+    names: &DefaultNames,
+) -> Result<JobSpec, ApiError> {
+    let sent_at =
+        matches!(&request.session, Some(SessionRequest::Object(session)) if session.sent_at.is_some());
+    for (field, given) in [
+        ("not_before", request.not_before.is_some()),
+        ("deadline", request.deadline.is_some()),
+        ("idempotency_key", request.idempotency_key.is_some()),
+        ("session.sent_at", sent_at),
+    ] {
+        if given {
+            return Err(ApiError::field(field, "is given by the schedule; leave it out"));
+        }
+    }
+    spec_with(request, tenant, settings, names, &names.cron, &settings.schedules.retry)
+}
+
+fn payload(raw: Option<&RawValue>) -> Bytes {
+    raw.map_or("null", RawValue::get).as_bytes().into()
+}
+
+fn schedule_name(text: &str) -> Result<Name, ApiError> {
+    Name::new(text).map_err(|error| ApiError::field("name", error))
+}
+
+fn zone_name(text: &str) -> Result<Name, ApiError> {
+    Name::new(text).map_err(|error| ApiError::field("zone", error))
+}
+
+fn interval(text: &str) -> Result<Span, ApiError> {
+    match span("every", text)? {
+        Span(0) => Err(ApiError::field("every", "is no interval; give 100ms or more")),
+        span => Ok(span),
+    }
+}
+
+fn catch_up(request: &CatchUpRequest) -> Result<CatchUp, ApiError> {
+    match request {
+        CatchUpRequest::Word(word) => match word.as_str() {
+            "skip" => Ok(CatchUp::Skip),
+            "latest" => Ok(CatchUp::Latest),
+            "all" => Ok(CatchUp::ALL),
+            _ => {
+                Err(ApiError::field("catch_up", "must be skip, latest, or an object such as {\"all\": 100}"))
+            }
+        },
+        CatchUpRequest::Object(object) if (1..=CATCH_UP_MAX).contains(&object.all) => {
+            Ok(CatchUp::All { max: object.all })
+        }
+        CatchUpRequest::Object(_) => {
+            Err(ApiError::field("catch_up.all", format!("must be from 1 to {CATCH_UP_MAX}")))
+        }
+    }
+}
+
+fn overlap(word: &str) -> Result<Overlap, ApiError> {
+    Overlap::parse(word)
+        .ok_or_else(|| ApiError::field("overlap", one_of(Overlap::ALL.map(Overlap::word).as_slice())))
+}
+
+fn jitter(text: &str) -> Result<Span, ApiError> {
+    match span("jitter", text)? {
+        span if span > JITTER_MAX => {
+            Err(ApiError::field("jitter", format!("is longer than {}; give less", format_span(JITTER_MAX))))
+        }
+        span => Ok(span),
+    }
+}
+
+/// A field of a patch: absent stays absent, `null` is the default.
+fn or_default<T: ?Sized, U: Default>(
+    given: Option<Option<&T>>,
+    read: impl FnOnce(&T) -> Result<U, ApiError>,
+) -> Result<Option<U>, ApiError> {
+    match given {
+        None => Ok(None),
+        Some(None) => Ok(Some(U::default())),
+        Some(Some(value)) => read(value).map(Some),
+    }
+}

@@ -1,0 +1,140 @@
+//! What a job asks of its session.
+
+use laneway_core::job::session::{SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX};
+use laneway_core::{DropPolicy, Name, Session, SessionMode, Span};
+use laneway_runtime::config::format_span;
+use laneway_wire::{SessionObject, SessionRequest};
+
+use super::{count, optional, span, time};
+use crate::error::ApiError;
+
+/// A session's name. It may hold any signs, because chat systems make it of theirs: `agent:a7:mail/jo@example.org`.
+pub fn session_key(field: &str, text: &str) -> Result<Name, ApiError> {
+    Name::new(text).map_err(|error| ApiError::field(field, error))
+}
+
+/// The session that a job names.
+pub(super) fn session(request: &SessionRequest<'_>) -> Result<Session, ApiError> {
+    match request {
+        SessionRequest::Key(key) => Ok(Session::new(session_key("session", key)?)),
+        SessionRequest::Object(object) => session_object(object),
+    }
+}
+
+fn session_object(object: &SessionObject<'_>) -> Result<Session, ApiError> {
+    let SessionObject { key, mode, cap, drop, debounce, debounce_max, max_concurrent, sent_at } = object;
+    let session = Session::new(session_key("session.key", key)?);
+    let mode = match mode.as_deref() {
+        None => session.mode,
+        Some(word) => SessionMode::parse(word).ok_or_else(|| {
+            ApiError::field("session.mode", one_of(SessionMode::ALL.map(SessionMode::word).as_slice()))
+        })?,
+    };
+    let drop = match drop.as_deref() {
+        None => session.drop,
+        Some(word) => DropPolicy::parse(word).ok_or_else(|| {
+            ApiError::field("session.drop", one_of(DropPolicy::ALL.map(DropPolicy::word).as_slice()))
+        })?,
+    };
+    let debounce = optional("session.debounce", debounce, span)?;
+    let debounce_max = optional("session.debounce_max", debounce_max, span)?;
+    check_debounce(debounce, debounce_max)?;
+    Ok(Session {
+        mode,
+        drop,
+        cap: cap.map(|cap| count("session.cap", cap, 1)).transpose()?,
+        debounce,
+        debounce_max,
+        max_concurrent: count("session.max_concurrent", max_concurrent.unwrap_or(1), 1)?,
+        sent_at: optional("session.sent_at", sent_at, time)?,
+        ..session
+    })
+}
+
+/// A window must be short enough, and the longest wait must have room for it.
+fn check_debounce(debounce: Option<Span>, debounce_max: Option<Span>) -> Result<(), ApiError> {
+    let too_long = |field: &str, most: Span| {
+        Err(ApiError::field(field, format!("is longer than {}; give less", format_span(most))))
+    };
+    if debounce.is_some_and(|window| window > SESSION_DEBOUNCE_MAX) {
+        return too_long("session.debounce", SESSION_DEBOUNCE_MAX);
+    }
+    let Some(most) = debounce_max else { return Ok(()) };
+    if most > SESSION_DEBOUNCE_TOTAL_MAX {
+        return too_long("session.debounce_max", SESSION_DEBOUNCE_TOTAL_MAX);
+    }
+    match debounce {
+        None => Err(ApiError::field("session.debounce_max", "needs session.debounce beside it")),
+        Some(window) if most < window || most == Span(0) => Err(ApiError::field(
+            "session.debounce_max",
+            "must not be shorter than session.debounce, nor zero",
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The remedy for a word that is none of these.
+pub(super) fn one_of(words: &[&str]) -> String {
+    format!("must be one of {}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_core::Wall;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Session, ApiError> {
+        session(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn reads_every_field() {
+        let session = read(
+            r#"{"key":"agent:a7:mail/jo@example.org","mode":"interrupt","cap":10,"drop":"new","debounce":"800ms",
+            "debounce_max":"5s","max_concurrent":3,"sent_at":"2030-01-01T08:00:00Z"}"#,
+        )
+        .unwrap();
+        let expected = Session {
+            key: Name::fixed("agent:a7:mail/jo@example.org"),
+            max_concurrent: 3,
+            mode: SessionMode::Interrupt,
+            cap: Some(10),
+            drop: DropPolicy::New,
+            debounce: Some(Span(800)),
+            debounce_max: Some(Span(5_000)),
+            sent_at: Some(Wall(1_893_484_800_000)),
+        };
+        assert_eq!(session, expected);
+        assert_eq!(read(r#""a""#).unwrap(), Session::new(Name::fixed("a")));
+        assert_eq!(read(r#"{"key":"a","debounce":"0s"}"#).unwrap().debounce, Some(Span(0)));
+    }
+
+    #[test]
+    fn names_the_field_that_is_wrong() {
+        let long = "x".repeat(129);
+        for (text, field) in [
+            (r#""""#.to_owned(), "session"),
+            (format!("\"{long}\""), "session"),
+            (r#"" a""#.to_owned(), "session"),
+            (format!(r#"{{"key":"{long}"}}"#), "session.key"),
+            (r#"{"key":"a","mode":"collect"}"#.to_owned(), "session.mode"),
+            (r#"{"key":"a","mode":"Queue"}"#.to_owned(), "session.mode"),
+            (r#"{"key":"a","drop":"oldest"}"#.to_owned(), "session.drop"),
+            (r#"{"key":"a","cap":0}"#.to_owned(), "session.cap"),
+            (r#"{"key":"a","cap":10001}"#.to_owned(), "session.cap"),
+            (r#"{"key":"a","max_concurrent":0}"#.to_owned(), "session.max_concurrent"),
+            (r#"{"key":"a","max_concurrent":10001}"#.to_owned(), "session.max_concurrent"),
+            (r#"{"key":"a","debounce":"800"}"#.to_owned(), "session.debounce"),
+            (r#"{"key":"a","debounce":"11m"}"#.to_owned(), "session.debounce"),
+            (r#"{"key":"a","debounce_max":"1s"}"#.to_owned(), "session.debounce_max"),
+            (r#"{"key":"a","debounce":"2s","debounce_max":"1s"}"#.to_owned(), "session.debounce_max"),
+            (r#"{"key":"a","debounce":"0s","debounce_max":"0s"}"#.to_owned(), "session.debounce_max"),
+            (r#"{"key":"a","debounce":"2s","debounce_max":"61m"}"#.to_owned(), "session.debounce_max"),
+            (r#"{"key":"a","sent_at":"now"}"#.to_owned(), "session.sent_at"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert_eq!(error.field.as_deref(), Some(field), "{text}: {}", error.detail);
+        }
+    }
+}

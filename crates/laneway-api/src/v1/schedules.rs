@@ -1,0 +1,351 @@
+//! Schedules: made, looked at, changed, paused, resumed, run by hand, deleted, and tried out before that.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{HeaderValue, LOCATION};
+use laneway_core::schedule::preview;
+use laneway_core::{Reply, Schedule, ScheduleId, Timing, Wall};
+use laneway_runtime::store::RunLogFilter;
+use laneway_wire as wire;
+use laneway_wire::{
+    PreviewRequest, Problem, RunScheduleRequest, ScheduleList, SchedulePatchRequest, SchedulePreview,
+    ScheduleRan, ScheduleRequest, ScheduleRunList,
+};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body;
+use crate::convert::{self, TimingFields};
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::{NoBody, NoParameters, Parameters, PathSchedule};
+use crate::reply::{self, Answer};
+use crate::show;
+use crate::v1::submit;
+
+/// Lists schedules in the order they were made.
+#[utoipa::path(
+    get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules",
+    params(
+        ("name" = Option<String>, Query, description = "Only the schedule of this name, switched off or not"),
+        ("include_disabled" = Option<bool>, Query, description = "`true`: those that are switched off, too"),
+        ("after" = Option<String>, Query, description = "Only schedules after this id: `next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
+    ),
+    responses((status = 200, body = ScheduleList), (status = 400, description = "invalid_field, unknown_field, invalid_id", body = Problem))
+)]
+pub async fn list_schedules(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let list = list.only(&["name", "include_disabled", "after", "limit"])?;
+    let limit = list.limit()?;
+    let after = list.get("after").map(convert::schedule_id).transpose()?;
+    let include_disabled = list.flag("include_disabled")?;
+    if let Some(name) = list.get("name") {
+        let name = convert::session_key("name", name)?;
+        let found = api.scheduler.schedule_named(caller.tenant.clone(), name).await?;
+        return reply::ok(&ScheduleList { schedules: shown(found.as_slice())?, next: None });
+    }
+    let scope = caller.scope().cloned();
+    // One more than asked for tells whether there is another page.
+    let mut found = api.scheduler.schedules(scope, after, limit + 1, include_disabled).await?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|schedule| schedule.id.to_string());
+    reply::ok(&ScheduleList { schedules: shown(&found)?, next })
+}
+
+/// Makes a schedule. A second one of the same name is refused.
+#[utoipa::path(
+    post, path = "/v1/schedules", operation_id = "create_schedule", tag = "schedules",
+    request_body = ScheduleRequest<'_>,
+    responses(
+        (status = 201, description = "The new schedule", body = wire::Schedule),
+        (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
+        (status = 409, description = "already_exists", body = Problem),
+        (status = 422, description = "no_future_run, invalid, unknown_kind", body = Problem),
+        (status = 429, description = "too_many", body = Problem),
+    )
+)]
+pub async fn create_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let remedy = "is not kept for schedules; leave it out: a second one of the same name is refused";
+    submit::refuse_key(&parts.headers, remedy)?;
+    let config = api.config.current();
+    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
+    let request: ScheduleRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
+    let (settings, now) = (config.settings(), api.scheduler.wall());
+    let spec = convert::schedule_spec(&request, &caller.tenant, settings, &api.names, now)?;
+    let schedule = changed(api.scheduler.put_schedule(spec, caller.origin()).await?)?;
+    let mut response = reply::json(StatusCode::CREATED, &show::schedule(&schedule)?)?;
+    let location = format!("/v1/schedules/{}", schedule.id);
+    response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).map_err(ApiError::internal)?);
+    Ok(response)
+}
+
+/// Shows a schedule.
+#[utoipa::path(
+    get, path = "/v1/schedules/{id}", operation_id = "get_schedule", tag = "schedules", params(("id" = String, Path)),
+    responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    _: NoParameters,
+) -> Answer {
+    reply::ok(&show::schedule(&find(&api, &caller, id).await?)?)
+}
+
+/// Changes a schedule: a merge patch of the object that made it. All of it holds, or nothing.
+#[utoipa::path(
+    patch, path = "/v1/schedules/{id}", operation_id = "update_schedule", tag = "schedules", params(("id" = String, Path)),
+    request_body = SchedulePatchRequest<'_>,
+    responses(
+        (status = 200, description = "The schedule as it is now", body = wire::Schedule),
+        (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
+        (status = 404, description = "not_found", body = Problem),
+        (status = 409, description = "already_exists", body = Problem),
+        (status = 422, description = "no_future_run, invalid, unknown_kind", body = Problem),
+    )
+)]
+pub async fn update_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let config = api.config.current();
+    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
+    let request: SchedulePatchRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
+    // A patch of a job is merged into the job that is there, so no other patch may come between the look and the change.
+    let _alone = api.schedule_patches.lock().await;
+    let old = find(&api, &caller, id).await?;
+    let (settings, now) = (config.settings(), api.scheduler.wall());
+    let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
+    let scope = caller.scope().cloned();
+    let schedule = changed(api.scheduler.update_schedule(scope, id, patch, caller.origin()).await?)?;
+    reply::ok(&show::schedule(&schedule)?)
+}
+
+/// Deletes a schedule. A run of it goes on, and its log stays.
+#[utoipa::path(
+    delete, path = "/v1/schedules/{id}", operation_id = "delete_schedule", tag = "schedules", params(("id" = String, Path)),
+    responses((status = 200, description = "The schedule as it was", body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn delete_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    let scope = caller.scope().cloned();
+    let schedule = changed(api.scheduler.delete_schedule(scope, id, caller.origin()).await?)?;
+    reply::ok(&show::schedule(&schedule)?)
+}
+
+/// Pauses a schedule: no slot comes until it is resumed.
+#[utoipa::path(
+    post, path = "/v1/schedules/{id}/pause", operation_id = "pause_schedule", tag = "schedules", params(("id" = String, Path)),
+    responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn pause_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    toggle(&api, &caller, id, false).await
+}
+
+/// Resumes a schedule: its next slot is the first one after now.
+#[utoipa::path(
+    post, path = "/v1/schedules/{id}/resume", operation_id = "resume_schedule", tag = "schedules", params(("id" = String, Path)),
+    responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem), (status = 422, description = "no_future_run", body = Problem))
+)]
+pub async fn resume_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    toggle(&api, &caller, id, true).await
+}
+
+/// Runs a schedule by hand; its slots stay where they are. Not while a run of it is going.
+#[utoipa::path(
+    post, path = "/v1/schedules/{id}/run", operation_id = "run_schedule", tag = "schedules", params(("id" = String, Path)),
+    request_body(content = RunScheduleRequest, description = "May be left out."),
+    responses((status = 200, description = "The job, or why there is none", body = ScheduleRan), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn run_schedule(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
+    let request = if bytes.is_empty() {
+        RunScheduleRequest::default()
+    } else {
+        json::check_content_type(&parts.headers)?;
+        json::parse(&bytes, json::DEPTH_MAX)?
+    };
+    let mode = convert::run_mode(request.mode.as_deref())?;
+    match api.scheduler.run_schedule(caller.scope().cloned(), id, mode, caller.origin()).await? {
+        Reply::ScheduleRan { ran, reason, job } => reply::ok(&ScheduleRan {
+            ran,
+            reason: reason.map(|reason| reason.word().to_owned()),
+            job_id: job.map(|job| job.to_string()),
+        }),
+        other => Err(not_changed(other)),
+    }
+}
+
+/// Lists the runs of one schedule, newest first; also of one that is gone.
+#[utoipa::path(
+    get, path = "/v1/schedules/{id}/runs", operation_id = "list_schedule_runs", tag = "schedules",
+    params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
+    responses((status = 200, body = ScheduleRunList), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn list_schedule_runs(
+    State(api): State<Api>,
+    caller: Caller,
+    PathSchedule(id): PathSchedule,
+    list: Parameters,
+) -> Answer {
+    // Looked for first: a schedule that deletes itself goes in the commit that logs its run.
+    let found = find(&api, &caller, id).await;
+    let runs = read_runs(&api, &caller, Some(id), list).await?;
+    if runs.total == 0 {
+        // A schedule that never ran has an empty list; one that never was has none.
+        found?;
+    }
+    reply::ok(&runs)
+}
+
+/// Lists the runs of all schedules, newest first.
+#[utoipa::path(
+    get, path = "/v1/schedules/runs", operation_id = "list_runs", tag = "schedules",
+    params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
+    responses((status = 200, body = ScheduleRunList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
+)]
+pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    reply::ok(&read_runs(&api, &caller, None, list).await?)
+}
+
+/// Shows the next runs of a timing. Nothing is stored.
+#[utoipa::path(
+    post, path = "/v1/schedules/preview", operation_id = "preview_schedule", tag = "schedules",
+    request_body = PreviewRequest,
+    responses((status = 200, body = SchedulePreview), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 422, description = "no_future_run", body = Problem))
+)]
+pub async fn preview_schedule(
+    State(api): State<Api>,
+    _: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let config = api.config.current();
+    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
+    let request: PreviewRequest = json::parse(&bytes, json::DEPTH_MAX)?;
+    let count = convert::preview_count(request.count)?;
+    let from = match &request.from {
+        Some(from) => convert::time("from", from)?,
+        None => api.scheduler.wall(),
+    };
+    let zone = match &request.zone {
+        Some(zone) if Timing::knows_zone(zone) => convert::session_key("zone", zone)?,
+        Some(_) => {
+            let detail = "is no time zone; give an IANA name such as Europe/Berlin or UTC";
+            return Err(ApiError::field("zone", detail));
+        }
+        None => config.settings().schedules.zone.clone(),
+    };
+    let fields = TimingFields {
+        cron: request.cron.as_deref(),
+        zone: request.cron.as_ref().map(|_| zone.as_str()),
+        every: request.every.as_deref(),
+        anchor: request.anchor.as_deref(),
+        at: request.at.as_deref(),
+    };
+    let slots = next_slots(&convert::timing(&fields, from)?, from, count).await?;
+    reply::ok(&show::preview(&zone, &slots))
+}
+
+/// Works out slots where it holds up nobody: a rare expression may take milliseconds.
+async fn next_slots(timing: &Timing, from: Wall, count: usize) -> Result<Vec<Wall>, ApiError> {
+    let timing = timing.clone();
+    let slots = tokio::task::spawn_blocking(move || preview(&timing, from, count)).await;
+    slots.map_err(ApiError::internal)?.map_err(|error| convert::timing_error(&error))
+}
+
+async fn read_runs(
+    api: &Api,
+    caller: &Caller,
+    schedule: Option<ScheduleId>,
+    list: Parameters,
+) -> Result<ScheduleRunList, ApiError> {
+    let list = list.only(&["limit", "cursor"])?;
+    let limit = list.limit()?;
+    let filter = RunLogFilter { tenant: caller.scope().cloned(), schedule };
+    let name = format!("runs {filter:?}");
+    let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?;
+    let page = api.scheduler.run_logs(filter, before, limit).await?;
+    Ok(ScheduleRunList {
+        runs: page.items.iter().map(show::schedule_run).collect(),
+        total: page.total,
+        next: page.next.map(|next| api.cursors.write(&name, next)),
+    })
+}
+
+async fn toggle(api: &Api, caller: &Caller, id: ScheduleId, enabled: bool) -> Answer {
+    let scope = caller.scope().cloned();
+    let schedule = changed(api.scheduler.toggle_schedule(scope, id, enabled, caller.origin()).await?)?;
+    reply::ok(&show::schedule(&schedule)?)
+}
+
+/// The schedule, if there is one that the caller may see.
+async fn find(api: &Api, caller: &Caller, id: ScheduleId) -> Result<Schedule, ApiError> {
+    api.scheduler.schedule(caller.scope().cloned(), id).await?.ok_or_else(no_schedule)
+}
+
+/// The schedule that a command gave back.
+fn changed(reply: Reply) -> Result<Schedule, ApiError> {
+    match reply {
+        Reply::Schedule(schedule) => Ok(*schedule),
+        other => Err(not_changed(other)),
+    }
+}
+
+fn not_changed(reply: Reply) -> ApiError {
+    match reply {
+        Reply::NotFound => no_schedule(),
+        Reply::Refused(refusal) => convert::refused_schedule(refusal),
+        other => ApiError::internal(format!("the engine answered about a schedule with {other:?}")),
+    }
+}
+
+fn no_schedule() -> ApiError {
+    let detail =
+        "there is no such schedule; it may have been deleted, by itself after its run or by somebody";
+    ApiError::new(Code::NotFound, detail)
+}
+
+fn shown(schedules: &[Schedule]) -> Result<Vec<wire::Schedule>, ApiError> {
+    schedules.iter().map(show::schedule).collect()
+}

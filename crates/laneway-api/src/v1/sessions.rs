@@ -1,0 +1,142 @@
+//! Sessions: looked at, stopped, reset, and told how full their context is.
+//!
+//! A session is named within a tenant. A caller who may act for several names one with `Laneway-Tenant`, as for a submit.
+
+use axum::extract::{Request, State};
+use laneway_core::Name;
+use laneway_core::command::StopWhat;
+use laneway_wire::{Problem, Session, SessionList, SessionStopped, SessionUsageRequest};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body;
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::{NoBody, NoParameters, Parameters, PathKey};
+use crate::reply::{self, Answer};
+use crate::show;
+
+/// Lists sessions by name: those with jobs, and those of which something is remembered.
+#[utoipa::path(
+    get, path = "/v1/sessions", operation_id = "list_sessions", tag = "sessions",
+    params(
+        ("after" = Option<String>, Query, description = "Only sessions after this name: `next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
+    ),
+    responses((status = 200, body = SessionList), (status = 400, description = "invalid_field, unknown_field", body = Problem))
+)]
+pub async fn list_sessions(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let list = list.only(&["after", "limit"])?;
+    let after = list.get("after").map(|text| convert::session_key("after", text)).transpose()?;
+    let limit = list.limit()?;
+    // One more than asked for tells whether there is another page.
+    let mut views = api.scheduler.sessions(caller.tenant.clone(), after, limit + 1).await?;
+    let more = views.len() > limit;
+    views.truncate(limit);
+    let next = views.last().filter(|_| more).map(|view| view.key.to_string());
+    let sessions = views.iter().map(|view| show::session(&caller.tenant, view)).collect();
+    reply::ok(&SessionList { sessions, next })
+}
+
+/// Shows a session.
+#[utoipa::path(
+    get, path = "/v1/sessions/{key}", operation_id = "get_session", tag = "sessions", params(("key" = String, Path)),
+    responses((status = 200, body = Session), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_session(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(key): PathKey,
+    _: NoParameters,
+) -> Answer {
+    let view = api.scheduler.session(caller.tenant.clone(), key).await?;
+    let view = view.ok_or_else(|| {
+        let detail = "there is no such session: it has no live job, and nothing is remembered of it";
+        ApiError::new(Code::NotFound, detail)
+    })?;
+    reply::ok(&show::session(&caller.tenant, &view))
+}
+
+/// Stops the job of a session that has run longest, or the one that waits first when none runs.
+#[utoipa::path(
+    post, path = "/v1/sessions/{key}/stop", operation_id = "stop_session", tag = "sessions", params(("key" = String, Path)),
+    responses((status = 200, description = "What was stopped; counts of 0 when there was nothing", body = SessionStopped))
+)]
+pub async fn stop_session(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(key): PathKey,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    stop(&api, &caller, key, StopWhat::One).await
+}
+
+/// Stops every job of a session, running or waiting. What was sent before it is refused from now on.
+#[utoipa::path(
+    post, path = "/v1/sessions/{key}/stopall", operation_id = "stop_whole_session", tag = "sessions",
+    params(("key" = String, Path)),
+    responses((status = 200, description = "What was stopped; counts of 0 when there was nothing", body = SessionStopped))
+)]
+pub async fn stop_whole_session(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(key): PathKey,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    stop(&api, &caller, key, StopWhat::All).await
+}
+
+/// Stops every job of a session and begins it anew: its generation grows by one.
+#[utoipa::path(
+    post, path = "/v1/sessions/{key}/reset", operation_id = "reset_session", tag = "sessions", params(("key" = String, Path)),
+    responses((status = 200, description = "What was stopped, and the new generation", body = SessionStopped))
+)]
+pub async fn reset_session(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(key): PathKey,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    stop(&api, &caller, key, StopWhat::Reset).await
+}
+
+/// Says how full the context of a session is. From 60 % on its jobs start one by one; running ones go on.
+#[utoipa::path(
+    put, path = "/v1/sessions/{key}/usage", operation_id = "report_session_usage", tag = "sessions",
+    params(("key" = String, Path)), request_body = SessionUsageRequest,
+    responses((status = 200, body = Session), (status = 400, description = "invalid_field, unknown_field", body = Problem))
+)]
+pub async fn report_session_usage(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(key): PathKey,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
+    let SessionUsageRequest { tokens, window } = json::parse(&bytes, json::DEPTH_MAX)?;
+    for (field, number) in [("tokens", tokens), ("window", window)] {
+        // What is stored is a signed number of 64 bits.
+        if i64::try_from(number).is_err() {
+            return Err(ApiError::field(field, format!("must be from 0 to {}", i64::MAX)));
+        }
+    }
+    api.scheduler.report_usage(caller.tenant.clone(), key.clone(), tokens, window).await?;
+    let view = api.scheduler.session(caller.tenant.clone(), key.clone()).await?;
+    reply::ok(&match view {
+        Some(view) => show::session(&caller.tenant, &view),
+        None => show::idle_session(&caller.tenant, &key, tokens, window),
+    })
+}
+
+async fn stop(api: &Api, caller: &Caller, key: Name, what: StopWhat) -> Answer {
+    let stopped =
+        api.scheduler.stop_session(caller.tenant.clone(), key.clone(), what, caller.origin()).await?;
+    reply::ok(&show::session_stopped(&key, &stopped))
+}
