@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::{from_str, to_string};
 
-use crate::{BackoffRequest, BatchRequest, JobRequest, Priority, SessionRequest};
+use crate::{
+    BackoffRequest, BatchRequest, CatchUpRequest, JobRequest, Priority, SchedulePatchRequest,
+    ScheduleRequest, SessionRequest,
+};
 
 #[test]
 fn reads_a_full_request_without_copying() {
@@ -70,4 +73,27 @@ fn reads_a_batch() {
     assert_eq!((batch.jobs.len(), batch.atomic), (2, false));
     assert!(from_str::<BatchRequest<'_>>(r#"{"jobs":[],"atomic":1}"#).is_err());
     assert!(from_str::<BatchRequest<'_>>(r#"{"jobs":[["a"]]}"#).is_err());
+}
+
+#[test]
+fn reads_both_shapes_of_catch_up() {
+    let read = |text: &str| {
+        let body = format!(r#"{{"name":"n","every":"1h","job":{{"kind":"k"}},"catch_up":{text}}}"#);
+        from_str::<ScheduleRequest<'_>>(&body)
+            .map(|request| request.catch_up)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(read("\"latest\"").unwrap(), Some(CatchUpRequest::Word("latest".to_owned())));
+    assert!(matches!(read(r#"{"all":7}"#).unwrap(), Some(CatchUpRequest::Object(object)) if object.all == 7));
+    assert!(read(r#"{"all":7,"max":1}"#).unwrap_err().contains("unknown field `max`"));
+    assert!(read("5").unwrap_err().contains("expected `skip`, `latest`, or an object"));
+}
+
+#[test]
+fn a_patch_tells_null_from_nothing() {
+    let patch: SchedulePatchRequest<'_> = from_str(r#"{"zone":null,"jitter":"5s"}"#).unwrap();
+    assert_eq!((patch.zone, patch.jitter, patch.overlap), (Some(None), Some(Some("5s".to_owned())), None));
+    let again: SchedulePatchRequest<'_> = from_str(r#"{"zone":null}"#).unwrap();
+    assert_eq!(to_string(&again).unwrap(), r#"{"zone":null}"#);
+    assert!(from_str::<SchedulePatchRequest<'_>>(r#"{"tenant":"t"}"#).is_err());
 }

@@ -37,6 +37,17 @@ async fn fill(world: &World, secret: &str) -> String {
     world.wait(ran["id"].as_str().unwrap()).await;
     let waits = format!(r#"{{"kind":"{CANARY}","agent":"{CANARY}","tags":["{CANARY}"]}}"#);
     let (_, waiting) = text(world.request_as(secret, "POST", "/v1/jobs").body(waits)).await;
+    let schedule = format!(
+        r#"{{"name":"{CANARY}","every":"1h","job":{{"kind":"run","payload":"{CANARY}","session":"{CANARY}"}}}}"#
+    );
+    let (status, schedule) = text(world.request_as(secret, "POST", "/v1/schedules").body(schedule)).await;
+    assert_eq!(status, 201, "{schedule}");
+    let schedule: serde_json::Value = serde_json::from_str(&schedule).unwrap();
+    let run = format!("/v1/schedules/{}/run", schedule["id"].as_str().unwrap());
+    let (_, run) = text(world.request_as(secret, "POST", &run)).await;
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    world.wait(run["job_id"].as_str().unwrap()).await;
+    text(world.request_as(secret, "POST", &format!("/v1/sessions/{CANARY}/stopall"))).await;
     // A refused call of the secret tenant stands in its audit list with the name it gave.
     text(world.request_as(secret, "POST", "/v1/jobs").body(format!(r#"{{"kind":"k","{CANARY}":1}}"#))).await;
     let waiting: serde_json::Value = serde_json::from_str(&waiting).unwrap();
@@ -72,6 +83,10 @@ async fn wall_holds(world: World) {
         "/v1/stats",
         "/v1/lanes",
         "/v1/lanes/main",
+        "/v1/sessions",
+        "/v1/sessions/canary-7f3b",
+        "/v1/schedules?include_disabled=true",
+        "/v1/schedules/runs",
         "/v1/audit",
         "/v1/tokens",
         "/v1/config",

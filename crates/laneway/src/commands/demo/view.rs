@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use laneway_core::settings::MAIN_LANE;
 use laneway_wire::{Lane, Stats};
 
 use super::tally::{LaneTally, Tally};
@@ -145,7 +146,11 @@ fn lanes_table(screen: &Screen, stats: &Stats, tally: &Tally) -> Table {
         .right("RETRIED")
         .right("WAIT P50");
     let nothing = LaneTally::default();
-    for lane in &stats.lanes {
+    // Lanes that are always there and of which nothing can be told would only fill the screen.
+    let is_shown = |lane: &&Lane| {
+        lane.name == MAIN_LANE || lane.waiting + lane.running > 0 || tally.lanes.contains_key(&lane.name)
+    };
+    for lane in stats.lanes.iter().filter(is_shown) {
         let counts = tally.lanes.get(&lane.name).unwrap_or(&nothing);
         let (state, paint) = if lane.paused { ("paused", Paint::Yellow) } else { ("open", Paint::Green) };
         table.row(vec![
