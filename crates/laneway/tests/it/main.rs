@@ -6,6 +6,7 @@ mod cli;
 mod docs;
 mod embedded;
 mod examples;
+mod gateway;
 mod house;
 mod kill;
 mod repository;
