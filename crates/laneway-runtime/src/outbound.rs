@@ -172,7 +172,7 @@ async fn delivers(
     event: &Event,
 ) -> Result<Option<Outbound>, QueryError> {
     let line = event.detail.as_deref().and_then(ScheduleLine::parse);
-    if !line.is_some_and(|line| &*line.action == "ok") {
+    if line.is_none_or(|line| &*line.action != "ok") {
         return Ok(None);
     }
     let Some(job) = run_of(scheduler, tenant, event.number).await?.and_then(|log| log.job) else {

@@ -65,7 +65,7 @@ pub(super) fn written_out_in_patch(patch: &Map<String, Json>) -> Map<String, Jso
         let Some(value) = own.and_then(Json::as_object_mut).and_then(|own| own.remove(alias)) else {
             continue;
         };
-        if value == Json::from(0) {
+        if value == 0 {
             continue;
         }
         let lanes = patch.entry("lanes").or_insert_with(|| Json::Object(Map::new()));

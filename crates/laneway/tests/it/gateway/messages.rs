@@ -14,9 +14,8 @@ struct Collector(&'static str);
 #[tokio::test]
 async fn x10b_a_message_that_waited_sees_its_own_callers_values() {
     let mut stage = Stage::new().await;
-    let request = |text: &str, name| {
-        Request::new(CHAT, text).value("tenant", text).attach(Arc::new(Collector(name)))
-    };
+    let request =
+        |text: &str, name| Request::new(CHAT, text).value("tenant", text).attach(Arc::new(Collector(name)));
     let first = stage.gateway.enqueue("main", request("one", "first"), plain()).await.unwrap();
     let second = stage.gateway.enqueue("main", request("two", "second"), plain()).await.unwrap();
     for (ticket, text, name) in [(first, "one", "first"), (second, "two", "second")] {

@@ -52,7 +52,10 @@ async fn gc_q9_stopall_ends_what_runs_and_what_waits() {
     let turn = stage.next().await;
     let halted = stage.gateway.cancel_session(CHAT).await.unwrap();
     assert_eq!((halted.running, halted.waiting, halted.feedback()), (1, 1, "All tasks stopped."));
-    assert_eq!((failed(running).await.as_str(), failed(waiting).await.as_str()), ("context canceled", "context canceled"));
+    assert_eq!(
+        (failed(running).await.as_str(), failed(waiting).await.as_str()),
+        ("context canceled", "context canceled")
+    );
     assert!(turn.run.is_canceled());
     let halted = stage.gateway.cancel_session(CHAT).await.unwrap();
     assert_eq!((halted.any(), halted.feedback()), (false, "No active tasks to stop."));
@@ -127,7 +130,7 @@ async fn gc_q10_an_agent_is_active_while_it_runs() {
 
 #[tokio::test]
 async fn x14_a_stop_of_the_gateway_answers_everybody() {
-    let mut stage = Stage::stubborn().await;
+    let mut stage = Stage::new().await;
     let window = Options { debounce: Duration::from_mins(5), ..Options::default() };
     let (running, waiting) = (stage.say("1").await, stage.say("2").await);
     let other = Request::new("agent:b:chat:1", "buffered");
