@@ -15,6 +15,7 @@ mod cancel;
 mod dispatch;
 mod explain;
 mod lease;
+mod outbound;
 mod recover;
 mod refuse;
 mod retry;
