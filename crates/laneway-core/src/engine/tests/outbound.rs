@@ -15,7 +15,8 @@ const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
 fn a_message_is_one_event_of_its_tenant_and_no_call_of_anybody() {
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut effects = Effects::default();
-    let publish = |len: usize| Command::Publish { tenant: Name::fixed("acme"), detail: "x".repeat(len).into() };
+    let publish =
+        |len: usize| Command::Publish { tenant: Name::fixed("acme"), detail: "x".repeat(len).into() };
     assert_eq!(engine.apply(START, publish(3), &mut effects), Reply::Done);
     let event = effects.events.last().expect("there is an event");
     assert_eq!((event.kind, event.detail.as_deref()), (EventKind::Outbound, Some("xxx")));
