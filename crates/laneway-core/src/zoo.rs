@@ -51,6 +51,7 @@ bugs! {
     InterruptStartsEarly = "interrupt-starts-early": "An interrupt starts while what it ended still runs.",
     DropNewest = "drop-newest": "A full session drops its newest job instead of its oldest.",
     MergeLosesPayload = "merge-loses-payload": "A run does not get the payload of the last job merged into it.",
+    DebounceWithoutLimit = "debounce-without-limit": "A stream of jobs puts off the start of its first for ever.",
     StopallForgetsBuffer = "stopall-forgets-buffer": "A stop of everything leaves the burst that gathers.",
     ThrottleIgnored = "throttle-ignored": "A session with a full context runs as many jobs as ever.",
     CutoffForgottenByRestart = "stopall-cutoff-lost-on-restart": "After a restart, what was sent before a stop is taken.",

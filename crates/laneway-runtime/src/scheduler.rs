@@ -148,7 +148,7 @@ impl Scheduler {
 
     /// Asks for one job.
     pub async fn submit(&self, submission: Submission) -> Result<Result<Submitted, Refusal>, Stopped> {
-        self.estimate_usage(&submission).await?;
+        self.estimate_usage(std::slice::from_ref(&submission)).await?;
         match self.send(Command::Submit(Box::new(submission))).await? {
             Reply::Submitted(submitted) => Ok(Ok(submitted)),
             Reply::Refused(refusal) => Ok(Err(refusal)),
@@ -163,9 +163,7 @@ impl Scheduler {
         atomic: bool,
     ) -> Result<Vec<Result<Submitted, Refusal>>, Stopped> {
         let count = items.len();
-        for item in &items {
-            self.estimate_usage(item).await?;
-        }
+        self.estimate_usage(&items).await?;
         match self.send(Command::SubmitBatch { items, atomic }).await? {
             Reply::Batch(verdicts) => Ok(verdicts),
             Reply::Refused(refusal) => Ok(vec![Err(refusal); count]),

@@ -1,5 +1,6 @@
 //! Sessions, as the handle offers them: stop, reset, usage, and how they stand. What they do is decided by the engine.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use laneway_core::command::{SessionStopped, StopWhat};
@@ -65,14 +66,20 @@ impl Scheduler {
         self.read(move |engine, _| engine.active_sessions_of(&tenant, &agent)).await
     }
 
-    /// Before a job of a session is asked for: lets the engine know how full its context is.
-    pub(crate) async fn estimate_usage(&self, submission: &Submission) -> Result<(), Stopped> {
-        match &submission.spec.session {
-            Some(session) => {
-                estimate_usage(&self.shared, &self.asks, &submission.spec.tenant, &session.key).await
-            }
-            None => Ok(()),
+    /// Before jobs of sessions are asked for: lets the engine know how full the context of each session is.
+    pub(crate) async fn estimate_usage(&self, submissions: &[Submission]) -> Result<(), Stopped> {
+        if self.shared.token_estimate.is_none() {
+            return Ok(());
         }
+        let of = |item: &Submission| {
+            let session = item.spec.session.as_ref()?;
+            Some((item.spec.tenant.clone(), session.key.clone()))
+        };
+        let sessions: BTreeSet<(Name, Name)> = submissions.iter().filter_map(of).collect();
+        for (tenant, key) in sessions {
+            estimate_usage(&self.shared, &self.asks, &tenant, &key).await?;
+        }
+        Ok(())
     }
 }
 

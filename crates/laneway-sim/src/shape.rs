@@ -56,7 +56,7 @@ pub struct Habits {
     pub session: u32,
     /// Of those: asks more of it than order.
     pub session_rules: u32,
-    /// Of those: is of the session's usual kind, agent and lane.
+    /// Of those: is of the usual tenant, kind, agent and lane.
     pub session_alike: u32,
     /// Needs keys.
     pub keys: u32,
@@ -267,11 +267,17 @@ pub fn draw_retry(rng: &mut Rng) -> RetryPolicy {
 }
 
 fn draw_habits(rng: &mut Rng) -> Habits {
+    // Some worlds are conversations: nearly everything is said in a session, and comes fast.
+    let talks = rng.chance(35);
+    let (session, session_rules, session_alike) = match talks {
+        true => (rng.small(60, 95), rng.small(50, 95), rng.small(70, 100)),
+        false => (if rng.chance(60) { rng.small(1, 80) } else { 0 }, rng.small(0, 60), rng.small(0, 60)),
+    };
     let mut some = |often: u32, percent: u32| if rng.chance(often) { rng.small(1, percent) } else { 0 };
     Habits {
-        session: some(60, 80),
-        session_rules: some(60, 90),
-        session_alike: some(80, 100),
+        session,
+        session_rules,
+        session_alike,
         keys: some(50, 70),
         not_before: some(40, 40),
         deadline: some(40, 40),

@@ -200,35 +200,20 @@ impl Engine {
         arrival: Arrival,
         effects: &mut Effects,
     ) -> Submitted {
-        let session = submission.spec.session.as_ref().expect("it comes for a session");
-        let (window, burst_max) = (session.window().unwrap_or_default(), session.burst_max());
-        let found = self.sessions.find(&(belongs.tenant, session.key.clone()));
         let (interrupts, drops_oldest, flushes, leads) = match arrival {
-            Arrival::Joins { closes } => {
-                let session = found.expect("a burst has its session");
-                return self.join(now, session, submission, belongs, closes, effects);
-            }
+            Arrival::Joins { closes } => return self.join(now, submission, belongs, closes, effects),
             Arrival::Enters { interrupts, drops_oldest, flushes, leads } => {
                 (interrupts, drops_oldest, flushes, leads)
             }
         };
-        if let Some(session) = found {
-            let origin = &submission.origin;
-            // Held, so that it is still there when the last of its jobs has ended.
-            self.sessions.hold_again(session);
-            if interrupts {
-                self.end_session_jobs(now, session, Reason::Interrupted, origin, effects);
-            }
-            if drops_oldest {
-                self.drop_oldest(now, session, origin, effects);
-            }
-            if flushes {
-                self.flush(now, session, effects);
-            }
-            self.release_session(session);
+        let mut belongs = belongs;
+        if interrupts || drops_oldest || flushes {
+            self.make_way(now, &submission, belongs, (interrupts, drops_oldest, flushes), effects);
+            // What ended may have been the last of its agent or kind.
+            belongs = self.locate(&submission.spec);
         }
-        // What ended may have been the last of its agent or kind.
-        let belongs = self.locate(&submission.spec);
+        let session = submission.spec.session.as_ref().expect("it comes for a session");
+        let (window, burst_max) = (session.window().unwrap_or_default(), session.burst_max());
         let bytes = submission.payload.len() as u64;
         let begins = if leads { Begins::Gathering(window) } else { Begins::AtOnce };
         let submitted = self.create(now, submission, belongs, begins, effects);
@@ -241,16 +226,45 @@ impl Engine {
         submitted
     }
 
+    /// Does to the jobs before it what a new one asks for.
+    fn make_way(
+        &mut self,
+        now: Now,
+        submission: &Submission,
+        belongs: Belongs,
+        (interrupts, drops_oldest, flushes): (bool, bool, bool),
+        effects: &mut Effects,
+    ) {
+        let Some(session) = self.session_of(submission, belongs) else { return };
+        // Held, so that it is still there when the last of its jobs has ended.
+        self.sessions.hold_again(session);
+        if interrupts {
+            self.end_session_jobs(now, session, Reason::Interrupted, &submission.origin, effects);
+        }
+        if drops_oldest {
+            self.drop_oldest(now, session, &submission.origin, effects);
+        }
+        if flushes {
+            self.flush(now, session, effects);
+        }
+        self.release_session(session);
+    }
+
+    fn session_of(&self, submission: &Submission, belongs: Belongs) -> Option<Ix> {
+        let key = submission.spec.session.as_ref()?.key.clone();
+        self.sessions.find(&(belongs.tenant, key))
+    }
+
     /// The job joins the burst that gathers: it ends at once, and the burst's first job runs for both.
     fn join(
         &mut self,
         now: Now,
-        session: Ix,
         submission: Submission,
         belongs: Belongs,
         closes: bool,
         effects: &mut Effects,
     ) -> Submitted {
+        let session = self.session_of(&submission, belongs).expect("a burst has its session");
         let window = submission.spec.session.as_ref().and_then(Session::window).unwrap_or_default();
         let buffer = self.sessions[session].buffer.as_mut().expect("a burst gathers");
         buffer.absorbed += 1;
@@ -261,6 +275,9 @@ impl Engine {
         if closes {
             self.flush(now, session, effects);
         } else {
+            #[cfg(feature = "zoo")]
+            let until_max =
+                if zoo::is_out(Bug::DebounceWithoutLimit) { crate::Mono(u64::MAX) } else { until_max };
             // Not written down: after a restart the burst gathers no more, and its first window is long enough.
             self.jobs[leader].wake = Some(Wake::Debounce((now.mono + window).min(until_max)));
             self.arm(leader);

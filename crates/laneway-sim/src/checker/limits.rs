@@ -19,6 +19,7 @@ impl Checker {
         };
         self.within_limits(entry, open)?;
         self.in_session_order(entry)?;
+        self.came_after_stop(entry)?;
         self.in_time(given, entry)?;
         self.age_goes_first(given, entry)?;
         self.right_choice(given, open)

@@ -92,7 +92,7 @@ impl Checker {
             } else if entry.wake_at().is_some()
                 && let Some(at) = watch.due
             {
-                add(at, "the backoff");
+                add(at, if entry.gathers() { "the debounce window" } else { "the backoff" });
             }
         }
         due

@@ -28,6 +28,8 @@ pub(super) struct Sessions {
     payloads: BTreeMap<Seq, Bytes>,
     /// Which jobs were merged into which, in the order in which they came.
     merged: BTreeMap<Seq, Vec<Seq>>,
+    /// The newest job when everything of a session was last stopped: nothing up to it starts any more.
+    stopped: BTreeMap<(Name, Name), Seq>,
     /// A job that was stored and must be merged before anything else of its session happens.
     joining: Option<Seq>,
     /// A job that was dropped for one that must come next.
@@ -249,7 +251,7 @@ impl Checker {
     }
 
     /// What is known of a session changes.
-    pub(super) fn may_know(&self, given: Given<'_>, row: &SessionRow) -> Checked {
+    pub(super) fn may_know(&mut self, given: Given<'_>, row: &SessionRow) -> Checked {
         let key = (row.tenant.clone(), row.key.clone());
         let was = self.ledger.sessions.get(&key);
         let (cutoff, generation) = was.map_or((None, 0), |was| (was.cutoff, was.generation));
@@ -258,6 +260,10 @@ impl Checker {
             format!("session {} goes from generation {generation} to {}", row.key, row.generation)
         })?;
         let stopped = stops(given, &key, &|what| what != StopWhat::One);
+        if (row.cutoff, row.generation) != (cutoff, generation) && stopped {
+            let newest = self.ledger.ids.values().max().copied().unwrap_or(Seq(0));
+            self.sessions.stopped.insert(key.clone(), newest);
+        }
         if row.cutoff != cutoff {
             let now = row.cutoff == Some(given.moment.now.wall);
             hold("I22", now && stopped, || format!("the cutoff of session {} is {:?}", row.key, row.cutoff))?;
@@ -268,6 +274,15 @@ impl Checker {
         let left = self.live_of(&key).next().map(|entry| entry.row.seq.0);
         hold("I22", !stopped_now || usage || given.commands.len() > 1 || left.is_none(), || {
             format!("session {} is stopped and job {left:?} goes on", row.key)
+        })
+    }
+
+    /// Nothing from before a stop of everything starts after it, whatever crashed in between.
+    pub(super) fn came_after_stop(&self, entry: &Entry) -> Checked {
+        let Some(key) = key_of(&entry.row.spec) else { return Ok(()) };
+        let stopped = self.sessions.stopped.get(&key).copied().unwrap_or(Seq(0));
+        hold("I22", stopped < entry.row.seq, || {
+            format!("job {} starts although its session was stopped after it came", entry.row.seq.0)
         })
     }
 

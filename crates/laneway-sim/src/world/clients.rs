@@ -42,6 +42,7 @@ impl World {
             if spec.kind.as_str() != POISON_KIND {
                 spec.kind = shape.kinds[0].clone();
             }
+            spec.tenant = shape.tenants[0].clone();
             spec.agent = shape.agents[0].clone();
             spec.lane = shape.lanes[0].clone();
             spec.keys.clear();
@@ -62,16 +63,16 @@ impl World {
             return Some(session);
         }
         let mode = match rng.below(10) {
-            0 | 1 => SessionMode::Interrupt,
-            2 => SessionMode::Followup,
+            0..=2 => SessionMode::Interrupt,
+            3 => SessionMode::Followup,
             _ => SessionMode::Queue,
         };
         Some(Session {
             mode,
             cap: rng.chance(30).then(|| cap(rng, 3)),
             drop: if rng.chance(60) { DropPolicy::Old } else { DropPolicy::New },
-            debounce: rng.chance(50).then(|| Span(if rng.chance(10) { 0 } else { rng.between(1, 5_000) })),
-            debounce_max: rng.chance(20).then(|| Span(rng.between(0, 8_000))),
+            debounce: rng.chance(60).then(|| Span(if rng.chance(10) { 0 } else { rng.between(1, 5_000) })),
+            debounce_max: rng.chance(30).then(|| Span(rng.between(0, 8_000))),
             sent_at: rng.chance(30).then(|| Wall(wall.0 - 3_000 + rng.below(3_500) as i64)),
             ..session
         })
@@ -101,7 +102,11 @@ impl World {
     }
 
     pub(super) fn some_session(&mut self) -> (Name, Name) {
-        (self.rng.pick(&self.shape.tenants).clone(), self.rng.pick(&self.shape.sessions).clone())
+        let tenant = match self.rng.chance(60) {
+            true => &self.shape.tenants[0],
+            false => self.rng.pick(&self.shape.tenants),
+        };
+        (tenant.clone(), self.rng.pick(&self.shape.sessions).clone())
     }
 
     fn any_spec(&mut self) -> JobSpec {

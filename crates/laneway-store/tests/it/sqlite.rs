@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use laneway_core::{Change, Name};
+use laneway_core::{Change, Name, Session};
 use laneway_store::suite::Place;
 use laneway_store::suite::driver::{Driver, load, rich_spec};
 use laneway_store::{SqliteOptions, SqliteStore, StoreError};
@@ -130,6 +130,32 @@ fn a_migration_that_dies_leaves_the_old_version() {
     let mut store = open(&copy.path()).unwrap();
     assert_eq!(load(&mut store), Default::default());
     drop(conn);
+}
+
+/// A file from before sessions had rules: its jobs are there, and gain what is new.
+#[test]
+fn a_file_of_the_first_version_is_brought_up_to_date() {
+    let place = SqlitePlace::new();
+    let mut driver = Driver::new(&place);
+    let mut row = driver.draft();
+    row.spec.session = Some(Session::new(Name::fixed("chat")));
+    let (old, ended) = (driver.submit(row, b"old"), driver.submit_plain());
+    driver.finish(ended, None);
+    driver.commit();
+    let jobs = driver.jobs.clone();
+    drop(driver);
+    let conn = raw(&place);
+    conn.execute_batch(
+        "DROP TABLE session; DROP TABLE merged; DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
+    )
+    .unwrap();
+    drop(conn);
+    let mut store = open(&place.path()).unwrap();
+    assert_eq!(load(&mut store).jobs, [jobs[&old].view.row.clone()]);
+    let reader = laneway_store::Store::reader(&store);
+    assert_eq!(reader.job(jobs[&ended].view.row.id).unwrap().unwrap(), jobs[&ended].view);
+    let given = reader.payloads(&[old]).unwrap();
+    assert_eq!((given[0].payload.as_ref(), given[0].merged.len()), (b"old".as_slice(), 0));
 }
 
 fn damaged(place: &SqlitePlace, sql: &str) -> StoreError {

@@ -526,10 +526,12 @@ fn the_socket_of_goclaw_is_there_unless_it_is_switched_off() {
         )
         .unwrap();
         let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
+        let mut reader = BufReader::new(stream);
+        reader.read_line(&mut line).unwrap();
         assert_eq!(line.split(' ').nth(1), Some(status), "{line}");
         // A socket that is open does not keep the server from stopping.
         assert_eq!(server.stop(), Some(0));
+        drop(reader);
     }
 }
 
