@@ -237,7 +237,11 @@ fn next_rhythm(expression: &Expression, zone: &TimeZone, mut from: Timestamp) ->
         match (found, change) {
             (Some(slot), None) => return Some(slot),
             (Some(slot), Some(change)) if slot < change => return Some(slot),
-            (_, Some(change)) if change < limit => from = change,
+            (Some(_), Some(change)) if change < limit => from = change,
+            // Where no such date comes at all, a change of the clock brings none; it can only repeat an hour of today.
+            (None, Some(change)) if change.duration_since(from) < SignedDuration::from_hours(24) => {
+                from = change
+            }
             _ => return None,
         }
     }
