@@ -82,7 +82,9 @@ pub struct Credentials<'a> {
 
 /// Says who somebody is who has a connection already. It knows the connection, and judges as the gate does.
 #[derive(Clone)]
-pub struct Doorkeeper(Arc<dyn Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync>);
+pub struct Doorkeeper(Arc<Judge>);
+
+type Judge = dyn Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync;
 
 impl Doorkeeper {
     /// One that judges so.

@@ -7,7 +7,7 @@
 //! is left out by a restart, and nothing is sent twice.
 
 use laneway_core::schedule::ScheduleLine;
-use laneway_core::{Command, Event, EventKind, JobState, Name, Reason, Reply};
+use laneway_core::{Command, Event, EventKind, JobState, Name, Reason, Reply, Span};
 use laneway_store::{EventFilter, JobView};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
@@ -20,6 +20,8 @@ use crate::scheduler::{QueryError, Scheduler, Stopped};
 const CONTENT_BYTES_MAX: usize = 16 * 1024;
 /// Most events that are looked at on the way back to the last message.
 const LOOKED_BACK_MAX: usize = 20_000;
+/// A store that cannot be read is asked again after this long.
+const AGAIN_AFTER: Span = Span::secs(1);
 /// Events read at once on that way.
 const PAGE: usize = 512;
 
@@ -96,10 +98,11 @@ impl Deliveries {
         let from = scheduler.events().latest();
         let following = tokio::spawn(async move {
             // Ends with the loop.
-            if let Err(error) = follow(&scheduler, from).await
+            while let Err(error) = follow(&scheduler, from).await
                 && !matches!(error, QueryError::Stopped(_))
             {
-                tracing::error!(%error, "messages are no longer sent out; restart the server");
+                tracing::error!(%error, "messages cannot be sent out for a moment");
+                scheduler.shared.clock.sleep(AGAIN_AFTER).await;
             }
         });
         Deliveries { following }
@@ -172,7 +175,7 @@ async fn delivers(
     event: &Event,
 ) -> Result<Option<Outbound>, QueryError> {
     let line = event.detail.as_deref().and_then(ScheduleLine::parse);
-    if !line.is_some_and(|line| &*line.action == "ok") {
+    if line.is_none_or(|line| &*line.action != "ok") {
         return Ok(None);
     }
     let Some(job) = run_of(scheduler, tenant, event.number).await?.and_then(|log| log.job) else {

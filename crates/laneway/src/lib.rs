@@ -42,4 +42,4 @@ pub use laneway_core::{
     Backoff, Bytes, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Refusal, RefusalCode,
     RetryPolicy, Span,
 };
-pub use laneway_runtime::{Handlers, IntoOutcome, JobContext, Stopped, Tabs, WaitError};
+pub use laneway_runtime::{Clock, Handlers, IntoOutcome, JobContext, Stopped, Tabs, WaitError};

@@ -2,6 +2,8 @@
 //! `cron.runs`. Every one of them sees the caller's tenant only, and of it, unless the caller is an admin, only what is
 //! the caller's own.
 
+use std::collections::BTreeMap;
+
 use laneway_core::schedule::{NotRan, RunMode};
 use laneway_core::{Name, Reply, RunLog, Schedule};
 use laneway_runtime::Scheduler;
@@ -193,11 +195,18 @@ async fn own_runs(
     limit: usize,
 ) -> Result<(Vec<RunLog>, u64), Problem> {
     let (mut found, mut total, mut before, mut looked_at) = (Vec::new(), 0, None, 0);
+    let mut own = BTreeMap::new();
     loop {
         let page = scheduler.run_logs(filter.clone(), before, RUNS_READ).await?;
         looked_at += RUNS_READ;
         for log in page.items {
-            if !is_own_run(scheduler, member, &log).await? {
+            // All runs of a job have one owner, so each job is looked up once.
+            let is_own = match own.get(&log.schedule) {
+                Some(is_own) => *is_own,
+                None => is_own_run(scheduler, member, &log).await?,
+            };
+            own.insert(log.schedule, is_own);
+            if !is_own {
                 continue;
             }
             if total >= offset && found.len() < limit {

@@ -24,8 +24,10 @@ use super::{Goclaw, events, methods};
 
 /// How often the client is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// A client that was silent for this long is gone; one that never said who it is has this long, too.
+/// A client that was silent for this long is gone.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// A client must have said who it is after this long: until then, its socket is nobody's.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A frame must have been taken after this long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Further away than any socket lives, and near enough for every clock.
@@ -80,7 +82,7 @@ impl Conversation {
             member: None,
             events,
             silent_at: now + READ_TIMEOUT,
-            ends_at: now + READ_TIMEOUT,
+            ends_at: now + CONNECT_TIMEOUT,
             _permit: permit,
         }
     }

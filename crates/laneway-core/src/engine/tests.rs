@@ -17,6 +17,7 @@ mod deliveries;
 mod dispatch;
 mod explain;
 mod lease;
+mod outbound;
 mod recover;
 mod refuse;
 mod retry;

@@ -520,6 +520,29 @@ fn a_wrong_command_line_ends_with_2() {
 }
 
 #[test]
+fn the_socket_of_goclaw_is_there_unless_it_is_switched_off() {
+    for (flags, status) in [(vec![], "101"), (vec!["--set", "dialects.goclaw.enabled=false"], "404")] {
+        let dir = TempDir::new().unwrap();
+        let server = Server::start(dir.path(), &flags);
+        let address = server.url.strip_prefix("http://").unwrap();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "GET /ws HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        .unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(stream);
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line.split(' ').nth(1), Some(status), "{line}");
+        // A socket that is open does not keep the server from stopping.
+        assert_eq!(server.stop(), Some(0));
+        drop(reader);
+    }
+}
+
+#[test]
 fn aging_can_be_switched_off_by_either_word() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);

@@ -1,11 +1,18 @@
 //! Every example runs to its end. They check themselves what they show.
 
+#[path = "../../examples/agent_gateway.rs"]
+mod agent_gateway;
 #[path = "../../examples/embedded.rs"]
 mod embedded;
 #[path = "../../examples/http_target.rs"]
 mod http_target;
 #[path = "../../examples/sessions.rs"]
 mod sessions;
+
+#[test]
+fn agent_gateway_runs() {
+    agent_gateway::main().unwrap();
+}
 
 #[test]
 fn embedded_runs() {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod cli;
+mod conversations;
 mod dialects;
 mod docs;
 mod embedded;

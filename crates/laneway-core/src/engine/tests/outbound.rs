@@ -1,0 +1,77 @@
+//! Messages that are to go out, and schedules that name themselves: by direct calls, because the store and the surfaces use
+//! them so.
+
+use crate::command::PUBLISHED_BYTES_MAX;
+use crate::engine::Engine;
+use crate::schedule::{CatchUp, Overlap, SCHEDULE_SELF};
+use crate::{
+    Command, Effects, EventKind, JobSpec, Mono, Name, Now, Origin, RefusalCode, Reply, ScheduleSpec, Session,
+    Settings, Span, Timing, Wall,
+};
+
+const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
+
+#[test]
+fn a_message_is_one_event_of_its_tenant_and_no_call_of_anybody() {
+    let mut engine = Engine::new(Settings::default(), 7, START);
+    let mut effects = Effects::default();
+    let publish =
+        |len: usize| Command::Publish { tenant: Name::fixed("acme"), detail: "x".repeat(len).into() };
+    assert_eq!(engine.apply(START, publish(3), &mut effects), Reply::Done);
+    let event = effects.events.last().expect("there is an event");
+    assert_eq!((event.kind, event.detail.as_deref()), (EventKind::Outbound, Some("xxx")));
+    assert_eq!((event.tenant.clone(), event.actor.clone()), (Some(Name::fixed("acme")), None));
+    assert!(matches!(engine.apply(START, publish(PUBLISHED_BYTES_MAX), &mut effects), Reply::Done));
+    let reply = engine.apply(START, publish(PUBLISHED_BYTES_MAX + 1), &mut effects);
+    assert!(matches!(reply, Reply::Refused(refusal) if refusal.code == RefusalCode::Invalid));
+    assert_eq!(effects.events.len(), 2);
+}
+
+fn schedule(session: &str) -> ScheduleSpec {
+    let job = JobSpec {
+        tenant: Name::fixed("acme"),
+        kind: Name::fixed("k"),
+        agent: Name::fixed("A"),
+        lane: Name::fixed("main"),
+        session: Some(Session::new(Name::new(session).unwrap())),
+        keys: Vec::new(),
+        priority: 0,
+        not_before: None,
+        deadline: None,
+        queue_timeout: None,
+        timeout: None,
+        retry: None,
+        idempotency: None,
+        retry_of: None,
+        tags: Vec::new(),
+        schedule: None,
+    };
+    ScheduleSpec {
+        tenant: Name::fixed("acme"),
+        name: Name::fixed("s"),
+        timing: Timing::Every { every: Span::hours(1), anchor: None },
+        job,
+        payload: Vec::new().into(),
+        enabled: true,
+        delete_after_run: None,
+        catch_up: CatchUp::Skip,
+        overlap: Overlap::Skip,
+        jitter: Span(0),
+        note: Vec::new().into(),
+        owner: None,
+    }
+}
+
+#[test]
+fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
+    let mut engine = Engine::new(Settings::default(), 7, START);
+    let mut put = |session: &str| {
+        let command = Command::PutSchedule(Box::new(schedule(session)), Origin::house("test"));
+        engine.apply(START, command, &mut Effects::default())
+    };
+    let long = format!("{}{SCHEDULE_SELF}", "x".repeat(100));
+    assert!(matches!(put(&long), Reply::Refused(refusal) if refusal.message.starts_with("job.session.key")));
+    let Reply::Schedule(made) = put(&format!("agent:a:cron:{SCHEDULE_SELF}")) else { panic!("it is made") };
+    let session = made.spec.job.session.expect("it has a session");
+    assert_eq!(session.key.as_str(), format!("agent:a:cron:{}", made.id));
+}
