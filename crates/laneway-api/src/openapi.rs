@@ -12,7 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
+    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit,
+    tokens,
 };
 
 /// The document.

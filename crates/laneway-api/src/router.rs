@@ -16,7 +16,8 @@ use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit, tokens,
+    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit,
+    tokens,
 };
 
 /// One route: a method, a path, and the operation behind them.

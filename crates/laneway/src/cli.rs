@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    completions, config, deliveries, demo, events, instances, jobs, lanes, schedules, serve, sessions, stats, submit,
-    token,
+    completions, config, deliveries, demo, events, instances, jobs, lanes, schedules, serve, sessions, stats,
+    submit, token,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;

@@ -159,6 +159,7 @@ pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
         timeout: shown_span(spec.timeout),
         retry: spec.retry.as_ref().map(retry),
         idempotency_key: None,
+        callback: spec.callback.as_ref().map(|callback| Cow::Owned(callback.url.to_string())),
         tags: Some(tags).filter(|tags| !tags.is_empty()),
     }
 }

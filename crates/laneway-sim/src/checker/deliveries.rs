@@ -45,7 +45,7 @@ impl Checker {
 
     /// May this record be kept, new or changed?
     pub(super) fn may_be_owed(&mut self, given: Given<'_>, row: &DeliveryRow) -> Checked {
-        let Some(known) = self.ledger.deliveries.get(&row.seq) else { return self.may_be_made(row) };
+        let Some(known) = self.ledger.deliveries.get(&row.seq) else { return self.is_newly_owed(row) };
         let mut replays = given.commands.iter().filter(|command| match command {
             Command::Redeliver { job, tenant, .. } => {
                 *job == row.job && tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
@@ -59,7 +59,7 @@ impl Checker {
         hold("N3", same && (tried || asked), || format!("a delivery goes from {known:?} to {row:?}"))
     }
 
-    fn may_be_made(&mut self, row: &DeliveryRow) -> Checked {
+    fn is_newly_owed(&mut self, row: &DeliveryRow) -> Checked {
         let waiting = self.ledger.waiting_deliveries().count();
         let fits = waiting < self.reference.settings.webhooks.pending_max as usize;
         let state = if fits { DeliveryState::Waiting } else { DeliveryState::Dropped };

@@ -158,7 +158,13 @@ impl Checker {
         [None, later].into_iter().any(|not_before| {
             let job = JobSpec { not_before, ..spec.job.clone() };
             let origin = Origin::house("schedule");
-            let submission = Submission { spec: job, payload: spec.payload.clone(), origin, prior: None };
+            let submission = Submission {
+                spec: job,
+                payload: spec.payload.clone(),
+                origin,
+                prior: None,
+                record_refusal: false,
+            };
             self.session_verdict(&submission, moment).is_some()
         })
     }

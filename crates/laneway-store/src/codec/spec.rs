@@ -88,11 +88,17 @@ impl SessionRest {
 
 /// Appends the form of `row` to `out`.
 pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
-    write_rest(out, &row.spec, row.payload_len, &row.submitted_by);
+    write_rest(out, &row.spec, row.payload_len, &row.submitted_by, row.position);
 }
 
 /// Appends the form of those parts of a spec that have no column of their own.
-pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, submitted_by: &Name) {
+pub(super) fn write_rest(
+    out: &mut Vec<u8>,
+    spec: &JobSpec,
+    payload_len: u32,
+    submitted_by: &Name,
+    position: u32,
+) {
     let flag = |present: bool, bit: u64| if present { bit } else { 0 };
     out.push(VERSION);
     put_u64(
@@ -110,7 +116,7 @@ pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, su
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
-            | flag(row.position > 0, POSITION),
+            | flag(position > 0, POSITION),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -160,8 +166,8 @@ pub(super) fn write_rest(out: &mut Vec<u8>, spec: &JobSpec, payload_len: u32, su
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
     }
-    if row.position > 0 {
-        put_u64(out, row.position.into());
+    if position > 0 {
+        put_u64(out, position.into());
     }
 }
 

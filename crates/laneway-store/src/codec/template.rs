@@ -18,7 +18,7 @@ pub(crate) fn write_template(out: &mut Vec<u8>, spec: &JobSpec) {
     // No name is empty, so an empty one says that there is none.
     let session = spec.session.as_ref().map_or("", |session| session.key.as_str());
     put_bytes(out, session.as_bytes());
-    write_rest(out, spec, 0, &spec.agent);
+    write_rest(out, spec, 0, &spec.agent, 0);
 }
 
 /// Reads a form back.

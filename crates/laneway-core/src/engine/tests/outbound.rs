@@ -44,6 +44,7 @@ fn schedule(session: &str) -> ScheduleSpec {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        callback: None,
         schedule: None,
     };
     ScheduleSpec {
