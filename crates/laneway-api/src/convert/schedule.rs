@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use super::session::one_of;
 use super::{DefaultNames, span, spec_with, time};
+use crate::callback;
 use crate::error::{ApiError, Code};
 use crate::json::{self, StrictValue};
 use crate::show;
@@ -315,7 +316,9 @@ fn read_template(
             return Err(ApiError::field(field, "is given by the schedule; leave it out"));
         }
     }
-    spec_with(request, tenant, settings, names, &names.cron, &settings.schedules.retry)
+    let spec = spec_with(request, tenant, settings, names, &names.cron, &settings.schedules.retry)?;
+    // Whether it may be called is checked by the caller, as for jobs.
+    Ok(JobSpec { callback: request.callback.as_deref().map(callback::native), ..spec })
 }
 
 fn payload(raw: Option<&RawValue>) -> Bytes {

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
 use laneway_core::schedule::preview;
-use laneway_core::{Reply, Schedule, ScheduleId, Timing, Wall};
+use laneway_core::{JobSpec, Reply, Schedule, ScheduleId, Timing, Wall};
 use laneway_runtime::store::RunLogFilter;
 use laneway_wire as wire;
 use laneway_wire::{
@@ -15,6 +15,7 @@ use laneway_wire::{
 use crate::api::Api;
 use crate::auth::Caller;
 use crate::body;
+use crate::callback;
 use crate::convert::{self, TimingFields};
 use crate::error::{ApiError, Code};
 use crate::json;
@@ -80,6 +81,7 @@ pub async fn create_schedule(
     let request: ScheduleRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
     let (settings, now) = (config.settings(), api.scheduler.wall());
     let spec = convert::schedule_spec(&request, &caller.tenant, settings, &api.names, now)?;
+    check_callback(&api, &spec.job).await?;
     let schedule = changed(api.scheduler.put_schedule(spec, caller.origin()).await?)?;
     let mut response = reply::json(StatusCode::CREATED, &show::schedule(&schedule)?)?;
     let location = format!("/v1/schedules/{}", schedule.id);
@@ -130,6 +132,9 @@ pub async fn update_schedule(
     let old = find(&api, &caller, id).await?;
     let (settings, now) = (config.settings(), api.scheduler.wall());
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
+    if let Some(job) = &patch.job {
+        check_callback(&api, job).await?;
+    }
     let scope = caller.scope().cloned();
     let schedule = changed(api.scheduler.update_schedule(scope, id, patch, caller.origin()).await?)?;
     reply::ok(&show::schedule(&schedule)?)
@@ -317,6 +322,13 @@ async fn toggle(api: &Api, caller: &Caller, id: ScheduleId, enabled: bool) -> An
     let scope = caller.scope().cloned();
     let schedule = changed(api.scheduler.toggle_schedule(scope, id, enabled, caller.origin()).await?)?;
     reply::ok(&show::schedule(&schedule)?)
+}
+
+/// May whoever is to be told of the runs be called?
+async fn check_callback(api: &Api, job: &JobSpec) -> Result<(), ApiError> {
+    let Some(named) = &job.callback else { return Ok(()) };
+    callback::check(&api.guard, &named.url).await.map_err(|error| error.within("job"))?;
+    Ok(())
 }
 
 /// The schedule, if there is one that the caller may see.
