@@ -53,7 +53,7 @@ pub async fn run(screen: &Screen, environment: &Environment, args: &ServeArgs) -
     let begin = Instant::now();
     let layers = flags.layers(environment)?;
     for warning in layers.warnings() {
-        tracing::warn!("{warning}");
+        tracing::warn!(%warning, "a variable of the environment is ignored");
     }
     let server = Server::start(layers).await?;
     tracing::info!(
