@@ -148,7 +148,10 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let Some(old) = self.schedule(tenant, id) else { return Reply::NotFound };
-        let spec = patched(&old.spec, patch, now.wall, &self.settings.schedules.zone);
+        let mut spec = patched(&old.spec, patch, now.wall, &self.settings.schedules.zone);
+        if let Err(refusal) = name_session(&mut spec, id) {
+            return Reply::Refused(refusal);
+        }
         self.change_schedule(now, id, spec, (EventKind::ScheduleUpdated, "updated"), origin, effects)
     }
 

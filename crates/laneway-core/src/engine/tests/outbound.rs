@@ -5,8 +5,8 @@ use crate::command::PUBLISHED_BYTES_MAX;
 use crate::engine::Engine;
 use crate::schedule::{CatchUp, Overlap, SCHEDULE_SELF};
 use crate::{
-    Command, Effects, EventKind, JobSpec, Mono, Name, Now, Origin, RefusalCode, Reply, ScheduleSpec, Session,
-    Settings, Span, Timing, Wall,
+    Command, Effects, EventKind, JobSpec, Mono, Name, Now, Origin, RefusalCode, Reply, SchedulePatch,
+    ScheduleSpec, Session, Settings, Span, Timing, Wall,
 };
 
 const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
@@ -73,6 +73,14 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
     let long = format!("{}{SCHEDULE_SELF}", "x".repeat(100));
     assert!(matches!(put(&long), Reply::Refused(refusal) if refusal.message.starts_with("job.session.key")));
     let Reply::Schedule(made) = put(&format!("agent:a:cron:{SCHEDULE_SELF}")) else { panic!("it is made") };
-    let session = made.spec.job.session.expect("it has a session");
-    assert_eq!(session.key.as_str(), format!("agent:a:cron:{}", made.id));
+    let key_of =
+        |made: &crate::Schedule| made.spec.job.session.as_ref().map(|session| session.key.to_string());
+    assert_eq!(key_of(&made), Some(format!("agent:a:cron:{}", made.id)));
+    let job = Some(Box::new(schedule(&format!("agent:b:cron:{SCHEDULE_SELF}")).job));
+    let patch = Box::new(SchedulePatch { job, ..SchedulePatch::default() });
+    let update = Command::UpdateSchedule { tenant: None, id: made.id, patch, origin: Origin::house("test") };
+    let Reply::Schedule(made) = engine.apply(START, update, &mut Effects::default()) else {
+        panic!("changed")
+    };
+    assert_eq!(key_of(&made), Some(format!("agent:b:cron:{}", made.id)));
 }
