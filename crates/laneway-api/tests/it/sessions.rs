@@ -331,7 +331,9 @@ async fn gc_l3_lanes_of_a_gateway_are_there_with_their_sizes_and_nothing_in_them
             (lane["name"].as_str().unwrap(), figure("running_max"), figure("running"))
         })
         .collect();
-    assert_eq!(told, [("cron", 30, 0), ("main", 30, 0), ("subagent", 50, 0), ("team", 100, 0)]);
+    for lane in [("cron", 30, 0), ("main", 30, 0), ("subagent", 50, 0), ("team", 100, 0)] {
+        assert!(told.contains(&lane), "{lane:?} in {told:?}");
+    }
 }
 
 #[tokio::test]

@@ -66,7 +66,18 @@ fn builtin_settings() -> Settings {
     let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30)].map(|(name, running_max)| {
         (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() })
     });
-    Settings { lanes: lanes.into(), ..Settings::default() }
+    let mut settings = Settings { lanes: lanes.into(), ..Settings::default() };
+    let pinchtab = LaneSettings {
+        queued_max: 1_000,
+        queued_per_agent_max: 100,
+        running_max: 20,
+        running_per_agent_max: 10,
+        aging_step: None,
+        retention: Span::mins(5),
+        ..LaneSettings::default()
+    };
+    settings.lanes.insert(Name::fixed("pinchtab"), pinchtab);
+    settings
 }
 
 #[test]
@@ -624,24 +635,24 @@ fn a_dialects_own_names_are_keys_of_its_lane_in_every_layer() {
 fn mistakes_in_dialects_and_instances_are_named() {
     Given::file(
         "[dialects.pinchtab]\nmax_queue_size = 5\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n\
-         [dialects.goclaw]\nenabled = true\n[lanes.pinchtab]\nqueued_max = 6\n",
+         [dialects.elsewhere]\nenabled = true\n[lanes.pinchtab]\nqueued_max = 6\n",
     )
     .problems(expect![[r#"
         laneway.toml:2: dialects.pinchtab.max_queue_size: is the same as lanes.pinchtab.queued_max, which says 6; remove one of them
         laneway.toml:3: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
         laneway.toml:4: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
         laneway.toml:5: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:6: dialects.goclaw: unknown key; known here: pinchtab
+        laneway.toml:6: dialects.elsewhere: unknown key; known here: pinchtab, goclaw
     "#]]);
     Given::file(
-        "[dialects.pinchtab]\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n[dialects.goclaw]\nenabled = true\n\
+        "[dialects.pinchtab]\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n[dialects.elsewhere]\nenabled = true\n\
          [instances.a]\n[instances.b]\nurl = \"http://x/\"\nport = 1\n[instances.c]\nurl = \"x\"\ntabs = [\"\"]\n",
     )
     .problems(expect![[r#"
         laneway.toml:2: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
         laneway.toml:3: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
         laneway.toml:4: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:5: dialects.goclaw: unknown key; known here: pinchtab
+        laneway.toml:5: dialects.elsewhere: unknown key; known here: pinchtab, goclaw
         laneway.toml:7: instances.a.url: is missing; write `url`, or `port` for an instance on this machine
         laneway.toml:10: instances.b.port: stands beside `url`; write one of them
         laneway.toml:13: instances.c.tabs: holds an id that is empty or longer than 256 bytes

@@ -142,6 +142,14 @@ pub(super) fn write_rest(
     if let Some(job) = spec.retry_of {
         out.extend_from_slice(&job.0.to_be_bytes());
     }
+    write_extras(out, spec);
+    if position > 0 {
+        put_u64(out, position.into());
+    }
+}
+
+/// Appends what few jobs have.
+fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
     if !spec.keys.is_empty() {
         put_u64(out, spec.keys.len() as u64);
         for key in &spec.keys {
@@ -165,9 +173,6 @@ pub(super) fn write_rest(
         put_bytes(out, name.as_str().as_bytes());
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
-    }
-    if position > 0 {
-        put_u64(out, position.into());
     }
 }
 

@@ -147,7 +147,8 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
     let conn = raw(&place);
     conn.execute_batch(
         "DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
-         DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
+         DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
+         DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(conn);
