@@ -74,6 +74,30 @@ async fn a_dialect_can_have_an_address_of_its_own() {
     assert_eq!(server.stop(), Some(0));
 }
 
+/// The switches are the same for every dialect: each can be off, behind a prefix, or on an address of its own.
+#[tokio::test]
+async fn every_dialect_has_the_same_switches() {
+    for (name, path) in [("pinchtab", "/tasks"), ("goclaw", "/ws")] {
+        let set = |key: &str, value: &str| format!("dialects.{name}.{key}={value}");
+        let start = |switch: String| {
+            let dir = TempDir::new().unwrap();
+            (Server::start(dir.path(), &["--set", &switch]), dir)
+        };
+        let (off, _dir) = start(set("enabled", "false"));
+        assert_eq!(status(&format!("{}{path}", off.url)).await, 404, "{name} is off");
+
+        let (behind, _dir) = start(set("prefix", "/its/own"));
+        assert_eq!(status(&format!("{}{path}", behind.url)).await, 404, "{name} is behind its prefix");
+        assert_ne!(status(&format!("{}/its/own{path}", behind.url)).await, 404, "{name}");
+
+        let (beside, _dir) = start(set("listen", "127.0.0.1:0"));
+        let apart = beside.banner["dialects"][name].as_str().unwrap();
+        assert_ne!(apart, beside.url);
+        assert_eq!(status(&format!("{}{path}", beside.url)).await, 404, "{name} is not on the main port");
+        assert_ne!(status(&format!("{apart}{path}")).await, 404, "{name}");
+    }
+}
+
 #[test]
 fn an_address_that_others_reach_needs_tokens_for_dialects_too() {
     let dir = TempDir::new().unwrap();
