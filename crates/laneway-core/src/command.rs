@@ -306,7 +306,7 @@ pub enum Reply {
     Alive {
         /// From now.
         lease: Span,
-        /// True: the run is asked to stop.
+        /// True: the run is asked to stop. One that has not begun must not begin: its time may be over.
         stop: bool,
     },
     /// The schedule as it is stored now; for a deleted one, as it was.

@@ -24,6 +24,8 @@ pub(super) struct Slots {
     came: BTreeSet<(ScheduleId, Wall)>,
     /// Jobs of this commit that stand for a slot whose row has not come yet.
     made: BTreeMap<JobId, ScheduleRef>,
+    /// Slots that waited until a job of this commit was made for them. Their rows may come after their schedule has moved on.
+    waited: BTreeSet<(ScheduleId, Wall)>,
     /// Jobs of schedules that ended in this commit and are not logged yet.
     ended: BTreeMap<JobId, (JobState, Reason)>,
     /// Schedules of which a run ended in this commit.
@@ -132,7 +134,7 @@ impl Checker {
             return Err(Violation::new("I26", format!("a slot of {id} comes, which is not stored")));
         };
         // A timing that was changed leaves a waiting slot of the old one behind.
-        let waited = schedule.state.waiting_slot == Some(slot);
+        let waited = schedule.state.waiting_slot == Some(slot) || self.slots.waited.remove(&(id, slot));
         hold("I26", waited || is_slot(&schedule.spec.timing, slot), || {
             format!("{slot:?} is no slot of {id}")
         })?;
@@ -196,6 +198,9 @@ impl Checker {
         hold("I1", self.is_as_templated(row, schedule, of), || {
             format!("job {} is not what {} asks for", row.seq.0, of.id)
         })?;
+        if waited && !of.by_hand {
+            self.slots.waited.insert((of.id, of.slot));
+        }
         if !of.by_hand {
             self.slots.made.insert(row.id, of.clone());
         }

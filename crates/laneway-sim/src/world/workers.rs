@@ -134,9 +134,12 @@ impl World {
             (Command::Finish(..), _) | (_, Reply::Stale) => self.forget_run(found),
             (_, Reply::Alive { lease, stop }) => {
                 let run = &mut self.runs[found];
-                // A run that ended in the meantime does not begin again.
-                if run.phase != Phase::Ended {
-                    run.renewed(at, lease.0);
+                match run.phase {
+                    // Its time may be over already: whoever is told to stop before it begins must not begin.
+                    Phase::Offered if *stop => run.phase = Phase::Ended,
+                    // A run that ended in the meantime does not begin again.
+                    Phase::Ended => {}
+                    _ => run.renewed(at, lease.0),
                 }
                 run.told_to_stop |= *stop;
             }
