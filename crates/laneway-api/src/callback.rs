@@ -1,6 +1,6 @@
 //! Callbacks: is the address one that may be called, and what is it told.
 
-use laneway_core::{Callback, JobState, Name};
+use laneway_core::{Callback, JobState, Name, Reason};
 use laneway_runtime::webhooks::{CallbackFormat, Ended, Guard, GuardError, NATIVE_FORMAT, Rendered};
 
 use crate::error::ApiError;
@@ -11,9 +11,12 @@ pub struct JobFormat;
 
 impl CallbackFormat for JobFormat {
     fn render(&self, ended: &Ended<'_>) -> Rendered {
-        let event = match ended.job.state() {
-            JobState::Succeeded => "job.succeeded",
-            JobState::Canceled => "job.canceled",
+        let reason = ended.job.end.as_ref().map(|end| end.reason);
+        let event = match (ended.job.state(), reason) {
+            (JobState::Succeeded, _) => "job.succeeded",
+            // Not undone: the job that it was merged into runs for it.
+            (JobState::Canceled, Some(Reason::Merged)) => "job.merged",
+            (JobState::Canceled, _) => "job.canceled",
             _ => "job.failed",
         };
         Rendered {

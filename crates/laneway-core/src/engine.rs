@@ -232,6 +232,7 @@ impl Engine {
                 self.revoke_token(now, &id, tenant.as_ref(), &origin, effects)
             }
             Command::Note { kind, tenant, detail, origin } => {
+                let detail = record::cut_note(detail);
                 self.house_event(now, kind, tenant, Some(&origin), detail, effects);
                 Reply::Done
             }

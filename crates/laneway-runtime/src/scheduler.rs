@@ -227,7 +227,13 @@ impl Scheduler {
             self.submit(again(payload)).await?
         } else {
             // What ran as one is tried again as one: they come together, so the others join the first.
-            let items = std::iter::once(payload).chain(merged).map(again).collect();
+            // The first tells their callback, once.
+            let joins = |payload| {
+                let mut item = again(payload);
+                item.spec.callback = None;
+                item
+            };
+            let items = std::iter::once(again(payload)).chain(merged.into_iter().map(joins)).collect();
             first_of(self.submit_batch(items, true).await?)
         };
         Ok(match verdict {

@@ -127,12 +127,20 @@ pub async fn update_schedule(
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
     let request: SchedulePatchRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
+    let (settings, now) = (config.settings(), api.scheduler.wall());
+    // Names may be looked up slowly, so a new callback is checked before anybody has to wait.
+    let old = find(&api, &caller, id).await?;
+    let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
+    let checked = patch.job.as_ref().and_then(|job| job.callback.clone());
+    if let Some(job) = patch.job.as_ref().filter(|job| job.callback != old.spec.job.callback) {
+        check_callback(&api, job).await?;
+    }
     // A patch of a job is merged into the job that is there, so no other patch may come between the look and the change.
     let _alone = api.schedule_patches.lock().await;
     let old = find(&api, &caller, id).await?;
-    let (settings, now) = (config.settings(), api.scheduler.wall());
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
-    if let Some(job) = &patch.job {
+    let fresh = |job: &&Box<JobSpec>| job.callback != checked && job.callback != old.spec.job.callback;
+    if let Some(job) = patch.job.as_ref().filter(fresh) {
         check_callback(&api, job).await?;
     }
     let scope = caller.scope().cloned();

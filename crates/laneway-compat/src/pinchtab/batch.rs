@@ -24,22 +24,27 @@ pub async fn submit_tasks(
     let body = read_body(&pinchtab.large_bodies, request).await?;
     let mut fields = Fields::of_body(&body)?;
     let (agent_id, callback_url) = (fields.text("agentId")?, fields.text("callbackUrl")?);
-    let mut asked = Vec::new();
-    for item in fields.list("tasks")? {
-        let item = Asked::of_item(Fields::of(item, "tasks")?)?;
-        asked.push(Asked { agent_id: agent_id.clone(), callback_url: callback_url.clone(), ..item });
-    }
+    let items: Vec<Asked> = fields
+        .list("tasks")?
+        .into_iter()
+        .map(|item| Asked::of_item(Fields::of(item, "tasks")?))
+        .collect::<Result<_, Problem>>()?;
     if agent_id.is_empty() {
         return Err(Problem::bad_request("missing required field 'agentId'"));
     }
-    if asked.is_empty() {
+    if items.is_empty() {
         return Err(Problem::bad_request("batch must contain at least one task"));
     }
     let max = pinchtab.live.current().dialects.pinchtab.max_batch_size as usize;
-    if asked.len() > max {
+    if items.len() > max {
         let problem = Problem::new(StatusCode::BAD_REQUEST, "batch_too_large", "batch exceeds maximum size");
-        return Err(problem.details(json!({"submitted": asked.len(), "max": max})));
+        return Err(problem.details(json!({"submitted": items.len(), "max": max})));
     }
+    // Only now: what all items share is copied for each of them.
+    let asked = items
+        .into_iter()
+        .map(|item| Asked { agent_id: agent_id.clone(), callback_url: callback_url.clone(), ..item })
+        .collect();
     let tasks = pinchtab.submit_each(&caller, asked, &agent_id).await?;
     Ok(json_line(StatusCode::ACCEPTED, &Batch { submitted: tasks.len(), tasks }))
 }

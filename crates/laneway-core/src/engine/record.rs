@@ -194,3 +194,27 @@ impl Engine {
         self.release_node(entry.node);
     }
 }
+
+/// Most bytes of a note about a call: notes are kept for days and stand in memory for those who follow.
+const NOTE_BYTES_MAX: usize = 1_024;
+
+/// The note, cut between characters where it is too long.
+pub(super) fn cut_note(detail: Box<str>) -> Box<str> {
+    if detail.len() <= NOTE_BYTES_MAX {
+        return detail;
+    }
+    let end = (0..=NOTE_BYTES_MAX).rev().find(|&at| detail.is_char_boundary(at)).unwrap_or(0);
+    format!("{}…", &detail[..end]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NOTE_BYTES_MAX, cut_note};
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        assert_eq!(cut_note("short".into()).as_ref(), "short");
+        let long = cut_note("ü".repeat(NOTE_BYTES_MAX).into());
+        assert!(long.len() <= NOTE_BYTES_MAX + "…".len() && long.ends_with("ü…"), "{}", long.len());
+    }
+}

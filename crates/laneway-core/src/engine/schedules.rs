@@ -185,7 +185,11 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        if let Err(refusal) = self.check_schedule(now, &spec, Some(id)) {
+        // Switching off is always allowed: it is what a schedule needs that could not be made any more.
+        let off = ScheduleSpec { enabled: false, ..self.schedules.entries[&id].schedule.spec.clone() };
+        if spec != off
+            && let Err(refusal) = self.check_schedule(now, &spec, Some(id))
+        {
             return Reply::Refused(refusal);
         }
         let entry = &self.schedules.entries[&id];

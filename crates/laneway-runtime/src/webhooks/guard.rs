@@ -180,12 +180,17 @@ impl Guard {
         let (turns, resolver, host) = (Arc::clone(&self.turns), Arc::clone(&self.resolver), host.to_owned());
         // The turn is held until the system has answered, not until we are tired of waiting: a thread that still asks must
         // not make room for one more.
-        let asked = tokio::spawn(async move {
-            let _turn = turns.acquire_owned().await.ok()?;
-            resolver.resolve(&host).await.ok()
-        });
-        let answered = tokio::time::timeout(self.resolve_timeout, asked).await;
-        let found = answered.ok().and_then(Result::ok).flatten().ok_or(GuardError::Unresolved)?;
+        let asking = async {
+            // Whoever is tired of waiting for a turn leaves the line.
+            let turn = turns.acquire_owned().await.ok()?;
+            let asked = tokio::spawn(async move {
+                let _turn = turn;
+                resolver.resolve(&host).await.ok()
+            });
+            asked.await.ok().flatten()
+        };
+        let answered = tokio::time::timeout(self.resolve_timeout, asking).await;
+        let found = answered.ok().flatten().ok_or(GuardError::Unresolved)?;
         // In their order, each once.
         let mut seen = BTreeSet::new();
         let addresses: Vec<IpAddr> = found.into_iter().filter(|address| seen.insert(*address)).collect();

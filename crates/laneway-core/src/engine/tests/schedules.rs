@@ -716,3 +716,32 @@ fn listed(story: &Story, tenant: Option<&str>, include_disabled: bool) -> Vec<St
     let schedules = story.engine.schedules(tenant.as_ref(), None, 10, include_disabled);
     schedules.into_iter().map(|schedule| schedule.spec.name.to_string()).collect()
 }
+
+#[test]
+fn a_schedule_that_could_not_be_made_any_more_can_be_switched_off() {
+    check(
+        "
+        place w attached kinds=far slots=1
+        schedule a every=60s kind=far
+        withdraw w
+        server strict=yes
+        toggle a off
+        show a
+        toggle a on
+        ",
+        expect![[r#"
+            place w attached kinds=far slots=1
+            schedule a every=60s kind=far
+                schedule a created
+            withdraw w
+            server strict=yes
+                config.changed
+            toggle a off
+                schedule a disabled
+            show a
+                a is off, next never, last none, 0 runs
+            toggle a on
+                refused: unknown_kind: kind: nobody offers "far"; register a handler or a target for it
+        "#]],
+    );
+}
