@@ -139,8 +139,10 @@ pub async fn update_schedule(
     let _alone = api.schedule_patches.lock().await;
     let old = find(&api, &caller, id).await?;
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
-    let fresh = |job: &&Box<JobSpec>| job.callback != checked && job.callback != old.spec.job.callback;
-    if let Some(job) = patch.job.as_ref().filter(fresh) {
+    if let Some(job) = patch.job.as_deref().filter(|job| {
+        // Another patch gave it a callback in between.
+        job.callback != checked && job.callback != old.spec.job.callback
+    }) {
         check_callback(&api, job).await?;
     }
     let scope = caller.scope().cloned();
