@@ -1,4 +1,4 @@
-//! The types of the HTTP API, as they stand on the wire.
+//! The types of the HTTP API and the frames of the worker protocol, as they stand on the wire.
 //!
 //! Servers, clients and the command line share these types, so that a field is spelled once. They hold no behaviour:
 //! what a value means, and whether it is allowed, is said where requests are turned into commands. Objects that a
@@ -10,6 +10,7 @@ mod batch;
 mod config;
 mod event;
 mod explanation;
+pub mod frame;
 mod job;
 mod job_request;
 mod lane;
