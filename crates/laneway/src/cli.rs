@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
-use crate::commands::{completions, config, demo, events, jobs, lanes, serve, stats, submit, token};
+use crate::commands::{completions, config, demo, events, jobs, lanes, serve, stats, submit, token, worker};
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
 
@@ -64,6 +64,8 @@ pub enum Command {
     Config(config::ConfigArgs),
     /// Make, list, replace and revoke tokens
     Token(token::TokenArgs),
+    /// Run a worker whose handlers are programs
+    Worker(Box<worker::WorkerArgs>),
     /// Measure this machine: every figure beside its raw limit
     Bench(BenchArgs),
     /// Watch a server at work on a stream of sample jobs

@@ -10,3 +10,4 @@ pub mod serve;
 pub mod stats;
 pub mod submit;
 pub mod token;
+pub mod worker;

@@ -129,11 +129,6 @@ impl Desk {
         self.open.iter()
     }
 
-    /// One task that runs.
-    pub fn get(&self, key: &TaskKey) -> Option<&Open> {
-        self.open.get(key)
-    }
-
     /// Decides about a dispatch. `fits` says whether there is a handler and everything the task refers to.
     pub fn take(
         &mut self,

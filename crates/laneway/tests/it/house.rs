@@ -25,14 +25,25 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
 
 /// Which crates of ours a crate may use.
 fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let table: [(&str, &[&str]); 7] = [
+    let table: [(&str, &[&str]); 8] = [
         ("laneway-core", &[]),
         ("laneway-wire", &[]),
         ("laneway-store", &["laneway-core"]),
         ("laneway-runtime", &["laneway-core", "laneway-store"]),
         ("laneway-api", &["laneway-core", "laneway-runtime", "laneway-wire"]),
+        ("laneway-client", &["laneway-wire"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
-        ("laneway", &["laneway-core", "laneway-store", "laneway-runtime", "laneway-wire", "laneway-api"]),
+        (
+            "laneway",
+            &[
+                "laneway-core",
+                "laneway-store",
+                "laneway-runtime",
+                "laneway-wire",
+                "laneway-api",
+                "laneway-client",
+            ],
+        ),
     ];
     table.into_iter().map(|(from, to)| (from, to.iter().copied().collect())).collect()
 }
