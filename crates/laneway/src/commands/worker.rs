@@ -41,7 +41,7 @@ brought home. A second one stops at once what runs, a third one ends the process
 Examples:
   laneway worker --kind resize='./resize --fast' --kind thumb=./thumb --max-parallel 4
   laneway worker --file worker.toml --packages ./packages --metrics 127.0.0.1:9717
-  laneway --url https://laneway.example --token-file token worker --kind echo=cat")]
+  laneway --url https://laneway.example worker --token-file token --kind echo=cat")]
 pub struct WorkerArgs {
     /// Run tasks of this kind with this program; may be given several times. The command is split at spaces; quotes
     /// keep words together
@@ -65,8 +65,9 @@ pub struct WorkerArgs {
     /// Keep packages here, and let the server install and remove them
     #[arg(long, value_name = "DIR")]
     packages: Option<PathBuf>,
-    /// Read the token from this file at every connect, so that it can be replaced while the worker runs
-    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    /// Read the token from this file at every connect, so that it can be replaced while the worker runs;
+    /// outweighs --token
+    #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Where workers connect on the server
     #[arg(long, value_name = "PATH", default_value = "/v1/workers/connect")]

@@ -9,3 +9,4 @@ mod examples;
 mod house;
 mod kill;
 mod repository;
+mod worker;

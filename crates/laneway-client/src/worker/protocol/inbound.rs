@@ -122,7 +122,7 @@ impl Protocol {
         if self.handshake.as_ref().is_some_and(|(handshake, _)| handshake == id) {
             self.greeted(now, ack, out);
         } else if self.registration.as_ref().is_some_and(|(registration, _)| registration == id) {
-            self.registered(now, ack, out);
+            self.registered(now, ack.ok, out);
         } else if kept.is_some() {
             if !ack.ok {
                 self.tally.stale += 1;
@@ -145,9 +145,10 @@ impl Protocol {
     }
 
     /// The registration is acknowledged: we are at work, and bring what waited.
-    fn registered(&mut self, now: Now, ack: &Ack, out: &mut Vec<Action>) {
-        let Some((_, sent)) = self.registration.take() else { return };
-        if !ack.ok {
+    fn registered(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
+        let Some((id, sent)) = self.registration.take() else { return };
+        self.outbox.remove(&id);
+        if !ok {
             return self.close(CloseReason::Retry, out);
         }
         self.go(WorkerState::Heartbeating);
@@ -171,6 +172,10 @@ impl Protocol {
     /// A task to run.
     fn dispatched(&mut self, now: Now, frame: Frame, house: &dyn House, out: &mut Vec<Action>) {
         let Message::Dispatch(dispatch) = &frame.message else { return };
+        if self.state == WorkerState::Registered {
+            // Only who is registered is given tasks: the acknowledgement was lost, or comes later.
+            self.registered(now, true, out);
+        }
         if !self.state.is_up() {
             let message = "the session is not registered yet".to_owned();
             let refusal = Refusal { code: ErrorCode::SessionDenied, part: "worker.session", message };

@@ -245,6 +245,24 @@ fn d3_nothing_runs_before_the_session_stands() {
 }
 
 #[test]
+fn a_task_says_that_the_registration_arrived() {
+    let mut world = World::new();
+    world.open();
+    let handshake = world.last(MessageType::Handshake);
+    world.hear_ack(&handshake.id, None);
+    let register = world.last(MessageType::Register);
+    world.said.clear();
+    world.dispatch("t1", 1, "k");
+    assert_eq!(world.words(), ["ack", "start t1 1"]);
+    assert_eq!(world.protocol.state(), WorkerState::Heartbeating);
+    // Its own acknowledgement comes late, and changes nothing.
+    world.hear_ack(&register.id, None);
+    assert_eq!(world.protocol.state(), WorkerState::Heartbeating);
+    world.pass(1_000);
+    assert_eq!(world.words(), ["heartbeat"], "it is not sent again");
+}
+
+#[test]
 fn d4_a_refused_token_leads_to_another_try() {
     let mut world = World::new();
     world.open();
