@@ -1,7 +1,7 @@
 //! Frames that are kept until they are acknowledged, and when each is sent again.
 //!
-//! Pure: time comes in, frames go out. Outcomes of tasks stay here across connections; everything else is dropped with
-//! the connection that it was sent on.
+//! Pure: time comes in, frames go out. Outcomes of tasks stay here across connections; a greeting is dropped with the
+//! connection that it was sent on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,8 +34,10 @@ pub enum Keep {
         /// The run, whose results are one stream.
         run_id: Text,
     },
-    /// About this connection: gone with it.
-    Session,
+    /// About the worker, not about the end of a task: kept as long, but no run's results wait for it.
+    Report,
+    /// Handshake and registration: all that may leave before the session stands, and gone with their connection.
+    Greeting,
 }
 
 struct Entry {
@@ -70,9 +72,9 @@ impl Outbox {
         self.entries.len()
     }
 
-    /// How many outcomes wait.
+    /// How many outcomes and reports wait.
     pub fn outcomes(&self) -> usize {
-        self.entries.values().filter(|entry| entry.keep != Keep::Session).count()
+        self.entries.values().filter(|entry| entry.keep != Keep::Greeting).count()
     }
 
     /// True when no more tasks should be taken.
@@ -110,7 +112,7 @@ impl Outbox {
 
     /// Forgets what belongs to the connection that is gone.
     pub fn forget_session(&mut self) {
-        self.remove_where(|keep| *keep == Keep::Session);
+        self.remove_where(|keep| *keep == Keep::Greeting);
     }
 
     fn remove_where(&mut self, which: impl Fn(&Keep) -> bool) {
@@ -150,16 +152,16 @@ impl Outbox {
         })
     }
 
-    /// When something is due next. Outcomes count only `with_outcomes`: they leave when the session stands.
-    pub fn next_due(&self, with_outcomes: bool) -> Option<Duration> {
-        let entries = self.entries.values().filter(|entry| with_outcomes || entry.keep == Keep::Session);
+    /// When something is due next. All but greetings leave only when the session `is_up`.
+    pub fn next_due(&self, is_up: bool) -> Option<Duration> {
+        let entries = self.entries.values().filter(|entry| is_up || entry.keep == Keep::Greeting);
         entries.map(|entry| entry.due).min()
     }
 
     /// What is due, to be sent now. Results of a run leave in the order of their `seq`.
-    pub fn take_due(&mut self, now: Duration, with_outcomes: bool, mut lot: impl FnMut() -> f64) -> Due {
+    pub fn take_due(&mut self, now: Duration, is_up: bool, mut lot: impl FnMut() -> f64) -> Due {
         let mut due = Due { frames: Vec::new(), exhausted: false };
-        let is_due = |entry: &Entry| entry.due <= now && (with_outcomes || entry.keep == Keep::Session);
+        let is_due = |entry: &Entry| entry.due <= now && (is_up || entry.keep == Keep::Greeting);
         for entry in self.entries.values_mut().filter(|entry| is_due(entry)) {
             if entry.resends >= RESENDS_MAX {
                 due.exhausted = true;

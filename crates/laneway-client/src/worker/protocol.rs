@@ -257,7 +257,7 @@ impl Protocol {
         let frame = self.frame(now, Message::Handshake(handshake));
         let frame = Frame { ack: AckNote::requested(), ..frame };
         self.handshake = Some((frame.id.clone(), register));
-        self.send_kept(now, frame, Keep::Session, out);
+        self.send_kept(now, frame, Keep::Greeting, out);
     }
 
     /// The connection is gone, or did not come about.
@@ -301,7 +301,7 @@ impl Protocol {
         let frame = Frame { corr: Some(key.task_id.clone()), seq: Some(key.seq), ..frame };
         if wants_ack {
             let frame = Frame { ack: AckNote::requested(), ..frame };
-            self.send_kept(now, frame, Keep::Session, out);
+            self.send_kept(now, frame, Keep::Report, out);
         } else if self.state.is_up() {
             out.push(Action::Send(frame));
         } else {
@@ -313,10 +313,10 @@ impl Protocol {
         }
     }
 
-    /// Sends a message about this worker and keeps it until it is acknowledged, or the connection ends.
+    /// Sends a message about this worker and keeps it until it is acknowledged.
     pub fn report(&mut self, now: Now, corr: Option<Text>, message: Message, out: &mut Vec<Action>) {
         let frame = Frame { corr, ack: AckNote::requested(), ..self.frame(now, message) };
-        self.send_kept(now, frame, Keep::Session, out);
+        self.send_kept(now, frame, Keep::Report, out);
     }
 
     fn close_if_drained(&mut self, out: &mut Vec<Action>) {
@@ -343,10 +343,10 @@ impl Protocol {
 
     /// Sends a frame if there is a connection, and keeps it until it is acknowledged.
     fn send_kept(&mut self, now: Now, frame: Frame, keep: Keep, out: &mut Vec<Action>) {
-        let is_outcome = keep != Keep::Session;
+        let is_greeting = keep == Keep::Greeting;
         let lot = self.rng.f64();
         self.outbox.put(now.mono, frame.clone(), keep, lot);
-        if self.state.is_up() || !is_outcome {
+        if self.state.is_up() || is_greeting {
             out.push(Action::Send(frame));
         }
     }

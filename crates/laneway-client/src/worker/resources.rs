@@ -116,6 +116,20 @@ impl Resources {
         })
     }
 
+    /// What a result says of something whose data it holds itself: nothing is kept here.
+    pub(super) fn inline(&self, kind: &str, size_bytes: Option<u64>) -> Result<Artifact, Failure> {
+        let wrong = |error| Failure::permanent("bad_artifact", format!("the artifact's type {error}"));
+        Ok(Artifact {
+            resource_id: Text::fixed(&format!("res-{:032x}", fastrand::u128(..))),
+            worker_id: self.worker_id.clone(),
+            r#type: Text::new(kind).map_err(wrong)?,
+            size_bytes,
+            inline: Some(true),
+            expires_at: None,
+            metadata: None,
+        })
+    }
+
     /// The data of a resource that has not expired.
     pub fn body(&self, resource_id: &str) -> Option<ResourceBody> {
         let shared = self.lock();

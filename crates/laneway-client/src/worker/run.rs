@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::link::{Incoming, Link};
-use super::connect::{ConnectError, Dialer};
+use super::connect::Dialer;
 use super::desk::{Order, Refusal};
 use super::ended::Ended;
 use super::handlers::Handlers;
@@ -90,9 +90,6 @@ pub enum WorkerError {
     /// Another worker took our name.
     #[error("another worker connected with the same id; give each worker an id of its own")]
     Superseded,
-    /// The connection can never stand.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
 }
 
 /// Everything that the loop holds.

@@ -167,6 +167,15 @@ impl Task {
         self.inner.resources.keep_for_run(kind, self.run_id(), body, ttl)
     }
 
+    /// What a result says of something whose data it holds itself.
+    pub fn inline(
+        &self,
+        kind: &str,
+        size_bytes: Option<u64>,
+    ) -> Result<laneway_wire::frame::Artifact, Failure> {
+        self.inner.resources.inline(kind, size_bytes)
+    }
+
     /// What a dispatch referred to, by its id.
     pub fn resource(&self, resource_id: &str) -> Option<ResourceBody> {
         self.inner.resources.body(resource_id)

@@ -214,7 +214,7 @@ async fn feedback_artifacts_and_resources_travel() {
         task.chunk(Channel::Stdout, "second").await;
         task.chunk_bytes(Channel::Custom, &[0, 1]).await;
         let artifact = task.keep("file", ResourceBody::Bytes(b"abc".as_slice().into()), None)?;
-        Ok(Outcome::default().artifact(artifact))
+        Ok(Outcome::default().artifact(artifact).artifact(task.inline("text", Some(5))?))
     };
     let worker = port.worker().handler("make", handler).build().unwrap();
     let handle = worker.handle();
@@ -243,6 +243,7 @@ async fn feedback_artifacts_and_resources_travel() {
     assert_eq!(chunks[2].data_base64.as_deref(), Some("AAE="));
     let artifact = &result(&frame).artifacts.as_ref().unwrap()[0];
     assert_eq!((artifact.size_bytes, artifact.inline), (Some(3), Some(false)));
+    assert_eq!(result(&frame).artifacts.as_ref().unwrap()[1].inline, Some(true));
     assert!(
         matches!(handle.resources().body(&artifact.resource_id), Some(ResourceBody::Bytes(bytes)) if *bytes == *b"abc")
     );

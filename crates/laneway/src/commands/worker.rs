@@ -145,10 +145,7 @@ async fn stop(screen: &Screen, handle: &WorkerHandle, asked: u32) -> anyhow::Res
 }
 
 fn ended(screen: &Screen, done: Result<(), WorkerError>) -> anyhow::Result<()> {
-    done.map_err(|error| match error {
-        WorkerError::Superseded => Trouble::new(Exit::Refused, error.to_string()),
-        WorkerError::Connect(_) => Trouble::new(Exit::Unreachable, error.to_string()),
-    })?;
+    done.map_err(|error| Trouble::new(Exit::Refused, error.to_string()))?;
     if !screen.json {
         screen.line("stopped");
     }

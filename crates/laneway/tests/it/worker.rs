@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use laneway_wire::frame::{Frame, Message, MessageType, ResultStatus, TaskResult};
+use laneway_wire::frame::{Frame, Message, MessageType, PackageOutcome, ResultStatus, TaskResult};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::{self, WebSocket};
@@ -155,6 +155,29 @@ fn programs_get_json_and_give_json() {
         .unwrap();
     let text = std::io::read_to_string(stream).unwrap();
     assert!(text.contains("task_duration_ms_count{node_type=\"echo\"} 1"), "{text}");
+}
+
+#[test]
+fn d18_packages_bring_programs_and_are_removed() {
+    let folder = TempDir::new().unwrap();
+    let package = folder.path().join("img/1.0");
+    std::fs::create_dir_all(&package).unwrap();
+    let manifest = json!({"name": "img", "version": "1.0", "handlers": {"where": {"command": ["./where"]}}});
+    std::fs::write(package.join("manifest.json"), manifest.to_string()).unwrap();
+    script(&package, "where", "echo \"\\\"$(basename \"$PWD\")\\\"\"");
+    let mut worker = Worker::start(&["--packages", folder.path().to_str().unwrap()]);
+    worker.dispatch(1, "where", json!({}));
+    assert_eq!(worker.result().result.get(), "{\"value\":\"1.0\"}");
+    worker.say("pkg.uninstall", json!({"name": "img"}), "p", 0);
+    let event = worker.hear(MessageType::PackageEvent);
+    worker.ack(&event);
+    assert!(
+        matches!(&event.message, Message::PackageEvent(event) if event.status == PackageOutcome::Installed)
+    );
+    assert!(!package.exists());
+    worker.dispatch(2, "where", json!({}));
+    let refusal = worker.hear(MessageType::Error);
+    assert!(matches!(&refusal.message, Message::Error(error) if error.code == "E.CMD.UNKNOWN"));
 }
 
 #[test]

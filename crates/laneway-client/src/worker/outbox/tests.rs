@@ -53,7 +53,7 @@ fn d7_an_unacknowledged_frame_leaves_six_more_times_and_then_the_connection_is_g
 fn what_is_acknowledged_is_forgotten() {
     let mut outbox = Outbox::default();
     outbox.put(ms(0), frame("a", 1), outcome("t", 1, "r"), 0.0);
-    outbox.put(ms(0), frame("b", 2), Keep::Session, 0.0);
+    outbox.put(ms(0), frame("b", 2), Keep::Greeting, 0.0);
     assert_eq!(outbox.remove("a"), Some(outcome("t", 1, "r")));
     assert_eq!(outbox.remove("a"), None);
     assert_eq!(outbox.outcomes(), 0);
@@ -70,7 +70,7 @@ fn outcomes_wait_for_a_session_and_outlive_it() {
     assert!(outbox.take_due(ms(9_000), false, || 0.0).frames.is_empty());
     outbox.forget_session();
     assert!(outbox.has(&TaskKey { task_id: Text::fixed("t"), seq: 1 }));
-    outbox.rewind(ms(9_000), |keep| *keep != Keep::Session);
+    outbox.rewind(ms(9_000), |keep| *keep != Keep::Greeting);
     assert_eq!(sent(&mut outbox, 9_000), ["a"]);
 }
 

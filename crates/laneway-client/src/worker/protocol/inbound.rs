@@ -141,7 +141,7 @@ impl Protocol {
         let frame = self.frame(now, Message::Register(register));
         let frame = Frame { ack: laneway_wire::frame::AckNote::requested(), ..frame };
         self.registration = Some((frame.id.clone(), now.mono));
-        self.send_kept(now, frame, Keep::Session, out);
+        self.send_kept(now, frame, Keep::Greeting, out);
     }
 
     /// The registration is acknowledged: we are at work, and bring what waited.
@@ -156,7 +156,7 @@ impl Protocol {
         self.handshake_limit = None;
         self.renew_lease(sent);
         self.next_beat = Some(now.mono);
-        self.outbox.rewind(now.mono, |keep| *keep != Keep::Session);
+        self.outbox.rewind(now.mono, |keep| *keep != Keep::Greeting);
         out.extend(self.feedback.drain(..).map(Action::Send));
         if self.draining {
             self.go(WorkerState::Draining);
@@ -290,7 +290,7 @@ impl Protocol {
         self.outbox.rewind(now.mono, |keep| match (keep, &run) {
             (Keep::Outcome { run_id, .. }, Some(run)) => run_id == run,
             (Keep::Outcome { .. }, None) => true,
-            (Keep::Session, _) => false,
+            (Keep::Report | Keep::Greeting, _) => false,
         });
     }
 

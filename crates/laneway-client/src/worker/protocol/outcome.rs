@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use laneway_wire::frame::{
-    AckNote, ErrorCode, Frame, JsonObject, List, Message, ResultError, ResultStatus, TaskResult, Text,
+    AckNote, ErrorCode, FRAME_LEN_MAX, Frame, JsonObject, List, Message, ResultError, ResultStatus,
+    TaskResult, Text,
 };
 use serde_json::json;
 
@@ -14,6 +15,9 @@ use crate::worker::ended::{Ended, Failure};
 
 /// Most characters of an error message in a result.
 const MESSAGE_LEN_MAX: usize = 16 << 10;
+
+/// Room that a frame keeps for its envelope: four texts of the longest sort, escaped, and what stands around them.
+const ENVELOPE_LEN_MAX: usize = 64 << 10;
 
 /// What an ended run was, for metrics and logs.
 pub struct EndedRun {
@@ -49,6 +53,7 @@ impl Protocol {
             StopReason::Stale => None,
             _ => self.outcome_message(key, run_id.clone(), Some(&node_id), Some(took), ended, why),
         };
+        let message = message.map(|message| bounded(message, took));
         let code = message.as_ref().and_then(code_of);
         if let Some(message) = message {
             self.send_outcome(now, key.clone(), run_id, message, out);
@@ -138,6 +143,26 @@ impl Protocol {
                 TaskResult { status: ResultStatus::Cancelled, error: Some(error), ..blank }
             }
         })))
+    }
+}
+
+/// What does not fit into a frame could never arrive; it would cost one connection after the other.
+fn bounded(message: Message, took: Duration) -> Message {
+    let len = serde_json::to_vec(&message).map_or(0, |json| json.len());
+    match message {
+        Message::Result(result) if len > FRAME_LEN_MAX - ENVELOPE_LEN_MAX => {
+            let blank = TaskResult {
+                result: JsonObject::empty(),
+                metadata: None,
+                artifacts: None,
+                error: None,
+                duration_ms: u64::try_from(took.as_millis()).ok(),
+                ..*result
+            };
+            let message = format!("the result has {len} bytes as JSON; keep what is so large as an artifact");
+            Message::Result(Box::new(failed(blank, Failure::permanent("result_too_long", message))))
+        }
+        message => message,
     }
 }
 

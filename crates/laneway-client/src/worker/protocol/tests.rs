@@ -665,6 +665,46 @@ fn a_failure_says_whether_trying_again_helps() {
 }
 
 #[test]
+fn a_result_that_no_frame_can_hold_is_a_failure() {
+    let mut world = World::up();
+    let long = |len: usize| Ended::Done(Outcome::of(&json!({"x": "y".repeat(len)})).unwrap());
+    for (seq, len, status) in
+        [(1, 4 << 20, ResultStatus::Failed), (2, (4 << 20) - (128 << 10), ResultStatus::Succeeded)]
+    {
+        world.dispatch(&format!("t{seq}"), seq, "k");
+        world.end(&format!("t{seq}"), seq, long(len));
+        let frame = world.last(MessageType::Result);
+        assert!(Frame::parse(frame.encode().as_bytes()).is_ok());
+        assert!(matches!(&frame.message, Message::Result(result) if result.status == status));
+    }
+}
+
+#[test]
+fn reports_wait_until_the_session_stands() {
+    let mut world = World::new();
+    let event = laneway_wire::frame::PackageEvent {
+        name: Text::fixed("p"),
+        version: Text::fixed("1"),
+        status: laneway_wire::frame::PackageOutcome::Installed,
+        log_url: None,
+        details: None,
+    };
+    world.protocol.report(world.now(), None, Message::PackageEvent(event), &mut world.said);
+    world.open();
+    world.pass(1_000);
+    assert!(
+        world.words().iter().all(|word| word == "handshake"),
+        "nothing leaves before the handshake is done"
+    );
+    world.cut();
+    world.connect();
+    world.pass(0);
+    let event = world.last(MessageType::PackageEvent);
+    world.hear_ack(&event.id, None);
+    assert_eq!(world.protocol.outcomes_waiting(), 0);
+}
+
+#[test]
 fn waits_between_connections_grow() {
     let mut world = World::new();
     let mut longest = Duration::ZERO;
