@@ -1,6 +1,5 @@
 //! The worker's figures, as Prometheus reads them. The names are those of the protocol.
 
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -30,11 +29,13 @@ pub(super) struct Metrics {
     failures: Family<KindLabel, Counter>,
     waiting: Gauge,
     connected: Gauge,
-    counters: Vec<(fn(&Tally) -> u64, Counter<u64, AtomicU64>)>,
+    counters: Vec<(Reading, Counter)>,
 }
 
+/// Where a counter stands in what the protocol counts.
+type Reading = fn(&Tally) -> u64;
 /// The counters that the protocol keeps: name, help, and where it is.
-type TallyRow = (&'static str, &'static str, fn(&Tally) -> u64);
+type TallyRow = (&'static str, &'static str, Reading);
 const TALLIES: [TallyRow; 7] = [
     ("heartbeat_sent", "Heartbeats sent", |tally| tally.heartbeats),
     ("heartbeat_degraded", "Heartbeats sent with healthy=false", |tally| tally.degraded),

@@ -171,7 +171,7 @@ impl Outbox {
             entry.due = now + Backoff::FRAMES.wait(entry.resends, lot());
             due.frames.push(entry.frame.clone());
         }
-        due.frames.sort_by(|a, b| a.seq.cmp(&b.seq));
+        due.frames.sort_by_key(|frame| frame.seq);
         due
     }
 }

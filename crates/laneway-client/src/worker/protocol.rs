@@ -44,6 +44,7 @@ pub struct Now {
 
 /// What is to be done.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are frames, and none lives long")]
 pub enum Action {
     /// Send this frame.
     Send(Frame),

@@ -82,7 +82,7 @@ impl Place {
 
     fn order(&self, name: &str, version: &str, archive: &[u8]) -> Install {
         let path = self.archives.path().join("archive");
-        std::fs::write(&path, archive).unwrap();
+        fs::write(&path, archive).unwrap();
         let sha256: String = Sha256::digest(archive).iter().map(|byte| format!("{byte:02x}")).collect();
         Install {
             name: Text::fixed(name),
@@ -104,7 +104,7 @@ impl Place {
     /// Everything below the folder of packages, by path.
     fn files(&self) -> Vec<String> {
         fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
-            for entry in std::fs::read_dir(folder).unwrap() {
+            for entry in fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     walk(root, &path, found);
@@ -131,7 +131,7 @@ async fn d18_a_package_is_installed_found_again_and_removed() {
         let package = place.install("img", version, &archive).await.unwrap();
         assert_eq!(package.folder, place.folder.path().join("img").join(version));
         let mode = std::os::unix::fs::PermissionsExt::mode(
-            &std::fs::metadata(package.folder.join("bin/run")).unwrap().permissions(),
+            &fs::metadata(package.folder.join("bin/run")).unwrap().permissions(),
         );
         assert_eq!(mode & 0o777, 0o755);
     }
@@ -163,7 +163,7 @@ async fn x15_whatever_goes_wrong_what_stood_before_stands_still() {
     let evil = [
         zip(&[Entry::File("manifest.json", &good), Entry::File("../../outside", b"x")]),
         tar_gz(&[Entry::File("manifest.json", &good), Entry::File("../../outside", b"x")]),
-        tar_gz(&[Entry::File("manifest.json", &good), Entry::File("/tmp/outside-of-laneway", b"x")]),
+        tar_gz(&[Entry::File("manifest.json", &good), Entry::File("/outside-of-laneway", b"x")]),
         tar_gz(&[
             Entry::File("manifest.json", &good),
             Entry::Link("link", "/etc"),
@@ -183,11 +183,11 @@ async fn x15_whatever_goes_wrong_what_stood_before_stands_still() {
         assert_eq!(error.code, ErrorCode::PkgInvalid, "{number}: {error}");
         assert_eq!(place.files(), before, "{number}: {error}");
     }
-    assert_eq!(std::fs::read(place.folder.path().join("img/1.0/a")).unwrap(), b"old");
+    assert_eq!(fs::read(place.folder.path().join("img/1.0/a")).unwrap(), b"old");
     // And a good one of the same version takes its place.
     let next = zip(&[Entry::File("manifest.json", &good), Entry::File("a", b"new")]);
     place.install("img", "1.0", &next).await.unwrap();
-    assert_eq!(std::fs::read(place.folder.path().join("img/1.0/a")).unwrap(), b"new");
+    assert_eq!(fs::read(place.folder.path().join("img/1.0/a")).unwrap(), b"new");
 }
 
 #[tokio::test]
@@ -223,8 +223,46 @@ async fn x15_names_from_the_wire_lead_nowhere_else() {
 async fn what_a_crash_left_half_done_is_swept_away() {
     let place = Place::new();
     let half = place.folder.path().join(format!("{STAGING}0"));
-    std::fs::create_dir(&half).unwrap();
-    std::fs::write(half.join("x"), "x").unwrap();
+    fs::create_dir(&half).unwrap();
+    fs::write(half.join("x"), "x").unwrap();
     assert!(Packages::open(place.folder.path(), loader()).unwrap().load().is_empty());
     assert!(place.files().is_empty());
+}
+
+/// Answers one HTTP call with these words.
+async fn answer_once(answer: Vec<u8>) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/img.zip", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(&answer).await.unwrap();
+    });
+    url
+}
+
+#[tokio::test]
+async fn d18_archives_are_fetched_over_http() {
+    let place = Place::new();
+    let body = manifest("img", "1.0");
+    let archive = zip(&[Entry::File("manifest.json", &body)]);
+    let order = place.order("img", "1.0", &archive);
+    let with_len = |len: usize| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n");
+        [head.into_bytes(), archive.clone()].concat()
+    };
+    // Something else, or only half of it, replaces nothing.
+    let missing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec();
+    for answer in [missing, with_len(archive.len() + 1)] {
+        let order = Install { url: Some(answer_once(answer).await), ..order.clone() };
+        assert_eq!(place.packages.install(&order).await.err().unwrap().code, ErrorCode::PkgInvalid);
+        assert!(place.files().is_empty());
+    }
+    let order = Install { url: Some(answer_once(with_len(archive.len())).await), ..order };
+    place.packages.install(&order).await.unwrap();
+    assert_eq!(place.files(), ["img/1.0/manifest.json"]);
 }
