@@ -360,3 +360,52 @@ async fn what_cannot_be_built_says_why() {
         assert!(error.contains(part), "{error:?} does not name {part:?}");
     }
 }
+
+/// Tells when it is dropped.
+struct Dropped(Option<tokio::sync::oneshot::Sender<()>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Some(sender) = self.0.take() {
+            let _ = sender.send(());
+        }
+    }
+}
+
+#[tokio::test]
+async fn w5_w6_nothing_runs_beyond_the_lease_when_nobody_answers() {
+    let port = Port::open().await;
+    let (sender, dropped) = tokio::sync::oneshot::channel();
+    let sender = Arc::new(std::sync::Mutex::new(Some(sender)));
+    let worker = port
+        .worker()
+        .heartbeat(Duration::from_millis(400), Duration::ZERO)
+        .stop_grace(Duration::from_millis(50))
+        .handler("hang", move |_| {
+            let guard = Dropped(sender.lock().unwrap().take());
+            async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+                Ok(Outcome::default())
+            }
+        })
+        .build()
+        .unwrap();
+    let running = start(worker);
+    let mut peer = port.accept().await;
+    for kind in [MessageType::Handshake, MessageType::Register] {
+        let frame = peer.hear(kind).await;
+        // Without a word about the lease it is three heartbeats.
+        peer.say("ack", json!({"ok": true, "for": frame.id.as_str()}), None, None).await;
+    }
+    peer.dispatch("t1", 1, "hang", json!({})).await;
+    // The other side is there, and says nothing any more: half open.
+    dropped.await.unwrap();
+    while peer.try_hear().await.is_some() {}
+    let mut peer = port.accept().await;
+    peer.greet().await;
+    let frame = peer.hear(MessageType::Error).await;
+    assert_eq!((frame.corr.as_deref(), frame.seq), (Some("t1"), Some(1)));
+    assert!(matches!(&frame.message, Message::Error(error) if error.code == "E.RUNNER.CANCELLED"));
+    running.abort();
+}
