@@ -313,6 +313,7 @@ impl WorkerBuilder {
             starts: 0,
             nexts: BTreeMap::new(),
             collected: Duration::ZERO,
+            package_changes: 0,
             stop_grace,
         };
         Ok(Worker { driver, events: events_taken, commands: commands_taken, handle })

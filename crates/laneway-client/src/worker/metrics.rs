@@ -36,13 +36,14 @@ pub(super) struct Metrics {
 type Reading = fn(&Tally) -> u64;
 /// The counters that the protocol keeps: name, help, and where it is.
 type TallyRow = (&'static str, &'static str, Reading);
-const TALLIES: [TallyRow; 7] = [
+const TALLIES: [TallyRow; 8] = [
     ("heartbeat_sent", "Heartbeats sent", |tally| tally.heartbeats),
     ("heartbeat_degraded", "Heartbeats sent with healthy=false", |tally| tally.degraded),
     ("frames_resent", "Frames sent again because nobody acknowledged them", |tally| tally.resent),
     ("dispatch_duplicates", "Dispatches that came again and were not run again", |tally| tally.duplicates),
     ("dispatch_refused", "Dispatches that were refused", |tally| tally.refused),
     ("results_refused", "Outcomes that the scheduler refused", |tally| tally.stale),
+    ("outbox_overflow", "Refusals and reports sent once because the outbox was full", |tally| tally.unkept),
     ("feedback_dropped", "Feedback frames dropped while there was no connection", |tally| {
         tally.feedback_dropped
     }),

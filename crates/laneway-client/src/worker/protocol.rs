@@ -151,6 +151,8 @@ pub struct Tally {
     pub stale: u64,
     /// Feedback frames that were dropped.
     pub feedback_dropped: u64,
+    /// Refusals and reports that were sent once and not kept, because the outbox was full.
+    pub unkept: u64,
 }
 
 /// The machine.
@@ -302,7 +304,7 @@ impl Protocol {
         let frame = Frame { corr: Some(key.task_id.clone()), seq: Some(key.seq), ..frame };
         if wants_ack {
             let frame = Frame { ack: AckNote::requested(), ..frame };
-            self.send_kept(now, frame, Keep::Report, out);
+            self.send_while_room(now, frame, out);
         } else if self.state.is_up() {
             out.push(Action::Send(frame));
         } else {
@@ -317,7 +319,7 @@ impl Protocol {
     /// Sends a message about this worker and keeps it until it is acknowledged.
     pub fn report(&mut self, now: Now, corr: Option<Text>, message: Message, out: &mut Vec<Action>) {
         let frame = Frame { corr, ack: AckNote::requested(), ..self.frame(now, message) };
-        self.send_kept(now, frame, Keep::Report, out);
+        self.send_while_room(now, frame, out);
     }
 
     fn close_if_drained(&mut self, out: &mut Vec<Action>) {
@@ -348,6 +350,18 @@ impl Protocol {
         let lot = self.rng.f64();
         self.outbox.put(now.mono, frame.clone(), keep, lot);
         if self.state.is_up() || is_greeting {
+            out.push(Action::Send(frame));
+        }
+    }
+
+    /// Sends a report, and keeps it while there is room. What nobody acknowledges must not grow without end; runs have
+    /// their room from when they were taken.
+    fn send_while_room(&mut self, now: Now, frame: Frame, out: &mut Vec<Action>) {
+        if !self.outbox.is_full(self.desk.len()) {
+            return self.send_kept(now, frame, Keep::Report, out);
+        }
+        self.tally.unkept += 1;
+        if self.state.is_up() {
             out.push(Action::Send(frame));
         }
     }

@@ -39,6 +39,8 @@ use super::{Offer, TokenSource};
 pub(super) const EVENTS_MAX: usize = 1_024;
 /// Most `next` requests that wait for an answer.
 const NEXTS_MAX: usize = 1_024;
+/// Most packages that are being installed or removed, one after the other.
+const PACKAGE_CHANGES_MAX: usize = 16;
 /// How often expired resources are looked for.
 const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
@@ -110,6 +112,7 @@ pub(super) struct Driver {
     pub(super) starts: u64,
     pub(super) nexts: BTreeMap<Text, (TaskKey, oneshot::Sender<NextResponse>)>,
     pub(super) collected: Duration,
+    pub(super) package_changes: usize,
     pub(super) stop_grace: Duration,
 }
 
@@ -266,6 +269,7 @@ impl Driver {
                 }
             }
             Event::Packaged { asked, event } => {
+                self.package_changes = self.package_changes.saturating_sub(1);
                 self.protocol.report(now, Some(asked), Message::PackageEvent(event), out);
             }
         }
@@ -315,8 +319,8 @@ impl Driver {
                         }
                     }
                     Action::Abandon(key) => self.end(&key, Ended::Stopped, &mut out),
-                    Action::Install(asked, install) => self.install(asked, install),
-                    Action::Uninstall(asked, uninstall) => self.uninstall(asked, uninstall),
+                    Action::Install(asked, install) => self.install(asked, install, &mut out),
+                    Action::Uninstall(asked, uninstall) => self.uninstall(asked, uninstall, &mut out),
                     Action::Next(response) => {
                         // An answer that nobody waits for any more is ignored quietly.
                         if let Some((_, sender)) = self.nexts.remove(&response.request_id) {
@@ -358,11 +362,14 @@ impl Driver {
         self.runs.insert(key, run);
     }
 
-    fn install(&mut self, asked: Text, install: laneway_wire::frame::Install) {
+    fn install(&mut self, asked: Text, install: laneway_wire::frame::Install, out: &mut Vec<Action>) {
         let (events, handlers) = (self.events.clone(), self.handlers.clone());
-        let Some(packages) = self.packages.clone() else {
-            let event = package_event(install.name, install.version, "install", Err(not_permitted()));
-            return self.later(asked, event);
+        let packages = match self.changeable() {
+            Ok(packages) => packages,
+            Err(error) => {
+                let event = package_event(install.name, install.version, "install", Err(error));
+                return self.protocol.report(self.now(), Some(asked), Message::PackageEvent(event), out);
+            }
         };
         tokio::spawn(async move {
             let done = packages.install(&install).await.map(|(package, found)| {
@@ -374,12 +381,15 @@ impl Driver {
         });
     }
 
-    fn uninstall(&mut self, asked: Text, uninstall: laneway_wire::frame::Uninstall) {
+    fn uninstall(&mut self, asked: Text, uninstall: laneway_wire::frame::Uninstall, out: &mut Vec<Action>) {
         let (events, handlers) = (self.events.clone(), self.handlers.clone());
         let shown = uninstall.version.clone().unwrap_or_else(|| Text::fixed("*"));
-        let Some(packages) = self.packages.clone() else {
-            let event = package_event(uninstall.name, shown, "uninstall", Err(not_permitted()));
-            return self.later(asked, event);
+        let packages = match self.changeable() {
+            Ok(packages) => packages,
+            Err(error) => {
+                let event = package_event(uninstall.name, shown, "uninstall", Err(error));
+                return self.protocol.report(self.now(), Some(asked), Message::PackageEvent(event), out);
+            }
         };
         tokio::spawn(async move {
             let done = packages.uninstall(&uninstall).await.map(|versions| {
@@ -393,10 +403,19 @@ impl Driver {
         });
     }
 
-    /// Tells the loop something without waiting for room in its own channel.
-    fn later(&self, asked: Text, event: PackageEvent) {
-        let events = self.events.clone();
-        tokio::spawn(async move { drop(events.send(Event::Packaged { asked, event }).await) });
+    /// The packages, if this worker has some and not too many changes of them wait already.
+    fn changeable(&mut self) -> Result<Packages, PackageError> {
+        let Some(packages) = &self.packages else {
+            let message = "this worker has no folder for packages".to_owned();
+            return Err(PackageError { code: ErrorCode::PkgPermission, message });
+        };
+        if self.package_changes >= PACKAGE_CHANGES_MAX {
+            let message =
+                format!("{PACKAGE_CHANGES_MAX} packages are being changed already; ask again later");
+            return Err(PackageError { code: ErrorCode::Internal, message });
+        }
+        self.package_changes += 1;
+        Ok(packages.clone())
     }
 
     fn auth(&self, token: Option<&str>) -> Auth {
@@ -409,11 +428,6 @@ impl Driver {
         let loaded = self.packages.as_ref().map(Packages::load).unwrap_or_default();
         self.offer.register(&self.handlers.kinds(), loaded.into_iter().map(|(package, _)| package))
     }
-}
-
-fn not_permitted() -> PackageError {
-    let message = "this worker has no folder for packages".to_owned();
-    PackageError { code: ErrorCode::PkgPermission, message }
 }
 
 fn package_event(

@@ -210,8 +210,16 @@ impl Protocol {
                 self.tally.refused += 1;
                 self.ack(now, &frame, None, out);
                 let run_id = dispatch.run_id.clone();
-                let report = report(refusal, &details(dispatch));
-                self.send_outcome(now, key, run_id, Message::Error(report), out);
+                let message = Message::Error(report(refusal, &details(dispatch)));
+                if self.outbox.is_full(self.desk.len()) {
+                    // Whoever sends more than can be refused hears each refusal once.
+                    self.tally.unkept += 1;
+                    let frame = self.frame(now, message);
+                    let (corr, seq) = (Some(key.task_id), Some(key.seq));
+                    out.push(Action::Send(Frame { corr, seq, ..frame }));
+                } else {
+                    self.send_outcome(now, key, run_id, message, out);
+                }
             }
         }
     }

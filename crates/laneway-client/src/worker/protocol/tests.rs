@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::worker::ended::{Ended, Failure, Outcome};
+use crate::worker::outbox::OUTBOX_LEN_MAX;
 
 struct TestHouse {
     mem_pct: f64,
@@ -677,6 +678,21 @@ fn a_result_that_no_frame_can_hold_is_a_failure() {
         assert!(Frame::parse(frame.encode().as_bytes()).is_ok());
         assert!(matches!(&frame.message, Message::Result(result) if result.status == status));
     }
+}
+
+#[test]
+fn a_flood_of_dispatches_fills_nothing_without_end() {
+    let mut world = World::up();
+    for seq in 0..OUTBOX_LEN_MAX as u64 + 50 {
+        world.dispatch(&format!("t{seq}"), seq, "unknown");
+    }
+    assert_eq!(world.protocol.outcomes_waiting(), OUTBOX_LEN_MAX);
+    assert_eq!(world.protocol.tally().unkept, 50);
+    assert_eq!(
+        world.last(MessageType::Error).seq,
+        Some(OUTBOX_LEN_MAX as u64 + 49),
+        "each is answered all the same"
+    );
 }
 
 #[test]
