@@ -1,4 +1,4 @@
-//! The types of the HTTP API, as they stand on the wire.
+//! The types of the HTTP API and the frames of the worker protocol, as they stand on the wire.
 //!
 //! Servers, clients and the command line share these types, so that a field is spelled once. They hold no behaviour:
 //! what a value means, and whether it is allowed, is said where requests are turned into commands. Objects that a
@@ -11,6 +11,7 @@ mod config;
 mod delivery;
 mod event;
 mod explanation;
+pub mod frame;
 mod instance;
 mod job;
 mod job_request;

@@ -6,7 +6,7 @@ use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
     completions, config, deliveries, demo, events, instances, jobs, lanes, schedules, serve, sessions, stats,
-    submit, token,
+    submit, token, worker,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
@@ -77,6 +77,8 @@ pub enum Command {
     Config(config::ConfigArgs),
     /// Make, list, replace and revoke tokens
     Token(token::TokenArgs),
+    /// Run a worker whose handlers are programs
+    Worker(Box<worker::WorkerArgs>),
     /// Measure this machine: every figure beside its raw limit
     Bench(BenchArgs),
     /// Watch a server at work on a stream of sample jobs

@@ -91,6 +91,7 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Events(args) => commands::events::run(screen, &client, &args).await,
         Command::Config(args) => commands::config::run(screen, &client, environment, &args).await,
         Command::Token(args) => commands::token::run(screen, &client, environment, &args).await,
+        Command::Worker(args) => commands::worker::run(screen, &cli.server, &args).await,
         Command::Demo(args) => commands::demo::run(screen, &client, &cli.server, &args).await,
         Command::Bench(_) | Command::Completions(_) => unreachable!("these need no runtime"),
     }

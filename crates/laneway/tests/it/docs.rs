@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use laneway_client::worker::WorkerState;
 use laneway_core::{AttemptEnd, JobState, Reason};
+use laneway_wire::frame::{ErrorCode, Frame, MessageType};
 
 use crate::repository;
 
@@ -51,6 +53,37 @@ fn the_attempt_ends_are_the_code() {
     let told: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
     let known: Vec<&str> = AttemptEnd::ALL.iter().map(|end| end.word()).collect();
     assert_eq!(told, known);
+}
+
+#[test]
+fn the_worker_states_are_the_code() {
+    let rows = table_after("docs/worker-protocol.md", "<!-- the state table");
+    assert_eq!(rows.len(), WorkerState::ALL.len());
+    for (row, state) in rows.iter().zip(WorkerState::ALL) {
+        assert_eq!(row[0], state.word());
+        let next: Vec<&str> = state.next().iter().map(|state| state.word()).collect();
+        assert_eq!(row[2], next.join(", "), "{state}");
+    }
+}
+
+#[test]
+fn the_error_codes_of_workers_are_the_code() {
+    let rows = table_after("docs/worker-protocol.md", "## Error codes");
+    let told: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let known: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.word()).collect();
+    assert_eq!(told, known);
+}
+
+#[test]
+fn every_frame_has_an_example_that_can_be_read() {
+    let text = repository::read("docs/worker-protocol.md");
+    let examples = text.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut shown = BTreeSet::new();
+    for example in examples {
+        let frame = Frame::parse(example.as_bytes()).unwrap_or_else(|error| panic!("{error} in {example}"));
+        shown.insert(frame.message.kind());
+    }
+    assert_eq!(shown, MessageType::ALL.into_iter().collect());
 }
 
 #[test]

@@ -25,12 +25,13 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
 
 /// Which crates of ours a crate may use.
 fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let table: [(&str, &[&str]); 8] = [
+    let table: [(&str, &[&str]); 9] = [
         ("laneway-core", &[]),
         ("laneway-wire", &[]),
         ("laneway-store", &["laneway-core"]),
         ("laneway-runtime", &["laneway-core", "laneway-store"]),
         ("laneway-api", &["laneway-core", "laneway-runtime", "laneway-wire"]),
+        ("laneway-client", &["laneway-wire"]),
         ("laneway-compat", &["laneway-core", "laneway-runtime"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
         (
@@ -41,6 +42,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
                 "laneway-runtime",
                 "laneway-wire",
                 "laneway-api",
+                "laneway-client",
                 "laneway-compat",
             ],
         ),

@@ -13,3 +13,4 @@ mod house;
 mod kill;
 mod repository;
 mod webhooks;
+mod worker;

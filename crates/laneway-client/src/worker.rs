@@ -1,0 +1,53 @@
+//! The worker SDK: connects to a server, takes tasks, runs handlers, brings results home.
+//!
+//! ```no_run
+//! use laneway_client::worker::{Outcome, Worker};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let worker = Worker::builder("ws://127.0.0.1:7717/v1/workers/connect", "resizer-1")
+//!     .max_parallel(4)
+//!     .handler("resize", |task| async move {
+//!         task.progress(0.5, "half way");
+//!         Outcome::of(&serde_json::json!({"width": 640}))
+//!     })
+//!     .build()?;
+//! worker.run().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a worker promises: a dispatch is run at most once per (task, attempt), however often it arrives; an outcome is
+//! brought until it is acknowledged, however often the connection breaks; and nothing runs beyond the lease, so that what
+//! the scheduler gives to somebody else does not run twice at the same time.
+
+mod backoff;
+mod builder;
+mod connect;
+mod desk;
+mod ended;
+mod handlers;
+mod metrics;
+mod outbox;
+mod packages;
+mod protocol;
+mod resources;
+mod run;
+mod state;
+mod task;
+mod vitals;
+
+#[cfg(test)]
+mod samples;
+
+pub use builder::{BuildError, Offer, TokenSource, Worker, WorkerBuilder, WorkerHandle};
+pub use connect::{ConnectError, TlsFiles};
+pub use ended::{Failure, Outcome};
+pub use handlers::{Handler, Ran};
+pub use packages::{
+    ARCHIVE_LEN_MAX, ENTRIES_MAX, InstalledPackage, Loader, MANIFEST_LEN_MAX, UNPACKED_LEN_MAX,
+};
+pub use protocol::Thresholds;
+pub use resources::{RESOURCE_BYTES_MAX, RESOURCE_TTL, RESOURCES_MAX, ResourceBody, Resources, Scope};
+pub use run::WorkerError;
+pub use state::WorkerState;
+pub use task::{NextError, Task};

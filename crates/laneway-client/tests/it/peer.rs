@@ -1,0 +1,153 @@
+//! The scheduler's end of a connection, held by a test: says what it is told to, and shows what the worker says.
+//!
+//! Every frame of the worker is checked against the published schemas before a test sees it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use futures_util::{SinkExt, StreamExt};
+use laneway_client::worker::{Worker, WorkerBuilder};
+use laneway_wire::frame::{Frame, MessageType, schemas};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+/// A port where workers connect.
+pub struct Port {
+    listener: TcpListener,
+}
+
+impl Port {
+    pub async fn open() -> Port {
+        Port { listener: TcpListener::bind("127.0.0.1:0").await.unwrap() }
+    }
+
+    pub fn url(&self) -> String {
+        format!("ws://{}/v1/workers/connect", self.listener.local_addr().unwrap())
+    }
+
+    /// A worker for this port, with nothing to do yet.
+    pub fn worker(&self) -> WorkerBuilder {
+        Worker::builder(&self.url(), "w-1").tenant("acme").seed(7)
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> Peer<TcpStream> {
+        let (stream, _) = self.listener.accept().await.unwrap();
+        Peer::new(stream).await
+    }
+
+    /// The next connection, before any WebSocket.
+    pub async fn accept_raw(&self) -> TcpStream {
+        self.listener.accept().await.unwrap().0
+    }
+}
+
+/// The scheduler's end of one connection.
+pub struct Peer<S> {
+    socket: WebSocketStream<S>,
+    frames: u64,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
+    pub async fn new(stream: S) -> Peer<S> {
+        Peer { socket: tokio_tungstenite::accept_async(stream).await.unwrap(), frames: 0 }
+    }
+
+    /// The next frame; `None` when the connection is gone.
+    pub async fn try_hear(&mut self) -> Option<Frame> {
+        loop {
+            match self.socket.next().await? {
+                Ok(Message::Text(text)) => {
+                    check_schema(&text);
+                    return Some(Frame::parse(text.as_bytes()).unwrap());
+                }
+                Ok(Message::Close(_)) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The next frame of this type; heartbeats are acknowledged, everything else on the way is passed over.
+    pub async fn hear(&mut self, kind: MessageType) -> Frame {
+        loop {
+            let frame =
+                self.try_hear().await.unwrap_or_else(|| panic!("the connection ended before a {kind:?}"));
+            if frame.message.kind() == kind {
+                return frame;
+            }
+            if frame.message.kind() == MessageType::Heartbeat {
+                self.ack(&frame).await;
+            }
+        }
+    }
+
+    /// Says something; `corr` and `seq` where they are given.
+    pub async fn say(&mut self, kind: &str, payload: Value, corr: Option<&str>, seq: Option<u64>) -> String {
+        self.frames += 1;
+        let id = format!("s-{}", self.frames);
+        let frame = envelope(&id, kind, payload, corr, seq);
+        self.say_raw(&frame.to_string()).await;
+        id
+    }
+
+    pub async fn say_raw(&mut self, text: &str) {
+        self.socket.send(Message::text(text)).await.unwrap();
+    }
+
+    pub async fn ack(&mut self, frame: &Frame) {
+        let payload = json!({"ok": true, "for": frame.id.as_str(), "info": "lease_ms=60000"});
+        // A worker that is gone needs no answer.
+        let answer = envelope(&format!("a-{}", frame.id), "ack", payload, None, None);
+        let _ = self.socket.send(Message::text(answer.to_string())).await;
+    }
+
+    /// Handshake and registration. Gives the two frames.
+    pub async fn greet(&mut self) -> (Frame, Frame) {
+        let handshake = self.hear(MessageType::Handshake).await;
+        self.ack(&handshake).await;
+        let register = self.hear(MessageType::Register).await;
+        self.ack(&register).await;
+        (handshake, register)
+    }
+
+    pub async fn dispatch(&mut self, task: &str, seq: u64, kind: &str, constraints: Value) -> String {
+        let payload = dispatch(task, kind, constraints);
+        self.say("cmd.dispatch", payload, Some(task), Some(seq)).await
+    }
+}
+
+/// A frame of the scheduler.
+pub fn envelope(id: &str, kind: &str, payload: Value, corr: Option<&str>, seq: Option<u64>) -> Value {
+    json!({"type": kind, "id": id, "ts": "2030-01-01T00:00:00Z", "tenant": "acme", "corr": corr, "seq": seq,
+        "sender": {"role": "scheduler", "id": "scheduler-control"}, "ack": {"request": kind != "ack"},
+        "payload": payload})
+}
+
+/// The payload of a dispatch.
+pub fn dispatch(task: &str, kind: &str, constraints: Value) -> Value {
+    json!({"run_id": "r1", "task_id": task, "node_id": "n1", "node_type": kind, "package_name": "p",
+        "package_version": "1", "parameters": {"task": task}, "constraints": constraints})
+}
+
+/// Envelope first, then payload, as the schemas have it.
+fn check_schema(text: &str) {
+    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
+    let validators = VALIDATORS.get_or_init(|| {
+        let made = schemas().into_iter().map(|(name, schema)| {
+            let options = jsonschema::draft202012::options();
+            (name, options.should_validate_formats(true).build(&schema).unwrap())
+        });
+        made.collect()
+    });
+    let frame: Value = serde_json::from_str(text).unwrap();
+    let kind = frame["type"].as_str().unwrap();
+    for (word, part) in [("envelope", &frame), (kind, &frame["payload"])] {
+        let validator = &validators[&format!("ws.{word}.schema.json")];
+        if let Err(error) = validator.validate(part) {
+            panic!("the worker said what its schema forbids: {error}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The frames of the worker protocol: one JSON object each, an envelope with a payload.
+//!
+//! The envelope is read first, then the payload that its `type` selects. What cannot be read becomes a [`FrameError`],
+//! which is data for an answer: nothing that arrives can panic here, and no bad frame ends a connection by itself. What
+//! frames mean, and who sends them when, is told in `docs/worker-protocol.md`; here is only how they look.
+
+mod code;
+mod command;
+mod message;
+mod middleware;
+mod outcome;
+mod package;
+mod schema;
+mod session;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::str;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+pub use code::{ErrorCode, FrameError, FramePart};
+pub use command::{
+    Affinity, AffinityMode, Cancel, Constraints, Dispatch, Drain, MIDDLEWARES_MAX, RESOURCE_REFS_MAX,
+    ResourceRef,
+};
+pub use message::{Message, MessageType};
+pub use middleware::{NextRequest, NextResponse};
+pub use outcome::{
+    ARTIFACTS_MAX, Artifact, CHUNKS_MAX, Channel, Chunk, ErrorContext, ErrorReport, Feedback, ResultError,
+    ResultStatus, TaskResult,
+};
+pub use package::{Install, PackageEvent, PackageOutcome, Uninstall};
+pub use schema::schemas;
+pub use session::{
+    Ack, Auth, AuthMode, Capabilities, Concurrency, FIGURES_MAX, Handshake, Heartbeat, Limit, Manifest,
+    NODE_LIMITS_MAX, OFFERS_MAX, PACKAGES_MAX, Package, PackageHealth, PackageStatus, Register, Vitals,
+    WorkerIdentity,
+};
+pub use text::{JsonObject, LenError, List, Secret, TEXT_LEN_MAX, Table, Text, TextError, Timestamp};
+
+use message::PayloadError;
+
+/// Longest frame in bytes: a result of 1 MiB and what stands around it, with room.
+pub const FRAME_LEN_MAX: usize = 4 << 20;
+/// Most flags of one frame.
+pub const FLAGS_MAX: usize = 16;
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Names the frame; a frame that is sent again keeps it.
+    pub id: Text,
+    /// When it was made, by the sender's clock. Nothing depends on it.
+    pub ts: Timestamp,
+    /// The tenant that the connection is bound to.
+    pub tenant: Text,
+    /// Who sends it.
+    pub sender: Sender,
+    /// What it is about: a task's id, or the id of the frame that it answers.
+    pub corr: Option<Text>,
+    /// The attempt of the task, from 1, growing within a run.
+    pub seq: Option<u64>,
+    /// Which frame it acknowledges, and whether it wants to be acknowledged.
+    pub ack: AckNote,
+    /// For later use.
+    pub flags: List<Text, 0, FLAGS_MAX>,
+    /// What it says.
+    pub message: Message,
+}
+
+/// Who sends a frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sender {
+    /// On which side it is.
+    pub role: Role,
+    /// Its name.
+    pub id: Text,
+}
+
+/// The sides of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The server.
+    Scheduler,
+    /// Who runs tasks.
+    Worker,
+}
+
+/// The part of the envelope about acknowledgement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AckNote {
+    /// The frame that this one acknowledges.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::id")]
+    #[schemars(schema_with = "text::id_schema")]
+    pub r#for: Option<Text>,
+    /// True where the sender wants this frame acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<bool>,
+}
+
+impl AckNote {
+    /// Asks to be acknowledged.
+    pub fn requested() -> AckNote {
+        AckNote { r#for: None, request: Some(true) }
+    }
+
+    /// Acknowledges `id`.
+    pub fn of(id: Text) -> AckNote {
+        AckNote { r#for: Some(id), request: None }
+    }
+
+    fn is_nothing(&self) -> bool {
+        *self == AckNote::default()
+    }
+}
+
+/// The envelope of a frame.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    /// Selects the schema of the payload.
+    r#type: Text,
+    /// Names the frame; a frame that is sent again keeps it.
+    id: Text,
+    /// When it was made, by the sender's clock.
+    ts: Timestamp,
+    /// The tenant that the connection is bound to.
+    tenant: Text,
+    /// Who sends it.
+    #[serde(deserialize_with = "text::object")]
+    sender: Sender,
+    /// What it is about: a task's id, or the id of the frame that it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::id")]
+    #[schemars(schema_with = "text::id_schema")]
+    corr: Option<Text>,
+    /// The attempt of the task, from 1, growing within a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// Which frame it acknowledges, and whether it wants to be acknowledged.
+    #[serde(default, skip_serializing_if = "AckNote::is_nothing", deserialize_with = "text::object")]
+    ack: AckNote,
+    /// For later use.
+    #[serde(default, skip_serializing_if = "nothing")]
+    flags: List<Text, 0, FLAGS_MAX>,
+    /// What it says.
+    #[serde(borrow)]
+    #[schemars(with = "JsonObject")]
+    payload: &'a RawValue,
+}
+
+fn nothing(flags: &List<Text, 0, FLAGS_MAX>) -> bool {
+    flags.is_empty()
+}
+
+impl Frame {
+    /// Reads a frame: size, text, JSON, envelope, type, payload, in this order.
+    pub fn parse(bytes: &[u8]) -> Result<Frame, FrameError> {
+        if bytes.len() > FRAME_LEN_MAX {
+            let message = format!("the frame has {} bytes; at most {FRAME_LEN_MAX} are taken", bytes.len());
+            return Err(trouble(FramePart::Size, message));
+        }
+        let json = str::from_utf8(bytes)
+            .map_err(|_| trouble(FramePart::Json, "the frame is not text in UTF-8; send JSON"))?;
+        // The derived reader would take an array for the envelope, field by field.
+        if json.trim_start().starts_with('[') {
+            return Err(trouble(FramePart::Json, "the frame is not a JSON object"));
+        }
+        let envelope: Envelope<'_> = message::read(json).map_err(|error| envelope_error(json, error))?;
+        let Envelope { r#type, id, ts, tenant, sender, corr, seq, ack, flags, payload } = envelope;
+        let about =
+            |error: FrameError| FrameError { id: Some(id.clone()), kind: Some(r#type.clone()), ..error };
+        if !payload.get().starts_with('{') {
+            let error = trouble(FramePart::Envelope, "`payload` is not an object");
+            return Err(about(FrameError { field: Some("payload".to_owned()), ..error }));
+        }
+        let Some(kind) = MessageType::parse(&r#type) else {
+            let message = format!("nobody knows the type {:?}; see the list of types", r#type.as_str());
+            return Err(about(FrameError {
+                field: Some("type".to_owned()),
+                ..trouble(FramePart::Type, message)
+            }));
+        };
+        let message = read_payload(kind, payload.get(), &ack).map_err(about)?;
+        Ok(Frame { id, ts, tenant, sender, corr, seq, ack, flags, message })
+    }
+
+    /// Writes the frame.
+    pub fn encode(&self) -> String {
+        let Frame { id, ts, tenant, sender, corr, seq, ack, flags, message } = self;
+        let payload =
+            serde_json::value::to_raw_value(message).expect("payloads have nothing that JSON has not");
+        let envelope = Envelope {
+            r#type: Text::fixed(message.kind().word()),
+            id: id.clone(),
+            ts: *ts,
+            tenant: tenant.clone(),
+            sender: sender.clone(),
+            corr: corr.clone(),
+            seq: *seq,
+            ack: ack.clone(),
+            flags: flags.clone(),
+            payload: &payload,
+        };
+        serde_json::to_string(&envelope).expect("envelopes have nothing that JSON has not")
+    }
+
+    /// The frame that this one acknowledges: `ack.for`, else the payload's `for`.
+    pub fn acknowledges(&self) -> Option<&Text> {
+        let Message::Ack(ack) = &self.message else { return None };
+        Some(self.ack.r#for.as_ref().unwrap_or(&ack.r#for))
+    }
+
+    /// True where the sender wants it acknowledged.
+    pub fn wants_ack(&self) -> bool {
+        self.ack.request == Some(true)
+    }
+}
+
+/// Reads the payload, and looks at what its fields say together.
+fn read_payload(kind: MessageType, payload: &str, ack: &AckNote) -> Result<Message, FrameError> {
+    let message = match kind.read(payload) {
+        Ok(message) => message,
+        Err(error) if kind == MessageType::Ack => {
+            Message::Ack(read_bare_ack(payload, ack).ok_or_else(|| payload_error(kind, error))?)
+        }
+        Err(error) => return Err(payload_error(kind, error)),
+    };
+    if let Message::Dispatch(dispatch) = &message
+        && let Some((field, wrong)) = dispatch.middleware_trouble()
+    {
+        return Err(FrameError {
+            code: ErrorCode::DispatchInvalidMetadata,
+            field: Some(field.to_owned()),
+            ..trouble(FramePart::Payload, format!("`{field}` {wrong}"))
+        });
+    }
+    Ok(message)
+}
+
+/// Acknowledgements of older workers may name their frame in the envelope only.
+fn read_bare_ack(payload: &str, ack: &AckNote) -> Option<Ack> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Bare {
+        #[serde(default)]
+        ok: Option<bool>,
+        #[serde(default)]
+        info: Option<String>,
+    }
+    let Bare { ok, info } = serde_json::from_str(payload).ok()?;
+    Some(Ack { ok: ok.unwrap_or(true), r#for: ack.r#for.clone()?, info })
+}
+
+fn trouble(part: FramePart, message: impl Into<String>) -> FrameError {
+    FrameError {
+        code: ErrorCode::CmdUnknown,
+        message: message.into(),
+        part,
+        field: None,
+        id: None,
+        kind: None,
+    }
+}
+
+fn payload_error(kind: MessageType, error: PayloadError) -> FrameError {
+    let message = match &error.field {
+        Some(field) => format!("`{field}` of the payload of `{}`: {}", kind.word(), error.message),
+        None => format!("the payload of `{}`: {}", kind.word(), error.message),
+    };
+    FrameError { code: kind.trouble_code(), field: error.field, ..trouble(FramePart::Payload, message) }
+}
+
+/// What is wrong with an envelope, with whatever of it can be read all the same, so that the answer can name it.
+fn envelope_error(json: &str, error: PayloadError) -> FrameError {
+    #[derive(Deserialize)]
+    struct Glimpse {
+        id: Option<serde_json::Value>,
+        r#type: Option<serde_json::Value>,
+    }
+    let Ok(glimpse) = serde_json::from_str::<Glimpse>(json) else {
+        let is_json = serde_json::from_str::<&RawValue>(json).is_ok();
+        let message = if is_json { "the frame is not a JSON object" } else { "the frame is not JSON" };
+        return trouble(FramePart::Json, format!("{message}: {}", error.message));
+    };
+    let text = |value: Option<serde_json::Value>| {
+        value.and_then(|value| value.as_str().map(str::to_owned)).and_then(|text| Text::new(text).ok())
+    };
+    let message = match &error.field {
+        Some(field) => format!("`{field}` of the envelope: {}", error.message),
+        None => format!("the envelope: {}", error.message),
+    };
+    let (id, kind) = (text(glimpse.id), text(glimpse.r#type));
+    FrameError { field: error.field, id, kind, ..trouble(FramePart::Envelope, message) }
+}

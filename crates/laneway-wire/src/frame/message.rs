@@ -1,0 +1,234 @@
+//! Which types of frames there are, and which payload each carries.
+
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::Serialize;
+
+use super::code::ErrorCode;
+use super::command::{Cancel, Dispatch, Drain};
+use super::middleware::{NextRequest, NextResponse};
+use super::outcome::{ErrorReport, Feedback, TaskResult};
+use super::package::{Install, PackageEvent, Uninstall};
+use super::session::{Ack, Handshake, Heartbeat, Register};
+
+/// What a frame says: its type with its payload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Message {
+    /// Who speaks.
+    Handshake(Handshake),
+    /// What a worker can do.
+    Register(Register),
+    /// Something arrived.
+    Ack(Ack),
+    /// A sign of life.
+    Heartbeat(Heartbeat),
+    /// Run a task.
+    Dispatch(Box<Dispatch>),
+    /// Stop a task.
+    Cancel(Cancel),
+    /// Take no more tasks.
+    Drain(Drain),
+    /// How a task goes.
+    Feedback(Feedback),
+    /// How a task ended.
+    Result(Box<TaskResult>),
+    /// Something could not be done.
+    Error(ErrorReport),
+    /// Install a package.
+    Install(Install),
+    /// Remove a package.
+    Uninstall(Uninstall),
+    /// What became of a package.
+    PackageEvent(PackageEvent),
+    /// A middleware asks for the next element of its chain.
+    NextRequest(NextRequest),
+    /// What became of that.
+    NextResponse(NextResponse),
+}
+
+/// The type of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageType {
+    /// `handshake`
+    Handshake,
+    /// `register`
+    Register,
+    /// `ack`
+    Ack,
+    /// `heartbeat`
+    Heartbeat,
+    /// `cmd.dispatch`
+    Dispatch,
+    /// `cmd.cancel`
+    Cancel,
+    /// `cmd.drain`
+    Drain,
+    /// `feedback`
+    Feedback,
+    /// `result`
+    Result,
+    /// `error`, also read as `command.error`
+    Error,
+    /// `pkg.install`
+    Install,
+    /// `pkg.uninstall`
+    Uninstall,
+    /// `pkg.event`
+    PackageEvent,
+    /// `middleware.next_request`
+    NextRequest,
+    /// `middleware.next_response`
+    NextResponse,
+}
+
+impl MessageType {
+    /// All of them, in the order of the docs.
+    pub const ALL: [MessageType; 15] = [
+        MessageType::Handshake,
+        MessageType::Register,
+        MessageType::Ack,
+        MessageType::Heartbeat,
+        MessageType::Dispatch,
+        MessageType::Cancel,
+        MessageType::Drain,
+        MessageType::Feedback,
+        MessageType::Result,
+        MessageType::Error,
+        MessageType::Install,
+        MessageType::Uninstall,
+        MessageType::PackageEvent,
+        MessageType::NextRequest,
+        MessageType::NextResponse,
+    ];
+
+    /// The type as it stands on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            MessageType::Handshake => "handshake",
+            MessageType::Register => "register",
+            MessageType::Ack => "ack",
+            MessageType::Heartbeat => "heartbeat",
+            MessageType::Dispatch => "cmd.dispatch",
+            MessageType::Cancel => "cmd.cancel",
+            MessageType::Drain => "cmd.drain",
+            MessageType::Feedback => "feedback",
+            MessageType::Result => "result",
+            MessageType::Error => "error",
+            MessageType::Install => "pkg.install",
+            MessageType::Uninstall => "pkg.uninstall",
+            MessageType::PackageEvent => "pkg.event",
+            MessageType::NextRequest => "middleware.next_request",
+            MessageType::NextResponse => "middleware.next_response",
+        }
+    }
+
+    /// The type of a word, if there is one.
+    pub fn parse(word: &str) -> Option<MessageType> {
+        if word == "command.error" {
+            return Some(MessageType::Error);
+        }
+        MessageType::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// The code that answers a payload of this type that cannot be read.
+    pub fn trouble_code(self) -> ErrorCode {
+        match self {
+            MessageType::Install | MessageType::Uninstall | MessageType::PackageEvent => {
+                ErrorCode::PkgInvalid
+            }
+            _ => ErrorCode::CmdUnknown,
+        }
+    }
+
+    /// Reads a payload of this type. The error is that of the shape alone; what fields say together is looked at by
+    /// `Frame::parse`.
+    pub(super) fn read(self, payload: &str) -> Result<Message, PayloadError> {
+        Ok(match self {
+            MessageType::Handshake => Message::Handshake(read(payload)?),
+            MessageType::Register => Message::Register(read(payload)?),
+            MessageType::Ack => Message::Ack(read(payload)?),
+            MessageType::Heartbeat => Message::Heartbeat(read(payload)?),
+            MessageType::Dispatch => Message::Dispatch(read(payload)?),
+            MessageType::Cancel => Message::Cancel(read(payload)?),
+            MessageType::Drain => Message::Drain(read(payload)?),
+            MessageType::Feedback => Message::Feedback(read(payload)?),
+            MessageType::Result => Message::Result(read(payload)?),
+            MessageType::Error => Message::Error(read(payload)?),
+            MessageType::Install => Message::Install(read(payload)?),
+            MessageType::Uninstall => Message::Uninstall(read(payload)?),
+            MessageType::PackageEvent => Message::PackageEvent(read(payload)?),
+            MessageType::NextRequest => Message::NextRequest(read(payload)?),
+            MessageType::NextResponse => Message::NextResponse(read(payload)?),
+        })
+    }
+
+    /// The schema of the payload.
+    pub(super) fn schema(self, generator: SchemaGenerator) -> schemars::Schema {
+        fn of<T: JsonSchema>(generator: SchemaGenerator) -> schemars::Schema {
+            generator.into_root_schema_for::<T>()
+        }
+        match self {
+            MessageType::Handshake => of::<Handshake>(generator),
+            MessageType::Register => of::<Register>(generator),
+            MessageType::Ack => of::<Ack>(generator),
+            MessageType::Heartbeat => of::<Heartbeat>(generator),
+            MessageType::Dispatch => of::<Dispatch>(generator),
+            MessageType::Cancel => of::<Cancel>(generator),
+            MessageType::Drain => of::<Drain>(generator),
+            MessageType::Feedback => of::<Feedback>(generator),
+            MessageType::Result => of::<TaskResult>(generator),
+            MessageType::Error => of::<ErrorReport>(generator),
+            MessageType::Install => of::<Install>(generator),
+            MessageType::Uninstall => of::<Uninstall>(generator),
+            MessageType::PackageEvent => of::<PackageEvent>(generator),
+            MessageType::NextRequest => of::<NextRequest>(generator),
+            MessageType::NextResponse => of::<NextResponse>(generator),
+        }
+    }
+}
+
+impl Message {
+    /// Its type.
+    pub fn kind(&self) -> MessageType {
+        match self {
+            Message::Handshake(_) => MessageType::Handshake,
+            Message::Register(_) => MessageType::Register,
+            Message::Ack(_) => MessageType::Ack,
+            Message::Heartbeat(_) => MessageType::Heartbeat,
+            Message::Dispatch(_) => MessageType::Dispatch,
+            Message::Cancel(_) => MessageType::Cancel,
+            Message::Drain(_) => MessageType::Drain,
+            Message::Feedback(_) => MessageType::Feedback,
+            Message::Result(_) => MessageType::Result,
+            Message::Error(_) => MessageType::Error,
+            Message::Install(_) => MessageType::Install,
+            Message::Uninstall(_) => MessageType::Uninstall,
+            Message::PackageEvent(_) => MessageType::PackageEvent,
+            Message::NextRequest(_) => MessageType::NextRequest,
+            Message::NextResponse(_) => MessageType::NextResponse,
+        }
+    }
+}
+
+/// What is wrong with the shape of a piece of JSON, and where.
+pub(super) struct PayloadError {
+    pub(super) field: Option<String>,
+    pub(super) message: String,
+}
+
+/// Reads JSON; the field that was wrong is looked for only when one was, because looking is not free.
+pub(super) fn read<'a, T: serde::Deserialize<'a>>(json: &'a str) -> Result<T, PayloadError> {
+    let quick: Result<T, serde_json::Error> = serde_json::from_str(json);
+    let Err(error) = quick else { return quick.map_err(|_| unreachable!("just matched")) };
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let field = serde_path_to_error::deserialize::<_, T>(&mut deserializer)
+        .err()
+        .map(|error| error.path().to_string())
+        .filter(|path| path != ".");
+    Err(PayloadError { field, message: strip_position(&error.to_string()) })
+}
+
+/// Without " at line 1 column 7": a frame is one line, and the place of a part of it says nothing.
+fn strip_position(message: &str) -> String {
+    message.rfind(" at line ").map_or(message, |end| &message[..end]).to_owned()
+}

@@ -1,0 +1,37 @@
+//! The JSON Schemas (2020-12) of the envelope and of every payload, made from the types that read them.
+
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::Envelope;
+use super::message::MessageType;
+
+/// The schemas: file name and content, the envelope first. Each stands alone.
+pub fn schemas() -> Vec<(String, Value)> {
+    let envelope = generator().into_root_schema_for::<Envelope<'_>>();
+    let mut files = vec![finish("envelope", envelope)];
+    files.extend(MessageType::ALL.into_iter().map(|kind| finish(kind.word(), kind.schema(generator()))));
+    files
+}
+
+/// The file that holds the schema of a type, or of the envelope.
+fn file_name(word: &str) -> String {
+    format!("ws.{word}.schema.json")
+}
+
+fn generator() -> schemars::SchemaGenerator {
+    SchemaSettings::draft2020_12()
+        .with(|settings| {
+            // Each file stands alone, without definitions to look up.
+            settings.inline_subschemas = true;
+        })
+        .into_generator()
+}
+
+/// Gives a schema its name. The names of Rust types mean nothing to readers of schemas.
+fn finish(word: &str, mut schema: schemars::Schema) -> (String, Value) {
+    let name = file_name(word);
+    schema.insert("$id".to_owned(), name.as_str().into());
+    schema.insert("title".to_owned(), word.into());
+    (name, schema.to_value())
+}

@@ -1,0 +1,447 @@
+//! The small values that frames are made of: texts that are not empty, times, JSON objects, bounded lists and tables.
+//!
+//! A value that exists is right in form. Each type knows its JSON Schema, so that what is published and what is read
+//! cannot drift apart.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::Object;
+
+/// Most characters of a [`Text`]: names and ids, not prose.
+pub const TEXT_LEN_MAX: usize = 1_024;
+
+/// A name or an id: at least one character, at most [`TEXT_LEN_MAX`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Text(String);
+
+/// Why a text is no [`Text`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TextError {
+    /// There is nothing in it.
+    #[error("must not be empty")]
+    Empty,
+    /// There is too much in it.
+    #[error("has more than {TEXT_LEN_MAX} characters")]
+    TooLong,
+}
+
+impl Text {
+    /// A text from anywhere.
+    pub fn new(text: impl Into<String>) -> Result<Text, TextError> {
+        let text = text.into();
+        if text.is_empty() {
+            return Err(TextError::Empty);
+        }
+        // Bytes first: most texts are short, and counting characters is not free.
+        if text.len() > TEXT_LEN_MAX && text.chars().count() > TEXT_LEN_MAX {
+            return Err(TextError::TooLong);
+        }
+        Ok(Text(text))
+    }
+
+    /// A text that stands in the source. Panics when it is no [`Text`].
+    pub fn fixed(text: &str) -> Text {
+        Text::new(text).expect("a text in the source is right in form")
+    }
+
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<str> for Text {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Text {
+    type Error = TextError;
+    fn try_from(text: String) -> Result<Text, TextError> {
+        Text::new(text)
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl PartialEq<str> for Text {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for Text {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+        Text::new(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Text {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Text".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "minLength": 1, "maxLength": TEXT_LEN_MAX})
+    }
+}
+
+/// A moment with an offset from UTC, as RFC 3339 writes it. Written in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub jiff::Timestamp);
+
+impl Timestamp {
+    /// The moment of the wall clock.
+    pub fn now() -> Timestamp {
+        Timestamp(jiff::Timestamp::now())
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let parsed = text.parse().map_err(|_| {
+            D::Error::custom("is no time with an offset (RFC 3339, such as 2030-01-01T08:00:00Z)")
+        })?;
+        Ok(Timestamp(parsed))
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
+    }
+}
+
+/// Any JSON object, kept byte for byte as it was written.
+#[derive(Clone)]
+pub struct JsonObject(Box<RawValue>);
+
+impl JsonObject {
+    /// `{}`.
+    pub fn empty() -> JsonObject {
+        JsonObject::of(&serde_json::Map::new()).expect("an empty map is an object")
+    }
+
+    /// The object that `value` is written as; an error where it is not written as an object.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<JsonObject, serde_json::Error> {
+        JsonObject::from_raw(serde_json::value::to_raw_value(value)?)
+    }
+
+    /// Takes JSON text that is known to be JSON; an error where it is not an object.
+    pub fn from_raw(raw: Box<RawValue>) -> Result<JsonObject, serde_json::Error> {
+        if raw.get().trim_start().starts_with('{') {
+            Ok(JsonObject(raw))
+        } else {
+            Err(serde_json::Error::custom("is not an object"))
+        }
+    }
+
+    /// The JSON text.
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Reads it as something.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.get())
+    }
+}
+
+impl Default for JsonObject {
+    fn default() -> JsonObject {
+        JsonObject::empty()
+    }
+}
+
+impl PartialEq for JsonObject {
+    fn eq(&self, other: &JsonObject) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl fmt::Debug for JsonObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get())
+    }
+}
+
+impl Serialize for JsonObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonObject, D::Error> {
+        JsonObject::from_raw(Box::<RawValue>::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for JsonObject {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "JsonObject".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object"})
+    }
+}
+
+/// A list of at least `MIN` and at most `MAX` items.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct List<T, const MIN: usize, const MAX: usize>(Vec<T>);
+
+/// A list has too few or too many items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("has {len} items; {min} to {max} are allowed")]
+pub struct LenError {
+    /// How many there are.
+    pub len: usize,
+    /// How many there must be.
+    pub min: usize,
+    /// How many there may be.
+    pub max: usize,
+}
+
+impl<T, const MIN: usize, const MAX: usize> List<T, MIN, MAX> {
+    /// A list, if it is neither too short nor too long.
+    pub fn new(items: Vec<T>) -> Result<Self, LenError> {
+        if (MIN..=MAX).contains(&items.len()) {
+            Ok(List(items))
+        } else {
+            Err(LenError { len: items.len(), min: MIN, max: MAX })
+        }
+    }
+
+    /// The items.
+    pub fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for List<T, 0, MAX> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
+
+impl<T, const MIN: usize, const MAX: usize> Deref for List<T, MIN, MAX> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Deserialize<'de> for List<T, MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        List::new(Vec::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        format!("List_of_{}", T::schema_name()).into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let items = generator.subschema_for::<T>();
+        let mut schema = json_schema!({"type": "array", "items": items, "maxItems": MAX});
+        if MIN > 0 {
+            schema.insert("minItems".to_owned(), MIN.into());
+        }
+        schema
+    }
+}
+
+/// For lists whose items are objects and nothing else.
+pub(crate) fn objects<'de, T, D, const MIN: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<List<T, MIN, MAX>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    List::new(crate::object::list(deserializer)?).map_err(D::Error::custom)
+}
+
+/// For lists of objects that may be absent, but not `null`.
+pub(crate) fn present_objects<'de, T, D, const MIN: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<Option<List<T, MIN, MAX>>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    objects(deserializer).map(Some)
+}
+
+/// For fields that hold an object and nothing else.
+pub(crate) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
+/// For fields that may be absent, but not `null`, and hold an object.
+pub(crate) fn present_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    object(deserializer).map(Some)
+}
+
+/// For fields that may be absent, but not `null`.
+pub(crate) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// A number that JSON can carry: neither infinite nor no number, and not below zero.
+pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    if number >= 0.0 { Ok(Some(number)) } else { Err(D::Error::custom("must not be below 0")) }
+}
+
+/// A number from 0 to 1.
+pub(crate) fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    if (0.0..=1.0).contains(&number) {
+        Ok(Some(number))
+    } else {
+        Err(D::Error::custom("must be from 0 to 1"))
+    }
+}
+
+/// Values by name, at most `MAX` of them, in the order of their names.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Table<V, const MAX: usize>(BTreeMap<Text, V>);
+
+impl<V, const MAX: usize> Table<V, MAX> {
+    /// A table, if it is not too long.
+    pub fn new(entries: BTreeMap<Text, V>) -> Result<Self, LenError> {
+        if entries.len() <= MAX {
+            Ok(Table(entries))
+        } else {
+            Err(LenError { len: entries.len(), min: 0, max: MAX })
+        }
+    }
+}
+
+impl<V, const MAX: usize> Default for Table<V, MAX> {
+    fn default() -> Self {
+        Table(BTreeMap::new())
+    }
+}
+
+impl<V, const MAX: usize> Deref for Table<V, MAX> {
+    type Target = BTreeMap<Text, V>;
+    fn deref(&self) -> &BTreeMap<Text, V> {
+        &self.0
+    }
+}
+
+impl<'de, V: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Table<V, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Table::new(BTreeMap::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl<V: JsonSchema, const MAX: usize> JsonSchema for Table<V, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        format!("Table_of_{}", V::schema_name()).into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let values = generator.subschema_for::<V>();
+        let names = generator.subschema_for::<Text>();
+        json_schema!({
+            "type": "object", "additionalProperties": values, "propertyNames": names, "maxProperties": MAX
+        })
+    }
+}
+
+/// Prose: any text that is not empty.
+pub(crate) fn prose<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.is_empty() { Err(D::Error::custom(TextError::Empty)) } else { Ok(text) }
+}
+
+/// For ids that may be absent, `null` or empty; all three say the same.
+pub(crate) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        Some(text) if !text.is_empty() => Text::new(text).map(Some).map_err(D::Error::custom),
+        _ => Ok(None),
+    }
+}
+
+/// The schema of [`id`].
+pub(crate) fn id_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": ["string", "null"], "maxLength": TEXT_LEN_MAX})
+}
+
+/// A secret: it can be sent and compared, and is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
