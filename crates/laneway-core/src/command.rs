@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::capacity::LoadReading;
+use crate::lease::{Claim, Denial, Grant, LeaseRequest, LeaseWord};
 use crate::{Bytes, Fence, JobId, JobSpec, JobState, Name, Outcome, Seq, Settings, Span, TokenRecord, Wall};
 
 /// What can be asked of the engine.
@@ -72,6 +74,14 @@ pub enum Command {
         /// Who asked.
         origin: Origin,
     },
+    /// A worker asks for the next job that suits it.
+    Claim(Box<Claim>),
+    /// A worker asks to run one job now, or not at all.
+    RequestLease(Box<LeaseRequest>),
+    /// Something is said about an attempt, by the attempt's id alone.
+    Lease(Box<LeaseWord>),
+    /// What a probe says of the machine.
+    Load(LoadReading),
     /// Close or open admission because of low storage.
     StorageLow(bool),
     /// Stop admitting and starting; cancel what waits in lanes that say so.
@@ -187,6 +197,12 @@ pub enum Reply {
         /// True: the run is asked to stop.
         stop: bool,
     },
+    /// The lease is given.
+    Granted(Box<Grant>),
+    /// No lease is given, and nothing changed.
+    Denied(Denial),
+    /// The attempt is another worker's. Nothing changed.
+    NotYours,
 }
 
 /// An admitted job.
@@ -238,6 +254,8 @@ pub enum RefusalCode {
     Invalid,
     /// Too many tokens.
     TooMany,
+    /// It costs more than the machine can ever give.
+    NeverFits,
 }
 
 impl RefusalCode {
@@ -253,6 +271,7 @@ impl RefusalCode {
             RefusalCode::BatchRefused => "batch_refused",
             RefusalCode::Invalid => "invalid",
             RefusalCode::TooMany => "too_many",
+            RefusalCode::NeverFits => "never_fits",
         }
     }
 }

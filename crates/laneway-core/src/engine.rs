@@ -5,14 +5,18 @@
 //! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
 
 mod cancel;
+mod capacity;
 mod check;
+mod claim;
 mod configure;
 mod dispatch;
 mod explain;
 mod finish;
 mod gates;
+mod held;
 mod index;
 mod lease;
+mod needs;
 mod record;
 mod recover;
 mod rng;
@@ -32,18 +36,21 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use capacity::{CapacityView, LeaseView};
 pub use explain::{Explanation, Hold};
 pub use recover::{Head, Recovery, Restart};
 pub use stats::{AgentStats, LaneStats, Stats};
 
+use capacity::Capacity;
 use index::{Hashing, Index};
 use rng::Rng;
 use slab::{Ix, Pool, Slab};
 use state::{
-    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Node, Open, Place, SessionEntry, Tenant,
+    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Need, Node, Open, Place, SessionEntry, Tenant,
 };
 use timers::Timers;
 
+use crate::capacity::Hours;
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
     Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord,
@@ -80,6 +87,11 @@ pub struct Engine {
     keys: Pool<(Ix, Name, Name), KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
     policies: Pool<RetryPolicy, ()>,
+    needs: Pool<Need, ()>,
+    hours: Pool<Hours, ()>,
+    /// Workers that hold attempts they asked for, by tenant and name.
+    workers: Pool<(Ix, Name), ()>,
+    capacity: Capacity,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
 
@@ -148,6 +160,10 @@ impl Engine {
             keys: Pool::new(hashing),
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
+            needs: Pool::new(hashing),
+            hours: Pool::new(hashing),
+            workers: Pool::new(hashing),
+            capacity: Capacity::default(),
             fresh_keys: BTreeMap::new(),
             timers: Timers::default(),
             sweep_at: now.mono,
@@ -192,6 +208,10 @@ impl Engine {
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
+            Command::Offer(offer) if offer.place.as_str() == held::LEASES => {
+                let message = "place: the name \"leases\" is taken by the house; choose another";
+                Reply::Refused(submit::refuse(crate::RefusalCode::Invalid, message))
+            }
             Command::Offer(offer) => self.offer_place(offer),
             Command::Withdraw(place) => self.withdraw_place(&place),
             Command::PutToken(token, origin) => self.put_token(now, *token, &origin, effects),
@@ -202,6 +222,10 @@ impl Engine {
                 self.house_event(now, kind, tenant, Some(&origin), detail, effects);
                 Reply::Done
             }
+            Command::Claim(claim) => self.claim(now, &claim, effects),
+            Command::RequestLease(request) => self.request_lease(now, *request, effects),
+            Command::Lease(word) => self.lease_word(now, *word, effects),
+            Command::Load(reading) => self.take_reading(now, reading),
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

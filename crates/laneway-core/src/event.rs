@@ -87,11 +87,17 @@ pub enum EventKind {
     CallDenied = 15,
     /// A call that changed something else than a job or a setting.
     CallDone = 16,
+    /// A waiting job waits for a time again: nobody took it, or its hours are over.
+    JobDeferred = 17,
+    /// A waiting job's deadline is near: it goes ahead of others.
+    JobHastened = 18,
+    /// The machine has no room for a waiting job, or is not quiet enough.
+    JobDenied = 19,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 17] = [
+    pub const ALL: [EventKind; 20] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -109,6 +115,9 @@ impl EventKind {
         EventKind::CallRefused,
         EventKind::CallDenied,
         EventKind::CallDone,
+        EventKind::JobDeferred,
+        EventKind::JobHastened,
+        EventKind::JobDenied,
     ];
 
     /// The word users see.
@@ -131,6 +140,9 @@ impl EventKind {
             EventKind::CallRefused => "call.refused",
             EventKind::CallDenied => "call.denied",
             EventKind::CallDone => "call.done",
+            EventKind::JobDeferred => "job.deferred",
+            EventKind::JobHastened => "job.hastened",
+            EventKind::JobDenied => "job.denied",
         }
     }
 

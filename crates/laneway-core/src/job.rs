@@ -4,6 +4,7 @@ pub mod state;
 
 pub use state::{JobState, Reason};
 
+use crate::capacity::Needs;
 use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
@@ -46,6 +47,8 @@ pub struct JobSpec {
     pub retry_of: Option<JobId>,
     /// Free labels for people and lists, at most [`TAGS_MAX`].
     pub tags: Vec<Name>,
+    /// What it asks of the machine.
+    pub needs: Needs,
 }
 
 /// A session by name, with the concurrency this job asks of it.
@@ -109,6 +112,10 @@ pub struct JobStatus {
     pub failures: u32,
     /// Attempts that were lost.
     pub losses: u32,
+    /// Times it was set aside for workers and nobody took it.
+    pub rejections: u32,
+    /// True once its deadline is near: it goes ahead of others.
+    pub near_deadline: bool,
     /// Number of the job's latest event; each event names the one before it.
     pub last_event: u64,
 }

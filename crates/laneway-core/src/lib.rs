@@ -6,12 +6,14 @@
 //! `laneway-store`, `laneway-runtime` and the crates above them.
 
 pub mod attempt;
+pub mod capacity;
 pub mod command;
 pub mod effect;
 pub mod engine;
 pub mod event;
 pub mod id;
 pub mod job;
+pub mod lease;
 pub mod name;
 pub mod retry;
 pub mod settings;
@@ -21,12 +23,14 @@ pub mod token;
 pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
+pub use capacity::{CapacitySettings, LoadReading, Needs, QuietRule, QuietState};
 pub use command::{Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, Submission};
 pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
 pub use id::{AttemptId, JobId, Seq};
 pub use job::{JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, Reason, Session};
+pub use lease::{Claim, Denial, DenyReason, Dispatch, Grant, Holder, LostPolicy, PullSettings};
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};

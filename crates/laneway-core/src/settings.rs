@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::capacity::{CapacitySettings, Hours};
+use crate::lease::PullSettings;
 use crate::{Name, RetryPolicy, Span};
 
 /// The lane that jobs with an unknown lane run in. It always exists.
@@ -53,6 +55,8 @@ pub struct Settings {
     pub keys: BTreeMap<Name, u32>,
     /// The same for every other key name.
     pub key_default: u32,
+    /// How much the machine can take.
+    pub capacity: CapacitySettings,
 }
 
 /// A lane: a named pool, and the carrier of limits.
@@ -76,6 +80,8 @@ pub struct LaneSettings {
     pub retention: Span,
     /// What becomes of waiting jobs when the server stops.
     pub on_shutdown: ShutdownPolicy,
+    /// For a lane whose workers ask for work: how they are treated.
+    pub pull: PullSettings,
 }
 
 /// Whose turn it is in a lane.
@@ -123,6 +129,8 @@ pub struct TenantSettings {
 pub struct AgentSettings {
     /// Its share of a lane's open attempts, against 1 for others. At least 1.
     pub weight: u32,
+    /// The only hours in which its jobs start, where they say nothing themselves.
+    pub hours: Option<Hours>,
 }
 
 impl Default for Settings {
@@ -146,6 +154,7 @@ impl Default for Settings {
             agents: BTreeMap::new(),
             keys: BTreeMap::new(),
             key_default: 1,
+            capacity: CapacitySettings::default(),
         }
     }
 }
@@ -162,6 +171,7 @@ impl Default for LaneSettings {
             paused: false,
             retention: Span::hours(7 * 24),
             on_shutdown: ShutdownPolicy::Keep,
+            pull: PullSettings::default(),
         }
     }
 }

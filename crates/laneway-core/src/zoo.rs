@@ -48,6 +48,14 @@ bugs! {
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
     StartAfterDeadline = "start-after-deadline": "An attempt opens after the deadline.",
     LimitForgottenOnShelf = "limit-forgotten-on-shelf": "A kind's new limit does not hold for jobs that wait on a shelf.",
+    ReserveDroppedOnAck = "reserve-dropped-on-ack": "A job that is taken up by a worker gives its units back.",
+    UnitsLeakOnExpiry = "units-leak-on-expiry": "A lease that ends by silence keeps its units.",
+    HeadHidesQueue = "head-hides-queue": "A job that does not fit holds back all that wait behind it.",
+    StaleReadingFailsOpen = "stale-reading-fails-open": "An old reading of the machine counts as fresh.",
+    ClampedCharge = "clamped-charge": "A claim is charged what its worker wants to run, not what the job costs.",
+    PanicLetsHighPass = "panic-lets-high-pass": "A job of high priority starts in a panic.",
+    BigJobStarves = "big-job-starves": "A big job is overtaken without end.",
+    LeaseGivenTwice = "lease-given-twice": "A job that is set aside is given to a second worker.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
 }
 

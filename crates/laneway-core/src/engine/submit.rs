@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
+use crate::capacity::COST_MAX;
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Now, Prior, Reply, Seq, Span,
+    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Needs, Now, Prior, Reply, Seq, Span,
+    Wall,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -18,18 +20,18 @@ const RETRY_SOON: Span = Span::secs(1);
 /// Where a job belongs, as far as that is known before it is admitted.
 #[derive(Clone, Copy)]
 pub(super) struct Belongs {
-    lane: Ix,
+    pub(super) lane: Ix,
     /// Its agent in that lane, or `NONE`.
-    node: Ix,
+    pub(super) node: Ix,
     /// Its tenant, or `NONE`.
-    tenant: Ix,
+    pub(super) tenant: Ix,
     /// Its kind, or `NONE`.
-    kind: Ix,
+    pub(super) kind: Ix,
 }
 
 /// Jobs that a batch will add, counted before any of them is added.
 #[derive(Default)]
-struct Extra {
+pub(super) struct Extra {
     total: u32,
     lanes: BTreeMap<Ix, u32>,
     nodes: BTreeMap<(Ix, Name, Name), u32>,
@@ -132,7 +134,7 @@ impl Engine {
     }
 
     /// Is there room for the job, beside what a batch adds before it?
-    fn admit(
+    pub(super) fn admit(
         &self,
         now: Now,
         spec: &JobSpec,
@@ -185,6 +187,7 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
+        self.check_needs(&spec.needs)?;
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -208,8 +211,39 @@ impl Engine {
         Ok(())
     }
 
+    /// What the job asks of the machine can be, and the machine can ever give it.
+    fn check_needs(&self, needs: &Needs) -> Result<(), Refusal> {
+        if *needs == Needs::default() {
+            return Ok(());
+        }
+        let Needs { cost, hours, .. } = *needs;
+        if cost > COST_MAX {
+            return Err(refuse(RefusalCode::Invalid, format!("cost: is {cost}; at most {COST_MAX} is allowed")));
+        }
+        if hours.is_some_and(|hours| !hours.is_valid()) {
+            let message = "hours: must go from one minute of the day to another; give two different times";
+            return Err(refuse(RefusalCode::Invalid, message));
+        }
+        let most = self.settings.capacity.usable(0);
+        if cost > most {
+            let message = format!("cost: is {cost}, and an idle machine gives {most} at most; ask for less");
+            return Err(refuse(RefusalCode::NeverFits, message));
+        }
+        Ok(())
+    }
+
+    /// When a job's deadline is near; `None` where that means nothing.
+    fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
+        let Needs { quiet, expected_duration, .. } = spec.needs;
+        if quiet.is_none() && expected_duration.is_none() {
+            return None;
+        }
+        let ahead = expected_duration.unwrap_or_default().0.saturating_add(self.settings.capacity.near_deadline.0);
+        spec.deadline.map(|deadline| deadline.before(Span(ahead)))
+    }
+
     /// Finds what the job shares with others already. An unknown lane means `main`.
-    fn locate(&self, spec: &JobSpec) -> Belongs {
+    pub(super) fn locate(&self, spec: &JobSpec) -> Belongs {
         let lane = self.lane_of.get(&spec.lane).copied();
         let lane = lane.unwrap_or_else(|| self.lane_of[&Name::fixed(MAIN_LANE)]);
         let tenant = self.tenants.find(&spec.tenant).unwrap_or(NONE);
@@ -222,7 +256,7 @@ impl Engine {
     }
 
     /// Makes the job: it is admitted.
-    fn create(
+    pub(super) fn create(
         &mut self,
         now: Now,
         submission: Submission,
@@ -231,7 +265,8 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        let wake = spec.not_before.filter(|&at| at > now.wall);
+        let wake = first_start(&spec, now.wall).filter(|&at| at > now.wall);
+        let near_deadline = self.near_at(&spec).is_some_and(|at| at <= now.wall);
         // A job that waits for a time begins to age when that time comes.
         let ahead = wake.map_or(Span(0), |at| at.since(now.wall));
         let rank_time = self.rank_now(now).saturating_add(ahead.0);
@@ -252,6 +287,8 @@ impl Engine {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline,
                 last_event: 0,
             },
             spec,
@@ -264,6 +301,7 @@ impl Engine {
         self.jobs[job].wake = wake.map(Wake::NotBefore);
         if state == JobState::Queued {
             self.begin_queue_timeout(job, now.mono);
+            self.begin_hours(job, now.wall);
             self.enqueue(job);
         }
         self.arm(job);
@@ -290,6 +328,9 @@ impl Engine {
             let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.settings.retry);
             spec.retry = Some(policy.clone());
         }
+        if spec.needs.hours.is_none() && !self.settings.agents.is_empty() {
+            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours);
+        }
         if spec.keys.len() > 1 {
             spec.keys.sort();
             spec.keys.dedup();
@@ -304,7 +345,9 @@ impl Engine {
 
     fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix {
         let spec = &row.spec;
-        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind);
+        let near = row.status.near_deadline;
+        let need = Engine::need_of(&spec.needs, near, &self.lanes[belongs.lane as usize].settings);
+        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, need);
         let tenant = self.classes[class].tenant;
         let node = self.hold_node(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
@@ -322,6 +365,8 @@ impl Engine {
             deadline: spec.deadline.into(),
             wake: None,
             queue_until: MaybeMono::NONE,
+            near_at: if near { MaybeWall::NONE } else { self.near_at(spec).into() },
+            hours_end: MaybeWall::NONE,
             timeout_ms: spec.timeout.expect("defaults are filled in").0,
             queue_timeout_ms: spec.queue_timeout.map_or(u64::MAX, |span| span.0),
             priority: spec.priority,
@@ -335,6 +380,10 @@ impl Engine {
             attempts: row.status.attempts,
             failures: row.status.failures,
             losses: row.status.losses,
+            rejections: row.status.rejections,
+            hours: spec.needs.hours.map_or(NONE, |hours| self.hours.hold(&hours, || ())),
+            overtaken: 0,
+            near,
             state: row.status.state,
             open: NONE,
             armed: Armed::default(),
@@ -382,8 +431,20 @@ impl Engine {
                 Armed { mono: MaybeMono::NONE, wall: Some(wall).into() }
             }
             Some(Wake::Backoff(at)) => Armed { mono: Some(at).into(), wall: entry.deadline },
-            None => Armed { mono: entry.queue_until, wall: entry.deadline },
+            None => {
+                let wall = [entry.deadline, entry.near_at, entry.hours_end].into_iter().filter_map(MaybeWall::get);
+                Armed { mono: entry.queue_until, wall: wall.min().into() }
+            }
         }
+    }
+}
+
+/// When a job may first start: its time has come, and its hours have begun.
+fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
+    let at = spec.not_before.map_or(now, |at| at.max(now));
+    match spec.needs.hours {
+        Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
+        _ => spec.not_before,
     }
 }
 

@@ -127,11 +127,19 @@ pub enum Reason {
     HandedBack = 11,
     /// The queue was full.
     QueueFull = 12,
+    /// Somebody took the run's lease away.
+    Revoked = 13,
+    /// Its hours are over, or have not begun.
+    Hours = 14,
+    /// Its deadline is near.
+    NearDeadline = 15,
+    /// The machine has no room for it, or is not quiet enough.
+    Capacity = 16,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 17] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -145,6 +153,10 @@ impl Reason {
         Reason::Retry,
         Reason::HandedBack,
         Reason::QueueFull,
+        Reason::Revoked,
+        Reason::Hours,
+        Reason::NearDeadline,
+        Reason::Capacity,
     ];
 
     /// The word users see.
@@ -163,6 +175,10 @@ impl Reason {
             Reason::Retry => "retry",
             Reason::HandedBack => "handed_back",
             Reason::QueueFull => "queue_full",
+            Reason::Revoked => "revoked",
+            Reason::Hours => "hours",
+            Reason::NearDeadline => "near_deadline",
+            Reason::Capacity => "capacity",
         }
     }
 

@@ -252,6 +252,7 @@ impl Story {
             idempotency: idempotency.clone(),
             retry_of: None,
             tags: Vec::new(),
+            needs: needs(options),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior }
@@ -280,7 +281,7 @@ impl Story {
             "agent" => {
                 self.settings
                     .agents
-                    .insert(text(name), AgentSettings { weight: get("weight").expect("a weight") });
+                    .insert(text(name), AgentSettings { weight: get("weight").unwrap_or(1), hours: options.get("hours").map(|text| hours(text)) });
             }
             "key" => {
                 self.settings.keys.insert(text(name), get("limit").expect("a limit"));
