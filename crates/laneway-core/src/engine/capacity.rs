@@ -29,8 +29,15 @@ pub(super) struct Capacity {
     pub(super) due: BTreeSet<(u64, Ix)>,
     /// The latest decisions, the newest last.
     decisions: VecDeque<Decision>,
-    /// Of waiting jobs that were denied: the word of the reason, and until when it need not be said again.
-    denied: BTreeMap<Ix, (&'static str, Span, Mono)>,
+    /// Of waiting jobs that were denied, for want of quiet or of units: for how long and until when it is not said again.
+    denied: BTreeMap<(Ix, Want), (Span, Mono)>,
+}
+
+/// What the machine has too little of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Want {
+    Quiet,
+    Units,
 }
 
 /// The machine and its jobs, for people.
@@ -182,13 +189,13 @@ impl Engine {
     pub(super) fn deny(&mut self, now: Now, job: Ix, room: &Room, effects: &mut Effects) {
         let Some(need) = self.need_of_job(job) else { return };
         let Some(reason) = self.denial(need, room) else { return };
-        let known = self.capacity.denied.get(&job).filter(|known| known.0 == reason.word());
-        let wait = match known {
-            Some((_, _, until)) if *until > now.mono => return,
-            Some((_, wait, _)) => Span((wait.0 * 2).min(DENIED_AGAIN_MAX.0)),
+        let want = if room.is_quiet_for(need) { Want::Units } else { Want::Quiet };
+        let wait = match self.capacity.denied.get(&(job, want)) {
+            Some((_, until)) if *until > now.mono => return,
+            Some((wait, _)) => Span((wait.0 * 2).min(DENIED_AGAIN_MAX.0)),
             None => DENIED_AGAIN,
         };
-        self.capacity.denied.insert(job, (reason.word(), wait, now.mono + wait));
+        self.capacity.denied.insert((job, want), (wait, now.mono + wait));
         self.job_event(now, EventKind::JobDenied, job, Some(Reason::Capacity), None, effects);
         if let Some(event) = effects.events.last_mut() {
             event.detail = Some(self.denial_text(need, room, &reason));
@@ -209,7 +216,8 @@ impl Engine {
     /// The job no longer waits.
     pub(super) fn forget_denied(&mut self, job: Ix) {
         if !self.capacity.denied.is_empty() {
-            self.capacity.denied.remove(&job);
+            self.capacity.denied.remove(&(job, Want::Quiet));
+            self.capacity.denied.remove(&(job, Want::Units));
         }
     }
 

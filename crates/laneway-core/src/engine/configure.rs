@@ -3,6 +3,7 @@
 //! A lower limit starts nothing new and stops nothing that runs; a higher one is used in the same turn.
 
 use super::Engine;
+use super::held::LEASES;
 use super::slab::{Ix, NONE};
 use super::state::{Gate, Place};
 use super::submit::refuse;
@@ -156,6 +157,7 @@ impl Engine {
     pub fn offers(&self) -> Vec<PlaceOffer> {
         self.places
             .iter()
+            .filter(|(_, name, _)| name.as_str() != LEASES)
             .map(|(_, name, place)| PlaceOffer {
                 place: name.clone(),
                 mode: place.mode,

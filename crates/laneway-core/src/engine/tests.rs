@@ -10,9 +10,11 @@
 
 mod admission;
 mod cancel;
+mod capacity;
 mod dispatch;
 mod explain;
 mod lease;
+mod pull;
 mod recover;
 mod retry;
 mod settings;
