@@ -78,6 +78,7 @@ pub fn job_spec(
         retry_of: None,
         tags: request.tags.as_deref().map(tags).transpose()?.unwrap_or_default(),
         kind,
+        needs: Default::default(),
     })
 }
 

@@ -64,6 +64,8 @@ pub enum Code {
     UnknownKind,
     /// The engine cannot do what was asked.
     Invalid,
+    /// The job costs more than the machine can ever give.
+    NeverFits,
     /// Another job of the atomic batch was refused.
     BatchRefused,
     /// A queue cap is reached.
@@ -84,7 +86,7 @@ pub enum Code {
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 30] = [
+    pub const ALL: [Code; 31] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -107,6 +109,7 @@ impl Code {
         Code::IdempotencyMismatch,
         Code::UnknownKind,
         Code::Invalid,
+        Code::NeverFits,
         Code::BatchRefused,
         Code::QueueFull,
         Code::TooManyAttempts,
@@ -146,6 +149,9 @@ impl Code {
                 ("idempotency_mismatch", S::UNPROCESSABLE_ENTITY, "The key stands for another request")
             }
             Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "Nobody offers the kind"),
+            Code::NeverFits => {
+                ("never_fits", S::UNPROCESSABLE_ENTITY, "It costs more than the machine can ever give")
+            }
             Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "This cannot be done"),
             Code::BatchRefused => {
                 ("batch_refused", S::FAILED_DEPENDENCY, "Another job of the batch was refused")
@@ -283,6 +289,7 @@ impl From<Refusal> for ApiError {
             RefusalCode::BatchRefused => Code::BatchRefused,
             RefusalCode::Invalid => Code::Invalid,
             RefusalCode::TooMany => Code::TooMany,
+            RefusalCode::NeverFits => Code::NeverFits,
         };
         let mut error = ApiError::new(code, String::from(refusal.message));
         error.field = match code {
@@ -291,6 +298,7 @@ impl From<Refusal> for ApiError {
             Code::DeadlinePast => Some("deadline".to_owned()),
             Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
             Code::UnknownKind => Some("kind".to_owned()),
+            Code::NeverFits => Some("cost".to_owned()),
             _ => None,
         };
         error.retry_after = refusal.retry_after.or(match code {

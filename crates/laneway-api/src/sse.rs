@@ -170,6 +170,9 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::JobCanceled
         | EventKind::JobRejected
         | EventKind::AttemptReleased
+        | EventKind::JobDeferred
+        | EventKind::JobHastened
+        | EventKind::JobDenied
         | EventKind::DrainBegan => false,
     }
 }

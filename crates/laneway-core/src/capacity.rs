@@ -3,6 +3,8 @@
 //! Only words and the curve live here. Who starts is decided in `engine/needs.rs`; where readings come from is the
 //! business of `laneway-runtime`'s probes.
 
+use std::fmt;
+
 use crate::{Mono, Span, Wall};
 
 /// The largest cost of a job.
@@ -33,6 +35,8 @@ pub struct CapacitySettings {
     pub overtakes_max: u8,
     /// A job whose deadline is nearer than its expected duration and this much goes ahead of others.
     pub near_deadline: Span,
+    /// How often the machine is looked at, by whoever looks.
+    pub sample_every: Span,
 }
 
 impl Default for CapacitySettings {
@@ -46,6 +50,7 @@ impl Default for CapacitySettings {
             stale_after: Span::secs(30),
             overtakes_max: 16,
             near_deadline: Span::secs(60),
+            sample_every: Span::secs(2),
         }
     }
 }
@@ -171,6 +176,17 @@ const DAY_MIN: i64 = 1_440;
 const MINUTE_MS: i64 = 60_000;
 
 impl Hours {
+    /// Reads `22:00-06:00`, or `22:00-06:00 +01:00` for a clock that is ahead of UTC.
+    pub fn parse(text: &str) -> Option<Hours> {
+        let (hours, ahead) = match text.split_once(' ') {
+            Some((hours, ahead)) => (hours, parse_ahead(ahead)?),
+            None => (text, 0),
+        };
+        let (from, until) = hours.split_once('-')?;
+        let hours = Hours { from: parse_minute(from)?, until: parse_minute(until)?, ahead };
+        hours.is_valid().then_some(hours)
+    }
+
     /// True when these are hours: minutes of a day, and not nothing.
     pub fn is_valid(self) -> bool {
         i64::from(self.from) < DAY_MIN
@@ -208,6 +224,36 @@ impl Hours {
     fn minutes_from(self, from: u16, until: u16) -> i64 {
         (i64::from(until) - i64::from(from)).rem_euclid(DAY_MIN)
     }
+}
+
+impl fmt::Display for Hours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hours { from, until, ahead } = self;
+        write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, until / 60, until % 60)?;
+        if *ahead != 0 {
+            let (sign, by) = (if *ahead < 0 { '-' } else { '+' }, ahead.unsigned_abs());
+            write!(f, " {sign}{:02}:{:02}", by / 60, by % 60)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads `HH:MM` as a minute of the day.
+fn parse_minute(text: &str) -> Option<u16> {
+    let (hour, minute) = text.split_once(':')?;
+    if hour.len() != 2 || minute.len() != 2 || !(hour.to_owned() + minute).bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+    (hour < 24 && minute < 60).then_some(hour * 60 + minute)
+}
+
+fn parse_ahead(text: &str) -> Option<i16> {
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+')?),
+    };
+    Some(sign * i16::try_from(parse_minute(rest)?).ok()?)
 }
 
 /// What a probe says of the machine.
@@ -263,5 +309,15 @@ mod tests {
         assert_eq!(night.next_end(utc(22, 15)), utc(29, 0));
         assert_eq!(night.next_begin(utc(21, 0)), utc(45, 0), "after, not at");
         assert!(!Hours { from: 5, until: 5, ahead: 0 }.is_valid());
+    }
+
+    #[test]
+    fn hours_are_read_as_they_are_written() {
+        for text in ["22:00-06:00", "08:30-17:05 +01:00", "00:00-23:59 -05:30"] {
+            assert_eq!(Hours::parse(text).map(|hours| hours.to_string()).as_deref(), Some(text));
+        }
+        for text in ["", "22:00", "22-06", "24:00-06:00", "22:00-22:00", "+2:00-06:00", "22:00-06:00 1:00", "a:00-06:00"] {
+            assert_eq!(Hours::parse(text), None, "{text}");
+        }
     }
 }

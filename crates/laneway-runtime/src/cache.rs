@@ -71,6 +71,7 @@ mod tests {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            needs: Default::default(),
         };
         let status = JobStatus {
             state: JobState::Queued,
@@ -78,6 +79,8 @@ mod tests {
             attempts: 0,
             failures: 0,
             losses: 0,
+            rejections: 0,
+            near_deadline: false,
             last_event: 1,
         };
         Box::new(JobRow {

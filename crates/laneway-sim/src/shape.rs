@@ -190,7 +190,7 @@ fn draw_settings(
     }
     for agent in agents {
         if rng.chance(30) {
-            settings.agents.insert(agent.clone(), AgentSettings { weight: rng.small(1, 4) });
+            settings.agents.insert(agent.clone(), AgentSettings { weight: rng.small(1, 4), hours: None });
         }
     }
     if rng.chance(50) {

@@ -97,6 +97,7 @@ impl World {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            needs: Default::default(),
         };
         let payload: Bytes = b"{}".to_vec().into();
         let submission = Submission { spec, payload, origin: Origin::house("test"), prior: None };

@@ -116,6 +116,7 @@ pub fn job(kind: &str) -> Submission {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        needs: Default::default(),
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None }
 }

@@ -77,6 +77,7 @@ impl World {
             }),
             retry_of: None,
             tags: Vec::new(),
+            needs: Default::default(),
         }
     }
 
@@ -172,7 +173,7 @@ impl World {
             9 => {
                 settings
                     .agents
-                    .insert(rng.pick(&shape.agents).clone(), AgentSettings { weight: rng.small(1, 4) });
+                    .insert(rng.pick(&shape.agents).clone(), AgentSettings { weight: rng.small(1, 4), hours: None });
             }
             10 => {
                 settings.keys.insert(rng.pick(&shape.key_names).clone(), cap(rng, 3));

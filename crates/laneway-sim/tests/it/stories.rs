@@ -37,6 +37,7 @@ fn spec(kind: &'static str) -> JobSpec {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        needs: Default::default(),
     }
 }
 

@@ -1,7 +1,10 @@
 //! The part of a job's row that no list filters by, in one column.
 
+use laneway_core::capacity::Hours;
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{Backoff, Jitter, JobId, JobRow, Key, Name, RetryPolicy, Span, Wall};
+use laneway_core::{
+    Backoff, Jitter, JobId, JobRow, Key, Name, Needs, QuietRule, RetryPolicy, Span, Wall,
+};
 
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
@@ -19,7 +22,15 @@ const IDEMPOTENCY: u64 = 1 << 6;
 const RETRY_OF: u64 = 1 << 7;
 const KEYS: u64 = 1 << 8;
 const TAGS: u64 = 1 << 9;
-const ALL: u64 = (1 << 10) - 1;
+const NEEDS: u64 = 1 << 14;
+const ALL: u64 = ((1 << 10) - 1) | NEEDS;
+
+// The same for what a job asks of the machine.
+const QUIET: u8 = 1 << 0;
+const UNIQUE: u8 = 1 << 1;
+const EXPECTED: u8 = 1 << 2;
+const HOURS: u8 = 1 << 3;
+const NEEDS_ALL: u8 = (1 << 4) - 1;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
@@ -36,6 +47,8 @@ pub(crate) struct SpecRest {
     pub idempotency: Option<IdempotencyKey>,
     pub retry_of: Option<JobId>,
     pub tags: Vec<Name>,
+    /// Without the cost, which has a column.
+    pub needs: Needs,
 }
 
 /// Appends the form of `row` to `out`.
@@ -54,7 +67,8 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
             | flag(spec.idempotency.is_some(), IDEMPOTENCY)
             | flag(spec.retry_of.is_some(), RETRY_OF)
             | flag(!spec.keys.is_empty(), KEYS)
-            | flag(!spec.tags.is_empty(), TAGS),
+            | flag(!spec.tags.is_empty(), TAGS)
+            | flag(asks_more_than_units(&spec.needs), NEEDS),
     );
     put_u64(out, row.payload_len.into());
     put_bytes(out, row.submitted_by.as_str().as_bytes());
@@ -89,6 +103,35 @@ pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
         for tag in &spec.tags {
             put_bytes(out, tag.as_str().as_bytes());
         }
+    }
+    if asks_more_than_units(&spec.needs) {
+        write_needs(out, &spec.needs);
+    }
+}
+
+fn asks_more_than_units(needs: &Needs) -> bool {
+    Needs { cost: 0, ..*needs } != Needs::default()
+}
+
+fn write_needs(out: &mut Vec<u8>, needs: &Needs) {
+    let Needs { cost: _, quiet, unique, expected_duration, hours } = needs;
+    let flag = |present: bool, bit: u8| if present { bit } else { 0 };
+    out.push(
+        flag(quiet.is_some(), QUIET)
+            | flag(*unique, UNIQUE)
+            | flag(expected_duration.is_some(), EXPECTED)
+            | flag(hours.is_some(), HOURS),
+    );
+    if let Some(rule) = quiet {
+        out.push(rule.code());
+    }
+    if let Some(span) = expected_duration {
+        put_u64(out, span.0);
+    }
+    if let Some(Hours { from, until, ahead }) = hours {
+        put_u64(out, (*from).into());
+        put_u64(out, (*until).into());
+        put_i64(out, (*ahead).into());
     }
 }
 
@@ -138,6 +181,7 @@ pub(crate) fn read_spec(
             .transpose()?,
         keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
+        needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
     };
     input.end()?;
     Ok(spec)
@@ -153,6 +197,29 @@ fn read_retry(input: &mut Input<'_>) -> Result<RetryPolicy, StoreError> {
         other => return Err(input.damaged(&format!("there is no jitter {other}"))),
     };
     Ok(RetryPolicy { retries_max, losses_max, backoff: Backoff { base, factor, max, jitter } })
+}
+
+fn read_needs(input: &mut Input<'_>) -> Result<Needs, StoreError> {
+    let flags = input.u8()?;
+    if flags & !NEEDS_ALL != 0 {
+        return Err(input.damaged("it needs what this program does not know"));
+    }
+    let has = |bit: u8| flags & bit != 0;
+    let quiet = match has(QUIET).then(|| input.u8()).transpose()? {
+        None => None,
+        Some(code) => Some(QuietRule::from_code(code).ok_or_else(|| input.damaged("there is no such rule"))?),
+    };
+    let expected_duration = has(EXPECTED).then(|| input.u64().map(Span)).transpose()?;
+    let hours = has(HOURS).then(|| read_hours(input)).transpose()?;
+    Ok(Needs { cost: 0, quiet, unique: has(UNIQUE), expected_duration, hours })
+}
+
+fn read_hours(input: &mut Input<'_>) -> Result<Hours, StoreError> {
+    let (from, until, ahead) = (input.u64()?, input.u64()?, input.i64()?);
+    match (u16::try_from(from), u16::try_from(until), i16::try_from(ahead)) {
+        (Ok(from), Ok(until), Ok(ahead)) => Ok(Hours { from, until, ahead }),
+        _ => Err(input.damaged("there are no such hours")),
+    }
 }
 
 fn read_idempotency(input: &mut Input<'_>) -> Result<IdempotencyKey, StoreError> {

@@ -20,8 +20,10 @@ pub(super) struct Migration {
 }
 
 /// Every migration, in order.
-pub(super) const MIGRATIONS: [Migration; 1] =
-    [Migration { version: 1, name: "0001_jobs", sql: include_str!("../../migrations/sqlite/0001_jobs.sql") }];
+pub(super) const MIGRATIONS: [Migration; 2] = [
+    Migration { version: 1, name: "0001_jobs", sql: include_str!("../../migrations/sqlite/0001_jobs.sql") },
+    Migration { version: 5, name: "0005_leases", sql: include_str!("../../migrations/sqlite/0005_leases.sql") },
+];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.
 pub(super) fn migrate(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {

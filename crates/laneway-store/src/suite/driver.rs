@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use laneway_core::capacity::Hours;
 use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, Effects, Event, EventKind, Failure, Fence,
-    Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, OpenAttempt, PlaceMode, Reason,
-    RetryPolicy, Seq, Session, Span, Wall,
+    Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, Needs, OpenAttempt, PlaceMode,
+    QuietRule, Reason, RetryPolicy, Seq, Session, Span, Wall,
 };
 
 use super::Place;
@@ -105,6 +106,8 @@ impl Driver {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline: false,
                 last_event: 0,
             },
         }
@@ -151,9 +154,19 @@ impl Driver {
             started_at: None,
             lease: Span::secs(30),
             last_event: self.event(seq, EventKind::JobAssigned, None),
+            holder: None,
         };
         self.known(seq).view.open = Some(open.clone());
         self.effects.changes.push(Change::AttemptOpened(open.clone()));
+        open
+    }
+
+    /// A worker holds the open attempt of a job.
+    pub fn hold(&mut self, seq: Seq, worker: &'static str, pid: Option<u32>) -> OpenAttempt {
+        let open = self.known(seq).view.open.as_mut().expect("an attempt is open");
+        open.holder = Some(Holder { worker: Name::fixed(worker), pid });
+        let open = open.clone();
+        self.effects.changes.push(Change::AttemptStarted(open.clone()));
         open
     }
 
@@ -187,7 +200,16 @@ impl Driver {
         let known = self.known(seq);
         let attempts = known.attempts.last().map_or(0, |attempt| attempt.closed.open.fence.attempt);
         let state = if wake_at.is_some() { JobState::Scheduled } else { JobState::Queued };
-        let status = JobStatus { state, wake_at, attempts, failures: attempts, losses: 1, last_event };
+        let status = JobStatus {
+            state,
+            wake_at,
+            attempts,
+            failures: attempts,
+            losses: 1,
+            rejections: 2,
+            near_deadline: wake_at.is_none(),
+            last_event,
+        };
         known.view.row.status = status.clone();
         self.effects.changes.push(Change::JobMoved { seq, status });
     }
@@ -400,6 +422,7 @@ pub fn plain_spec() -> JobSpec {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        needs: Needs::default(),
     }
 }
 
@@ -428,6 +451,13 @@ pub fn rich_spec() -> JobSpec {
         idempotency: Some(key("order-1", 7)),
         retry_of: Some(JobId(u128::MAX)),
         tags: vec![Name::fixed("red"), Name::fixed("nightly run")],
+        needs: Needs {
+            cost: 90,
+            quiet: Some(QuietRule::Normal),
+            unique: true,
+            expected_duration: Some(Span::mins(3)),
+            hours: Some(Hours { from: 22 * 60, until: 6 * 60, ahead: -330 }),
+        },
     }
 }
 

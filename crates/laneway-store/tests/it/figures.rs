@@ -55,6 +55,8 @@ impl Load {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline: false,
                 last_event: self.last_event,
             },
         }
@@ -110,6 +112,7 @@ impl Load {
             started_at: Some(START),
             lease: Span(0),
             last_event: self.last_event,
+            holder: None,
         }
     }
 

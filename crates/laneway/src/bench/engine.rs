@@ -187,6 +187,7 @@ impl World {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            needs: Default::default(),
         }
     }
 

@@ -216,6 +216,7 @@ impl Job {
             },
             retry_of: None,
             tags: checked_tags(&tags)?,
+            needs: Default::default(),
         };
         Ok(Submission { spec, payload, origin, prior: None })
     }
