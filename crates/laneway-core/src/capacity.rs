@@ -241,7 +241,8 @@ impl fmt::Display for Hours {
 /// Reads `HH:MM` as a minute of the day.
 fn parse_minute(text: &str) -> Option<u16> {
     let (hour, minute) = text.split_once(':')?;
-    if hour.len() != 2 || minute.len() != 2 || !(hour.to_owned() + minute).bytes().all(|b| b.is_ascii_digit()) {
+    if hour.len() != 2 || minute.len() != 2 || !(hour.to_owned() + minute).bytes().all(|b| b.is_ascii_digit())
+    {
         return None;
     }
     let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
@@ -316,7 +317,16 @@ mod tests {
         for text in ["22:00-06:00", "08:30-17:05 +01:00", "00:00-23:59 -05:30"] {
             assert_eq!(Hours::parse(text).map(|hours| hours.to_string()).as_deref(), Some(text));
         }
-        for text in ["", "22:00", "22-06", "24:00-06:00", "22:00-22:00", "+2:00-06:00", "22:00-06:00 1:00", "a:00-06:00"] {
+        for text in [
+            "",
+            "22:00",
+            "22-06",
+            "24:00-06:00",
+            "22:00-22:00",
+            "+2:00-06:00",
+            "22:00-06:00 1:00",
+            "a:00-06:00",
+        ] {
             assert_eq!(Hours::parse(text), None, "{text}");
         }
     }

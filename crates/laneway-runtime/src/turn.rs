@@ -10,8 +10,8 @@ use laneway_core::command::Submitted;
 use laneway_core::engine::Restart;
 use laneway_core::lease::{LeaseWord, Said};
 use laneway_core::{
-    Change, Command, Effects, Engine, Event, Failure, LoadReading, Name, Notice, Now, Outcome, PlaceOffer, Recovery,
-    Refusal, RefusalCode, Reply, Settings, Submission,
+    Change, Command, Effects, Engine, Event, Failure, LoadReading, Name, Notice, Now, Outcome, PlaceOffer,
+    Recovery, Refusal, RefusalCode, Reply, Settings, Submission,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 
@@ -409,7 +409,11 @@ fn opaque_len(change: &Change) -> usize {
 pub(crate) fn is_runners_word(command: &Command) -> bool {
     matches!(
         command,
-        Command::Start(_) | Command::Heartbeat(_) | Command::Finish(..) | Command::Log(..) | Command::Lease(_)
+        Command::Start(_)
+            | Command::Heartbeat(_)
+            | Command::Finish(..)
+            | Command::Log(..)
+            | Command::Lease(_)
     )
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
 use laneway_core::{
-    Backoff, Jitter, LaneOrder, LaneSettings, Name, PlaceMode, PlaceOffer, RetryPolicy, Settings,
-    ShutdownPolicy, Span,
+    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PlaceMode,
+    PlaceOffer, PullSettings, RetryPolicy, Settings, ShutdownPolicy, Span,
 };
 
 use crate::rng::Rng;
@@ -72,6 +72,14 @@ pub struct Habits {
     pub priority: u32,
     /// A run that ends says that it failed.
     pub failing: u32,
+    /// Costs units.
+    pub cost: u32,
+    /// Starts only while it is quiet enough.
+    pub quiet: u32,
+    /// Is for a worker that holds nothing else.
+    pub unique: u32,
+    /// Says how long it will probably run.
+    pub expected: u32,
 }
 
 /// What goes wrong, in percent of the occasions.
@@ -177,6 +185,7 @@ fn draw_settings(
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: rng.small(1, 2),
+        capacity: draw_capacity(rng),
     };
     for kind in kinds {
         if rng.chance(60) {
@@ -212,6 +221,37 @@ pub fn draw_lane(rng: &mut Rng) -> LaneSettings {
         paused: rng.chance(3),
         retention: if rng.chance(40) { Span::mins(rng.between(1, 30)) } else { Span::hours(7 * 24) },
         on_shutdown: if rng.chance(70) { ShutdownPolicy::Keep } else { ShutdownPolicy::Cancel },
+        pull: draw_pull(rng),
+    }
+}
+
+/// How workers are treated; in most lanes they do not ask.
+pub fn draw_pull(rng: &mut Rng) -> PullSettings {
+    let dispatch = match rng.below(10) {
+        0 | 1 => Dispatch::Reserve,
+        2 | 3 => Dispatch::Claim,
+        _ => Dispatch::Push,
+    };
+    PullSettings {
+        dispatch,
+        lease: rng.chance(50).then(|| draw_lease(rng)),
+        reservation_timeout: Span(rng.between(1, 30) * 1_000),
+        on_lease_lost: if rng.chance(50) { LostPolicy::Requeue } else { LostPolicy::Fail },
+    }
+}
+
+/// A machine of a hundred units, more or less, and few overtakings. When a deadline is near never changes in a world.
+pub fn draw_capacity(rng: &mut Rng) -> CapacitySettings {
+    CapacitySettings {
+        total: if rng.chance(80) { 100 } else { rng.small(30, 100) },
+        reserve: rng.small(0, 5),
+        headroom_pct: rng.small(0, 10) as u8,
+        measured: rng.chance(75),
+        failclosed_busy: rng.small(5, 10) as u8,
+        stale_after: Span(rng.between(5, 60) * 1_000),
+        overtakes_max: rng.small(1, 3) as u8,
+        near_deadline: Span::secs(20),
+        sample_every: Span::secs(2),
     }
 }
 
@@ -268,6 +308,10 @@ fn draw_habits(rng: &mut Rng) -> Habits {
         idempotency: some(50, 60),
         priority: some(70, 80),
         failing: some(80, 70),
+        cost: some(60, 80),
+        quiet: some(40, 50),
+        unique: some(25, 30),
+        expected: some(40, 60),
     }
 }
 

@@ -3,6 +3,7 @@
 //! The house is the code that runs in production: `laneway_runtime::Turn` around the engine, over a store that fails on
 //! demand. The world only plays the outside: what is asked, what fails, what time does, how runs behave.
 
+mod askers;
 mod clients;
 mod house;
 mod workers;
@@ -107,11 +108,19 @@ pub enum Step {
     Die,
     /// Somebody looks: explain, stats, lists.
     Look,
+    /// A probe says how the machine is.
+    Load,
+    /// A worker asks for work.
+    Claim,
+    /// A worker asks to run one job now.
+    Request,
+    /// Somebody speaks by a lease's id.
+    LeaseWord,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 19] = [
+    pub const ALL: [Step; 23] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -131,6 +140,10 @@ impl Step {
         Step::SetWall,
         Step::Die,
         Step::Look,
+        Step::Load,
+        Step::Claim,
+        Step::Request,
+        Step::LeaseWord,
     ];
 
     /// How often it usually happens, against the others.
@@ -155,6 +168,10 @@ impl Step {
             Step::SetWall => 5,
             Step::Die => 6,
             Step::Look => 4,
+            Step::Load => 20,
+            Step::Claim => 30,
+            Step::Request => 10,
+            Step::LeaseWord => 20,
         }
     }
 
@@ -265,7 +282,8 @@ impl World {
         }
         if let Some(command) = self.command_of(step) {
             let mut commands = vec![command];
-            let grouped = !matches!(step, Step::ChangePlace) && self.rng.chance(self.shape.faults.grouped);
+            let alone = matches!(step, Step::ChangePlace | Step::Load | Step::Claim | Step::Request);
+            let grouped = !alone && self.rng.chance(self.shape.faults.grouped);
             while grouped && commands.len() < 6 && self.rng.chance(60) {
                 let next = Step::ALL[self.rng.weighted(&self.shape.weights)];
                 if next.may_be_grouped() {
@@ -313,6 +331,10 @@ impl World {
             Step::StorageLow => Some(Command::StorageLow(self.rng.chance(40))),
             Step::Token => Some(self.token()),
             Step::Drain => Some(Command::Drain),
+            Step::Load => Some(self.reading()),
+            Step::Claim => Some(self.claim()),
+            Step::Request => self.request(),
+            Step::LeaseWord => self.lease_word(),
             _ => None,
         }
     }

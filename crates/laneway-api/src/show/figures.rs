@@ -123,11 +123,20 @@ fn hold(hold: &Hold) -> wire::Hold {
         }
         Hold::NotQuiet { state, rule } => {
             let (state, rule) = (state.word(), rule.word());
-            plain("not_quiet", None, format!("The machine is {state}; it starts when that is {rule} or quieter."))
+            plain(
+                "not_quiet",
+                None,
+                format!("The machine is {state}; it starts when that is {rule} or quieter."),
+            )
         }
         Hold::NoUnits { cost, free, usable } => {
-            let message = format!("It needs {cost} units, and {free} of {usable} are free; others must end first.");
-            wire::Hold { used: Some(usable.saturating_sub(*free)), limit: Some(*usable), ..plain("no_units", None, message) }
+            let message =
+                format!("It needs {cost} units, and {free} of {usable} are free; others must end first.");
+            wire::Hold {
+                used: Some(usable.saturating_sub(*free)),
+                limit: Some(*usable),
+                ..plain("no_units", None, message)
+            }
         }
         Hold::Reserved { job } => {
             plain("reserved", None, format!("Units are kept for job {job}, which was overtaken too often."))

@@ -9,7 +9,9 @@ use crate::capacity::{BUSY_MAX, LoadReading, QuietState};
 use crate::lease::{DECISIONS_MAX, Decision, DenyReason, Holder};
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
-use crate::{AttemptId, Change, Effects, EventKind, JobState, Mono, Name, Now, Reason, Reply, Seq, Span, Wall};
+use crate::{
+    AttemptId, Change, Effects, EventKind, JobState, Mono, Name, Now, Reason, Reply, Seq, Span, Wall,
+};
 
 /// How long a job that was denied is not denied again in the trail for the same reason, the first time.
 const DENIED_AGAIN: Span = Span::secs(5);
@@ -210,7 +212,8 @@ impl Engine {
         let Room { busy, quiet, usable, free, .. } = room;
         let (word, cost, used) = (reason.word(), need.cost, self.capacity.used);
         let quiet = quiet.word();
-        format!("{word}: needs {cost} of {free} free units ({used} of {usable} in use), busy {busy}, {quiet}").into()
+        format!("{word}: needs {cost} of {free} free units ({used} of {usable} in use), busy {busy}, {quiet}")
+            .into()
     }
 
     /// The job no longer waits.
@@ -308,7 +311,8 @@ impl Engine {
     /// The latest decisions about jobs with needs, the newest first; of one tenant, or of all.
     pub fn decisions(&self, tenant: Option<&Name>) -> impl Iterator<Item = &Decision> {
         let tenant = tenant.cloned();
-        let shown = move |decision: &&Decision| tenant.as_ref().is_none_or(|tenant| *tenant == decision.tenant);
+        let shown =
+            move |decision: &&Decision| tenant.as_ref().is_none_or(|tenant| *tenant == decision.tenant);
         self.capacity.decisions.iter().rev().filter(shown)
     }
 }

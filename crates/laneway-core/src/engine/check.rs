@@ -189,7 +189,10 @@ impl Engine {
                     need => {
                         let above = lane.needy.get(&need);
                         if head.is_some_and(|head| !above.is_some_and(|heads| heads.contains(&head))) {
-                            return Err(format!("lane {}: the head of class {class} is not shown", lane.name));
+                            return Err(format!(
+                                "lane {}: the head of class {class} is not shown",
+                                lane.name
+                            ));
                         }
                         needy += usize::from(head.is_some());
                     }

@@ -66,12 +66,7 @@ impl Engine {
     }
 
     /// A worker asks to run one job now, or not at all.
-    pub(super) fn request_lease(
-        &mut self,
-        now: Now,
-        request: LeaseRequest,
-        effects: &mut Effects,
-    ) -> Reply {
+    pub(super) fn request_lease(&mut self, now: Now, request: LeaseRequest, effects: &mut Effects) -> Reply {
         let LeaseRequest { what, holder } = request;
         match what {
             LeaseFor::New(submission) => self.lease_new(now, *submission, &holder, effects),
@@ -197,7 +192,9 @@ impl Engine {
                 return Err(DenyReason::NothingEligible);
             }
             match denied {
-                None if self.lanes[lane as usize].settings.pull.dispatch == Dispatch::Claim => return Ok(head),
+                None if self.lanes[lane as usize].settings.pull.dispatch == Dispatch::Claim => {
+                    return Ok(head);
+                }
                 // It is the dispatcher's to set aside, and it will be in this turn.
                 None => {}
                 Some(reason) => first = first.or(Some(reason)),
@@ -215,7 +212,8 @@ impl Engine {
     fn heads_of_kinds(&self, lane: Ix, tenant: Ix, claim: &Claim) -> Vec<Head> {
         let kinds = claim.kinds.iter().filter_map(|kind| self.kinds.find(kind));
         let classes = kinds.flat_map(|kind| self.kinds[kind].classes.iter().copied());
-        let classes = classes.filter(|&class| self.classes[class].tenant == tenant && self.is_pull(self.classes[class].need));
+        let classes = classes
+            .filter(|&class| self.classes[class].tenant == tenant && self.is_pull(self.classes[class].need));
         let lane = &self.lanes[lane as usize];
         classes.filter_map(|class| lane.classes.get(&class)?.head).collect()
     }
@@ -367,10 +365,8 @@ impl Engine {
         let lane = self.nodes[node].lane as usize;
         let lease = self.lease_of(job);
         let worker = self.workers.hold(&(tenant, taker.holder.worker.clone()), || ());
-        let open = &mut self.attempts[self.jobs[job].open];
         #[cfg(feature = "zoo")]
         let worker = self.rebind_in_the_zoo(job, worker);
-        #[cfg(feature = "zoo")]
         let open = &mut self.attempts[self.jobs[job].open];
         open.worker = worker;
         open.pid = taker.holder.pid;

@@ -211,9 +211,8 @@ impl Engine {
         };
         let lease = if leased { self.lease_of(job) } else { crate::Span(0) };
         let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker = taker.map_or(NONE, |taker| {
-            self.workers.hold(&(tenant, taker.holder.worker.clone()), || ())
-        });
+        let worker =
+            taker.map_or(NONE, |taker| self.workers.hold(&(tenant, taker.holder.worker.clone()), || ()));
         let entry = &mut self.jobs[job];
         entry.attempts += 1;
         entry.queue_until = MaybeMono::NONE;

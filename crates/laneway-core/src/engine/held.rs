@@ -6,8 +6,8 @@ use super::slab::{Ix, NONE};
 use super::state::{Open, Wake};
 use crate::lease::{Holder, LeaseWord, LostPolicy, Said};
 use crate::{
-    AttemptEnd, Change, Effects, EventKind, Failure, JobState, Name, Now, PlaceMode, PlaceOffer, Reason, Reply,
-    Seq, Span,
+    AttemptEnd, Change, Effects, EventKind, Failure, JobState, Name, Now, PlaceMode, PlaceOffer, Reason,
+    Reply, Seq, Span,
 };
 
 /// The place of all attempts that workers ask for. Nobody else may offer it.

@@ -145,7 +145,8 @@ impl Engine {
             return None;
         }
         let due = self.capacity.due.iter().map(|&(_, job)| (job, self.cost_of(job)));
-        let mut due = due.filter(|&(job, cost)| cost <= room.usable && self.is_open_but_for_units(now, job, room));
+        let mut due =
+            due.filter(|&(job, cost)| cost <= room.usable && self.is_open_but_for_units(now, job, room));
         due.next()
     }
 
@@ -189,10 +190,10 @@ impl Engine {
             if others || entry.settings.paused || entry.open >= entry.settings.running_max {
                 continue;
             }
-            let held = |need: &Need| {
-                need.cost > room.free && need.cost <= room.usable && room.is_quiet_for(*need)
-            };
-            let needs: Vec<Ix> = entry.needy.keys().copied().filter(|&need| held(self.needs.key(need))).collect();
+            let held =
+                |need: &Need| need.cost > room.free && need.cost <= room.usable && room.is_quiet_for(*need);
+            let needs: Vec<Ix> =
+                entry.needy.keys().copied().filter(|&need| held(self.needs.key(need))).collect();
             for need in needs {
                 if let Some(job) = self.first_of_need(lane, need)
                     && self.jobs[job].seq < seq

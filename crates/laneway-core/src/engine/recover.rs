@@ -64,7 +64,8 @@ impl Recovery {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
                 let wake = if row.status.attempts > 0 {
                     // Stored as a wall time; a clock that was set must not stretch it.
-                    let longest = engine.policies.key(engine.jobs[job].policy).backoff.longest().max(REJECTED_MAX);
+                    let longest =
+                        engine.policies.key(engine.jobs[job].policy).backoff.longest().max(REJECTED_MAX);
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
                 } else {
@@ -135,9 +136,10 @@ impl Recovery {
         let place = engine.places.find(&open.place).expect("it was just made");
         let leased = open.mode == PlaceMode::Leased;
         let tenant = engine.classes[engine.jobs[job].class].tenant;
-        let worker = open.holder.as_ref().map_or(NONE, |holder| {
-            engine.workers.hold(&(tenant, holder.worker.clone()), || ())
-        });
+        let worker = open
+            .holder
+            .as_ref()
+            .map_or(NONE, |holder| engine.workers.hold(&(tenant, holder.worker.clone()), || ()));
         // Its runner goes by what it was told, not by what the settings say by now.
         let lease = engine.lease_of(job).max(open.lease);
         let entry = &mut engine.jobs[job];

@@ -10,8 +10,8 @@ use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Needs, Now, Prior, Reply, Seq, Span,
-    Wall,
+    Change, Effects, EventKind, JobId, JobRow, JobSpec, JobState, Mono, Name, Needs, Now, Prior, Reply, Seq,
+    Span, Wall,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -200,7 +200,8 @@ impl Engine {
                 return Err(refuse(RefusalCode::DeadlinePast, message));
             }
         }
-        let offered = belongs.kind != NONE && self.kinds[belongs.kind].place != NONE;
+        let pull = self.lanes[belongs.lane as usize].settings.pull.is_pull();
+        let offered = pull || (belongs.kind != NONE && self.kinds[belongs.kind].place != NONE);
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",
@@ -218,7 +219,10 @@ impl Engine {
         }
         let Needs { cost, hours, .. } = *needs;
         if cost > COST_MAX {
-            return Err(refuse(RefusalCode::Invalid, format!("cost: is {cost}; at most {COST_MAX} is allowed")));
+            return Err(refuse(
+                RefusalCode::Invalid,
+                format!("cost: is {cost}; at most {COST_MAX} is allowed"),
+            ));
         }
         if hours.is_some_and(|hours| !hours.is_valid()) {
             let message = "hours: must go from one minute of the day to another; give two different times";
@@ -238,7 +242,8 @@ impl Engine {
         if quiet.is_none() && expected_duration.is_none() {
             return None;
         }
-        let ahead = expected_duration.unwrap_or_default().0.saturating_add(self.settings.capacity.near_deadline.0);
+        let ahead =
+            expected_duration.unwrap_or_default().0.saturating_add(self.settings.capacity.near_deadline.0);
         spec.deadline.map(|deadline| deadline.before(Span(ahead)))
     }
 
@@ -432,7 +437,8 @@ impl Engine {
             }
             Some(Wake::Backoff(at)) => Armed { mono: Some(at).into(), wall: entry.deadline },
             None => {
-                let wall = [entry.deadline, entry.near_at, entry.hours_end].into_iter().filter_map(MaybeWall::get);
+                let wall =
+                    [entry.deadline, entry.near_at, entry.hours_end].into_iter().filter_map(MaybeWall::get);
                 Armed { mono: entry.queue_until, wall: wall.min().into() }
             }
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use laneway_core::capacity::{BUSY_MAX, Hours};
 use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
 use laneway_core::{
-    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings, RetryPolicy,
-    Settings, ShutdownPolicy, Span,
+    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings,
+    RetryPolicy, Settings, ShutdownPolicy, Span,
 };
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -241,7 +241,10 @@ fn hours(section: &Section<'_>) -> Option<Hours> {
     let text = section.opt_text("hours")?;
     let hours = Hours::parse(&text);
     if hours.is_none() {
-        section.problem("hours", format!("is {text:?}; write hours such as \"22:00-06:00\" or \"22:00-06:00 +01:00\""));
+        section.problem(
+            "hours",
+            format!("is {text:?}; write hours such as \"22:00-06:00\" or \"22:00-06:00 +01:00\""),
+        );
     }
     hours
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use laneway_core::settings::{KindSettings, TenantSettings};
 use laneway_core::{
-    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings, RetryPolicy,
-    ShutdownPolicy, Span,
+    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
+    RetryPolicy, ShutdownPolicy, Span,
 };
 use toml::{Table, Value};
 

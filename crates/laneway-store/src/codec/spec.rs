@@ -2,9 +2,7 @@
 
 use laneway_core::capacity::Hours;
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{
-    Backoff, Jitter, JobId, JobRow, Key, Name, Needs, QuietRule, RetryPolicy, Span, Wall,
-};
+use laneway_core::{Backoff, Jitter, JobId, JobRow, Key, Name, Needs, QuietRule, RetryPolicy, Span, Wall};
 
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;

@@ -1,8 +1,8 @@
 //! Which columns make which row, and back. Every query that reads a job, an attempt or an end reads it here.
 
 use laneway_core::{
-    AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec, JobStatus, Needs,
-    OpenAttempt, Seq, Session, Span, Wall,
+    AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec, JobStatus,
+    Needs, OpenAttempt, Seq, Session, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -22,8 +22,7 @@ pub(super) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, 
 pub(super) const JOB_LEN: usize = 20;
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
-pub(super) const OPEN: &str =
-    "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid";
+pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";

@@ -22,7 +22,11 @@ pub(super) struct Migration {
 /// Every migration, in order.
 pub(super) const MIGRATIONS: [Migration; 2] = [
     Migration { version: 1, name: "0001_jobs", sql: include_str!("../../migrations/sqlite/0001_jobs.sql") },
-    Migration { version: 5, name: "0005_leases", sql: include_str!("../../migrations/sqlite/0005_leases.sql") },
+    Migration {
+        version: 5,
+        name: "0005_leases",
+        sql: include_str!("../../migrations/sqlite/0005_leases.sql"),
+    },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

@@ -12,8 +12,8 @@ use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, Change, ClosedAttempt, Effects, Event, EventKind, Failure, Fence,
-    Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, Needs, OpenAttempt, PlaceMode,
-    QuietRule, Reason, RetryPolicy, Seq, Session, Span, Wall,
+    Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, Name, Needs, OpenAttempt,
+    PlaceMode, QuietRule, Reason, RetryPolicy, Seq, Session, Span, Wall,
 };
 
 use super::Place;

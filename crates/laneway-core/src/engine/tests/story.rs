@@ -10,9 +10,9 @@ use crate::job::IdempotencyKey;
 use crate::lease::{LeaseFor, LeaseRequest, LeaseWord, Said};
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
-    Backoff, Change, Claim, Command, Dispatch, Effects, Failure, Fence, Holder, Jitter, JobId, JobRow, JobSpec, Key,
-    LoadReading, LostPolicy, Mono, Name, Needs, Now, OpenAttempt, Origin, Outcome, Prior, QuietRule, QuietState, Reply,
-    RetryPolicy, Session, Settings, Span, Wall,
+    Backoff, Change, Claim, Command, Dispatch, Effects, Failure, Fence, Holder, Jitter, JobId, JobRow,
+    JobSpec, Key, LoadReading, LostPolicy, Mono, Name, Needs, Now, OpenAttempt, Origin, Outcome, Prior,
+    QuietRule, QuietState, Reply, RetryPolicy, Session, Settings, Span, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -298,9 +298,13 @@ impl Story {
                 self.settings.tenants.insert(text(name), tenant);
             }
             "agent" => {
-                self.settings
-                    .agents
-                    .insert(text(name), AgentSettings { weight: get("weight").unwrap_or(1), hours: options.get("hours").map(|text| hours(text)) });
+                self.settings.agents.insert(
+                    text(name),
+                    AgentSettings {
+                        weight: get("weight").unwrap_or(1),
+                        hours: options.get("hours").map(|text| hours(text)),
+                    },
+                );
             }
             "key" => {
                 self.settings.keys.insert(text(name), get("limit").expect("a limit"));
@@ -371,7 +375,10 @@ impl Story {
             Reply::Granted(grant) => {
                 let (name, cost, state) = (self.name_of(grant.fence.job), grant.cost, grant.state);
                 let again = if grant.again { ", again" } else { "" };
-                vec![format!("granted {name}: {state}, {cost} units, lease {} s{again}", grant.lease.0 / 1_000)]
+                vec![format!(
+                    "granted {name}: {state}, {cost} units, lease {} s{again}",
+                    grant.lease.0 / 1_000
+                )]
             }
             Reply::Denied(denial) => {
                 vec![format!("denied: {:?}, ask again in {} ms", denial.reason, denial.retry_after.0)]
