@@ -46,14 +46,15 @@ impl Engine {
             let ix = u32::try_from(ix).expect("lanes are few");
             self.lane_of.insert(name.clone(), ix);
             let was = std::mem::replace(&mut self.lanes[ix as usize].settings, settings.clone());
-            if was.pull.is_pull() != settings.pull.is_pull() {
-                self.change_needs_in(ix);
-            }
             if was.order != settings.order
                 || was.aging_step != settings.aging_step
                 || was.running_per_agent_max != settings.running_per_agent_max
             {
                 self.replant_lane(ix, &was);
+            }
+            // Only now: a job is found in its bin by the order of the lane.
+            if was.pull.is_pull() != settings.pull.is_pull() {
+                self.change_needs_in(ix);
             }
         }
         self.settings.lanes = named;

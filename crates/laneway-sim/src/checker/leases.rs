@@ -56,10 +56,11 @@ impl Checker {
         let worker = &request.holder.worker;
         match &request.what {
             LeaseFor::New(submission) => match self.verdict(submission, moment) {
-                Verdict::Refused(code) => Answer::Refused(code),
                 _ if !self.is_pull_lane(&self.lane_of(&submission.spec)) => {
                     Answer::Refused(RefusalCode::Invalid)
                 }
+                // What the store refuses is seen only when it is stored.
+                Verdict::Refused(code) if code != RefusalCode::Invalid => Answer::Refused(code),
                 // Whether there is room is seen when it opens.
                 _ => Answer::GrantedNew,
             },
