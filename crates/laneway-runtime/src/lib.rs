@@ -13,6 +13,7 @@ pub mod events;
 pub mod executors;
 pub mod live_config;
 pub mod metrics;
+pub mod probes;
 pub mod run;
 pub mod scheduler;
 pub mod storage_probe;
@@ -25,6 +26,7 @@ pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Offered, Place, 
 /// What readers of the store give, for the surfaces that [`Scheduler::query`] it.
 pub use laneway_store as store;
 pub use metrics::Metrics;
+pub use probes::{ApiMeter, LoadProbe};
 pub use run::{Fatal, Options, Running, StartError};
 pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use turn::{Told, Turn};

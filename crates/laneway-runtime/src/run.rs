@@ -28,6 +28,7 @@ use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
 use crate::executors::{Offered, Place};
 use crate::metrics::{Metrics, TimedStore};
+use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::turn::{Told, Turn};
 
@@ -199,6 +200,7 @@ impl Scheduler {
             progress: Default::default(),
             reader,
             readers,
+            api_meter: ApiMeter::new(clock.clone()),
             clock: clock.clone(),
             draining: AtomicBool::new(false),
             running: AtomicBool::new(true),

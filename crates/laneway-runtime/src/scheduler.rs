@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use laneway_core::command::{LogLine, Submitted};
+use laneway_core::engine::{CapacityView, LeaseView};
+use laneway_core::lease::{Claim, Decision, LeaseRequest, LeaseWord};
 use laneway_core::{
     Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome, PlaceMode,
     PlaceOffer, Refusal, Reply, Settings, Submission, TokenRecord, Wall,
@@ -22,6 +24,7 @@ use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Place;
 use crate::executors::local::{Handlers, LocalPlace, Runners};
 use crate::metrics::Metrics;
+use crate::probes::ApiMeter;
 use crate::run::{Ask, Word};
 use crate::turn::is_runners_word;
 use crate::waiters::Waiters;
@@ -45,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) reader: Arc<dyn Reader>,
     pub(crate) readers: Arc<Semaphore>,
     pub(crate) clock: Clock,
+    pub(crate) api_meter: ApiMeter,
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
 }
@@ -253,6 +257,47 @@ impl Scheduler {
         self.send(Command::Log(fence, lines)).await
     }
 
+    /// A worker asks for the next job that suits it: `Reply::Granted`, `Denied`, or `NotFound` and `Refused` for a lane that
+    /// is not there or whose workers do not ask.
+    pub async fn claim(&self, claim: Claim) -> Result<Reply, Stopped> {
+        self.send(Command::Claim(Box::new(claim))).await
+    }
+
+    /// A worker asks to run one job now, or not at all.
+    pub async fn request_lease(&self, request: LeaseRequest) -> Result<Reply, Stopped> {
+        self.send(Command::RequestLease(Box::new(request))).await
+    }
+
+    /// Something is said about an attempt, by the attempt's id alone.
+    pub async fn lease_word(&self, word: LeaseWord) -> Result<Reply, Stopped> {
+        self.send(Command::Lease(Box::new(word))).await
+    }
+
+    /// The machine and its jobs.
+    pub async fn capacity(&self) -> Result<CapacityView, Stopped> {
+        self.read(|engine, now| engine.capacity(now)).await
+    }
+
+    /// Open attempts of lanes whose workers ask; of one tenant, or of all.
+    pub async fn leases(&self, tenant: Option<Name>) -> Result<Vec<LeaseView>, Stopped> {
+        self.read(move |engine, now| engine.leases(now, tenant.as_ref())).await
+    }
+
+    /// The latest decisions about jobs with needs, the newest first; of one tenant, or of all.
+    pub async fn decisions(&self, tenant: Option<Name>) -> Result<Vec<Decision>, Stopped> {
+        self.read(move |engine, _| engine.decisions(tenant.as_ref()).cloned().collect()).await
+    }
+
+    /// Looks at the clock now: starts whatever can start.
+    pub async fn kick(&self) -> Result<Reply, Stopped> {
+        self.send(Command::Tick).await
+    }
+
+    /// Counts calls of the API, so that a slow or failing API makes the machine count as busy.
+    pub fn api_meter(&self) -> &ApiMeter {
+        &self.shared.api_meter
+    }
+
     /// Runs handlers in this process as the place `place`, at most `slots` at once, on the tokio runtime of the caller.
     /// `Reply::Refused` when another place offers one of the kinds.
     pub async fn run_here(&self, place: Name, handlers: Handlers, slots: u32) -> Result<Reply, Stopped> {
@@ -345,6 +390,11 @@ impl Scheduler {
     /// True while the loop runs and takes jobs.
     pub fn ready(&self) -> bool {
         self.shared.running.load(Ordering::Relaxed) && !self.is_draining()
+    }
+
+    /// Both clocks, as the loop reads them.
+    pub fn now(&self) -> Now {
+        self.shared.clock.now()
     }
 
     /// The wall clock, as the loop reads it.

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use laneway_core::{Name, Refusal, Reply};
+use laneway_runtime::LoadProbe;
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
@@ -171,8 +172,9 @@ impl Embedded {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
+        let load = LoadProbe::start(scheduler.clone(), &live);
         let watch = if watch { live.watch().await? } else { None };
-        Ok(Laneway::new(scheduler, live, running, handle::Guards { forwarding, probe, watch }))
+        Ok(Laneway::new(scheduler, live, running, handle::Guards { forwarding, probe, load, watch }))
     }
 }
 
