@@ -36,7 +36,7 @@ pub enum LostPolicy {
 pub struct PullSettings {
     /// How its jobs get to who runs them.
     pub dispatch: Dispatch,
-    /// How long a worker's attempt lives without a heartbeat. `None`: as on the whole server.
+    /// How long a remote attempt of the lane lives without a heartbeat. `None`: as on the whole server.
     pub lease: Option<Span>,
     /// How long a job is set aside for workers before it waits again.
     pub reservation_timeout: Span,

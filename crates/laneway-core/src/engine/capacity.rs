@@ -261,16 +261,15 @@ impl Engine {
             due: self.capacity.due.first().map(|&(_, job)| self.jobs[job].id),
             by_agent: BTreeMap::new(),
         };
-        for (_, job) in self.jobs.iter().filter(|(_, job)| job.open != NONE) {
-            let cost = match self.classes[job.class].need {
-                NONE => continue,
-                need => self.needs.key(need).cost,
-            };
-            let open = &self.attempts[job.open];
+        for (_, open) in self.attempts.iter() {
+            let cost = self.cost_of(open.job);
+            if cost == 0 {
+                continue;
+            }
             if open.started_at.is_none() && open.worker == NONE {
                 view.reserved += cost;
             }
-            let (_, tenant, agent) = self.nodes.key(job.node);
+            let (_, tenant, agent) = self.nodes.key(self.jobs[open.job].node);
             *view.by_agent.entry((self.tenants.key(*tenant).clone(), agent.clone())).or_default() += cost;
         }
         view

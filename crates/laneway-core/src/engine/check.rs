@@ -227,6 +227,9 @@ impl Engine {
             }
             used += self.cost_of(ix);
             let open = &self.attempts[job.open];
+            if open.job != ix {
+                return fault("its attempt is another job's");
+            }
             if open.worker != NONE {
                 *workers.entry(open.worker).or_default() += 1;
             }

@@ -217,6 +217,7 @@ impl Engine {
         entry.attempts += 1;
         entry.queue_until = MaybeMono::NONE;
         let open = Open {
+            job,
             attempt_id: self.rng.attempt_id(),
             lease_epoch: 1,
             place,

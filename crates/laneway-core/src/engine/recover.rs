@@ -149,6 +149,7 @@ impl Recovery {
         #[cfg(feature = "zoo")]
         let lease = if zoo::is_out(Bug::LeaseShortenedOnRecovery) { Span(lease.0 / 4) } else { lease };
         entry.open = engine.attempts.insert(Open {
+            job,
             attempt_id: open.fence.attempt_id,
             lease_epoch: open.fence.lease_epoch,
             place,

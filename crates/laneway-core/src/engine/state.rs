@@ -128,6 +128,7 @@ impl From<Option<Wall>> for MaybeWall {
 
 /// An open attempt.
 pub(super) struct Open {
+    pub(super) job: Ix,
     pub(super) attempt_id: AttemptId,
     pub(super) lease_epoch: u32,
     pub(super) place: Ix,

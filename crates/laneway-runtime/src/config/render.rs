@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::settings::{KindSettings, TenantSettings};
+use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
     RetryPolicy, ShutdownPolicy, Span,
@@ -151,10 +151,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     }
     for (name, agent) in &settings.agents {
         list.section(&["agents", name.as_str()]);
-        list.put("weight", agent.weight);
-        if let Some(hours) = agent.hours {
-            list.put("hours", hours.to_string());
-        }
+        list.agent(agent);
     }
     for (name, limit) in &settings.keys {
         list.section(&["keys", name.as_str()]);
@@ -299,6 +296,14 @@ impl List {
         if let Some(retry) = retry {
             self.section(&["kinds", name, "retry"]);
             self.retry(retry);
+        }
+    }
+
+    fn agent(&mut self, agent: &AgentSettings) {
+        let AgentSettings { weight, hours } = agent;
+        self.put("weight", *weight);
+        if let Some(hours) = hours {
+            self.put("hours", hours.to_string());
         }
     }
 

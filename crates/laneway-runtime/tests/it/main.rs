@@ -9,5 +9,6 @@ mod events;
 mod failures;
 mod house;
 mod jobs;
+mod load;
 mod sqlite;
 mod turn;

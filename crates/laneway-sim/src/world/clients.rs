@@ -135,12 +135,7 @@ impl World {
         let World { rng, shape, .. } = self;
         let lane = rng.pick(shape.real_lanes()).clone();
         match rng.below(18) {
-            16 => {
-                if let Some(lane) = settings.lanes.get_mut(&lane) {
-                    lane.pull = draw_pull(rng);
-                }
-            }
-            17 => settings.capacity = draw_capacity(rng),
+            16 | 17 => change_the_machine(rng, &lane, settings),
             // Changes mostly tighten; now and then somebody goes back to where it began, or nothing would move any
             // more.
             13 | 14 => *settings = shape.settings.clone(),
@@ -263,6 +258,14 @@ impl World {
             }
             _ => {}
         }
+    }
+}
+
+/// The machine gets larger or smaller, or workers of a lane begin or cease to ask.
+fn change_the_machine(rng: &mut Rng, lane: &Name, settings: &mut Settings) {
+    match settings.lanes.get_mut(lane) {
+        Some(lane) if rng.chance(50) => lane.pull = draw_pull(rng),
+        _ => settings.capacity = draw_capacity(rng),
     }
 }
 
