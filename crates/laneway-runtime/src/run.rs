@@ -472,6 +472,11 @@ impl Loop {
             match change {
                 Change::JobCreated { row, payload } => self.cache.put(row, payload),
                 Change::JobEnded(end) => self.cache.forget(end.seq),
+                // What a worker that asked said of its attempt; local runs forget by themselves.
+                Change::AttemptClosed(closed) if closed.open.holder.is_some() => {
+                    let fence = closed.open.fence;
+                    self.shared.progress.remove(fence.job, fence.attempt);
+                }
                 Change::TokenPut(_) => tokens_changed = true,
                 _ => {}
             }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use laneway_core::command::{LogLine, Submitted};
 use laneway_core::engine::{CapacityView, LeaseView};
-use laneway_core::lease::{Claim, Decision, LeaseRequest, LeaseWord};
+use laneway_core::lease::{Claim, Decision, LeaseRequest, LeaseWord, Said};
 use laneway_core::{
-    Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome, PlaceMode,
-    PlaceOffer, Refusal, Reply, Settings, Submission, TokenRecord, Wall,
+    AttemptId, Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome,
+    PlaceMode, PlaceOffer, Refusal, Reply, Settings, Submission, TokenRecord, Wall,
 };
 use laneway_store::{JobView, Reader, StoreError};
 use thiserror::Error;
@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::clock::Clock;
 use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Place;
+use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalPlace, Runners};
 use crate::metrics::Metrics;
 use crate::probes::ApiMeter;
@@ -271,6 +272,36 @@ impl Scheduler {
     /// Something is said about an attempt, by the attempt's id alone.
     pub async fn lease_word(&self, word: LeaseWord) -> Result<Reply, Stopped> {
         self.send(Command::Lease(Box::new(word))).await
+    }
+
+    /// The holder of a lease says how far it is: `fraction` from 0 to 1. Does not make the lease start anew; may be lost, only
+    /// the latest is kept. `Reply::Done`, `NotYours` or `NotFound`.
+    pub async fn report(
+        &self,
+        lease: AttemptId,
+        tenant: Option<Name>,
+        worker: Name,
+        fraction: f64,
+        message: &str,
+    ) -> Result<Reply, Stopped> {
+        let worker = Some(worker);
+        let word = LeaseWord { lease, tenant, worker, pid: None, said: Said::Report };
+        let reply = self.lease_word(word).await?;
+        if reply != Reply::Done {
+            return Ok(reply);
+        }
+        let (shared, message) = (Arc::clone(&self.shared), cut(message, PROGRESS_LEN_MAX).to_owned());
+        let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
+        // Between two turns: an attempt that has closed meanwhile leaves nothing behind.
+        self.read(move |engine, now| {
+            let Some(view) = engine.lease(now, None, lease) else { return };
+            let LeaseView { job, tenant, attempt, .. } = view;
+            let progress = Progress { job, tenant, attempt, fraction, message: message.into(), at: now.wall };
+            shared.progress.put(progress.clone());
+            shared.events.publish_progress(progress);
+        })
+        .await?;
+        Ok(reply)
     }
 
     /// The machine and its jobs.

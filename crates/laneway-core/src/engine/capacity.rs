@@ -78,6 +78,8 @@ pub struct LeaseView {
     pub job: crate::JobId,
     /// The job's number.
     pub seq: Seq,
+    /// The attempt's number.
+    pub attempt: u32,
     /// Whose job it is.
     pub tenant: Name,
     /// The job's agent.
@@ -141,7 +143,7 @@ impl Engine {
         let open = &self.attempts[self.jobs[job].open];
         if open.pull {
             self.capacity.leases.insert(open.attempt_id, job);
-            if open.worker == NONE && !self.jobs[job].state.is_terminal() {
+            if self.is_aside(job) && !self.jobs[job].state.is_terminal() {
                 let lane = self.nodes[self.jobs[job].node].lane as usize;
                 self.lanes[lane].aside.insert((open.number, job));
             }
@@ -295,6 +297,7 @@ impl Engine {
             lease: open.attempt_id,
             job: entry.id,
             seq: Seq(entry.seq),
+            attempt: entry.attempts,
             tenant: self.tenants.key(*tenant).clone(),
             agent: agent.clone(),
             lane: self.lanes[*lane as usize].name.clone(),

@@ -241,12 +241,11 @@ impl Engine {
                 return fault("its lease is not found by its id");
             }
             let lane = &self.lanes[self.nodes[job.node].lane as usize];
-            if lane.aside.contains(&(open.number, ix)) {
-                aside += 1;
-                if open.worker != NONE {
-                    return fault("is set aside and taken");
-                }
+            let is_aside = lane.aside.contains(&(open.number, ix));
+            if is_aside != (self.is_aside(ix) && !job.state.is_terminal()) {
+                return fault("is set aside and taken, or neither");
             }
+            aside += usize::from(is_aside);
         }
         if used != self.capacity.used {
             return Err(format!("{} units are counted, but open attempts hold {used}", self.capacity.used));

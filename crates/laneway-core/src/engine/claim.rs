@@ -8,13 +8,15 @@ use super::Engine;
 use super::needs::Room;
 use super::slab::{Ix, NONE};
 use super::state::{Head, Need};
-use super::submit::refuse;
+use super::submit::{Belongs, refuse};
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
-use crate::{Change, Effects, JobId, JobState, Name, Now, RefusalCode, Reply, Seq, Span, Submission};
+use crate::{
+    Change, Effects, JobId, JobSpec, JobState, Name, Now, RefusalCode, Reply, Seq, Span, Submission,
+};
 
 /// Most overdue jobs that one claim ends on its way.
 const EXPIRIES_MAX: u32 = 64;
@@ -257,8 +259,7 @@ impl Engine {
             return Reply::Refused(refusal);
         }
         let need = Engine::need_of(&spec.needs, false, &lane.settings).expect("workers ask for it");
-        let full = belongs.tenant != NONE && !self.tenants[belongs.tenant].gate.is_open()
-            || belongs.kind != NONE && !self.kinds[belongs.kind].gate.is_open();
+        let full = self.is_full_for(spec, belongs);
         let room = self.room(now);
         let denied = self
             .lane_denial(belongs.lane, belongs.node)
@@ -282,6 +283,21 @@ impl Engine {
         let job = self.find_job(made.job).expect("it was just made");
         self.open_attempt(now, job, Some(&Taker { holder, start: true }), effects);
         Reply::Granted(Box::new(self.grant(job, false)))
+    }
+
+    /// Would a new job meet a full tenant, kind or agent? Those that nobody uses yet have their limits all the same.
+    fn is_full_for(&self, spec: &JobSpec, belongs: Belongs) -> bool {
+        let tenant = match belongs.tenant {
+            NONE => self.tenant_limits(&spec.tenant).running_max > 0,
+            tenant => self.tenants[tenant].gate.is_open(),
+        };
+        let kind = match belongs.kind {
+            NONE => self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max) != Some(0),
+            kind => self.kinds[kind].gate.is_open(),
+        };
+        let agent =
+            belongs.node != NONE || self.lanes[belongs.lane as usize].settings.running_per_agent_max > 0;
+        !(tenant && kind && agent)
     }
 
     fn lease_job(

@@ -78,7 +78,7 @@ impl Engine {
         let entry = &self.jobs[job];
         entry.open != NONE && {
             let open = &self.attempts[entry.open];
-            open.worker == NONE && open.pull
+            open.worker == NONE && open.pull && open.started_at.is_none()
         }
     }
 

@@ -47,6 +47,12 @@ impl Engine {
         open.timeout_at = open.stopping.is_none().then_some(timeout_at);
         open.lease = open.lease.max(lease);
         open.lease_until = Some(now.mono + lease);
+        if open.pull {
+            // Whoever knows its fence has taken it.
+            let number = open.number;
+            let lane = self.nodes[self.jobs[job].node].lane as usize;
+            self.lanes[lane].aside.remove(&(number, job));
+        }
         self.arm(job);
         self.job_event(now, EventKind::JobStarted, job, None, None, effects);
         effects.changes.push(Change::AttemptStarted(self.open_row(job)));

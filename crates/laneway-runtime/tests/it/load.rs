@@ -79,7 +79,10 @@ async fn patient<T>(what: impl Future<Output = T>) -> T {
 #[tokio::test]
 async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
     let (scheduler, live) = world();
-    scheduler.run_here(Name::fixed("here"), Handlers::new().on("heavy", |_| async {}), 4).await.unwrap();
+    scheduler
+        .run_here(Name::fixed("here"), Handlers::new().on("heavy", |_| async { Outcome::Succeeded(None) }), 4)
+        .await
+        .unwrap();
     let dial = Dial(Arc::new(Mutex::new(Some(IDLE))));
     let probe = LoadProbe::start_with(scheduler.clone(), live.subscribe(), Box::new(dial.clone()));
     let first = submit_heavy(&scheduler, 90).await;
@@ -105,7 +108,10 @@ async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
 #[ignore = "needs a machine that is otherwise idle"]
 async fn a_real_burner_closes_admission_and_its_end_opens_it() {
     let (scheduler, live) = world();
-    scheduler.run_here(Name::fixed("here"), Handlers::new().on("heavy", |_| async {}), 4).await.unwrap();
+    scheduler
+        .run_here(Name::fixed("here"), Handlers::new().on("heavy", |_| async { Outcome::Succeeded(None) }), 4)
+        .await
+        .unwrap();
     let source = Box::new(ProcSource::new("/proc"));
     let _probe = LoadProbe::start_with(scheduler.clone(), live.subscribe(), source);
     until_busy(&scheduler, |busy| busy <= 2).await;
@@ -160,6 +166,12 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
     assert_eq!(holder, Some(Holder { worker: Name::fixed("w1"), pid: Some(7) }), "who holds it is durable");
     assert_eq!(scheduler.capacity().await.unwrap().used, 40);
     assert_eq!(scheduler.leases(None).await.unwrap()[0].lease, grant.fence.attempt_id);
+    let report = |worker: &'static str| {
+        scheduler.report(grant.fence.attempt_id, None, Name::fixed(worker), 0.5, "half way")
+    };
+    assert_eq!(report("w2").await.unwrap(), Reply::NotYours);
+    assert_eq!(report("w1").await.unwrap(), Reply::Done);
+    assert_eq!(scheduler.progress(job).unwrap().fraction, 0.5);
     let word = |worker: &'static str| LeaseWord {
         lease: grant.fence.attempt_id,
         tenant: None,
@@ -173,6 +185,7 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
     assert_eq!((end.state, end.result.as_deref()), (JobState::Succeeded, Some(&b"42"[..])));
     assert_eq!(scheduler.capacity().await.unwrap().used, 0);
     assert_eq!(scheduler.decisions(None).await.unwrap().len(), 2);
+    assert_eq!(scheduler.progress(job), None, "what it said is forgotten");
 }
 
 #[tokio::test]

@@ -108,7 +108,9 @@ impl Checker {
         let open = entry.open.as_ref();
         entry.end.is_none()
             && !stopping
-            && open.is_some_and(|open| open.holder.is_none() && open.place.as_str() == LEASES)
+            && open.is_some_and(|open| {
+                open.holder.is_none() && open.started_at.is_none() && open.place.as_str() == LEASES
+            })
     }
 
     /// How long an attempt of this job lives without a heartbeat.

@@ -97,6 +97,8 @@ impl World {
                 word.said = Said::Revoke("enough".into());
                 return Some(Command::Lease(Box::new(word)));
             }
+            // Whoever knows the fence of a job that is set aside may take it without a name.
+            2 if holder.is_none() => return Some(Command::Start(open.fence)),
             1 => {
                 word.worker = Some(self.holder().worker);
                 word.said = if self.rng.chance(50) { Said::Report } else { Said::Ended(self.outcome()) };
