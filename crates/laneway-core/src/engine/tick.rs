@@ -156,6 +156,10 @@ impl Engine {
             };
         }
         if stopping.is_none() {
+            if entry.deadline.is_due(now.wall) && self.is_aside(job) {
+                // Nobody has taken it, so nobody must be waited for.
+                return self.close_stopped(now, job, AttemptEnd::Expired, effects);
+            }
             if entry.deadline.is_due(now.wall) {
                 return self.ask_to_stop(now, job, AttemptEnd::Expired, effects);
             }

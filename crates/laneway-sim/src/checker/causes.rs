@@ -62,6 +62,9 @@ impl Checker {
                     && run.stop.is_some()
                     && stopped
             }
+            AttemptEnd::Expired if self.is_aside(entry) => {
+                entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall)
+            }
             AttemptEnd::Expired => entry.row.spec.deadline.is_some() && run.stop.is_some() && stopped,
             AttemptEnd::Lost => died || (run.leased && run.lease_until <= at),
             AttemptEnd::Unanswered => run.started.is_none() && run.lease_until <= at,

@@ -456,6 +456,93 @@ fn b21_w4_a_cancel_frees_what_was_set_aside_at_once() {
 }
 
 #[test]
+fn a_deadline_ends_what_is_set_aside_at_once() {
+    check(
+        "
+        lane main dispatch=reserve
+        load busy=0
+        submit a1 cost=90 deadline=10s | submit a2 cost=10
+        wait 10s
+        capacity
+        ",
+        expect![[r#"
+            lane main dispatch=reserve
+                config.changed
+            load busy=0
+            submit a1 cost=90 deadline=10s | submit a2 cost=10
+                a1 assigned #1
+                a2 denied #0 (capacity)
+            wait 10s
+                a1 failed #1 (expired)
+                a2 assigned #1
+            capacity
+                busy 0 (quiet), 90 usable, 10 used, 10 reserved, 80 free, 1 leases
+        "#]],
+    );
+}
+
+#[test]
+fn whoever_knows_the_fence_may_take_what_is_set_aside() {
+    check(
+        "
+        lane main dispatch=reserve lease=60s
+        load busy=0
+        submit a1 cost=10
+        start a1
+        claim w1
+        ack a1 worker=w1
+        alive a1 worker=w1
+        finish a1 ok
+        ",
+        expect![[r#"
+            lane main dispatch=reserve lease=60s
+                config.changed
+            load busy=0
+            submit a1 cost=10
+                a1 assigned #1
+            start a1
+                a1 started #1
+            claim w1
+                denied: NothingEligible, ask again in 1500 ms
+            ack a1 worker=w1
+                denied: Taken, ask again in 5000 ms
+            alive a1 worker=w1
+            finish a1 ok
+                a1 succeeded #1 (done)
+        "#]],
+    );
+}
+
+#[test]
+fn limits_of_names_that_nobody_used_hold_for_leases() {
+    check(
+        "
+        lane main dispatch=claim
+        load busy=0
+        kind closed running=0 | tenant T running=0
+        ask a1 worker=w1 kind=closed
+        ask a1 worker=w1 kind=k tenant=T
+        ask a1 worker=w1 kind=k
+        ",
+        expect![[r#"
+            lane main dispatch=claim
+                config.changed
+            load busy=0
+            kind closed running=0 | tenant T running=0
+                config.changed
+                config.changed
+            ask a1 worker=w1 kind=closed
+                denied: Full, ask again in 2000 ms
+            ask a1 worker=w1 kind=k tenant=T
+                denied: Full, ask again in 2000 ms
+            ask a1 worker=w1 kind=k
+                granted a1: running, 0 units, lease 30 s
+                a1 started #1
+        "#]],
+    );
+}
+
+#[test]
 fn w3_nothing_that_ended_ends_again() {
     check(
         "
