@@ -112,7 +112,7 @@ impl Engine {
         for job in jobs {
             let was = self.need_of_job(job);
             let (cost, rule) = was.map_or((0, None), |need| (need.cost, need.rule));
-            let unique = pull && was.is_some_and(|need| need.unique);
+            let unique = pull && self.jobs[job].unique;
             let need = (cost > 0 || rule.is_some() || pull).then_some(Need { cost, rule, pull, unique });
             self.change_need(job, need);
         }

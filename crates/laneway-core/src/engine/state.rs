@@ -48,6 +48,8 @@ pub(super) struct Job {
     pub(super) overtaken: u8,
     /// True once its deadline is near.
     pub(super) near: bool,
+    /// True: only for a worker that holds nothing else, where workers ask.
+    pub(super) unique: bool,
     /// The open attempt, or `NONE`.
     pub(super) open: Ix,
     /// Its entries in the timers.

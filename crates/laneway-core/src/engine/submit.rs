@@ -389,6 +389,7 @@ impl Engine {
             hours: spec.needs.hours.map_or(NONE, |hours| self.hours.hold(&hours, || ())),
             overtaken: 0,
             near,
+            unique: spec.needs.unique,
             state: row.status.state,
             open: NONE,
             armed: Armed::default(),

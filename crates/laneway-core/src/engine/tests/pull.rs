@@ -285,6 +285,40 @@ fn b13_a_unique_job_goes_to_a_worker_that_holds_nothing() {
 }
 
 #[test]
+fn a_job_stays_unique_while_its_lane_changes_its_ways() {
+    check(
+        "
+        lane main dispatch=claim
+        load busy=0
+        submit a1 kind=nobody | submit a2 kind=nobody unique=yes
+        claim w1
+        lane main dispatch=push
+        lane main dispatch=claim
+        claim w1
+        claim w2
+        ",
+        expect![[r#"
+            lane main dispatch=claim
+                config.changed
+            load busy=0
+            submit a1 kind=nobody | submit a2 kind=nobody unique=yes
+            claim w1
+                granted a1: assigned, 0 units, lease 30 s
+                a1 assigned #1
+            lane main dispatch=push
+                config.changed
+            lane main dispatch=claim
+                config.changed
+            claim w1
+                denied: Unique, ask again in 2000 ms
+            claim w2
+                granted a2: assigned, 0 units, lease 30 s
+                a2 assigned #1
+        "#]],
+    );
+}
+
+#[test]
 fn b14_leases_are_capped_for_the_lane_and_for_each_agent() {
     check(
         "
