@@ -2,9 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use laneway_core::capacity::Hours;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
-use laneway_core::{Bytes, JobSpec, Key, Name, Origin, RetryPolicy, Session, Span, Submission, Wall};
+use laneway_core::{
+    Bytes, JobSpec, Key, Name, Needs, Origin, QuietRule, RetryPolicy, Session, Span, Submission, Wall,
+};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -30,6 +33,7 @@ pub struct Job {
     retry: Option<RetryPolicy>,
     idempotency_key: Option<String>,
     tags: Vec<String>,
+    needs: Needs,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +72,7 @@ impl Job {
             retry: None,
             idempotency_key: None,
             tags: Vec::new(),
+            needs: Needs::default(),
         }
     }
 
@@ -169,6 +174,31 @@ impl Job {
         self
     }
 
+    /// How many units of the machine it holds while it runs, 0 to 100. How many there are depends on the machine's load; a job
+    /// that an idle machine could not hold is refused.
+    pub fn cost(mut self, units: u32) -> Job {
+        self.needs.cost = units;
+        self
+    }
+
+    /// It starts only while the machine is this quiet.
+    pub fn quiet(mut self, rule: QuietRule) -> Job {
+        self.needs.quiet = Some(rule);
+        self
+    }
+
+    /// How long it will probably run: as its deadline comes nearer than that, it goes ahead of others.
+    pub fn expected_duration(mut self, span: Duration) -> Job {
+        self.needs.expected_duration = Some(self::span(span));
+        self
+    }
+
+    /// The only hours of the day in which it starts.
+    pub fn hours(mut self, hours: Hours) -> Job {
+        self.needs.hours = Some(hours);
+        self
+    }
+
     /// The checked form that the scheduler takes.
     pub(super) fn into_submission(self, origin: Origin) -> Result<Submission, InvalidJob> {
         let digest = self.idempotency_key.is_some().then(|| self.digest());
@@ -188,6 +218,7 @@ impl Job {
             retry,
             idempotency_key,
             tags,
+            needs,
         } = self;
         let payload: Bytes = match payload {
             Payload::Bytes(bytes) => bytes.into(),
@@ -216,7 +247,7 @@ impl Job {
             },
             retry_of: None,
             tags: checked_tags(&tags)?,
-            needs: Default::default(),
+            needs,
         };
         Ok(Submission { spec, payload, origin, prior: None })
     }
