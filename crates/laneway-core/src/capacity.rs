@@ -211,8 +211,8 @@ impl Hours {
     }
 
     fn next(self, minute: u16, at: Wall) -> Wall {
-        let begun = at.0.div_euclid(MINUTE_MS) * MINUTE_MS;
-        Wall(begun + (DAY_MIN - self.minutes_since(minute, at)) * MINUTE_MS)
+        let begun = at.0.div_euclid(MINUTE_MS).saturating_mul(MINUTE_MS);
+        Wall(begun.saturating_add((DAY_MIN - self.minutes_since(minute, at)) * MINUTE_MS))
     }
 
     /// Whole minutes from the last `minute` of the day to `at`.
@@ -310,6 +310,10 @@ mod tests {
         assert_eq!(night.next_end(utc(22, 15)), utc(29, 0));
         assert_eq!(night.next_begin(utc(21, 0)), utc(45, 0), "after, not at");
         assert!(!Hours { from: 5, until: 5, ahead: 0 }.is_valid());
+        for at in [Wall(i64::MIN), Wall(i64::MAX)] {
+            let (_, begin, end) = (night.holds(at), night.next_begin(at), night.next_end(at));
+            assert!(begin >= at && end >= at, "times at the end of the clock are times, too");
+        }
     }
 
     #[test]

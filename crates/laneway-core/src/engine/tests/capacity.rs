@@ -338,6 +338,33 @@ fn a_job_starts_within_its_hours_only() {
 }
 
 #[test]
+fn w5_odd_times_hold_nobody_up() {
+    check(
+        "
+        load busy=0
+        submit odd after=4000000000s deadline=4100000000s hours=22:00-06:00 expects=4200000000s cost=1 quiet=quiet
+        submit fine cost=1
+        explain odd
+        jump 4000000
+        jump -8000000
+        submit more cost=1
+        ",
+        expect![[r#"
+            load busy=0
+            submit odd after=4000000000s deadline=4100000000s hours=22:00-06:00 expects=4200000000s cost=1 quiet=quiet
+            submit fine cost=1
+                fine started #1
+            explain odd
+                odd is scheduled, 0 ahead: not before 4000024800 s from the start
+            jump 4000000
+            jump -8000000
+            submit more cost=1
+                more started #1
+        "#]],
+    );
+}
+
+#[test]
 fn an_agents_hours_hold_for_its_jobs() {
     check(
         "
