@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use laneway_core::engine::{Head, Stats};
+use laneway_core::engine::{CapacityView, Head, Stats};
 use laneway_core::{
     Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
 };
@@ -52,6 +52,9 @@ struct Figures {
     lane_waiting: Family<LaneLabel, Gauge>,
     lane_open: Family<LaneLabel, Gauge>,
     draining: Gauge,
+    units: Family<StateLabel, Gauge>,
+    busy: Gauge,
+    leases: Gauge,
     stall: Counter<f64, AtomicU64>,
 }
 
@@ -178,6 +181,16 @@ impl Metrics {
         figures.draining.set(i64::from(stats.draining));
     }
 
+    /// Takes down how much of the machine is in use at this moment.
+    pub(crate) fn observe_capacity(&self, capacity: &CapacityView) {
+        let CapacityView { usable, used, reserved, free, .. } = *capacity;
+        for (state, units) in [("usable", usable), ("used", used), ("reserved", reserved), ("free", free)] {
+            self.shared.units.get_or_create(&StateLabel { state }).set(units.into());
+        }
+        self.shared.busy.set(capacity.busy.into());
+        self.shared.leases.set(capacity.leases.into());
+    }
+
     fn reply(&self, reply: &Reply) {
         let count = |code: RefusalCode| self.refused(code.word());
         match reply {
@@ -234,6 +247,9 @@ impl Figures {
             lane_waiting: Family::default(),
             lane_open: Family::default(),
             draining: Gauge::default(),
+            units: Family::default(),
+            busy: Gauge::default(),
+            leases: Gauge::default(),
             stall: Counter::default(),
         }
     }
@@ -255,6 +271,9 @@ impl Figures {
         to.register("lane_waiting", "Jobs that wait, by lane", self.lane_waiting.clone());
         to.register("lane_open_attempts", "Open attempts, by lane", self.lane_open.clone());
         to.register("draining", "1 while the server stops", self.draining.clone());
+        to.register("capacity_units", "Units of the machine, by what they are", self.units.clone());
+        to.register("busy_rating", "How busy the machine counts, 0 to 10", self.busy.clone());
+        to.register("leases", "Open attempts of lanes whose workers ask", self.leases.clone());
         to.register("stall_seconds", "Time in which the process did not run", self.stall.clone());
     }
 

@@ -401,10 +401,11 @@ impl Scheduler {
 
     /// The page for Prometheus, figures of now included.
     pub async fn render_metrics(&self) -> Result<String, Stopped> {
-        let stats = self.read(|engine, _| engine.stats(None)).await?;
+        let (stats, capacity) = self.read(|engine, now| (engine.stats(None), engine.capacity(now))).await?;
         let inbox = self.asks.max_capacity() - self.asks.capacity();
         let words = self.words.max_capacity() - self.words.capacity();
         self.shared.metrics.observe_now(&stats, inbox, words);
+        self.shared.metrics.observe_capacity(&capacity);
         Ok(self.shared.metrics.render())
     }
 

@@ -166,6 +166,8 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
     assert_eq!(holder, Some(Holder { worker: Name::fixed("w1"), pid: Some(7) }), "who holds it is durable");
     assert_eq!(scheduler.capacity().await.unwrap().used, 40);
     assert_eq!(scheduler.leases(None).await.unwrap()[0].lease, grant.fence.attempt_id);
+    let page = scheduler.render_metrics().await.unwrap();
+    assert!(page.contains("laneway_capacity_units{state=\"used\"} 40"), "{page}");
     let report = |worker: &'static str| {
         scheduler.report(grant.fence.attempt_id, None, Name::fixed(worker), 0.5, "half way")
     };
