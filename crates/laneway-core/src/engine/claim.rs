@@ -279,7 +279,10 @@ impl Engine {
             });
             return Reply::Denied(Denial::from(reason));
         }
-        let made = self.create(now, submission, belongs, effects);
+        let made = match self.submit(now, submission, effects) {
+            Ok(made) => made,
+            Err(refusal) => return Reply::Refused(refusal),
+        };
         let job = self.find_job(made.job).expect("it was just made");
         self.open_attempt(now, job, Some(&Taker { holder, start: true }), effects);
         Reply::Granted(Box::new(self.grant(job, false)))

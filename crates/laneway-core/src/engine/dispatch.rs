@@ -13,7 +13,7 @@ use crate::effect::Offer;
 use crate::lease::Dispatch;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
-use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason};
+use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason, Span};
 
 /// Most overdue jobs that one dispatch ends on its way: a million that expire together must not become one commit.
 const EXPIRIES_MAX: u32 = 1_024;
@@ -197,19 +197,25 @@ impl Engine {
         }
     }
 
+    /// The lease that an attempt's runner is told, and how long it may be silent at first.
+    fn first_lease(&self, job: Ix, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
+        let lease = self.lease_of(job);
+        let lane = self.nodes[self.jobs[job].node].lane as usize;
+        let until = match (pull, taker) {
+            (false, _) => self.settings.ack_timeout,
+            (true, Some(_)) => lease,
+            (true, None) => self.lanes[lane].settings.pull.reservation_timeout,
+        };
+        (lease, until)
+    }
+
     /// Makes the attempt itself; true when it runs from now on.
     fn make_attempt(&mut self, now: Now, job: Ix, pull: bool, taker: Option<&Taker<'_>>) -> bool {
         let class = &self.classes[self.jobs[job].class];
         let (tenant, kind) = (class.tenant, class.kind);
         let place = if pull { self.leases_place() } else { self.kinds[kind].place };
         let leased = self.places[place].mode == PlaceMode::Leased;
-        let lane = &self.lanes[self.nodes[self.jobs[job].node].lane as usize].settings.pull;
-        let until = match (pull, taker) {
-            (false, _) => self.settings.ack_timeout,
-            (true, Some(_)) => lane.lease.unwrap_or(self.settings.lease),
-            (true, None) => lane.reservation_timeout,
-        };
-        let lease = if leased { self.lease_of(job) } else { crate::Span(0) };
+        let (lease, until) = if leased { self.first_lease(job, pull, taker) } else { Default::default() };
         let running = !leased || taker.is_some_and(|taker| taker.start);
         let worker =
             taker.map_or(NONE, |taker| self.workers.hold(&(tenant, taker.holder.worker.clone()), || ()));
@@ -225,7 +231,7 @@ impl Engine {
             started_at: running.then_some(now.wall),
             lease,
             lease_until: leased.then(|| now.mono + until),
-            timeout_at: running.then(|| now.mono + crate::Span(entry.timeout_ms)),
+            timeout_at: running.then(|| now.mono + Span(entry.timeout_ms)),
             stopping: None,
             pull,
             worker,
@@ -262,7 +268,7 @@ impl Engine {
             fence: self.fence_of(job),
             place: self.places.key(open.place).clone(),
             kind: self.kinds.key(self.classes[entry.class].kind).clone(),
-            timeout: Some(crate::Span(entry.timeout_ms)),
+            timeout: Some(Span(entry.timeout_ms)),
             deadline: entry.deadline.get(),
         }
     }

@@ -261,7 +261,7 @@ impl Engine {
     }
 
     /// Makes the job: it is admitted.
-    pub(super) fn create(
+    fn create(
         &mut self,
         now: Now,
         submission: Submission,
@@ -437,10 +437,13 @@ impl Engine {
                 Armed { mono: MaybeMono::NONE, wall: Some(wall).into() }
             }
             Some(Wake::Backoff(at)) => Armed { mono: Some(at).into(), wall: entry.deadline },
+            None if entry.near_at == MaybeWall::NONE && entry.hours_end == MaybeWall::NONE => {
+                Armed { mono: entry.queue_until, wall: entry.deadline }
+            }
             None => {
-                let wall =
-                    [entry.deadline, entry.near_at, entry.hours_end].into_iter().filter_map(MaybeWall::get);
-                Armed { mono: entry.queue_until, wall: wall.min().into() }
+                let times = [entry.deadline, entry.near_at, entry.hours_end];
+                let wall = times.into_iter().filter_map(MaybeWall::get).min();
+                Armed { mono: entry.queue_until, wall: wall.into() }
             }
         }
     }
