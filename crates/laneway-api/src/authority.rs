@@ -43,6 +43,8 @@ const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter, 
 const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
 /// Who may submit, cancel and retry jobs.
 const SUBMITTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter]);
+/// Who may take and run jobs. Those who submit may, too: add-ons are often both.
+const WORKERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter, Role::Worker]);
 /// Who may run the place.
 const OPERATORS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
 /// Who may change settings and tokens.
@@ -130,6 +132,8 @@ impl Authority {
             Right::Converse => looks(operation, Who::Anyone, Reach::Tenant),
             Right::Look => looks(operation, READERS, Reach::Tenant),
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
+            // Workers speak often, and what they say is in the jobs' trails: it leaves no lines in the audit list.
+            Right::Work => looks(operation, WORKERS, Reach::Tenant),
             Right::Administer => changes(operation, ADMINS, Reach::Server),
         }
     }

@@ -287,6 +287,9 @@ impl Engine {
             Command::RequestLease(request) => self.request_lease(now, *request, effects),
             Command::Lease(word) => self.lease_word(now, *word, effects),
             Command::Load(reading) => self.take_reading(now, reading),
+            Command::Forget { lane, finished_before } => {
+                self.forget_ended(now, lane, finished_before, effects)
+            }
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

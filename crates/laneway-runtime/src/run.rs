@@ -211,6 +211,7 @@ impl Scheduler {
             reader,
             readers,
             api_meter: ApiMeter::new(clock.clone()),
+            load_board: Default::default(),
             clock: clock.clone(),
             news: NewsBox::new(),
             draining: AtomicBool::new(false),

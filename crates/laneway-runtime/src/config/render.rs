@@ -17,7 +17,7 @@ use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
     Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret, ServerConfig,
-    SigningSecrets, Target, WebhookConfig,
+    SigningSecrets, Synthia, Target, WebhookConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -363,7 +363,7 @@ impl List {
     }
 
     fn dialects(&mut self, dialects: &Dialects) {
-        let Dialects { pinchtab, goclaw } = dialects;
+        let Dialects { pinchtab, goclaw, synthia } = dialects;
         let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
         self.section(&["dialects", "pinchtab"]);
         self.mount(mount);
@@ -374,6 +374,9 @@ impl List {
         self.section(&["dialects", "goclaw"]);
         self.mount(mount);
         self.put("sockets_max", *sockets_max);
+        let Synthia { mount } = synthia;
+        self.section(&["dialects", "synthia"]);
+        self.mount(mount);
     }
 
     fn mount(&mut self, mount: &Mount) {
