@@ -101,7 +101,9 @@ impl Problem {
     pub fn refused(refusal: &Refusal, fields: Fields) -> Problem {
         let at = |field: &'static str, r#type: &'static str| {
             let loc = vec!["body".into(), field.into()];
-            Problem::invalid(&[Wrong::new(r#type, loc, refusal.message.as_ref(), &Value::Null)])
+            // The message begins with our name of the field; theirs is in the place.
+            let message = refusal.message.split_once(": ").map_or(&*refusal.message, |(_, message)| message);
+            Problem::invalid(&[Wrong::new(r#type, loc, message, &Value::Null)])
         };
         let problem = match refusal.code {
             RefusalCode::NeverFits => at(fields.cost, "never_fits"),
