@@ -11,6 +11,7 @@ mod timing;
 
 pub use run_log::{RUN_TEXT_MAX, RunLog, RunStatus, ScheduleLine, cut_text};
 pub use timing::{Plan, Timing, TimingError, preview};
+pub(crate) use timing::{find_zone, instant_of};
 
 use crate::{Bytes, JobSpec, Name, ScheduleId, Span, Wall};
 

@@ -176,7 +176,7 @@ pub struct TenantSettings {
 }
 
 /// What is known of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSettings {
     /// Its share of a lane's open attempts, against 1 for others. At least 1.
     pub weight: u32,

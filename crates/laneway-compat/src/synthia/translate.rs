@@ -187,7 +187,7 @@ impl Seen {
             progress: self.progress(),
             result: self.result(),
             error: self.error(),
-            quiet_hours: spec.needs.hours.map(|hours| hours.to_string()),
+            quiet_hours: spec.needs.hours.as_ref().map(|hours| hours.to_string()),
         }
     }
 

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
-use laneway_core::{
-    Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Span, Wall,
-};
+use laneway_core::{Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Span, Wall};
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Options, Running, Scheduler, Tabs};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
-use crate::capacity::Hours;
+use crate::capacity::{Hours, HoursClock};
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
 use crate::engine::{Counts, Engine, Hold, Recovery, Restart, SessionView};
@@ -717,7 +717,7 @@ fn hours(text: &str) -> Hours {
         (number(hour) * 60 + number(minute)) as u16
     };
     let (from, until) = text.split_once('-').expect("from-until");
-    Hours { from: minute(from), until: minute(until), ahead: 0 }
+    Hours { from: minute(from), until: minute(until), clock: HoursClock::Ahead(0) }
 }
 
 fn holder(options: &BTreeMap<&str, &str>) -> Holder {
