@@ -160,6 +160,9 @@ pub(super) fn write_rest(
     if position > 0 {
         put_u64(out, position.into());
     }
+    if asks_more_than_units(&spec.needs) {
+        write_needs(out, &spec.needs);
+    }
 }
 
 /// Appends what few jobs have.
@@ -187,9 +190,6 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
         put_bytes(out, name.as_str().as_bytes());
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
-    }
-    if asks_more_than_units(&spec.needs) {
-        write_needs(out, &spec.needs);
     }
 }
 
