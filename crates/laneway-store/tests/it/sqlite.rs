@@ -344,4 +344,12 @@ fn the_views_show_jobs_and_leases() {
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .unwrap();
     assert_eq!(lease, ("w1".into(), 77, 90, "DISPATCHING".into(), 1));
+    let trail = |seq: laneway_core::Seq| -> String {
+        let sql = "SELECT group_concat(event_type, ' ') FROM (SELECT event_type FROM scheduler_job_events \
+                   WHERE job_id = (SELECT lower(hex(id)) FROM job WHERE seq = ?1) ORDER BY ts, attempt)";
+        conn.query_row(sql, [seq.0.cast_signed()], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(trail(held), "SUBMITTED DISPATCHING");
+    assert_eq!(trail(waits), "SUBMITTED");
+    assert_eq!(trail(done), "SUBMITTED DONE");
 }
