@@ -66,6 +66,12 @@ pub struct LeaseAnswer {
     /// When asking again may help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<String>,
+    /// The same in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// How long the lease lives without a heartbeat, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
 }
 
 /// A lease: the time-bound right of a worker to run an attempt.
@@ -124,6 +130,8 @@ pub struct LeaseBeat {
 pub struct LeaseAlive {
     /// When it must have been heard of again.
     pub expires_at: String,
+    /// How long that is from now, in milliseconds.
+    pub ttl_ms: u64,
     /// True: the run must stop, and say so with a release.
     pub stop: bool,
 }

@@ -114,9 +114,11 @@ async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
         payload: payload.as_deref().map(show::raw),
         timeout: Some(format_span(grant.timeout)),
         deadline: grant.deadline.map(show::time),
+        ttl_ms: Some(grant.lease.0),
         reason: None,
         message: None,
         retry_after: None,
+        retry_after_ms: None,
     })
 }
 
@@ -130,6 +132,8 @@ fn not_granted(denied: &Denial) -> LeaseAnswer {
         reason: Some(denied.reason.word().to_owned()),
         message: Some(show::denial(&denied.reason)),
         retry_after: Some(format_span(denied.retry_after)),
+        retry_after_ms: Some(denied.retry_after.0),
+        ttl_ms: None,
     }
 }
 
@@ -149,7 +153,8 @@ pub async fn beat_lease(
     let LeaseBeat { worker, pid } = parse(&read(&api, request).await?)?;
     match say(&api, &caller, id, &worker, pid, Said::Alive).await? {
         Reply::Alive { lease, stop } => {
-            reply::ok(&LeaseAlive { expires_at: show::time(api.scheduler.wall() + lease), stop })
+            let expires_at = show::time(api.scheduler.wall() + lease);
+            reply::ok(&LeaseAlive { expires_at, ttl_ms: lease.0, stop })
         }
         other => Err(not_taken(other)),
     }

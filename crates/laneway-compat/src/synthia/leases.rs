@@ -73,7 +73,8 @@ impl Synthia {
             true => json!(seen.intent()),
             false => json!(seen.job()),
         };
-        ok(&json!({"denied": false, "lease": lease, "job": job}))
+        let ttl = grant.lease.0 / 1_000;
+        ok(&json!({"denied": false, "lease": lease, "job": job, "lease_ttl_sec": ttl}))
     }
 }
 
