@@ -5,6 +5,7 @@
 //! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
 
 mod cancel;
+mod chacha;
 mod check;
 mod configure;
 mod counts;
@@ -61,8 +62,8 @@ use timers::Timers;
 
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
-    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord,
-    Wall,
+    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Seed, Settings,
+    TokenRecord, Wall,
 };
 
 /// The engine. One loop owns it.
@@ -139,14 +140,15 @@ pub struct Wakeup {
 
 impl Engine {
     /// An empty engine.
-    pub fn new(settings: Settings, seed: u64, now: Now) -> Engine {
-        Engine::empty(settings, seed, now)
+    pub fn new(settings: Settings, seed: impl Into<Seed>, now: Now) -> Engine {
+        Engine::empty(settings, seed.into(), now)
     }
 
-    fn empty(mut settings: Settings, seed: u64, now: Now) -> Engine {
+    fn empty(mut settings: Settings, seed: Seed, now: Now) -> Engine {
         settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
         let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
-        let hashing = Hashing { seed };
+        let mut rng = Rng::new(seed);
+        let hashing = Hashing { seed: rng.secret() };
         let mut engine = Engine {
             settings,
             tokens: BTreeMap::new(),
@@ -179,7 +181,7 @@ impl Engine {
             looked_at: now.mono,
             born: now,
             lease_floor: Mono(0),
-            rng: Rng::new(seed),
+            rng,
             last_seq: 0,
             last_event: 0,
             rank_base: u64::try_from(now.wall.0).unwrap_or(0),

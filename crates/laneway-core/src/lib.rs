@@ -17,6 +17,7 @@ pub mod job;
 pub mod name;
 pub mod retry;
 pub mod schedule;
+pub mod seed;
 pub mod settings;
 pub mod time;
 pub mod token;
@@ -44,6 +45,7 @@ pub use schedule::{
     CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
     Timing, TimingError,
 };
+pub use seed::Seed;
 pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};

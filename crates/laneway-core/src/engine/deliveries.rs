@@ -130,7 +130,7 @@ impl Engine {
         })));
         let wait = self.settings.webhooks.retries.get(number as usize - 1).copied();
         if let (Some(wait), false, false) = (wait, outcome.is_delivered(), outcome.is_final()) {
-            let wait = spread(wait, self.rng.next_u64());
+            let wait = spread(wait, self.rng.jitter());
             row.next_at = Some(now.wall + wait);
             pending.due = Some(now.mono + wait);
             self.deliveries.due.insert((now.mono + wait, seq));

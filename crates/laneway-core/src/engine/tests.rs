@@ -16,6 +16,7 @@ mod counts;
 mod deliveries;
 mod dispatch;
 mod explain;
+mod ids;
 mod lease;
 mod outbound;
 mod recover;

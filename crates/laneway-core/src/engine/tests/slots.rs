@@ -245,18 +245,18 @@ fn jitter_delays_the_job_and_not_the_slot() {
     check(
         "schedule a every=100s jitter=50s\nwait 100s\nexplain a/1\nshow a\nwait 50s",
         expect![[r#"
-        schedule a every=100s jitter=50s
-            schedule a created
-        wait 100s
-            schedule a fired
-        explain a/1
-            a/1 is scheduled, 0 ahead: not before 103 s from the start
-        show a
-            a is on, next +200s, last running, 1 runs
-        wait 50s
-            a/1 queued #0 (due)
-            a/1 started #1
-    "#]],
+            schedule a every=100s jitter=50s
+                schedule a created
+            wait 100s
+                schedule a fired
+            explain a/1
+                a/1 is scheduled, 0 ahead: not before 121 s from the start
+            show a
+                a is on, next +200s, last running, 1 runs
+            wait 50s
+                a/1 queued #0 (due)
+                a/1 started #1
+        "#]],
     );
 }
 
