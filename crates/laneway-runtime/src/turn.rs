@@ -83,9 +83,10 @@ impl Turn {
     pub fn recover(
         mut store: Box<dyn Store>,
         settings: Settings,
-        seed: Seed,
+        seed: impl Into<Seed>,
         now: Now,
     ) -> Result<Turn, StoreError> {
+        let seed = seed.into();
         let mut effects = Effects::default();
         let (engine, mut last_event) = load_engine(
             store.as_mut(),

@@ -10,7 +10,7 @@ use laneway_core::command::Origin;
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
     Bytes, CatchUp, Change, Command, Effects, JobSpec, Name, Notice, Outcome, Overlap, PlaceMode, PlaceOffer,
-    Reply, ScheduleId, ScheduleSpec, Seed, Settings, Span, Timing, Wall,
+    Reply, ScheduleId, ScheduleSpec, Settings, Span, Timing, Wall,
 };
 use laneway_runtime::Turn;
 
@@ -155,7 +155,7 @@ impl Track {
 
     fn boot(&mut self) -> Checked {
         let failed = |error: laneway_store::StoreError| Violation::new("I7", error.to_string());
-        let (seed, now) = (Seed::from(self.rng.word()), self.clock.moment().now);
+        let (seed, now) = (self.rng.word(), self.clock.moment().now);
         let mut house =
             Turn::recover(self.disk.handle().map_err(failed)?, settings(), seed, now).map_err(failed)?;
         house.recovered();

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
-    Change, Command, Effects, Notice, Origin, Outcome as Ending, PlaceOffer, Reply, ScheduleId, Seed,
-    Settings, Span,
+    Change, Command, Effects, Notice, Origin, Outcome as Ending, PlaceOffer, Reply, ScheduleId, Settings,
+    Span,
 };
 use laneway_runtime::{Told, Turn};
 use laneway_store::StoreError;
@@ -27,7 +27,7 @@ impl World {
             let moment = self.clock.moment();
             self.checker.restarted(settings.clone(), moment);
             self.plan_fault();
-            let seed = Seed::from(self.rng.word());
+            let seed = self.rng.word();
             let store = self.disk.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
             let result = caught(|| Turn::recover(store, settings, seed, moment.now))?;
             let noted = self.take_notes();
@@ -278,7 +278,7 @@ impl World {
         let Some(fork) = self.disk.fork() else { return self.checker.tables_agree(&self.disk) };
         let store = fork.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
         let (settings, now) = (self.kept_settings()?, self.clock.moment().now);
-        let again = caught(|| Turn::recover(store, settings, Seed::from(1), now))?;
+        let again = caught(|| Turn::recover(store, settings, 1, now))?;
         let mut again =
             again.map_err(|error| Violation::new("I7", format!("a second start fails: {error}")))?;
         let changes = again.recovered().changes;

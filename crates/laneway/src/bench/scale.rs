@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use laneway_core::{
-    Command, Fence, Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, Seed, Session, Settings,
-    Submission, Wall,
+    Command, Fence, Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, Session, Settings, Submission,
+    Wall,
 };
 use laneway_runtime::Turn;
 use laneway_store::SqliteStore;
@@ -91,7 +91,7 @@ fn make_ended(bench: &Bench, dir: &Path, ended: u64) -> anyhow::Result<()> {
     let store = SqliteStore::open(dir, Default::default())?;
     let mut now = wall_now()?;
     let settings = Settings { running_max: 100_000, ..Settings::default() };
-    let mut turn = Turn::recover(Box::new(store), settings, Seed::from(7), now)?;
+    let mut turn = Turn::recover(Box::new(store), settings, 7, now)?;
     let kinds = ["noop-0", "noop-1", "noop-2", "noop-3"].map(Name::fixed).to_vec();
     let place = PlaceOffer { place: Name::fixed("local"), mode: PlaceMode::Attached, kinds, slots: u32::MAX };
     let mut commands = VecDeque::from([Command::Offer(place)]);
