@@ -25,6 +25,13 @@ impl Engine {
             return Reply::NotFound;
         }
         let seq = Seq(self.jobs[ix].seq);
+        if self.is_aside(ix) {
+            // Nobody has taken it, so nobody must be waited for.
+            let closed = Some((AttemptEnd::Canceled, None));
+            let (state, reason) = (JobState::Canceled, Reason::Requested);
+            self.end_job(now, ix, state, reason, closed, None, Some(origin), effects);
+            return Reply::Canceled { seq, was };
+        }
         if was.is_open() {
             self.ask_to_stop(now, ix, AttemptEnd::Canceled, effects);
             #[cfg(feature = "zoo")]
