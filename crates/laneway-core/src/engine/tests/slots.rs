@@ -250,7 +250,7 @@ fn jitter_delays_the_job_and_not_the_slot() {
             wait 100s
                 schedule a fired
             explain a/1
-                a/1 is scheduled, 0 ahead: not before 121 s from the start
+                a/1 is scheduled, 0 ahead: not before 109 s from the start
             show a
                 a is on, next +200s, last running, 1 runs
             wait 50s
