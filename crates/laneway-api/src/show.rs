@@ -190,6 +190,7 @@ pub fn delivery(row: &DeliveryRow) -> wire::Delivery {
         seq: _,
         job,
         tenant,
+        host: _,
         state,
         tries,
         next_at,

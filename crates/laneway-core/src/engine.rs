@@ -21,6 +21,7 @@ mod gates;
 mod held;
 mod index;
 mod lease;
+mod lines;
 mod needs;
 mod record;
 mod recover;
@@ -44,6 +45,7 @@ mod tokens;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use capacity::{CapacityView, LeaseView};
 pub use counts::Counts;
@@ -114,6 +116,10 @@ pub struct Engine {
     fresh_keys: BTreeMap<(Name, Name), Prior>,
     schedules: Schedules,
     deliveries: Deliveries,
+    /// Hosts of callbacks, each kept once.
+    callback_hosts: Pool<Arc<str>, ()>,
+    /// Which host a live job calls back, by the job's number.
+    host_of: BTreeMap<u64, Ix>,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
 
@@ -191,6 +197,8 @@ impl Engine {
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
             deliveries: Deliveries::default(),
+            callback_hosts: Pool::new(hashing),
+            host_of: BTreeMap::new(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,

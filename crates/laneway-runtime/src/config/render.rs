@@ -406,6 +406,7 @@ impl List {
         } = webhooks;
         self.section(&["webhooks"]);
         self.put("pending_max", settings.pending_max);
+        self.put("pending_per_tenant_max", settings.pending_per_tenant_max);
         self.put("retries", settings.retries.iter().map(|wait| span(*wait)).collect::<Vec<Value>>());
         self.put("in_flight_max", *in_flight_max as i64);
         self.put("in_flight_per_host_max", *in_flight_per_host_max as i64);
