@@ -124,13 +124,18 @@ impl Engine {
 
     /// The attempt never did anything: the job waits again, at no cost.
     pub(super) fn hand_back(&mut self, now: Now, job: Ix, end: AttemptEnd, effects: &mut Effects) {
-        let lane = self.nodes[self.jobs[job].node].lane as usize;
-        if self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel {
+        if self.ends_with_server(job) {
             // From now on it would wait, and what waits here is canceled when the server stops.
             let (state, closed) = (JobState::Canceled, Some((end, None)));
             return self.end_job(now, job, state, Reason::Shutdown, closed, None, None, effects);
         }
         self.requeue(now, job, end, Reason::HandedBack, effects);
+    }
+
+    /// True when the server stops and the lane of the job keeps nothing that waits.
+    pub(super) fn ends_with_server(&self, job: Ix) -> bool {
+        let lane = self.nodes[self.jobs[job].node].lane as usize;
+        self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
     }
 
     fn requeue(&mut self, now: Now, job: Ix, end: AttemptEnd, reason: Reason, effects: &mut Effects) {

@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// A queued job's hours are over, or its deadline is near.
-    fn look_at_needs(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+    pub(super) fn look_at_needs(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let entry = &self.jobs[job];
         if entry.hours != NONE && !self.hours.key(entry.hours).holds(now.wall) {
             let at = self.hours.key(entry.hours).next_begin(now.wall);
