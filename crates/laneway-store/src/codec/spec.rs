@@ -297,8 +297,8 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
-        position: if has(POSITION) { input.u32()? } else { 0 },
         needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
+        position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
     Ok(spec)
