@@ -19,6 +19,7 @@ mod finish;
 mod firing;
 mod gates;
 mod held;
+mod idle;
 mod index;
 mod lease;
 mod lines;
@@ -59,6 +60,7 @@ pub use stats::{AgentStats, LaneStats, Stats};
 use capacity::Capacity;
 use counts::Forgotten;
 use deliveries::Deliveries;
+use idle::IdleSessions;
 use index::{Hashing, Index};
 use rng::Rng;
 use schedules::Schedules;
@@ -102,7 +104,7 @@ pub struct Engine {
     /// By tenant and name.
     sessions: Pool<(Ix, Name), SessionEntry>,
     /// Sessions without jobs of which something is remembered, by when that last changed.
-    idle_sessions: BTreeSet<(Wall, Ix)>,
+    idle_sessions: IdleSessions,
     /// By tenant, name and value.
     keys: Pool<(Ix, Name, Name), KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
@@ -186,7 +188,7 @@ impl Engine {
             classes: Pool::new(hashing),
             places: Pool::new(hashing),
             sessions: Pool::new(hashing),
-            idle_sessions: BTreeSet::new(),
+            idle_sessions: IdleSessions::default(),
             keys: Pool::new(hashing),
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
