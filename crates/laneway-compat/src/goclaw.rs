@@ -35,13 +35,18 @@ pub const PROTOCOL: u32 = 3;
 #[derive(Clone)]
 struct Goclaw {
     scheduler: Scheduler,
+    /// Room for members: whoever said who they are.
     sockets: Arc<Semaphore>,
+    /// Room for strangers: whoever did not yet. They take no place of a member.
+    strangers: Arc<Semaphore>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
-    let sockets = Arc::new(Semaphore::new(live.current().dialects.goclaw.sockets_max as usize));
-    let goclaw = Goclaw { scheduler, sockets };
+    let settings = &live.current().dialects.goclaw;
+    let room = |places: u32| Arc::new(Semaphore::new(places as usize));
+    let (sockets, strangers) = (room(settings.sockets_max), room(settings.strangers_max));
+    let goclaw = Goclaw { scheduler, sockets, strangers };
     let handler = on(MethodFilter::GET, socket::open_socket);
     let route = Route {
         method: Method::GET,

@@ -30,17 +30,23 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A frame must have been taken after this long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// When a member for whom there is no room may try again.
+const RETRY_MS: u64 = 1_000;
 /// Further away than any socket lives, and near enough for every clock.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Opens a socket, if there is room for one more.
+/// Opens a socket, if there is room for one more stranger, and for one more member to be.
 pub async fn open_socket(
     State(goclaw): State<Goclaw>,
     Extension(doorkeeper): Extension<Doorkeeper>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let Ok(permit) = goclaw.sockets.clone().try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many sockets are open\n").into_response();
+    let busy = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    if goclaw.sockets.available_permits() == 0 {
+        return busy("too many sockets are open\n");
+    }
+    let Ok(permit) = goclaw.strangers.clone().try_acquire_owned() else {
+        return busy("too many sockets have not said connect yet; try again later\n");
     };
     upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(move |socket| async move {
         Conversation::new(socket, goclaw, doorkeeper, permit).run().await;
@@ -57,7 +63,8 @@ struct Conversation {
     silent_at: Instant,
     /// When the right to be here ends by itself.
     ends_at: Instant,
-    _permit: OwnedSemaphorePermit,
+    /// Its place: among the strangers until it is a member's.
+    place: OwnedSemaphorePermit,
 }
 
 /// Why a conversation ends: what the client is told.
@@ -83,7 +90,7 @@ impl Conversation {
             events,
             silent_at: now + READ_TIMEOUT,
             ends_at: now + CONNECT_TIMEOUT,
-            _permit: permit,
+            place: permit,
         }
     }
 
@@ -175,6 +182,12 @@ impl Conversation {
 
     fn connect(&mut self, params: &Params) -> Result<Value, Problem> {
         let member = Member::connect(&self.doorkeeper, params)?;
+        if self.member.is_none() {
+            let place = self.goclaw.sockets.clone().try_acquire_owned();
+            let full =
+                |_| Problem::new(Code::ResourceExhausted, "too many sockets are open").retry(Some(RETRY_MS));
+            self.place = place.map_err(full)?;
+        }
         let scheduler = &self.goclaw.scheduler;
         let left = member.caller.expires_at.map(|at| Duration::from_millis(at.since(scheduler.wall()).0));
         self.ends_at = Instant::now() + left.unwrap_or(FAR).min(FAR);

@@ -370,10 +370,11 @@ impl List {
         self.put("worker_count", *worker_count);
         self.put("strategy", strategy.clone());
         self.put("max_batch_size", *max_batch_size);
-        let Goclaw { mount, sockets_max } = goclaw;
+        let Goclaw { mount, sockets_max, strangers_max } = goclaw;
         self.section(&["dialects", "goclaw"]);
         self.mount(mount);
         self.put("sockets_max", *sockets_max);
+        self.put("strangers_max", *strangers_max);
     }
 
     fn mount(&mut self, mount: &Mount) {
