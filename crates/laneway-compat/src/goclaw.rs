@@ -24,6 +24,7 @@ use axum::routing::{MethodFilter, on};
 use laneway_runtime::Scheduler;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::note_limits::NoteLimits;
 use tokio::sync::Semaphore;
 
 use crate::dialect::{Dialect, Route};
@@ -39,6 +40,8 @@ struct Goclaw {
     sockets: Arc<Semaphore>,
     /// Room for strangers: whoever did not yet. They take no place of a member.
     strangers: Arc<Semaphore>,
+    /// How often equal refusals are noted.
+    notes: Arc<NoteLimits>,
 }
 
 /// The dialect over a running scheduler.
@@ -46,7 +49,7 @@ pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
     let settings = &live.current().dialects.goclaw;
     let room = |places: u32| Arc::new(Semaphore::new(places as usize));
     let (sockets, strangers) = (room(settings.sockets_max), room(settings.strangers_max));
-    let goclaw = Goclaw { scheduler, sockets, strangers };
+    let goclaw = Goclaw { scheduler, sockets, strangers, notes: Arc::default() };
     let handler = on(MethodFilter::GET, socket::open_socket);
     let route = Route {
         method: Method::GET,

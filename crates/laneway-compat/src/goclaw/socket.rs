@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use laneway_core::EventKind;
 use laneway_runtime::caller::Doorkeeper;
-use laneway_runtime::{Item, Scheduler, Subscription};
+use laneway_runtime::{Item, Subscription};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -157,7 +157,7 @@ impl Conversation {
             Ok(Request { id, method, params }) => {
                 let outcome = self.handle(&method, &Params(params)).await;
                 if let Err(problem) = &outcome {
-                    note(&self.goclaw.scheduler, self.member.as_ref(), &method, problem).await;
+                    note(&self.goclaw, self.member.as_ref(), &method, problem).await;
                 }
                 (id, outcome)
             }
@@ -236,16 +236,22 @@ impl Conversation {
     }
 }
 
-/// A call that would have changed something and did not leaves a line in the audit list.
-async fn note(scheduler: &Scheduler, member: Option<&Member>, method: &str, problem: &Problem) {
-    let changes = methods::level_of(method).is_some_and(|level| level >= Level::Operator);
-    let Some(member) = member.filter(|_| changes) else { return };
-    let kind = match problem.code {
-        Code::Unauthorized => EventKind::CallDenied,
-        _ => EventKind::CallRefused,
+/// A call that would have changed something and did not leaves a line in the audit list, or is counted where there were
+/// many equal ones of late.
+async fn note(goclaw: &Goclaw, member: Option<&Member>, method: &str, problem: &Problem) {
+    let Some((method, Level::Operator)) = methods::known(method) else { return };
+    let Some(member) = member else { return };
+    let (kind, why) = match problem.code {
+        Code::Unauthorized => (EventKind::CallDenied, "denied"),
+        _ => (EventKind::CallRefused, "refused"),
     };
-    let detail = format!("{method}: {}", problem.message);
+    let sort = (member.caller.actor.clone(), method, why);
+    let Some(left_out) = goclaw.notes.take(sort, Instant::now().into_std()) else { return };
+    let mut detail = format!("{method}: {}", problem.message);
+    if left_out > 0 {
+        detail.push_str(&format!(" ({left_out} equal calls before it were not noted)"));
+    }
     let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
     // A server that stops keeps no more lines.
-    let _ = scheduler.note(kind, tenant, &detail, origin).await;
+    let _ = goclaw.scheduler.note(kind, tenant, &detail, origin).await;
 }
