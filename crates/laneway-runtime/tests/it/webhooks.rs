@@ -318,7 +318,8 @@ async fn pt_w7_a_receiver_that_fails_is_called_again_with_the_same_id() {
 async fn a_receiver_that_never_answers_does_not_delay_the_news_of_another() {
     let (slow, mut quick) = (Receiver::start().await, Receiver::start().await);
     slow.answer(&vec![Answer::Never; 8]);
-    let world = World::start(trusting(), "").await;
+    // Longer than this test is patient: nobody's turn comes because a call was given up.
+    let world = World::start(trusting(), "[webhooks]\ntimeout = \"60s\"").await;
     // More than the engine hands out at once.
     let url = slow.url();
     let mut last = None;
