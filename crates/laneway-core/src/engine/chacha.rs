@@ -46,10 +46,9 @@ fn input(key: &[u32; 8], stream: u64, counter: u64) -> [Row; WORDS] {
     for (row, word) in input.iter_mut().zip(CONSTANT.iter().chain(key)) {
         *row = [*word; LANES];
     }
-    for lane in 0..LANES {
-        let number = counter.wrapping_add(lane as u64);
-        (input[12][lane], input[13][lane]) = (number as u32, (number >> 32) as u32);
-    }
+    let number = |lane: usize| counter.wrapping_add(lane as u64);
+    input[12] = std::array::from_fn(|lane| number(lane) as u32);
+    input[13] = std::array::from_fn(|lane| (number(lane) >> 32) as u32);
     input[14] = [stream as u32; LANES];
     input[15] = [(stream >> 32) as u32; LANES];
     input
