@@ -203,6 +203,7 @@ pub fn delivery(row: &DeliveryRow) -> wire::Delivery {
         seq: _,
         job,
         tenant,
+        host: _,
         state,
         tries,
         next_at,

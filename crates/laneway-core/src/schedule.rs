@@ -126,6 +126,8 @@ pub struct ScheduleState {
 /// What is to be changed of a schedule; `None` keeps what is there.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct SchedulePatch {
+    /// What the patch was made from. Where the schedule is another by now, nothing changes and the answer is `Stale`.
+    pub made_from: Option<Box<ScheduleSpec>>,
     /// A new name.
     pub name: Option<Name>,
     /// A new timing. Left-out parts (a zone, an anchor) are kept where the timing stays of its sort.

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
-use laneway_core::{Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Span, Wall};
+use laneway_core::{
+    Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Seed, Span, Wall,
+};
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Options, Running, Scheduler, Tabs};
@@ -50,7 +52,7 @@ impl World {
         let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref()).unwrap();
         assert!(left_out.is_empty(), "{left_out:?}");
         let mut options = Options::new(config.settings().clone());
-        (options.clock, options.seed) = (clock.clone(), 7);
+        (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         let tabs = Tabs::new(&live).unwrap();

@@ -454,6 +454,7 @@ impl Engine {
         };
         let keyset = self.hold_keyset(tenant, &spec.keys);
         let policy = self.policies.hold(spec.retry.as_ref().expect("defaults are filled in"), || ());
+        self.remember_callback(row);
         let job = self.jobs.insert(Job {
             id: row.id,
             seq: row.seq.0,

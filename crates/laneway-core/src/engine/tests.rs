@@ -17,6 +17,7 @@ mod counts;
 mod deliveries;
 mod dispatch;
 mod explain;
+mod ids;
 mod lease;
 mod outbound;
 mod pull;

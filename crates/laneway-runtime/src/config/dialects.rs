@@ -68,6 +68,8 @@ pub struct Goclaw {
     pub mount: Mount,
     /// Most sockets at once.
     pub sockets_max: u32,
+    /// Most sockets at once beside these that have not said who they are.
+    pub strangers_max: u32,
 }
 
 /// The dialect `synthia`.
@@ -98,6 +100,7 @@ impl Dialects {
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
         }
         self.goclaw.sockets_max = current.goclaw.sockets_max;
+        self.goclaw.strangers_max = current.goclaw.strangers_max;
     }
 }
 
@@ -116,7 +119,11 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     }
     own.finish();
     let own = of_dialect(&section, "goclaw");
-    let goclaw = Goclaw { mount: mount(&own), sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX) };
+    let goclaw = Goclaw {
+        mount: mount(&own),
+        sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX),
+        strangers_max: own.count("strangers_max", 1..=SOCKETS_MAX),
+    };
     own.finish();
     let own = of_dialect(&section, "synthia");
     let synthia = Synthia { mount: mount(&own) };

@@ -160,9 +160,6 @@ pub(super) fn write_rest(
     if position > 0 {
         put_u64(out, position.into());
     }
-    if asks_more_than_units(&spec.needs) {
-        write_needs(out, &spec.needs);
-    }
 }
 
 /// Appends what few jobs have.
@@ -190,6 +187,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
         put_bytes(out, name.as_str().as_bytes());
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
+    }
+    if asks_more_than_units(&spec.needs) {
+        write_needs(out, &spec.needs);
     }
 }
 
@@ -304,8 +304,8 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
-        position: if has(POSITION) { input.u32()? } else { 0 },
         needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
+        position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
     Ok(spec)

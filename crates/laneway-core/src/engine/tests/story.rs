@@ -466,7 +466,10 @@ impl Story {
                 self.settings.strict_kinds |= options.contains_key("strict");
                 let webhooks = &mut self.settings.webhooks;
                 webhooks.open_max = get("news_open").unwrap_or(webhooks.open_max);
+                webhooks.open_per_host_max = get("news_host").unwrap_or(webhooks.open_per_host_max);
                 webhooks.pending_max = get("news_pending").unwrap_or(webhooks.pending_max);
+                webhooks.pending_per_tenant_max =
+                    get("news_tenant").unwrap_or(webhooks.pending_per_tenant_max);
             }
             other => panic!("{other} is no verb of a scenario"),
         }
