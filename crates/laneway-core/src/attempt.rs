@@ -36,6 +36,8 @@ pub struct OpenAttempt {
     pub lease: Span,
     /// Number of the job's latest event.
     pub last_event: u64,
+    /// Which attempt of its run it is: 1, 2, 3, … over all members. Outside of runs: the attempt's number.
+    pub dispatch_seq: u64,
 }
 
 /// An attempt that is no longer open.
@@ -118,6 +120,8 @@ impl AttemptEnd {
 pub enum Outcome {
     /// It worked; here is what came out.
     Succeeded(Option<Bytes>),
+    /// There was nothing to do, which is as good; here is what there is to say.
+    Skipped(Option<Bytes>),
     /// It did not work.
     Failed(Failure),
     /// It stopped because it was told to.

@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::schedule::{NotRan, RunMode};
 use crate::{
-    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId,
-    SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
+    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, RunId, RunState, RunSubmission,
+    RunSubmitted, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
 };
 
 /// Most bytes of a published message: every listener gets it, and the trail keeps it.
@@ -39,6 +39,17 @@ pub enum Command {
         tenant: Option<Name>,
         /// The job.
         job: JobId,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Admit a run: all its jobs or none. Answered with [`Reply::RunSubmitted`].
+    SubmitRun(Box<RunSubmission>),
+    /// End a run: all its jobs that have not ended. Answered with [`Reply::RunCanceled`].
+    CancelRun {
+        /// Whose run it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The run.
+        run: RunId,
         /// Who asks.
         origin: Origin,
     },
@@ -297,7 +308,7 @@ pub enum Reply {
     },
     /// Which jobs of a session ended.
     SessionStopped(SessionStopped),
-    /// No live job (or token) of that name is there for this tenant. The store may know an ended one.
+    /// No live job (or token, or open run) of that name is there for this tenant. The store may know an ended one.
     NotFound,
     /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
     /// a run that was told to stop frees its gates all the same.
@@ -308,6 +319,15 @@ pub enum Reply {
         lease: Span,
         /// True: the run is asked to stop. One that has not begun must not begin: its time may be over.
         stop: bool,
+    },
+    /// The run is admitted (or was before).
+    RunSubmitted(RunSubmitted),
+    /// The run has ended.
+    RunCanceled {
+        /// How many of its jobs were canceled by this.
+        canceled: u32,
+        /// Where it stands now.
+        state: RunState,
     },
     /// The schedule as it is stored now; for a deleted one, as it was.
     Schedule(Box<Schedule>),

@@ -3,7 +3,7 @@
 use crate::command::LogLine;
 use crate::{
     Bytes, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
-    OpenAttempt, RunLog, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span, TokenRecord, Wall,
+    OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -134,6 +134,29 @@ pub enum Change {
     DeliveryPut(Box<DeliveryRow>),
     /// Keep a try at a delivery, unless its job is gone.
     DeliveryTried(Box<DeliveryTry>),
+    /// Insert a run, with its idempotency key if it has one. Its jobs are created in the same turn.
+    RunCreated(Box<RunRow>),
+    /// A run's state changed. It must be stored.
+    RunMoved {
+        /// Its first job.
+        first: Seq,
+        /// Its state from now on.
+        state: RunState,
+        /// When its last member ended.
+        finished_at: Option<Wall>,
+    },
+    /// Forget ended runs of a lane with all their jobs, those that ended first first, until `max` jobs are gone or more.
+    /// Jobs of runs are forgotten in no other way. A run with a job that has an open attempt or is owed a delivery stays.
+    EndedRunsPurged {
+        /// The lane.
+        lane: Name,
+        /// Only runs that ended before this time.
+        finished_before: Wall,
+        /// Runs with an idempotency key must have ended before this time.
+        keyed_finished_before: Wall,
+        /// How many jobs.
+        max: u32,
+    },
 }
 
 /// Something to tell after the commit.
@@ -176,4 +199,6 @@ pub struct Offer {
     pub timeout: Option<Span>,
     /// When its job's deadline passes.
     pub deadline: Option<Wall>,
+    /// Which attempt of its run it is (see [`OpenAttempt::dispatch_seq`]).
+    pub dispatch_seq: u64,
 }

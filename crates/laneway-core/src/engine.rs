@@ -15,12 +15,14 @@ mod facts;
 mod finish;
 mod firing;
 mod gates;
+mod graph;
 mod index;
 mod lease;
 mod record;
 mod recover;
 mod refuse;
 mod rng;
+mod runs;
 mod schedules;
 mod sessions;
 mod shared;
@@ -52,6 +54,7 @@ use counts::Forgotten;
 use deliveries::Deliveries;
 use index::{Hashing, Index};
 use rng::Rng;
+use runs::Runs;
 use schedules::Schedules;
 use slab::{Ix, Pool, Slab};
 use state::{
@@ -101,6 +104,7 @@ pub struct Engine {
     fresh_keys: BTreeMap<(Name, Name), Prior>,
     schedules: Schedules,
     deliveries: Deliveries,
+    runs: Runs,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
 
@@ -173,6 +177,7 @@ impl Engine {
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
             deliveries: Deliveries::default(),
+            runs: Runs::default(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,
@@ -197,10 +202,11 @@ impl Engine {
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
         let reply = self.decide(now, command, effects);
         loop {
+            self.settle_runs(now, effects);
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
-            // A job that expires on its way to a start may be a run that a slot waits for.
-            if self.schedules.ended.is_empty() || self.draining {
+            // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
+            if self.runs.ended.is_empty() && (self.schedules.ended.is_empty() || self.draining) {
                 break;
             }
         }
@@ -221,6 +227,13 @@ impl Engine {
             Command::Log(fence, lines) => self.log(&fence, lines, effects),
             Command::Cancel { tenant, job, origin } => {
                 self.cancel(now, tenant.as_ref(), job, &origin, effects)
+            }
+            Command::SubmitRun(submission) => match self.submit_run(now, *submission, effects) {
+                Ok(submitted) => Reply::RunSubmitted(submitted),
+                Err(refusal) => Reply::Refused(refusal),
+            },
+            Command::CancelRun { tenant, run, origin } => {
+                self.cancel_run(now, tenant.as_ref(), run, &origin, effects)
             }
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
@@ -278,6 +291,7 @@ impl Engine {
     /// Everything so far is durable: the store answers for idempotency keys from here on.
     pub fn committed(&mut self) {
         self.fresh_keys.clear();
+        self.runs.fresh_keys.clear();
         self.deliveries.committed();
     }
 

@@ -101,11 +101,21 @@ pub enum EventKind {
     ScheduleRunEnded = 22,
     /// A message is to go out by a channel, or an empty one is to clear its signs. The detail says which.
     Outbound = 23,
+    /// A run was admitted.
+    RunSubmitted = 24,
+    /// A run's first job started, or ended before it could.
+    RunStarted = 25,
+    /// All jobs of a run have ended, and it succeeded.
+    RunSucceeded = 26,
+    /// All jobs of a run have ended, and one failed.
+    RunFailed = 27,
+    /// All jobs of a run were canceled.
+    RunCanceled = 28,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 24] = [
+    pub const ALL: [EventKind; 29] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -130,6 +140,11 @@ impl EventKind {
         EventKind::ScheduleFired,
         EventKind::ScheduleRunEnded,
         EventKind::Outbound,
+        EventKind::RunSubmitted,
+        EventKind::RunStarted,
+        EventKind::RunSucceeded,
+        EventKind::RunFailed,
+        EventKind::RunCanceled,
     ];
 
     /// The word users see.
@@ -159,6 +174,11 @@ impl EventKind {
             EventKind::ScheduleFired => "schedule.fired",
             EventKind::ScheduleRunEnded => "schedule.run_ended",
             EventKind::Outbound => "outbound",
+            EventKind::RunSubmitted => "run.submitted",
+            EventKind::RunStarted => "run.started",
+            EventKind::RunSucceeded => "run.succeeded",
+            EventKind::RunFailed => "run.failed",
+            EventKind::RunCanceled => "run.canceled",
         }
     }
 

@@ -6,7 +6,7 @@ pub mod state;
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
-use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
+use crate::{AttemptId, Bytes, Failure, JobId, MemberOf, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
 pub const KEYS_MAX: usize = 8;
@@ -54,6 +54,8 @@ pub struct JobSpec {
     pub schedule: Option<ScheduleRef>,
     /// Who is told of the job's end.
     pub callback: Option<Callback>,
+    /// The run that it is a member of, and which node of it.
+    pub member: Option<Box<MemberOf>>,
 }
 
 /// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again

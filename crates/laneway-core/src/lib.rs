@@ -16,6 +16,7 @@ pub mod id;
 pub mod job;
 pub mod name;
 pub mod retry;
+pub mod run;
 pub mod schedule;
 pub mod settings;
 pub mod time;
@@ -33,18 +34,22 @@ pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
 pub use full::{CapScope, Full};
-pub use id::{AttemptId, JobId, ScheduleId, Seq};
+pub use id::{AttemptId, JobId, RunId, ScheduleId, Seq};
 pub use job::{
     Callback, DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session,
     SessionMode, SessionRow,
 };
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
+pub use run::{
+    Binding, EndedMember, FailurePolicy, Member, MemberOf, PriorRun, RunRow, RunSpec, RunState, RunSubmission,
+    RunSubmitted,
+};
 pub use schedule::{
     CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
     Timing, TimingError,
 };
-pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};
+pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
 

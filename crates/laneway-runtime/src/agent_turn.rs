@@ -106,6 +106,7 @@ impl AgentTurn {
             tags: Vec::new(),
             callback: None,
             schedule: None,
+            member: None,
         }
     }
 

@@ -73,6 +73,7 @@ mod tests {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            member: None,
         };
         let status = JobStatus {
             state: JobState::Queued,

@@ -257,6 +257,7 @@ fn put(number: u32, every: Span) -> Command {
         tags: Vec::new(),
         callback: None,
         schedule: None,
+        member: None,
     };
     let spec = ScheduleSpec {
         tenant: job.tenant.clone(),

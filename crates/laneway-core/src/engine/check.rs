@@ -20,6 +20,7 @@ impl Engine {
         self.check_heads()?;
         self.check_deliveries()?;
         self.check_timers()?;
+        self.check_runs()?;
         self.check_schedules()
     }
 

@@ -124,8 +124,13 @@ impl Engine {
             lease_until: leased.then(|| now.mono + self.settings.ack_timeout),
             timeout_at: (!leased).then(|| now.mono + crate::Span(entry.timeout_ms)),
             stopping: None,
+            dispatch_seq: entry.attempts.into(),
         };
         entry.open = self.attempts.insert(open);
+        if self.jobs[job].in_run {
+            let number = self.member_starts(now, job, effects);
+            self.attempts[self.jobs[job].open].dispatch_seq = number;
+        }
         self.run_starts(job, now.wall);
         self.set_state(job, if leased { JobState::Assigned } else { JobState::Running });
 
@@ -164,6 +169,7 @@ impl Engine {
             started_at: open.started_at,
             lease: open.lease,
             last_event: entry.last_event,
+            dispatch_seq: open.dispatch_seq,
         }
     }
 
@@ -177,6 +183,7 @@ impl Engine {
             kind: self.kinds.key(self.classes[entry.class].kind).clone(),
             timeout: Some(crate::Span(entry.timeout_ms)),
             deadline: entry.deadline.get(),
+            dispatch_seq: open.dispatch_seq,
         }
     }
 

@@ -43,6 +43,13 @@ pub enum Hold {
         /// How long still, if none comes.
         remaining: Span,
     },
+    /// Other nodes of its run go first.
+    Upstream {
+        /// Those that have not ended well, in the order of the run; at most [`Hold::UPSTREAM_LISTED_MAX`].
+        nodes: Vec<Name>,
+        /// How many there are.
+        count: u32,
+    },
     /// An earlier job of its session goes first.
     SessionOrder {
         /// The session.
@@ -152,6 +159,11 @@ pub enum Hold {
     Turn,
 }
 
+impl Hold {
+    /// Most nodes listed of those that a member waits for.
+    pub const UPSTREAM_LISTED_MAX: usize = 16;
+}
+
 impl Engine {
     /// Why a live job does not run: every closed gate. `None`: no live job of that name for this tenant.
     pub fn explain(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Explanation> {
@@ -172,6 +184,12 @@ impl Engine {
             Some(Wake::NotBefore(at)) => holds.push(Hold::NotBefore { at }),
             Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
             Some(Wake::Debounce(at)) => holds.push(Hold::Debounce { remaining: at.since(now.mono) }),
+            Some(Wake::Upstream) => {
+                let mut nodes = self.upstream_of(ix);
+                let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+                nodes.truncate(Hold::UPSTREAM_LISTED_MAX);
+                holds.push(Hold::Upstream { nodes, count });
+            }
             None => {}
         }
         let ahead = self.ahead_in_bin(ix);

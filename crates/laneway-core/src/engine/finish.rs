@@ -24,6 +24,10 @@ impl Engine {
         let found = self.fenced(fence);
         #[cfg(feature = "zoo")]
         let found = self.found_in_the_zoo(found, fence, Bug::CompleteWithoutAttempt);
+        #[cfg(feature = "zoo")]
+        if found.is_none() && matches!(outcome, Outcome::Succeeded(_)) {
+            self.count_again_in_the_zoo(now, fence.job, effects);
+        }
         let Some(job) = found else { return Reply::Stale };
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::CompleteOverwritesCancel) && self.jobs[job].state.is_terminal() {
@@ -40,7 +44,8 @@ impl Engine {
             return Reply::Stale;
         }
         match outcome {
-            Outcome::Succeeded(result) => self.succeed(now, job, result, effects),
+            Outcome::Succeeded(result) => self.succeed(now, job, Reason::Done, result, effects),
+            Outcome::Skipped(result) => self.succeed(now, job, Reason::Skipped, result, effects),
             Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
             Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
             Outcome::Canceled if self.draining => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
@@ -53,14 +58,21 @@ impl Engine {
         Reply::Done
     }
 
-    fn succeed(&mut self, now: Now, job: Ix, result: Option<Bytes>, effects: &mut Effects) {
+    fn succeed(
+        &mut self,
+        now: Now,
+        job: Ix,
+        reason: Reason,
+        result: Option<Bytes>,
+        effects: &mut Effects,
+    ) {
         // A worker that finishes before it said that it runs has run all the same.
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
         let state = JobState::Succeeded;
         let closed = Some((AttemptEnd::Succeeded, None));
-        self.end_job(now, job, state, Reason::Done, closed, result, None, effects);
+        self.end_job(now, job, state, reason, closed, result, None, effects);
     }
 
     /// The attempt failed: try again if the policy has a retry left, else the job has failed.
@@ -228,6 +240,9 @@ impl Engine {
         }
         if self.jobs[job].has_callback {
             self.owe_delivery(now, job, effects);
+        }
+        if self.jobs[job].in_run {
+            self.member_ended(job, state);
         }
         self.count_end(job, state, reason, waited);
         if self.jobs[job].open == NONE {

@@ -289,7 +289,7 @@ impl Engine {
     pub(super) fn flush(&mut self, now: Now, session: Ix, effects: &mut Effects) {
         let Some(buffer) = &self.sessions[session].buffer else { return };
         let leader = buffer.leader;
-        self.become_queued(now, leader, effects);
+        self.become_queued(now, leader, Reason::Due, effects);
         self.arm(leader);
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Job {
     pub(super) state: JobState,
     /// True when somebody is owed the news of its end.
     pub(super) has_callback: bool,
+    /// True for a member of a run; what its run knows of it is in a map of its own.
+    pub(super) in_run: bool,
     /// The open attempt, or `NONE`.
     pub(super) open: Ix,
     /// Its entries in the timers.
@@ -57,6 +59,8 @@ pub(super) enum Wake {
     Backoff(Mono),
     /// Not before this debounce window has passed; others may still join it.
     Debounce(Mono),
+    /// Not before other nodes of its run have ended well.
+    Upstream,
 }
 
 /// What the timers hold for a job.
@@ -137,6 +141,8 @@ pub(super) struct Open {
     pub(super) timeout_at: Option<Mono>,
     /// Why it was told to stop, and until when it may take to do so.
     pub(super) stopping: Option<(AttemptEnd, Mono)>,
+    /// Which attempt of its run it is; outside of runs, of its job.
+    pub(super) dispatch_seq: u64,
 }
 
 impl Open {

@@ -38,11 +38,13 @@ pub(super) enum Begins {
     Gathering(Span),
     /// Not at all: another job runs for it.
     Merged(MergedInto),
+    /// For other nodes of its run to end well.
+    Upstream,
 }
 
 /// Jobs that a batch will add, counted before any of them is added.
 #[derive(Default)]
-struct Extra {
+pub(super) struct Extra {
     total: u32,
     lanes: BTreeMap<Ix, u32>,
     nodes: BTreeMap<(Ix, Name, Name), u32>,
@@ -110,7 +112,7 @@ impl Engine {
         items.iter().map(|item| self.check_item(now, item, &mut extra).err()).collect()
     }
 
-    fn check_item(&self, now: Now, item: &Submission, extra: &mut Extra) -> Result<(), Refusal> {
+    pub(super) fn check_item(&self, now: Now, item: &Submission, extra: &mut Extra) -> Result<(), Refusal> {
         if self.find_existing(item)?.is_some() {
             return Ok(());
         }
@@ -264,10 +266,15 @@ impl Engine {
         Ok(())
     }
 
+    /// The lane that stands for unknown ones.
+    pub(super) fn main_lane(&self) -> Ix {
+        self.lane_of[&Name::fixed(MAIN_LANE)]
+    }
+
     /// Finds what the job shares with others already. An unknown lane means `main`.
     pub(super) fn locate(&self, spec: &JobSpec) -> Belongs {
         let lane = self.lane_of.get(&spec.lane).copied();
-        let lane = lane.unwrap_or_else(|| self.lane_of[&Name::fixed(MAIN_LANE)]);
+        let lane = lane.unwrap_or_else(|| self.main_lane());
         let tenant = self.tenants.find(&spec.tenant).unwrap_or(NONE);
         let kind = self.kinds.find(&spec.kind).unwrap_or(NONE);
         let node = match tenant {
@@ -288,10 +295,14 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        let not_before = spec.not_before.filter(|&at| at > now.wall);
+        let upstream = matches!(begins, Begins::Upstream);
+        let not_before = spec.not_before.filter(|&at| at > now.wall && !upstream);
         let wake = match (not_before, begins) {
-            (Some(at), _) => Some((Wake::NotBefore(at), at)),
-            (None, Begins::Gathering(window)) => Some((Wake::Debounce(now.mono + window), now.wall + window)),
+            (_, Begins::Upstream) => Some((Wake::Upstream, None)),
+            (Some(at), _) => Some((Wake::NotBefore(at), Some(at))),
+            (None, Begins::Gathering(window)) => {
+                Some((Wake::Debounce(now.mono + window), Some(now.wall + window)))
+            }
             (None, _) => None,
         };
         // A job that waits for a time begins to age when that time comes.
@@ -311,7 +322,7 @@ impl Engine {
             position: 0,
             status: crate::JobStatus {
                 state,
-                wake_at: wake.map(|(_, at)| at),
+                wake_at: wake.and_then(|(_, at)| at),
                 attempts: 0,
                 failures: 0,
                 losses: 0,
@@ -327,6 +338,7 @@ impl Engine {
         self.jobs[job].wake = wake.map(|(wake, _)| wake);
         match (wake, begins) {
             (Some((Wake::NotBefore(_), _)), _) => self.wait_for_later(job),
+            (Some((Wake::Upstream, _)), _) => {}
             (Some(_), _) => self.enqueue(job),
             (None, Begins::Merged(_)) => {}
             (None, _) => {
@@ -432,6 +444,7 @@ impl Engine {
             losses: row.status.losses,
             state: row.status.state,
             has_callback: spec.callback.is_some(),
+            in_run: spec.member.is_some(),
             open: NONE,
             armed: Armed::default(),
         });
@@ -442,6 +455,9 @@ impl Engine {
         if let Some(of) = &row.spec.schedule {
             // Which attempt was the first is not stored; what is known is that it came after the job.
             self.begin_run(job, of, (row.status.attempts > 0).then_some(row.created_at));
+        }
+        if row.spec.member.is_some() {
+            self.join_run(job, row);
         }
         job
     }
@@ -484,6 +500,7 @@ impl Engine {
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
                 Armed { mono: Some(at).into(), wall: entry.deadline }
             }
+            Some(Wake::Upstream) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
             None => Armed { mono: entry.queue_until, wall: entry.deadline },
         }
     }
@@ -503,7 +520,7 @@ fn check_cap(scope: CapScope, waiting: u32, cap: u32) -> Result<(), Refusal> {
     Err(Refusal { retry_after: Some(RETRY_SOON), full, ..refuse(RefusalCode::QueueFull, message) })
 }
 
-fn mismatch(key: &Name) -> Refusal {
+pub(super) fn mismatch(key: &Name) -> Refusal {
     let message =
         format!("idempotency_key: {:?} was used for another request; choose a new key", key.as_str());
     refuse(RefusalCode::IdempotencyMismatch, message)

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[repr(u8)]
 pub enum JobState {
-    /// Waits for a time: not-before, or the backoff before a retry.
+    /// Waits for a time (not-before, or the backoff before a retry), or for other nodes of its run.
     Scheduled = 0,
     /// May start as soon as every gate is open.
     Queued = 1,
@@ -141,11 +141,19 @@ pub enum Reason {
     Stale = 18,
     /// The next run of its schedule takes its place.
     Replaced = 19,
+    /// The handler said that there was nothing to do.
+    Skipped = 20,
+    /// The nodes of its run that it waited for have ended well.
+    Released = 21,
+    /// A node of its run that it waits for did not end well.
+    UpstreamFailed = 22,
+    /// Another node of its run failed, and its run stops then.
+    RunFailed = 23,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 20] = [
+    pub const ALL: [Reason; 24] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -166,6 +174,10 @@ impl Reason {
         Reason::Cleared,
         Reason::Stale,
         Reason::Replaced,
+        Reason::Skipped,
+        Reason::Released,
+        Reason::UpstreamFailed,
+        Reason::RunFailed,
     ];
 
     /// The word users see.
@@ -191,6 +203,10 @@ impl Reason {
             Reason::Cleared => "cleared",
             Reason::Stale => "stale",
             Reason::Replaced => "replaced",
+            Reason::Skipped => "skipped",
+            Reason::Released => "released",
+            Reason::UpstreamFailed => "upstream_failed",
+            Reason::RunFailed => "run_failed",
         }
     }
 

@@ -259,6 +259,7 @@ impl Checker {
             tags,
             schedule,
             callback,
+            member: None,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;

@@ -73,5 +73,6 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
+        member: None,
     })
 }

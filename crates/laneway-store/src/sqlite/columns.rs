@@ -79,6 +79,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             tags,
             schedule,
             callback,
+            member: None,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),

@@ -432,6 +432,7 @@ pub fn plain_spec() -> JobSpec {
         tags: Vec::new(),
         schedule: None,
         callback: None,
+        member: None,
     }
 }
 
@@ -479,6 +480,7 @@ pub fn rich_spec() -> JobSpec {
             url: "https://hooks.example/ünd?token=1".into(),
             format: Name::fixed("laneway"),
         }),
+        member: None,
     }
 }
 

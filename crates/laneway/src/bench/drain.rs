@@ -179,6 +179,7 @@ pub fn job(number: u64) -> Submission {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            member: None,
         },
         number,
     )

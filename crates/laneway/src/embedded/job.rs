@@ -231,6 +231,7 @@ impl Job {
             tags: checked_tags(&tags)?,
             schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }),
+            member: None,
         };
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })
     }

@@ -46,6 +46,7 @@ fn schedule(session: &str) -> ScheduleSpec {
         tags: Vec::new(),
         callback: None,
         schedule: None,
+        member: None,
     };
     ScheduleSpec {
         tenant: Name::fixed("acme"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
+use super::members::Members;
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
 use crate::engine::{Counts, Engine, Hold, Recovery, Restart, SessionView};
@@ -34,6 +35,7 @@ pub(super) struct Story {
     told: BTreeMap<u64, u32>,
     last_event: u64,
     pub(super) calendar: Calendar,
+    pub(super) members: Members,
 }
 
 pub(super) const START: Now = Now { mono: Mono(1_000_000), wall: Wall(1_800_000_000_000) };
@@ -62,6 +64,7 @@ impl Story {
             told: BTreeMap::new(),
             last_event: 0,
             calendar: Calendar::default(),
+            members: Members::default(),
         };
         story.play("place local attached kinds=k,k2,k3 slots=100");
         story.play("tick");
@@ -114,6 +117,8 @@ impl Story {
                 return vec![format!("{name} runs in {count} sessions")];
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
+            "submitrun" | "cancelrun" => self.run_command(verb, rest, &options),
+            "showrun" => return vec![self.members.show(name)],
             "resetall" => Command::ResetSessions { origin: Origin::house("test") },
             "show" => return vec![self.show_schedule(name)],
             "runs" => return self.calendar.runs(name),
@@ -152,12 +157,19 @@ impl Story {
                 }
             }
             Reply::Schedule(schedule) => self.calendar.named(schedule),
+            Reply::RunSubmitted(submitted) => self.members.named(&names[0], submitted.run),
             Reply::Refused(Refusal { recorded: Some(job), .. }) => {
                 self.jobs.insert(names[0].clone(), *job);
             }
             _ => {}
         }
         for change in &effects.changes {
+            if let Change::JobCreated { row, .. } = change
+                && let Some(of) = &row.spec.member
+            {
+                // Jobs of a run are named by it and their node: `r/a`.
+                self.jobs.insert(format!("{}/{}", names[0], of.node), row.id);
+            }
             if let Change::JobCreated { row, .. } = change
                 && let Some(of) = &row.spec.schedule
             {
@@ -181,7 +193,12 @@ impl Story {
             self.last_event = event.number;
             let Some(line) = &event.job else {
                 let schedule = event.detail.as_deref().and_then(crate::schedule::ScheduleLine::parse);
+                let run = event.detail.as_deref().and_then(crate::run::RunLine::parse);
                 said.push(match schedule {
+                    None if run.is_some() => {
+                        let word = event.kind.word().split_once('.').expect("two parts").1;
+                        format!("{} {word}", self.members.name_of(run.expect("a run").id))
+                    }
                     Some(line) => format!("schedule {} {}", line.name, line.action),
                     None => event.kind.word().to_owned(),
                 });
@@ -201,6 +218,7 @@ impl Story {
             match notice {
                 Notice::Offer(offer) => {
                     let name = self.name_of(offer.fence.job);
+                    self.members.offered(&name, offer);
                     self.fences.insert((name, offer.fence.attempt), offer.fence);
                 }
                 Notice::Stop { fence, .. } => said.push(format!("stop {}", self.name_of(fence.job))),
@@ -236,6 +254,7 @@ impl Story {
             }
             Change::JobEnded(end) => {
                 let row = self.rows.remove(&end.seq.0).expect("a live job ended");
+                self.members.ended(row.id, end);
                 self.ended.insert(end.seq.0, row);
                 if let Some(into) = end.merged_into {
                     self.merged.push((into.seq.0, end.seq.0));
@@ -250,6 +269,9 @@ impl Story {
             Change::SessionForgotten { tenant, key } => {
                 let was = self.sessions.remove(&(tenant.clone(), key.clone()));
                 assert!(was.is_some(), "a stored session is forgotten");
+            }
+            Change::RunCreated(_) | Change::RunMoved { .. } | Change::EndedRunsPurged { .. } => {
+                self.members.keep(change);
             }
             other => self.calendar.keep(other),
         }
@@ -315,6 +337,7 @@ impl Story {
         for schedule in self.calendar.schedules.values() {
             recovery.schedule(schedule.clone());
         }
+        self.members.restart(&mut recovery);
         for row in self.rows.values() {
             recovery.job(row.clone());
         }
@@ -392,6 +415,7 @@ impl Story {
             callback: options
                 .get("callback")
                 .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
+            member: None,
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_refusal = options.contains_key("record");
@@ -431,6 +455,11 @@ impl Story {
                 self.settings.queued_max = get("queued").unwrap_or(self.settings.queued_max);
                 self.settings.strict_kinds |= options.contains_key("strict");
                 let webhooks = &mut self.settings.webhooks;
+                let runs = &mut self.settings.runs;
+                runs.nodes_max = get("nodes").unwrap_or(runs.nodes_max);
+                runs.depth_max = get("depth").unwrap_or(runs.depth_max);
+                runs.dependencies_max = get("dependencies").unwrap_or(runs.dependencies_max);
+                runs.open_nodes_max = get("open_nodes").unwrap_or(runs.open_nodes_max);
                 webhooks.open_max = get("news_open").unwrap_or(webhooks.open_max);
                 webhooks.pending_max = get("news_pending").unwrap_or(webhooks.pending_max);
             }
@@ -485,6 +514,11 @@ impl Story {
             Reply::Stale => vec!["stale".into()],
             Reply::Alive { stop: true, .. } => vec!["alive, but asked to stop".into()],
             Reply::Canceled { was, .. } => vec![format!("was {was}")],
+            Reply::RunSubmitted(submitted) if submitted.existing => {
+                vec![format!("{} exists already, {}", names[0], submitted.state)]
+            }
+            Reply::RunSubmitted(_) => Vec::new(),
+            Reply::RunCanceled { canceled, state } => vec![format!("canceled {canceled} jobs, {state}")],
             Reply::SessionStopped(stopped) => vec![self.stopped_words(stopped)],
             Reply::ScheduleRan { reason: Some(reason), .. } => {
                 vec![format!("did not run: {}", reason.word())]
@@ -581,6 +615,10 @@ fn hold_words(hold: &Hold) -> String {
         Hold::NotBefore { at } => format!("not before {} s from the start", at.since(START.wall).0 / 1_000),
         Hold::Backoff { remaining } => format!("backoff {} ms", remaining.0),
         Hold::Debounce { remaining } => format!("debounce {} ms", remaining.0),
+        Hold::Upstream { nodes, count } => {
+            let nodes: Vec<&str> = nodes.iter().map(Name::as_str).collect();
+            format!("waits for {count}: {}", nodes.join(" "))
+        }
         Hold::SessionOrder { session, ahead, .. } => format!("session {session} {ahead} ahead"),
         Hold::SessionThrottled { session, tokens, window } => {
             format!("session {session} throttled {tokens}/{window}")
@@ -612,6 +650,7 @@ fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
 fn outcome(word: &str) -> Outcome {
     match word {
         "ok" => Outcome::Succeeded(None),
+        "skip" => Outcome::Skipped(None),
         "fail" => Outcome::Failed(Failure::retryable("test", "it failed")),
         "permanent" => Outcome::Failed(Failure::permanent("test", "it cannot work")),
         "canceled" => Outcome::Canceled,
@@ -622,7 +661,7 @@ fn outcome(word: &str) -> Outcome {
 
 fn command_names(command: &Command, rest: &[&str]) -> Vec<String> {
     match command {
-        Command::Submit(_) => vec![rest[0].to_owned()],
+        Command::Submit(_) | Command::SubmitRun(_) => vec![rest[0].to_owned()],
         Command::SubmitBatch { .. } => names_of(rest),
         _ => Vec::new(),
     }

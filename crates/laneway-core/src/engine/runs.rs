@@ -1,0 +1,588 @@
+//! Runs: what waits for what, and what the end of one member means for the others.
+//!
+//! A run in memory is its members' states; everything else follows from them. A member is released when all it waits
+//! for have ended well, which is looked up, not counted, so that nothing can be counted twice. What an end means for the
+//! rest of its run is settled before the turn is over: the join is released in the commit that ends its last dependency.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Engine;
+use super::graph::{Graph, dependents};
+use super::slab::{Ix, NONE};
+use super::state::Wake;
+use super::submit::{Begins, Extra, RETRY_SOON, mismatch, refuse};
+use crate::job::TAGS_MAX;
+use crate::run::RunLine;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
+use crate::{
+    AttemptEnd, Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId, JobRow, JobState, Member,
+    MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply, RunId, RunRow, RunState,
+    RunSubmission, RunSubmitted, Seq, Wall,
+};
+
+/// All open runs.
+#[derive(Default)]
+pub(super) struct Runs {
+    pub(super) open: BTreeMap<RunId, OpenRun>,
+    /// Which member of which run a live job is, by its slot. A side map: few jobs are members.
+    pub(super) members: BTreeMap<Ix, (RunId, u32)>,
+    /// Ends that have not been settled, in order.
+    pub(super) ended: VecDeque<(RunId, u32)>,
+    /// Nodes of all open runs.
+    pub(super) nodes: u32,
+    /// Idempotency keys that the store does not know yet.
+    pub(super) fresh_keys: BTreeMap<(Name, Name), PriorRun>,
+}
+
+/// A run that has not ended.
+pub(super) struct OpenRun {
+    pub(super) row: RunRow,
+    /// In the order of its nodes.
+    pub(super) members: Vec<MemberEntry>,
+    /// Attempts opened so far, over all members: the sum of theirs.
+    pub(super) dispatched: u64,
+    /// It is being canceled as one, and ends in this turn.
+    pub(super) canceled: bool,
+}
+
+/// A member of an open run.
+#[derive(Clone)]
+pub(super) struct MemberEntry {
+    /// Its job while it is live, else `NONE`.
+    pub(super) job: Ix,
+    /// Its job's name for the outside.
+    pub(super) id: JobId,
+    /// The positions of those it waits for.
+    pub(super) depends_on: Box<[u32]>,
+    /// The positions of those that wait for it.
+    pub(super) dependents: Box<[u32]>,
+    pub(super) not_before: Option<Wall>,
+    pub(super) ended: Option<JobState>,
+    /// When it ended, where that was before a restart.
+    pub(super) ended_at: Option<Wall>,
+    /// Attempts opened so far.
+    pub(super) attempts: u32,
+    /// Results that came twice and were counted twice.
+    #[cfg(feature = "zoo")]
+    pub(super) miscounted: u32,
+}
+
+impl MemberEntry {
+    fn unknown() -> MemberEntry {
+        MemberEntry {
+            job: NONE,
+            id: JobId(0),
+            depends_on: Box::default(),
+            dependents: Box::default(),
+            not_before: None,
+            ended: None,
+            ended_at: None,
+            attempts: 0,
+            #[cfg(feature = "zoo")]
+            miscounted: 0,
+        }
+    }
+}
+
+impl OpenRun {
+    fn new(row: RunRow) -> OpenRun {
+        let members = vec![MemberEntry::unknown(); row.nodes.len()];
+        OpenRun { row, members, dispatched: 0, canceled: false }
+    }
+
+    /// The state that follows from the members.
+    pub(super) fn roll_up(&self) -> RunState {
+        let members = self.members.iter().map(|member| (member.ended, member.attempts > 0));
+        RunState::roll_up(members, self.canceled)
+    }
+
+    /// The positions of what a member still waits for.
+    pub(super) fn missing(&self, position: u32) -> impl Iterator<Item = u32> {
+        let depends_on = self.members[position as usize].depends_on.iter().copied();
+        depends_on.filter(|above| self.members[*above as usize].ended != Some(JobState::Succeeded))
+    }
+
+    /// When the last of what a member waited for ended, as far as that was before a restart.
+    fn released_at(&self, position: u32) -> Option<Wall> {
+        let depends_on = self.members[position as usize].depends_on.iter();
+        depends_on.filter_map(|above| self.members[*above as usize].ended_at).max()
+    }
+}
+
+impl Engine {
+    /// Admits a run: all its jobs or none.
+    pub(super) fn submit_run(
+        &mut self,
+        now: Now,
+        submission: RunSubmission,
+        effects: &mut Effects,
+    ) -> Result<RunSubmitted, Refusal> {
+        if let Some(run) = self.find_existing_run(&submission)? {
+            let state = self.runs.open.get(&run).map_or(RunState::Succeeded, |open| open.row.state);
+            return Ok(RunSubmitted { run, existing: true, jobs: Vec::new(), state });
+        }
+        let graph = self.check_run(now, &submission)?;
+        let RunSubmission { mut spec, members, origin, prior: _ } = submission;
+        let lane = self.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
+        spec.lane = self.lanes[lane as usize].name.clone();
+        let row = RunRow {
+            first: Seq(self.last_seq + 1),
+            id: RunId(self.rng.job_id(now.wall).0),
+            spec,
+            nodes: members.iter().map(|member| member.node.clone()).collect(),
+            created_at: now.wall,
+            submitted_by: origin.actor.clone(),
+            state: RunState::Queued,
+            finished_at: None,
+        };
+        if let Some(key) = &row.spec.idempotency {
+            let prior = PriorRun { run: row.id, digest: key.digest };
+            self.runs.fresh_keys.insert((row.spec.tenant.clone(), key.key.clone()), prior);
+        }
+        let run = row.id;
+        self.run_event(now, EventKind::RunSubmitted, &row, Some(&origin), effects);
+        effects.changes.push(Change::RunCreated(Box::new(row.clone())));
+        self.open_run(row);
+        let entry = self.runs.open.get_mut(&run).expect("it was just opened");
+        let below = dependents(&graph.depends_on);
+        for ((entry, above), below) in entry.members.iter_mut().zip(graph.depends_on).zip(below) {
+            (entry.depends_on, entry.dependents) = (above, below);
+        }
+        let jobs = members.iter().map(|member| self.create_member(now, run, member, &origin, effects)).collect();
+        Ok(RunSubmitted { run, existing: false, jobs, state: RunState::Queued })
+    }
+
+    fn create_member(
+        &mut self,
+        now: Now,
+        run: RunId,
+        member: &Member,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> JobId {
+        let begins = if member.depends_on.is_empty() { Begins::AtOnce } else { Begins::Upstream };
+        let submission = member.submission(run, origin);
+        let belongs = self.locate(&submission.spec);
+        self.create(now, submission, belongs, begins, effects).job
+    }
+
+    fn find_existing_run(&self, submission: &RunSubmission) -> Result<Option<RunId>, Refusal> {
+        let Some(idempotency) = &submission.spec.idempotency else { return Ok(None) };
+        let fresh = self.runs.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
+        match fresh.copied().or(submission.prior) {
+            None => Ok(None),
+            Some(prior) if prior.digest == idempotency.digest => Ok(Some(prior.run)),
+            Some(_) => Err(mismatch(&idempotency.key)),
+        }
+    }
+
+    /// Is the run right in form, and is there room for all of it?
+    fn check_run(&self, now: Now, submission: &RunSubmission) -> Result<Graph, Refusal> {
+        let RunSubmission { spec, members, .. } = submission;
+        let limits = &self.settings.runs;
+        if spec.tags.len() > TAGS_MAX {
+            return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
+        }
+        let graph = Graph::of(members, limits)?;
+        let nodes = u32::try_from(members.len()).unwrap_or(u32::MAX);
+        if self.runs.nodes.saturating_add(nodes) > limits.open_nodes_max {
+            let message = format!(
+                "nodes: {} of {} nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended",
+                self.runs.nodes, limits.open_nodes_max
+            );
+            return Err(Refusal { retry_after: Some(RETRY_SOON), ..refuse(RefusalCode::QueueFull, message) });
+        }
+        let mut extra = Extra::default();
+        for member in members {
+            let named = |refusal: Refusal| Refusal {
+                message: format!("node {:?}: {}", member.node.as_str(), refusal.message).into(),
+                ..refusal
+            };
+            check_member(spec.tenant.clone(), member).map_err(named)?;
+            let item = member.submission(RunId(0), &submission.origin);
+            self.check_item(now, &item, &mut extra).map_err(named)?;
+        }
+        Ok(graph)
+    }
+
+    /// Ends a run: all its jobs that have not ended. Runs of jobs that are under way are told to stop.
+    pub(super) fn cancel_run(
+        &mut self,
+        now: Now,
+        tenant: Option<&Name>,
+        run: RunId,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        let Some(open) = self.runs.open.get_mut(&run) else { return Reply::NotFound };
+        if tenant.is_some_and(|tenant| *tenant != open.row.spec.tenant) {
+            return Reply::NotFound;
+        }
+        open.canceled = true;
+        let (first, was) = (open.row.first, open.row.state);
+        let canceled = self.cancel_members(now, run, Reason::Requested, Some(origin), effects);
+        self.settle_runs(now, effects);
+        let moved = effects.changes.iter().rev().find_map(|change| match change {
+            Change::RunMoved { first: moved, state, .. } if *moved == first => Some(*state),
+            _ => None,
+        });
+        Reply::RunCanceled { canceled, state: moved.unwrap_or(was) }
+    }
+
+    fn cancel_members(
+        &mut self,
+        now: Now,
+        run: RunId,
+        reason: Reason,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) -> u32 {
+        let live: Vec<Ix> = self.runs.open[&run].members.iter().map(|member| member.job).collect();
+        let mut canceled = 0;
+        for job in live.into_iter().filter(|job| *job != NONE) {
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RunCancelForgetsWaiting) && self.jobs[job].open == NONE {
+                continue;
+            }
+            self.cancel_member(now, job, reason, origin, effects);
+            canceled += 1;
+        }
+        canceled
+    }
+
+    fn cancel_member(
+        &mut self,
+        now: Now,
+        job: Ix,
+        reason: Reason,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
+        if self.jobs[job].state.is_open() {
+            self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
+        }
+        self.end_job(now, job, JobState::Canceled, reason, None, None, origin, effects);
+    }
+
+    /// An open run in memory, its members not known yet.
+    pub(super) fn open_run(&mut self, row: RunRow) {
+        self.runs.nodes += u32::try_from(row.nodes.len()).unwrap_or(u32::MAX);
+        self.runs.open.insert(row.id, OpenRun::new(row));
+    }
+
+    /// A live job is a member of an open run. An ended one whose run has not ended is one no more.
+    pub(super) fn join_run(&mut self, job: Ix, row: &JobRow) {
+        let Some(of) = &row.spec.member else { return };
+        let Some(run) = self.runs.open.get_mut(&of.run) else { return };
+        let position = row.seq.0.wrapping_sub(run.row.first.0);
+        let Some(entry) = run.members.get_mut(position as usize).filter(|entry| entry.ended.is_none()) else {
+            return;
+        };
+        (entry.job, entry.id, entry.not_before) = (job, row.id, row.spec.not_before);
+        entry.attempts = row.status.attempts;
+        run.dispatched += u64::from(row.status.attempts);
+        self.runs.members.insert(job, (of.run, position as u32));
+    }
+
+    /// An attempt of a member opens: gives its number within the run.
+    pub(super) fn member_starts(&mut self, now: Now, job: Ix, effects: &mut Effects) -> u64 {
+        let attempts = self.jobs[job].attempts;
+        let Some(&(id, position)) = self.runs.members.get(&job) else { return attempts.into() };
+        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        run.dispatched += 1;
+        run.members[position as usize].attempts = attempts;
+        let number = run.dispatched;
+        if run.row.state == RunState::Queued {
+            self.move_run(now, id, effects);
+        }
+        number
+    }
+
+    /// A member has ended. What that means is settled at the end of the turn: it ends other jobs.
+    pub(super) fn member_ended(&mut self, job: Ix, state: JobState) {
+        let Some((id, position)) = self.runs.members.remove(&job) else { return };
+        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let entry = &mut run.members[position as usize];
+        entry.job = NONE;
+        entry.ended = Some(state);
+        self.runs.ended.push_back((id, position));
+    }
+
+    /// What the ends of this turn mean for the other members of their runs, and theirs in turn.
+    pub(super) fn settle_runs(&mut self, now: Now, effects: &mut Effects) {
+        if self.runs.ended.is_empty() {
+            return;
+        }
+        let mut touched = BTreeSet::new();
+        while let Some((id, position)) = self.runs.ended.pop_front() {
+            touched.insert(id);
+            let run = &self.runs.open[&id];
+            let member = &run.members[position as usize];
+            let below = member.dependents.clone();
+            let ended = member.ended.expect("it has ended");
+            match (ended, run.row.spec.failure) {
+                (JobState::Succeeded, _) => self.release_members(now, id, &below, effects),
+                (JobState::Failed, FailurePolicy::Stop) => {
+                    self.cancel_members(now, id, Reason::RunFailed, None, effects);
+                }
+                #[cfg(feature = "zoo")]
+                (JobState::Failed, _) if zoo::is_out(Bug::JoinReleasedOnFailure) => {
+                    self.release_blindly_in_the_zoo(now, id, &below, effects);
+                }
+                _ => {
+                    for position in below {
+                        let job = self.runs.open[&id].members[position as usize].job;
+                        if job != NONE {
+                            self.cancel_member(now, job, Reason::UpstreamFailed, None, effects);
+                        }
+                    }
+                }
+            }
+        }
+        for id in touched {
+            self.move_run(now, id, effects);
+        }
+    }
+
+    /// Those of the members that wait for nothing any more may start.
+    fn release_members(&mut self, now: Now, id: RunId, members: &[u32], effects: &mut Effects) {
+        for &position in members {
+            let run = &self.runs.open[&id];
+            let job = run.members[position as usize].job;
+            if job == NONE || self.jobs[job].wake != Some(Wake::Upstream) {
+                continue;
+            }
+            let missing = run.missing(position).count();
+            #[cfg(feature = "zoo")]
+            let missing = missing.saturating_sub(run.members[position as usize].miscounted as usize);
+            if missing == 0 {
+                self.release_member(now, job, run.members[position as usize].not_before, effects);
+            }
+        }
+    }
+
+    fn release_member(&mut self, now: Now, job: Ix, not_before: Option<Wall>, effects: &mut Effects) {
+        match not_before.filter(|at| *at > now.wall) {
+            Some(at) => {
+                self.jobs[job].wake = Some(Wake::NotBefore(at));
+                let status = self.status_of(job, Some(at));
+                effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+            }
+            None => self.become_queued(now, job, Reason::Released, effects),
+        }
+        self.arm(job);
+    }
+
+    /// Brings a run's state up to date with its members; says so if it changed, and lets go of a run that has ended.
+    fn move_run(&mut self, now: Now, id: RunId, effects: &mut Effects) {
+        let Some(run) = self.runs.open.get_mut(&id) else { return };
+        let state = run.roll_up();
+        if state == run.row.state {
+            return;
+        }
+        let from_queued = run.row.state == RunState::Queued;
+        run.row.state = state;
+        run.row.finished_at = state.is_terminal().then_some(now.wall);
+        let row = run.row.clone();
+        let kind = match state {
+            RunState::Queued | RunState::Running => EventKind::RunStarted,
+            RunState::Succeeded => EventKind::RunSucceeded,
+            RunState::Failed => EventKind::RunFailed,
+            RunState::Canceled => EventKind::RunCanceled,
+        };
+        debug_assert!(state != RunState::Queued && (from_queued || state.is_terminal()), "a run goes on only");
+        self.run_event(now, kind, &row, None, effects);
+        let (first, finished_at) = (row.first, row.finished_at);
+        effects.changes.push(Change::RunMoved { first, state, finished_at });
+        if state.is_terminal() {
+            self.runs.open.remove(&id);
+            self.runs.nodes -= u32::try_from(row.nodes.len()).unwrap_or(u32::MAX);
+            let lane = self.lane_of.get(&row.spec.lane).copied().unwrap_or_else(|| self.main_lane());
+            let ended = &mut self.lanes[lane as usize].ended;
+            *ended = ended.saturating_add(u32::try_from(row.nodes.len()).unwrap_or(u32::MAX));
+        }
+    }
+
+    fn run_event(
+        &mut self,
+        now: Now,
+        kind: EventKind,
+        row: &RunRow,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
+        let line = RunLine { id: row.id, name: row.spec.name.clone() };
+        let tenant = Some(row.spec.tenant.clone());
+        self.house_event(now, kind, tenant, origin, line.to_string().into(), effects);
+    }
+
+    /// The names of the nodes that a live job waits for.
+    pub(super) fn upstream_of(&self, job: Ix) -> Vec<Name> {
+        let Some((id, position)) = self.runs.members.get(&job) else { return Vec::new() };
+        let run = &self.runs.open[id];
+        run.missing(*position).map(|above| run.row.nodes[above as usize].clone()).collect()
+    }
+}
+
+/// Members that were ended before a restart, and the dependencies of those that were not.
+impl Engine {
+    /// Takes up an open run. Its live jobs follow.
+    pub(super) fn resume_run(&mut self, row: RunRow, ended: &[EndedMember]) {
+        let (id, first) = (row.id, row.first.0);
+        self.open_run(row);
+        let run = self.runs.open.get_mut(&id).expect("it was just opened");
+        for member in ended {
+            let position = member.seq.0.wrapping_sub(first) as usize;
+            let Some(entry) = run.members.get_mut(position) else { continue };
+            entry.id = member.job;
+            entry.ended = Some(member.state);
+            entry.ended_at = Some(member.finished_at);
+            entry.attempts = member.attempts;
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RunSeqLostOnRestart) {
+                entry.attempts = 0;
+                continue;
+            }
+            run.dispatched += u64::from(member.attempts);
+        }
+    }
+
+    /// Takes up what a live member waits for. Nodes that are not known are waited for no more than ended ones.
+    pub(super) fn resume_dependencies(&mut self, positions: &BTreeMap<Name, u32>, of: &MemberOf, job: Ix) {
+        let Some(&(id, position)) = self.runs.members.get(&job) else { return };
+        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let mut above: Vec<u32> = of.depends_on.iter().filter_map(|node| positions.get(node).copied()).collect();
+        above.sort_unstable();
+        above.dedup();
+        run.members[position as usize].depends_on = above.into();
+    }
+
+    /// All members are known: who waits for whom, the other way round.
+    pub(super) fn resume_dependents(&mut self) {
+        for run in self.runs.open.values_mut() {
+            let above: Vec<Box<[u32]>> = run.members.iter().map(|member| member.depends_on.clone()).collect();
+            let below = dependents(&above);
+            run.members.iter_mut().zip(below).for_each(|(member, below)| member.dependents = below);
+        }
+    }
+
+    /// Since when a member may start, as far as that was before a restart.
+    pub(super) fn released_at(&self, job: Ix) -> Option<Wall> {
+        let (id, position) = self.runs.members.get(&job)?;
+        self.runs.open[id].released_at(*position)
+    }
+
+    /// The attempt of a member that was open over a restart.
+    pub(super) fn resume_member_attempt(&mut self, job: Ix, attempts: u32) {
+        let Some(&(id, position)) = self.runs.members.get(&job) else { return };
+        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let was = std::mem::replace(&mut run.members[position as usize].attempts, attempts);
+        run.dispatched += u64::from(attempts.saturating_sub(was));
+    }
+
+    #[cfg(feature = "zoo")]
+    fn release_blindly_in_the_zoo(&mut self, now: Now, id: RunId, below: &[u32], effects: &mut Effects) {
+        for &position in below {
+            let job = self.runs.open[&id].members[position as usize].job;
+            if job != NONE && self.jobs[job].wake == Some(Wake::Upstream) {
+                self.release_member(now, job, None, effects);
+            }
+        }
+    }
+
+    /// What a bug does with a result that comes again: it counts for every join below once more.
+    #[cfg(feature = "zoo")]
+    pub(super) fn count_again_in_the_zoo(&mut self, now: Now, job: JobId, effects: &mut Effects) {
+        if !zoo::is_out(Bug::JoinCountedTwice) {
+            return;
+        }
+        let found = self.runs.open.iter().find_map(|(id, run)| {
+            let member = run.members.iter().find(|member| member.id == job)?;
+            (member.ended == Some(JobState::Succeeded)).then(|| (*id, member.dependents.clone()))
+        });
+        let Some((id, below)) = found else { return };
+        let run = self.runs.open.get_mut(&id).expect("it was just found");
+        below.iter().for_each(|position| run.members[*position as usize].miscounted += 1);
+        self.release_members(now, id, &below, effects);
+    }
+}
+
+/// What a member cannot have.
+fn check_member(tenant: Name, member: &Member) -> Result<(), Refusal> {
+    let spec = &member.spec;
+    let fault = |message: &str| Err(refuse(RefusalCode::Invalid, message));
+    if spec.tenant != tenant {
+        return fault("tenant: is not the run's; submit it as a run of its own");
+    }
+    if spec.session.is_some() {
+        return fault("session: nodes of a run have none; order them with depends_on or keys");
+    }
+    if spec.idempotency.is_some() {
+        return fault("idempotency_key: nodes of a run have none; give the run one");
+    }
+    if spec.schedule.is_some() || spec.retry_of.is_some() || spec.member.is_some() {
+        return fault("a job of a schedule, of another run or of a retry cannot be a node");
+    }
+    Ok(())
+}
+
+/// Only for the checks.
+impl Engine {
+    pub(super) fn check_runs(&self) -> Result<(), String> {
+        let (mut nodes, mut live) = (0, 0);
+        for (id, run) in &self.runs.open {
+            let fault = |what: &str| Err(format!("run {id}: {what}"));
+            nodes += run.row.nodes.len();
+            if run.roll_up() != run.row.state {
+                return fault("its state does not follow from its members");
+            }
+            if run.members.iter().map(|member| u64::from(member.attempts)).sum::<u64>() != run.dispatched {
+                return fault("its attempts are not those of its members");
+            }
+            for (position, member) in (0u32..).zip(&run.members) {
+                if (member.job == NONE) != member.ended.is_some() {
+                    return fault("a member is neither live nor ended");
+                }
+                let Some(job) = (member.job != NONE).then(|| &self.jobs[member.job]) else { continue };
+                live += 1;
+                if !job.in_run || self.runs.members.get(&member.job) != Some(&(*id, position)) {
+                    return fault("a member does not know its run");
+                }
+                if job.id != member.id || job.attempts != member.attempts {
+                    return fault("a member is another job");
+                }
+                let (waits, must_wait) =
+                    (job.wake == Some(Wake::Upstream), run.missing(position).next().is_some());
+                // With the zoo built in, it is the simulator's checker that must see this, from outside.
+                if must_wait && !waits && !cfg!(feature = "zoo") {
+                    return fault("a member does not wait for what it depends on");
+                }
+                if waits && !must_wait {
+                    return fault("a member waits for nothing");
+                }
+            }
+        }
+        if nodes != self.runs.nodes as usize || live != self.runs.members.len() {
+            return Err(format!("{nodes} nodes and {live} live members of runs were counted otherwise"));
+        }
+        if !self.runs.ended.is_empty() {
+            return Err("an end of a member is not settled".into());
+        }
+        Ok(())
+    }
+}
+
+/// A member's end, as a restart will find it.
+impl EndedMember {
+    /// What is kept of `end`.
+    pub fn of(job: JobId, end: &JobEnd) -> EndedMember {
+        EndedMember {
+            seq: end.seq,
+            job,
+            state: end.state,
+            attempts: end.attempts,
+            finished_at: end.finished_at,
+        }
+    }
+}
