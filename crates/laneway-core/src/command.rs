@@ -7,7 +7,8 @@ use std::fmt;
 use crate::schedule::{NotRan, RunMode};
 use crate::{
     Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, RunId, RunState, RunSubmission,
-    RunSubmitted, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
+    RunSubmitted, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord,
+    TryOutcome, Wall,
 };
 
 /// Most bytes of a published message: every listener gets it, and the trail keeps it.

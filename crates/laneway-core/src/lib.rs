@@ -42,8 +42,8 @@ pub use job::{
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use run::{
-    Binding, EndedMember, FailurePolicy, Member, MemberOf, PriorRun, RunRow, RunSpec, RunState, RunSubmission,
-    RunSubmitted,
+    Binding, EndedMember, FailurePolicy, Member, MemberOf, PriorRun, RunRow, RunSpec, RunState,
+    RunSubmission, RunSubmitted,
 };
 pub use schedule::{
     CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,

@@ -58,14 +58,7 @@ impl Engine {
         Reply::Done
     }
 
-    fn succeed(
-        &mut self,
-        now: Now,
-        job: Ix,
-        reason: Reason,
-        result: Option<Bytes>,
-        effects: &mut Effects,
-    ) {
+    fn succeed(&mut self, now: Now, job: Ix, reason: Reason, result: Option<Bytes>, effects: &mut Effects) {
         // A worker that finishes before it said that it runs has run all the same.
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);

@@ -142,7 +142,9 @@ impl Graph {
                 }
                 let root = |pointer: &str, roots: &[&str]| {
                     let begins = |root: &&str| {
-                        pointer.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                        pointer
+                            .strip_prefix(*root)
+                            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                     };
                     pointer.len() <= POINTER_LEN_MAX && roots.iter().any(begins)
                 };

@@ -53,13 +53,7 @@ impl Recovery {
         engine.last_seq = head.last_seq;
         engine.last_event = head.last_event;
         engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
-        Recovery {
-            engine,
-            now,
-            open: Vec::new(),
-            unreadable: Vec::new(),
-            nodes: BTreeMap::new(),
-        }
+        Recovery { engine, now, open: Vec::new(), unreadable: Vec::new(), nodes: BTreeMap::new() }
     }
 
     /// Takes up a schedule. All of them come before the jobs.

@@ -16,9 +16,9 @@ use crate::run::RunLine;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId, JobRow, JobState, Member,
-    MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply, RunId, RunRow, RunState,
-    RunSubmission, RunSubmitted, Seq, Wall,
+    AttemptEnd, Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId, JobRow, JobState,
+    Member, MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply, RunId, RunRow,
+    RunState, RunSubmission, RunSubmitted, Seq, Wall,
 };
 
 /// All open runs.
@@ -149,7 +149,8 @@ impl Engine {
         for ((entry, above), below) in entry.members.iter_mut().zip(graph.depends_on).zip(below) {
             (entry.depends_on, entry.dependents) = (above, below);
         }
-        let jobs = members.iter().map(|member| self.create_member(now, run, member, &origin, effects)).collect();
+        let jobs =
+            members.iter().map(|member| self.create_member(now, run, member, &origin, effects)).collect();
         Ok(RunSubmitted { run, existing: false, jobs, state: RunState::Queued })
     }
 
@@ -391,7 +392,10 @@ impl Engine {
             RunState::Failed => EventKind::RunFailed,
             RunState::Canceled => EventKind::RunCanceled,
         };
-        debug_assert!(state != RunState::Queued && (from_queued || state.is_terminal()), "a run goes on only");
+        debug_assert!(
+            state != RunState::Queued && (from_queued || state.is_terminal()),
+            "a run goes on only"
+        );
         self.run_event(now, kind, &row, None, effects);
         let (first, finished_at) = (row.first, row.finished_at);
         effects.changes.push(Change::RunMoved { first, state, finished_at });
@@ -452,7 +456,8 @@ impl Engine {
     pub(super) fn resume_dependencies(&mut self, positions: &BTreeMap<Name, u32>, of: &MemberOf, job: Ix) {
         let Some(&(id, position)) = self.runs.members.get(&job) else { return };
         let run = self.runs.open.get_mut(&id).expect("a member's run is open");
-        let mut above: Vec<u32> = of.depends_on.iter().filter_map(|node| positions.get(node).copied()).collect();
+        let mut above: Vec<u32> =
+            of.depends_on.iter().filter_map(|node| positions.get(node).copied()).collect();
         above.sort_unstable();
         above.dedup();
         run.members[position as usize].depends_on = above.into();

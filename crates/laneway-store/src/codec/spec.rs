@@ -2,10 +2,11 @@
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, RetryPolicy, ScheduleId,
-    ScheduleRef, Session, SessionMode, Span, Wall,
+    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name, RetryPolicy,
+    ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
 };
 
+use super::run::{read_member, write_member};
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
 
@@ -27,7 +28,8 @@ const SESSION_RULES: u64 = 1 << 10;
 const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
 const POSITION: u64 = 1 << 20;
-const ALL: u64 = ((1 << 11) - 1) | CALLBACK | SCHEDULE | POSITION;
+const MEMBER: u64 = 1 << 24;
+const ALL: u64 = ((1 << 11) - 1) | CALLBACK | SCHEDULE | POSITION | MEMBER;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -54,6 +56,7 @@ pub(crate) struct SpecRest {
     pub tags: Vec<Name>,
     pub callback: Option<Callback>,
     pub schedule: Option<ScheduleRef>,
+    pub member: Option<Box<MemberOf>>,
 }
 
 /// A session without its key, which has a column.
@@ -116,6 +119,7 @@ pub(super) fn write_rest(
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
+            | flag(spec.member.is_some(), MEMBER)
             | flag(position > 0, POSITION),
     );
     put_u64(out, payload_len.into());
@@ -173,6 +177,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
         put_bytes(out, name.as_str().as_bytes());
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
+    }
+    if let Some(member) = &spec.member {
+        write_member(out, member);
     }
 }
 
@@ -256,6 +263,7 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
+        member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;

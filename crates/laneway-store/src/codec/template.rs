@@ -49,6 +49,7 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
+        member,
     } = rest;
     let session = match (session, session_rest) {
         ("", None) => None,
@@ -73,6 +74,6 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
-        member: None,
+        member,
     })
 }

@@ -22,8 +22,7 @@ pub(super) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, 
 pub(super) const JOB_LEN: usize = 17;
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
-pub(super) const OPEN: &str =
-    "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms";
+pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, dispatch_seq";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";
@@ -51,6 +50,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         tags,
         schedule,
         callback,
+        member,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
         (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
@@ -79,7 +79,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             tags,
             schedule,
             callback,
-            member: None,
+            member,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),
@@ -99,11 +99,13 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
 
 /// An open attempt of `job`, from the columns [`OPEN`] from the first on.
 pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreError> {
+    let attempt: u32 = small(row, 1)?;
+    let dispatch_seq = row.get_ref(11)?.as_i64_or_null()?;
     Ok(OpenAttempt {
         seq: Seq(number(row, 0)?),
         fence: Fence {
             job,
-            attempt: small(row, 1)?,
+            attempt,
             attempt_id: stored_attempt_id(row.get_ref(2)?.as_blob()?)?,
             lease_epoch: small(row, 3)?,
         },
@@ -114,6 +116,7 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
         started_at: row.get_ref(8)?.as_i64_or_null()?.map(Wall),
         lease: Span(number(row, 10)?),
         last_event: number(row, 9)?,
+        dispatch_seq: dispatch_seq.map_or(attempt.into(), i64::cast_unsigned),
     })
 }
 
@@ -121,9 +124,9 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
 pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, StoreError> {
     Ok(ClosedAttempt {
         open: read_open(row, job)?,
-        end: stored_attempt_end(small(row, 11)?)?,
-        error: read_error(row.get_ref(12)?)?,
-        closed_at: Wall(row.get_ref(13)?.as_i64()?),
+        end: stored_attempt_end(small(row, 12)?)?,
+        error: read_error(row.get_ref(13)?)?,
+        closed_at: Wall(row.get_ref(14)?.as_i64()?),
         last: false,
     })
 }

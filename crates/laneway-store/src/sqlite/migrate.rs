@@ -37,6 +37,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0004_deliveries",
         sql: include_str!("../../migrations/sqlite/0004_deliveries.sql"),
     },
+    Migration { version: 7, name: "0007_runs", sql: include_str!("../../migrations/sqlite/0007_runs.sql") },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

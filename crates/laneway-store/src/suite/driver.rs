@@ -11,9 +11,9 @@ use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy, Effects,
-    Event, EventKind, Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key,
-    MergedInto, Name, OpenAttempt, PlaceMode, Reason, RetryPolicy, RunLog, Schedule, ScheduleId, ScheduleRef,
-    Seq, Session, SessionMode, SessionRow, Span, Wall,
+    EndedMember, Event, EventKind, Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState,
+    JobStatus, Key, MergedInto, Name, OpenAttempt, PlaceMode, Reason, RetryPolicy, RunLog, RunRow, Schedule,
+    ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Place;
@@ -153,6 +153,7 @@ impl Driver {
             started_at: None,
             lease: Span::secs(30),
             last_event: self.event(seq, EventKind::JobAssigned, None),
+            dispatch_seq: attempt.into(),
         };
         self.known(seq).view.open = Some(open.clone());
         self.effects.changes.push(Change::AttemptOpened(open.clone()));
@@ -376,6 +377,8 @@ pub struct Load {
     pub schedules: Vec<Schedule>,
     /// The newest entries of the run log, in the order they came.
     pub runs: Vec<RunLog>,
+    /// Open runs, in the order they came, with those of their members that have ended.
+    pub open_runs: Vec<(RunRow, Vec<EndedMember>)>,
     /// Live jobs, in the order they came.
     pub jobs: Vec<JobRow>,
     /// Open attempts, in the order they came; with their job where that has ended.
@@ -397,6 +400,10 @@ pub fn load(store: &mut dyn Store) -> Load {
             load.schedules.push(*schedule);
         }
         Loaded::Run(run) => load.runs.push(*run),
+        Loaded::OpenRun(row, ended) => {
+            assert!(load.jobs.is_empty(), "runs come before jobs");
+            load.open_runs.push((*row, ended));
+        }
         Loaded::Job(row) => {
             assert!(load.open.is_empty(), "jobs come before open attempts");
             load.jobs.push(row);

@@ -111,6 +111,7 @@ impl Load {
             started_at: Some(START),
             lease: Span(0),
             last_event: self.last_event,
+            dispatch_seq: 1,
         }
     }
 

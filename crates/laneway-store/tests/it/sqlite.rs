@@ -148,6 +148,7 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
     conn.execute_batch(
         "DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
          DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
+         DROP TABLE run; ALTER TABLE open_attempt DROP COLUMN dispatch_seq; ALTER TABLE attempt DROP COLUMN dispatch_seq;
          DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
     )
     .unwrap();

@@ -6,8 +6,8 @@ use super::story::{Story, text};
 use crate::effect::Offer;
 use crate::job::IdempotencyKey;
 use crate::{
-    Change, Command, EndedMember, FailurePolicy, JobEnd, JobId, Member, Name, Origin, PriorRun, Recovery, RunId,
-    RunRow, RunSpec, RunSubmission,
+    Change, Command, EndedMember, FailurePolicy, JobEnd, JobId, Member, Name, Origin, PriorRun, Recovery,
+    RunId, RunRow, RunSpec, RunSubmission,
 };
 
 /// Runs by the names that the scenario gave them, and their rows.
@@ -36,7 +36,11 @@ impl Members {
         match job.split_once('/') {
             Some((run, _)) if self.names.values().any(|name| name == run) => {
                 let numbers = self.numbers.entry(run.to_owned()).or_default();
-                assert_eq!(offer.dispatch_seq, numbers.len() as u64 + 1, "attempts of a run are numbered 1, 2, 3, …");
+                assert_eq!(
+                    offer.dispatch_seq,
+                    numbers.len() as u64 + 1,
+                    "attempts of a run are numbered 1, 2, 3, …"
+                );
                 numbers.push(offer.dispatch_seq);
             }
             _ => assert_eq!(offer.dispatch_seq, u64::from(offer.fence.attempt)),
