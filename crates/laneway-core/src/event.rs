@@ -101,21 +101,27 @@ pub enum EventKind {
     ScheduleRunEnded = 22,
     /// A message is to go out by a channel, or an empty one is to clear its signs. The detail says which.
     Outbound = 23,
+    /// A waiting job waits for a time again: nobody took it, or its hours are over.
+    JobDeferred = 24,
+    /// A waiting job's deadline is near: it goes ahead of others.
+    JobHastened = 25,
+    /// The machine has no room for a waiting job, or is not quiet enough.
+    JobDenied = 26,
     /// A run was admitted.
-    RunSubmitted = 24,
+    RunSubmitted = 27,
     /// A run's first job started, or ended before it could.
-    RunStarted = 25,
+    RunStarted = 28,
     /// All jobs of a run have ended, and it succeeded.
-    RunSucceeded = 26,
+    RunSucceeded = 29,
     /// All jobs of a run have ended, and one failed.
-    RunFailed = 27,
+    RunFailed = 30,
     /// All jobs of a run were canceled.
-    RunCanceled = 28,
+    RunCanceled = 31,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 29] = [
+    pub const ALL: [EventKind; 32] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -140,6 +146,9 @@ impl EventKind {
         EventKind::ScheduleFired,
         EventKind::ScheduleRunEnded,
         EventKind::Outbound,
+        EventKind::JobDeferred,
+        EventKind::JobHastened,
+        EventKind::JobDenied,
         EventKind::RunSubmitted,
         EventKind::RunStarted,
         EventKind::RunSucceeded,
@@ -174,6 +183,9 @@ impl EventKind {
             EventKind::ScheduleFired => "schedule.fired",
             EventKind::ScheduleRunEnded => "schedule.run_ended",
             EventKind::Outbound => "outbound",
+            EventKind::JobDeferred => "job.deferred",
+            EventKind::JobHastened => "job.hastened",
+            EventKind::JobDenied => "job.denied",
             EventKind::RunSubmitted => "run.submitted",
             EventKind::RunStarted => "run.started",
             EventKind::RunSucceeded => "run.succeeded",

@@ -6,6 +6,7 @@ pub mod state;
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
+use crate::capacity::Needs;
 use crate::{AttemptId, Bytes, Failure, JobId, MemberOf, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
@@ -54,6 +55,8 @@ pub struct JobSpec {
     pub schedule: Option<ScheduleRef>,
     /// Who is told of the job's end.
     pub callback: Option<Callback>,
+    /// What it asks of the machine.
+    pub needs: Needs,
     /// The run that it is a member of, and which node of it.
     pub member: Option<Box<MemberOf>>,
 }
@@ -122,6 +125,10 @@ pub struct JobStatus {
     pub failures: u32,
     /// Attempts that were lost.
     pub losses: u32,
+    /// Times it was set aside for workers and nobody took it.
+    pub rejections: u32,
+    /// True once its deadline is near: it goes ahead of others.
+    pub near_deadline: bool,
     /// Number of the job's latest event; each event names the one before it.
     pub last_event: u64,
 }

@@ -73,6 +73,7 @@ mod tests {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            needs: Default::default(),
             member: None,
         };
         let status = JobStatus {
@@ -81,6 +82,8 @@ mod tests {
             attempts: 0,
             failures: 0,
             losses: 0,
+            rejections: 0,
+            near_deadline: false,
             last_event: 1,
         };
         Box::new(JobRow {

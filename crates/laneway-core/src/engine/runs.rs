@@ -363,14 +363,21 @@ impl Engine {
         }
     }
 
+    /// A member waits for no other any more: from now on it waits for its time and its hours, or may start.
     fn release_member(&mut self, now: Now, job: Ix, not_before: Option<Wall>, effects: &mut Effects) {
-        match not_before.filter(|at| *at > now.wall) {
-            Some(at) => {
-                self.jobs[job].wake = Some(Wake::NotBefore(at));
-                let status = self.status_of(job, Some(at));
-                effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
-            }
-            None => self.become_queued(now, job, Reason::Released, effects),
+        let at = not_before.map_or(now.wall, |at| at.max(now.wall));
+        let at = match self.jobs[job].hours {
+            NONE => at,
+            hours if self.hours.key(hours).holds(at) => at,
+            hours => self.hours.key(hours).next_begin(at),
+        };
+        if at > now.wall {
+            self.jobs[job].wake = Some(Wake::NotBefore(at));
+            let status = self.status_of(job, Some(at));
+            effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+        } else {
+            self.become_queued(now, job, Reason::Released, effects);
+            self.look_at_needs(now, job, effects);
         }
         self.arm(job);
     }

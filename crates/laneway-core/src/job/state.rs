@@ -141,19 +141,27 @@ pub enum Reason {
     Stale = 18,
     /// The next run of its schedule takes its place.
     Replaced = 19,
+    /// Somebody took the run's lease away.
+    Revoked = 20,
+    /// Its hours are over, or have not begun.
+    Hours = 21,
+    /// Its deadline is near.
+    NearDeadline = 22,
+    /// The machine has no room for it, or is not quiet enough.
+    Capacity = 23,
     /// The handler said that there was nothing to do.
-    Skipped = 20,
+    Skipped = 24,
     /// The nodes of its run that it waited for have ended well.
-    Released = 21,
+    Released = 25,
     /// A node of its run that it waits for did not end well.
-    UpstreamFailed = 22,
+    UpstreamFailed = 26,
     /// Another node of its run failed, and its run stops then.
-    RunFailed = 23,
+    RunFailed = 27,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 24] = [
+    pub const ALL: [Reason; 28] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -174,6 +182,10 @@ impl Reason {
         Reason::Cleared,
         Reason::Stale,
         Reason::Replaced,
+        Reason::Revoked,
+        Reason::Hours,
+        Reason::NearDeadline,
+        Reason::Capacity,
         Reason::Skipped,
         Reason::Released,
         Reason::UpstreamFailed,
@@ -203,6 +215,10 @@ impl Reason {
             Reason::Cleared => "cleared",
             Reason::Stale => "stale",
             Reason::Replaced => "replaced",
+            Reason::Revoked => "revoked",
+            Reason::Hours => "hours",
+            Reason::NearDeadline => "near_deadline",
+            Reason::Capacity => "capacity",
             Reason::Skipped => "skipped",
             Reason::Released => "released",
             Reason::UpstreamFailed => "upstream_failed",

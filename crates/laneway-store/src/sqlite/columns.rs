@@ -1,8 +1,8 @@
 //! Which columns make which row, and back. Every query that reads a job, an attempt or an end reads it here.
 
 use laneway_core::{
-    AttemptId, Bytes, ClosedAttempt, Failure, Fence, JobEnd, JobId, JobRow, JobSpec, JobStatus, MergedInto,
-    OpenAttempt, Seq, Span, Wall,
+    AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec, JobStatus,
+    MergedInto, Needs, OpenAttempt, Seq, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -17,12 +17,13 @@ use crate::rows::{
 /// The columns that [`read_job`] reads, in its order. All of table `job`.
 pub(super) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, job.lane, job.session, job.priority, \
      job.rank_time, job.created_at, job.spec, job.state, job.wake_at, job.attempts, job.failures, job.losses, \
-     job.last_event";
+     job.last_event, job.cost, job.rejections, job.near_deadline";
 /// How many columns [`JOB`] has.
-pub(super) const JOB_LEN: usize = 17;
+pub(super) const JOB_LEN: usize = 20;
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
-pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, dispatch_seq";
+pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, \
+     dispatch_seq";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";
@@ -50,6 +51,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         tags,
         schedule,
         callback,
+        needs,
         member,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
@@ -79,6 +81,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             tags,
             schedule,
             callback,
+            needs: Needs { cost: small(row, 17)?, ..needs },
             member,
         },
         payload_len,
@@ -92,6 +95,8 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             attempts: small(row, 13)?,
             failures: small(row, 14)?,
             losses: small(row, 15)?,
+            rejections: small(row, 18)?,
+            near_deadline: number(row, 19)? != 0,
             last_event: number(row, 16)?,
         },
     })
@@ -100,7 +105,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
 /// An open attempt of `job`, from the columns [`OPEN`] from the first on.
 pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreError> {
     let attempt: u32 = small(row, 1)?;
-    let dispatch_seq = row.get_ref(11)?.as_i64_or_null()?;
+    let dispatch_seq = row.get_ref(13)?.as_i64_or_null()?;
     Ok(OpenAttempt {
         seq: Seq(number(row, 0)?),
         fence: Fence {
@@ -116,17 +121,24 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
         started_at: row.get_ref(8)?.as_i64_or_null()?.map(Wall),
         lease: Span(number(row, 10)?),
         last_event: number(row, 9)?,
+        holder: read_holder(row)?,
         dispatch_seq: dispatch_seq.map_or(attempt.into(), i64::cast_unsigned),
     })
+}
+
+fn read_holder(row: &Row<'_>) -> Result<Option<Holder>, StoreError> {
+    let Some(worker) = row.get_ref(11)?.as_str_or_null()? else { return Ok(None) };
+    let pid = row.get_ref(12)?.as_i64_or_null()?.map(|_| small(row, 12)).transpose()?;
+    Ok(Some(Holder { worker: stored_name(worker)?, pid }))
 }
 
 /// A closed attempt of `job`, from the columns [`OPEN`] and [`CLOSED`] from the first on.
 pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, StoreError> {
     Ok(ClosedAttempt {
         open: read_open(row, job)?,
-        end: stored_attempt_end(small(row, 12)?)?,
-        error: read_error(row.get_ref(13)?)?,
-        closed_at: Wall(row.get_ref(14)?.as_i64()?),
+        end: stored_attempt_end(small(row, 14)?)?,
+        error: read_error(row.get_ref(15)?)?,
+        closed_at: Wall(row.get_ref(16)?.as_i64()?),
         last: false,
     })
 }

@@ -37,6 +37,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0004_deliveries",
         sql: include_str!("../../migrations/sqlite/0004_deliveries.sql"),
     },
+    Migration {
+        version: 5,
+        name: "0005_leases",
+        sql: include_str!("../../migrations/sqlite/0005_leases.sql"),
+    },
     Migration { version: 7, name: "0007_runs", sql: include_str!("../../migrations/sqlite/0007_runs.sql") },
 ];
 
