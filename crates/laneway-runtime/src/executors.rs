@@ -36,8 +36,11 @@ pub struct Offered {
     pub deadline: Option<Wall>,
     /// When it was offered.
     pub at: Wall,
-    /// Row and payload, where they are still in memory; never of a job that others were merged into.
+    /// Row and payload, where they are still in memory; never of a job that others were merged into. A payload with
+    /// bindings is what was submitted: see [`crate::bindings`].
     pub kept: Option<(Box<JobRow>, Bytes)>,
+    /// Which attempt of its run it is; outside of runs, of its job.
+    pub dispatch_seq: u64,
 }
 
 /// One attempt to run.
@@ -55,4 +58,6 @@ pub struct Work {
     pub timeout: Option<Span>,
     /// When the job's deadline passes.
     pub deadline: Option<Wall>,
+    /// Which attempt of its run it is; outside of runs, of its job.
+    pub dispatch_seq: u64,
 }

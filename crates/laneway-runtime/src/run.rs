@@ -557,9 +557,9 @@ impl Loop {
     fn by_place(&mut self, now: Now, offers: Vec<Offer>) -> BTreeMap<Name, Vec<Offered>> {
         let mut by_place: BTreeMap<Name, Vec<Offered>> = BTreeMap::new();
         for offer in offers {
-            let Offer { seq, fence, place, kind: _, timeout, deadline } = offer;
+            let Offer { seq, fence, place, kind: _, timeout, deadline, dispatch_seq } = offer;
             let kept = self.cache.take(seq);
-            let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept };
+            let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept, dispatch_seq };
             by_place.entry(place).or_default().push(offered);
         }
         by_place

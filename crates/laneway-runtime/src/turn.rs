@@ -402,6 +402,7 @@ fn load_engine(
     store.load(&mut |loaded| match loaded {
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
         Loaded::Run(run) => recovery.run_log(*run),
+        Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
@@ -435,6 +436,12 @@ fn look_up_priors(store: &mut dyn Store, command: &mut Command) -> Result<(), St
         }
         Command::Submit(submission) => look_up(submission),
         Command::SubmitBatch { items, .. } => items.iter_mut().try_for_each(look_up),
+        Command::SubmitRun(submission) => {
+            if let Some(idempotency) = &submission.spec.idempotency {
+                submission.prior = store.prior_run(&submission.spec.tenant, &idempotency.key)?;
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
