@@ -14,6 +14,7 @@ mod instances;
 mod jobs;
 mod lanes;
 mod openapi;
+mod runs;
 mod schedules;
 mod server;
 mod sessions;

@@ -24,7 +24,7 @@ impl Graph {
                 members.len(),
                 limits.nodes_max
             );
-            return Err(refuse(RefusalCode::TooMany, message));
+            return Err(invalid(message));
         }
         let bytes: u64 = members.iter().map(|member| member.payload.len() as u64).sum();
         if bytes > limits.payload_bytes_max {
@@ -33,7 +33,7 @@ impl Graph {
                  addresses instead of data",
                 limits.payload_bytes_max
             );
-            return Err(refuse(RefusalCode::TooMany, message));
+            return Err(invalid(message));
         }
         let positions = positions(members)?;
         let graph = Graph { depends_on: dependencies(members, &positions, limits)? };
@@ -202,7 +202,7 @@ fn dependencies(
              that follow from others",
             limits.dependencies_max
         );
-        return Err(refuse(RefusalCode::TooMany, message));
+        return Err(invalid(message));
     }
     let mut all = Vec::with_capacity(members.len());
     for (position, member) in (0u32..).zip(members) {

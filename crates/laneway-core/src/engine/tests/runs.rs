@@ -411,13 +411,13 @@ fn what_is_wrong_in_form_is_refused_and_leaves_nothing() {
                 refused: idempotency_mismatch: idempotency_key: "k" was used for another request; choose a new key
             server nodes=2 | submitrun r a b c
                 config.changed
-                refused: too_many: nodes: the run has 3, at most 2 are allowed (runs.nodes_max); split it
+                refused: invalid: nodes: the run has 3, at most 2 are allowed (runs.nodes_max); split it
             server nodes=9 depth=2 | submitrun r a b<a c<b
                 config.changed
                 refused: invalid: node "c": waits for 2 nodes in a row, at most 1 are allowed (runs.depth_max); join some
             server depth=9 dependencies=1 | submitrun r a b<a c<b
                 config.changed
-                refused: too_many: nodes: they have 2 dependencies, at most 1 are allowed (runs.dependencies_max); leave out those that follow from others
+                refused: invalid: nodes: they have 2 dependencies, at most 1 are allowed (runs.dependencies_max); leave out those that follow from others
             server dependencies=9 open_nodes=3 | submitrun r a b | submitrun s a b
                 config.changed
                 refused: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
