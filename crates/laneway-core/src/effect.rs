@@ -2,9 +2,9 @@
 
 use crate::command::LogLine;
 use crate::{
-    Bytes, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
-    OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span,
-    TokenRecord, Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus,
+    Name, NextAnswer, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
+    SessionRow, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -146,6 +146,8 @@ pub enum Change {
         /// When its last member ended.
         finished_at: Option<Wall>,
     },
+    /// Keep the latest call of a node, new or answered. It goes with its run.
+    CallPut(Box<CallRow>),
     /// Forget ended runs of a lane with all their jobs, those that ended first first, until `max` jobs are gone or more.
     /// Jobs of runs are forgotten in no other way. A run with a job that has an open attempt or is owed a delivery stays.
     EndedRunsPurged {
@@ -173,6 +175,19 @@ pub enum Notice {
         fence: Fence,
         /// Where it runs.
         place: Name,
+    },
+    /// Tell this attempt what its call was answered.
+    Next {
+        /// The job that called.
+        seq: Seq,
+        /// The attempt that called.
+        fence: Fence,
+        /// Where it runs.
+        place: Name,
+        /// The caller's own name for the call.
+        request: Name,
+        /// The answer.
+        answer: NextAnswer,
     },
     /// Tell this news now; say `DeliveryTried` when that has ended.
     Deliver {

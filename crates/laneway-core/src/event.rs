@@ -117,11 +117,13 @@ pub enum EventKind {
     RunFailed = 30,
     /// All jobs of a run were canceled.
     RunCanceled = 31,
+    /// A called node of a run has answered, and waits to be called again.
+    JobReturned = 32,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 32] = [
+    pub const ALL: [EventKind; 33] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -154,6 +156,7 @@ impl EventKind {
         EventKind::RunSucceeded,
         EventKind::RunFailed,
         EventKind::RunCanceled,
+        EventKind::JobReturned,
     ];
 
     /// The word users see.
@@ -191,6 +194,7 @@ impl EventKind {
             EventKind::RunSucceeded => "run.succeeded",
             EventKind::RunFailed => "run.failed",
             EventKind::RunCanceled => "run.canceled",
+            EventKind::JobReturned => "job.returned",
         }
     }
 
