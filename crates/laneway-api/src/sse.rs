@@ -176,6 +176,7 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleFired
         | EventKind::ScheduleRunEnded
         | EventKind::Outbound
+        | EventKind::JobReturned
         | EventKind::RunSubmitted
         | EventKind::RunStarted
         | EventKind::RunSucceeded

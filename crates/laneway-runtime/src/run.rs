@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 use laneway_core::effect::Offer;
 use laneway_core::{
-    AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer,
-    Reply, Settings, Span, TryOutcome,
+    AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, NextAnswer, Notice, Now, Outcome,
+    PlaceOffer, Reply, Settings, Span, TryOutcome,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -169,6 +169,14 @@ impl Placed {
     fn stop(&self, fences: &[Fence], grace: Span) {
         self.now.stop(fences, grace);
         self.before.iter().filter_map(Weak::upgrade).for_each(|place| place.stop(fences, grace));
+    }
+
+    /// Whoever has the attempt takes the answer; others do not know it.
+    fn answer(&self, fence: Fence, request: &Name, answer: &NextAnswer) {
+        let before = self.before.iter().filter_map(Weak::upgrade);
+        for place in before.chain([Arc::clone(&self.now)]) {
+            place.answer(fence, request.clone(), answer.clone());
+        }
     }
 }
 
@@ -510,6 +518,11 @@ impl Loop {
             match notice {
                 Notice::Offer(offer) => offers.push(offer),
                 Notice::Stop { fence, place, .. } => stops.entry(place).or_default().push(fence),
+                Notice::Next { seq: _, fence, place, request, answer } => {
+                    if let Some(placed) = self.places.get(&place) {
+                        placed.answer(fence, &request, &answer);
+                    }
+                }
                 Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),
             }
         }

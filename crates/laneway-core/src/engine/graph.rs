@@ -240,6 +240,9 @@ fn dependencies(
 
 /// Reads the chains: every node that a chain names must say the same of it.
 fn links(members: &[Member], positions: &BTreeMap<&Name, u32>) -> Result<Vec<Option<Link>>, Refusal> {
+    for (member, chain) in members.iter().filter_map(|member| Some((member, member.chain.as_ref()?))) {
+        check_place(member, chain)?;
+    }
     let mut links = Vec::with_capacity(members.len());
     for member in members {
         let Some(chain) = &member.chain else {
@@ -253,28 +256,31 @@ fn links(members: &[Member], positions: &BTreeMap<&Name, u32>) -> Result<Vec<Opt
     Ok(links)
 }
 
-fn check_chain(
-    member: &Member,
-    chain: &Chain,
-    members: &[Member],
-    positions: &BTreeMap<&Name, u32>,
-) -> Result<(), Refusal> {
+/// Is the node where it says it is?
+fn check_place(member: &Member, chain: &Chain) -> Result<(), Refusal> {
     let fault = |what: String| Err(invalid(format!("node {:?}: middleware: {what}", member.node.as_str())));
     if chain.middlewares.is_empty() || chain.middlewares.len() > CHAIN_MAX {
         return fault(format!("a chain has 1 to {CHAIN_MAX} middlewares"));
     }
     match chain.index {
         None if chain.host != member.node => {
-            return fault("index is missing; give the node's place in the chain, from 0".into());
+            fault("index is missing; give the node's place in the chain, from 0".into())
         }
-        Some(_) if chain.host == member.node => {
-            return fault("the host has no index; take it away".into());
-        }
+        Some(_) if chain.host == member.node => fault("the host has no index; take it away".into()),
         Some(index) if chain.middlewares.get(index as usize) != Some(&member.node) => {
-            return fault(format!("the chain does not have this node at index {index}"));
+            fault(format!("the chain does not have this node at index {index}"))
         }
-        _ => {}
+        _ => Ok(()),
     }
+}
+
+/// Do all nodes of the chain say the same of it?
+fn check_chain(
+    member: &Member,
+    chain: &Chain,
+    members: &[Member],
+    positions: &BTreeMap<&Name, u32>,
+) -> Result<(), Refusal> {
     let same = |name: &Name, index: Option<u32>| {
         let other = positions.get(name).and_then(|at| members[*at as usize].chain.as_ref());
         other.is_some_and(|other| {
@@ -285,10 +291,11 @@ fn check_chain(
     let odd = inner.map(|(_, name)| name).or((!same(&chain.host, None)).then_some(&chain.host));
     match odd {
         None => Ok(()),
-        Some(odd) => fault(format!(
-            "{:?} is not a node with the same chain; every node of a chain names all of it",
+        Some(odd) => Err(invalid(format!(
+            "node {:?}: middleware: {:?} is not a node with the same chain; every node of a chain names all of it",
+            member.node.as_str(),
             odd.as_str()
-        )),
+        ))),
     }
 }
 

@@ -22,11 +22,11 @@ fn t1_a_chain_must_agree_with_its_nodes() {
             submitrun r h m1 m2 chain=h:m1,m2 odd=h:0
                 refused: invalid: node "h": middleware: the host has no index; take it away
             submitrun r h m1 m2 chain=h:m1,m2 odd=m1:-
-                refused: invalid: node "h": middleware: "m1" is not a node with the same chain; every node of a chain names all of it
+                refused: invalid: node "m1": middleware: index is missing; give the node's place in the chain, from 0
             submitrun r h m1 m2 chain=h:m1,m2 odd=m1:1
-                refused: invalid: node "h": middleware: "m1" is not a node with the same chain; every node of a chain names all of it
+                refused: invalid: node "m1": middleware: the chain does not have this node at index 1
             submitrun r h m1 m2 chain=h:m1,m2 odd=m2:7
-                refused: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
+                refused: invalid: node "m2": middleware: the chain does not have this node at index 7
             submitrun r h m1 m2 chain=h:m1,m2 odd=m2:none
                 refused: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
             submitrun r h m1 chain=h:m1,m2
