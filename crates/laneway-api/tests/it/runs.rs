@@ -195,7 +195,7 @@ async fn wrong_runs_are_refused_with_the_node_and_the_remedy() {
         400 invalid_field: timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms
         400 invalid_field: node may hold only the letters A-Z and a-z, digits, and . _ : -
         400 invalid_field: nodes[0].job.kind: missing field `kind`
-        400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`
+        400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`, `middleware`
         422 invalid: nodes: a run has at least one; add a node
         429 queue_full: node "c": the queue is full (server: limits.queued_max): 2 of 2 jobs wait; submit again later
         422 invalid: nodes: the run has 4, at most 3 are allowed (runs.nodes_max); split it
