@@ -22,6 +22,7 @@ mod graph;
 mod held;
 mod index;
 mod lease;
+mod members;
 mod needs;
 mod record;
 mod recover;
@@ -223,7 +224,7 @@ impl Engine {
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
-            if self.runs.ended.is_empty() && (self.schedules.ended.is_empty() || self.draining) {
+            if self.runs.is_settled() && (self.schedules.ended.is_empty() || self.draining) {
                 break;
             }
         }

@@ -9,7 +9,6 @@ use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::capacity::COST_MAX;
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
-use crate::settings::MAIN_LANE;
 use crate::{
     CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name,
     Needs, Now, Origin, Prior, Reason, Reply, Seq, SessionMode, Span, Wall,
@@ -269,11 +268,6 @@ impl Engine {
             return Err(refuse(RefusalCode::UnknownKind, message));
         }
         Ok(())
-    }
-
-    /// The lane that stands for unknown ones.
-    pub(super) fn main_lane(&self) -> Ix {
-        self.lane_of[&Name::fixed(MAIN_LANE)]
     }
 
     /// What the job asks of the machine can be, and the machine can ever give it.

@@ -545,6 +545,11 @@ impl Story {
         *offers.last().unwrap_or_else(|| panic!("{name} was never offered")).1
     }
 
+    /// The jobs with an open attempt, ended ones included.
+    pub(super) fn open_jobs(&self) -> Vec<String> {
+        self.open.values().map(|open| self.name_of(open.fence.job)).collect()
+    }
+
     fn name_of(&self, job: JobId) -> String {
         let known = self.jobs.iter().find(|(_, id)| **id == job);
         known.map_or_else(|| "?".to_owned(), |(name, _)| name.clone())
