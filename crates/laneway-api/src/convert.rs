@@ -110,6 +110,7 @@ fn spec_with(
         // Checking it may take a while, so the caller does that.
         callback: None,
         kind,
+        needs: Default::default(),
     })
 }
 

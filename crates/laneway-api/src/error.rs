@@ -68,6 +68,8 @@ pub enum Code {
     Invalid,
     /// A schedule would never run.
     NoFutureRun,
+    /// The job costs more than the machine can ever give.
+    NeverFits,
     /// Another job of the atomic batch was refused.
     BatchRefused,
     /// A queue cap is reached.
@@ -92,7 +94,7 @@ pub enum Code {
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 34] = [
+    pub const ALL: [Code; 35] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -117,6 +119,7 @@ impl Code {
         Code::UnknownKind,
         Code::Invalid,
         Code::NoFutureRun,
+        Code::NeverFits,
         Code::BatchRefused,
         Code::QueueFull,
         Code::Stale,
@@ -159,6 +162,9 @@ impl Code {
                 ("idempotency_mismatch", S::UNPROCESSABLE_ENTITY, "The key stands for another request")
             }
             Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "Nobody offers the kind"),
+            Code::NeverFits => {
+                ("never_fits", S::UNPROCESSABLE_ENTITY, "It costs more than the machine can ever give")
+            }
             Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "This cannot be done"),
             Code::NoFutureRun => ("no_future_run", S::UNPROCESSABLE_ENTITY, "It would never run"),
             Code::BatchRefused => {
@@ -303,6 +309,7 @@ impl From<Refusal> for ApiError {
             RefusalCode::Stale => Code::Stale,
             RefusalCode::NoFutureRun => Code::NoFutureRun,
             RefusalCode::NameTaken => Code::AlreadyExists,
+            RefusalCode::NeverFits => Code::NeverFits,
         };
         let mut error = ApiError::new(code, String::from(refusal.message));
         error.field = match code {
@@ -313,6 +320,7 @@ impl From<Refusal> for ApiError {
             Code::UnknownKind => Some("kind".to_owned()),
             Code::SessionFull => Some("session.cap".to_owned()),
             Code::Stale => Some("session.sent_at".to_owned()),
+            Code::NeverFits => Some("cost".to_owned()),
             _ => None,
         };
         error.retry_after = refusal.retry_after.or(match code {

@@ -41,6 +41,8 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     let Gate { api, authority } = gate;
     let id = api.next_request();
     let origin = cors::allowed_origin(&api, request.headers());
+    let measured =
+        is_measured(&authority, &request).then(|| (api.scheduler.api_meter().begin(), Instant::now()));
     let mut response = match admit(&api, &authority, &request, &id) {
         Err((who, error)) => fail(&api, authority, who, error, &id).await,
         Ok(caller) => {
@@ -57,9 +59,19 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
             }
         }
     };
+    if let Some((_in_flight, began)) = measured {
+        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        api.scheduler.api_meter().record(response.status().as_u16(), micros);
+    }
     stamp(&mut response, &id);
     cors::allow(&mut response, origin);
     response
+}
+
+/// Does the time of this call say something about the machine? Not of one that waits on purpose, nor of what probes ask.
+fn is_measured(authority: &Authority, request: &Request) -> bool {
+    let waits = request.uri().query().is_some_and(|query| query.contains("wait="));
+    !waits && authority.operation != "stream_events" && !matches!(authority.who, Who::Anyone)
 }
 
 async fn fail(api: &Api, authority: Authority, who: audit::Who, error: ApiError, id: &Name) -> Response {

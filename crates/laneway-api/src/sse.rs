@@ -165,6 +165,9 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::JobCanceled
         | EventKind::JobRejected
         | EventKind::AttemptReleased
+        | EventKind::JobDeferred
+        | EventKind::JobHastened
+        | EventKind::JobDenied
         | EventKind::DrainBegan
         | EventKind::ScheduleCreated
         | EventKind::ScheduleUpdated

@@ -1,5 +1,6 @@
 //! An attempt: one try at a job, its fence and its end.
 
+use crate::lease::Holder;
 use crate::{AttemptId, Bytes, JobId, JobState, Name, PlaceMode, Seq, Span, Wall};
 
 /// What every word about an attempt must carry. A word whose fence is not the open attempt's changes nothing.
@@ -36,6 +37,8 @@ pub struct OpenAttempt {
     pub lease: Span,
     /// Number of the job's latest event.
     pub last_event: u64,
+    /// Who holds it, where workers ask for work.
+    pub holder: Option<Holder>,
 }
 
 /// An attempt that is no longer open.

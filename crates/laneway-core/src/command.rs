@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::capacity::LoadReading;
+use crate::lease::{Claim, Denial, Grant, LeaseRequest, LeaseWord};
 use crate::schedule::{NotRan, RunMode};
 use crate::{
     Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId,
@@ -179,6 +181,14 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
+    /// A worker asks for the next job that suits it.
+    Claim(Box<Claim>),
+    /// A worker asks to run one job now, or not at all.
+    RequestLease(Box<LeaseRequest>),
+    /// Something is said about an attempt, by the attempt's id alone.
+    Lease(Box<LeaseWord>),
+    /// What a probe says of the machine.
+    Load(LoadReading),
     /// Close or open admission because of low storage.
     StorageLow(bool),
     /// Stop admitting and starting; cancel what waits in lanes that say so.
@@ -320,6 +330,12 @@ pub enum Reply {
         /// The job.
         job: Option<JobId>,
     },
+    /// The lease is given.
+    Granted(Box<Grant>),
+    /// No lease is given, and nothing changed.
+    Denied(Denial),
+    /// The attempt is another worker's. Nothing changed.
+    NotYours,
 }
 
 /// Which jobs of a session ended. All counts are zero when there was none.
@@ -412,6 +428,8 @@ pub enum RefusalCode {
     NoFutureRun,
     /// The tenant has a schedule of that name already.
     NameTaken,
+    /// It costs more than the machine can ever give.
+    NeverFits,
 }
 
 impl RefusalCode {
@@ -431,6 +449,7 @@ impl RefusalCode {
             RefusalCode::Stale => "stale",
             RefusalCode::NoFutureRun => "no_future_run",
             RefusalCode::NameTaken => "name_taken",
+            RefusalCode::NeverFits => "never_fits",
         }
     }
 }

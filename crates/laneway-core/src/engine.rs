@@ -5,7 +5,9 @@
 //! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
 
 mod cancel;
+mod capacity;
 mod check;
+mod claim;
 mod configure;
 mod counts;
 mod deliveries;
@@ -15,8 +17,10 @@ mod facts;
 mod finish;
 mod firing;
 mod gates;
+mod held;
 mod index;
 mod lease;
+mod needs;
 mod record;
 mod recover;
 mod refuse;
@@ -40,6 +44,7 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use capacity::{CapacityView, LeaseView};
 pub use counts::Counts;
 pub use deliveries::DeliveryStats;
 pub use explain::{Explanation, Hold};
@@ -48,6 +53,7 @@ pub use recover::{Head, Recovery, Restart};
 pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
 pub use stats::{AgentStats, LaneStats, Stats};
 
+use capacity::Capacity;
 use counts::Forgotten;
 use deliveries::Deliveries;
 use index::{Hashing, Index};
@@ -55,10 +61,11 @@ use rng::Rng;
 use schedules::Schedules;
 use slab::{Ix, Pool, Slab};
 use state::{
-    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Node, Open, Place, SessionEntry, Tenant,
+    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Need, Node, Open, Place, SessionEntry, Tenant,
 };
 use timers::Timers;
 
+use crate::capacity::Hours;
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
     Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord,
@@ -97,6 +104,11 @@ pub struct Engine {
     keys: Pool<(Ix, Name, Name), KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
     policies: Pool<RetryPolicy, ()>,
+    needs: Pool<Need, ()>,
+    hours: Pool<Hours, ()>,
+    /// Workers that hold attempts they asked for, by tenant and name.
+    workers: Pool<(Ix, Name), ()>,
+    capacity: Capacity,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
     schedules: Schedules,
@@ -170,6 +182,10 @@ impl Engine {
             keys: Pool::new(hashing),
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
+            needs: Pool::new(hashing),
+            hours: Pool::new(hashing),
+            workers: Pool::new(hashing),
+            capacity: Capacity::default(),
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
             deliveries: Deliveries::default(),
@@ -225,6 +241,10 @@ impl Engine {
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
+            Command::Offer(offer) if offer.place.as_str() == held::LEASES => {
+                let message = "place: the name \"leases\" is taken by the house; choose another";
+                Reply::Refused(submit::refuse(crate::RefusalCode::Invalid, message))
+            }
             Command::Offer(offer) => self.offer_place(offer),
             Command::Withdraw(place) => self.withdraw_place(&place),
             Command::PutToken(token, origin) => self.put_token(now, *token, &origin, effects),
@@ -263,6 +283,10 @@ impl Engine {
             Command::Redeliver { tenant, job, stored, origin } => {
                 self.redeliver(now, tenant.as_ref(), job, stored.map(|row| *row), &origin, effects)
             }
+            Command::Claim(claim) => self.claim(now, &claim, effects),
+            Command::RequestLease(request) => self.request_lease(now, *request, effects),
+            Command::Lease(word) => self.lease_word(now, *word, effects),
+            Command::Load(reading) => self.take_reading(now, reading),
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

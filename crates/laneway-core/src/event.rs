@@ -101,11 +101,17 @@ pub enum EventKind {
     ScheduleRunEnded = 22,
     /// A message is to go out by a channel, or an empty one is to clear its signs. The detail says which.
     Outbound = 23,
+    /// A waiting job waits for a time again: nobody took it, or its hours are over.
+    JobDeferred = 24,
+    /// A waiting job's deadline is near: it goes ahead of others.
+    JobHastened = 25,
+    /// The machine has no room for a waiting job, or is not quiet enough.
+    JobDenied = 26,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 24] = [
+    pub const ALL: [EventKind; 27] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -130,6 +136,9 @@ impl EventKind {
         EventKind::ScheduleFired,
         EventKind::ScheduleRunEnded,
         EventKind::Outbound,
+        EventKind::JobDeferred,
+        EventKind::JobHastened,
+        EventKind::JobDenied,
     ];
 
     /// The word users see.
@@ -159,6 +168,9 @@ impl EventKind {
             EventKind::ScheduleFired => "schedule.fired",
             EventKind::ScheduleRunEnded => "schedule.run_ended",
             EventKind::Outbound => "outbound",
+            EventKind::JobDeferred => "job.deferred",
+            EventKind::JobHastened => "job.hastened",
+            EventKind::JobDenied => "job.denied",
         }
     }
 

@@ -6,6 +6,7 @@ pub mod state;
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
+use crate::capacity::Needs;
 use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
@@ -54,6 +55,8 @@ pub struct JobSpec {
     pub schedule: Option<ScheduleRef>,
     /// Who is told of the job's end.
     pub callback: Option<Callback>,
+    /// What it asks of the machine.
+    pub needs: Needs,
 }
 
 /// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again
@@ -120,6 +123,10 @@ pub struct JobStatus {
     pub failures: u32,
     /// Attempts that were lost.
     pub losses: u32,
+    /// Times it was set aside for workers and nobody took it.
+    pub rejections: u32,
+    /// True once its deadline is near: it goes ahead of others.
+    pub near_deadline: bool,
     /// Number of the job's latest event; each event names the one before it.
     pub last_event: u64,
 }

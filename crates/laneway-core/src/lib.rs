@@ -6,6 +6,7 @@
 //! `laneway-store`, `laneway-runtime` and the crates above them.
 
 pub mod attempt;
+pub mod capacity;
 pub mod command;
 pub mod delivery;
 pub mod effect;
@@ -14,6 +15,7 @@ pub mod event;
 pub mod full;
 pub mod id;
 pub mod job;
+pub mod lease;
 pub mod name;
 pub mod retry;
 pub mod schedule;
@@ -24,6 +26,7 @@ pub mod token;
 pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
+pub use capacity::{CapacitySettings, LoadReading, Needs, QuietRule, QuietState};
 pub use command::{
     Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,
     Submission,
@@ -38,6 +41,7 @@ pub use job::{
     Callback, DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session,
     SessionMode, SessionRow,
 };
+pub use lease::{Claim, Denial, DenyReason, Dispatch, Grant, Holder, LostPolicy, PullSettings};
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use schedule::{

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::capacity::{CapacitySettings, Hours};
+use crate::lease::PullSettings;
 use crate::{Name, RetryPolicy, Span};
 
 /// The lane that jobs with an unknown lane run in. It always exists.
@@ -57,6 +59,8 @@ pub struct Settings {
     pub schedules: ScheduleSettings,
     /// How the news of ended jobs is told.
     pub webhooks: WebhookSettings,
+    /// How much the machine can take.
+    pub capacity: CapacitySettings,
 }
 
 /// The limits and defaults of schedules.
@@ -127,6 +131,8 @@ pub struct LaneSettings {
     pub retention: Span,
     /// What becomes of waiting jobs when the server stops.
     pub on_shutdown: ShutdownPolicy,
+    /// For a lane whose workers ask for work: how they are treated.
+    pub pull: PullSettings,
 }
 
 /// Whose turn it is in a lane.
@@ -174,6 +180,8 @@ pub struct TenantSettings {
 pub struct AgentSettings {
     /// Its share of a lane's open attempts, against 1 for others. At least 1.
     pub weight: u32,
+    /// The only hours in which its jobs start, where they say nothing themselves.
+    pub hours: Option<Hours>,
 }
 
 impl Default for Settings {
@@ -199,6 +207,7 @@ impl Default for Settings {
             key_default: 1,
             webhooks: WebhookSettings::default(),
             schedules: ScheduleSettings::default(),
+            capacity: CapacitySettings::default(),
         }
     }
 }
@@ -232,6 +241,7 @@ impl Default for LaneSettings {
             paused: false,
             retention: Span::hours(7 * 24),
             on_shutdown: ShutdownPolicy::Keep,
+            pull: PullSettings::default(),
         }
     }
 }

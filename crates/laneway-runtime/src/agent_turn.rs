@@ -104,6 +104,7 @@ impl AgentTurn {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            needs: Default::default(),
             callback: None,
             schedule: None,
         }

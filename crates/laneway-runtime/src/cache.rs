@@ -73,6 +73,7 @@ mod tests {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            needs: Default::default(),
         };
         let status = JobStatus {
             state: JobState::Queued,
@@ -80,6 +81,8 @@ mod tests {
             attempts: 0,
             failures: 0,
             losses: 0,
+            rejections: 0,
+            near_deadline: false,
             last_event: 1,
         };
         Box::new(JobRow {

@@ -18,6 +18,7 @@ pub mod live_config;
 pub mod metrics;
 mod news;
 pub mod outbound;
+pub mod probes;
 pub mod run;
 pub mod scheduler;
 pub mod schedules;
@@ -35,6 +36,7 @@ pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Offered, Place, 
 /// What readers of the store give, for the surfaces that [`Scheduler::query`] it.
 pub use laneway_store as store;
 pub use metrics::Metrics;
+pub use probes::{ApiMeter, LoadProbe};
 pub use run::{Fatal, Options, Running, StartError};
 pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use sessions::TokenEstimate;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use laneway_core::engine::{Counts, Head, Stats};
+use laneway_core::engine::{CapacityView, Counts, Head, Stats};
 use laneway_core::{
     Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
 };
@@ -70,6 +70,9 @@ struct Figures {
     delivery_tries: Counter,
     deliveries_now: Gauge,
     draining: Gauge,
+    units: Family<StateLabel, Gauge>,
+    busy: Gauge,
+    leases: Gauge,
     stall: Counter<f64, AtomicU64>,
 }
 
@@ -224,6 +227,16 @@ impl Metrics {
         figures.draining.set(i64::from(stats.draining));
     }
 
+    /// Takes down how much of the machine is in use at this moment.
+    pub(crate) fn observe_capacity(&self, capacity: &CapacityView) {
+        let CapacityView { usable, used, reserved, free, .. } = *capacity;
+        for (state, units) in [("usable", usable), ("used", used), ("reserved", reserved), ("free", free)] {
+            self.shared.units.get_or_create(&StateLabel { state }).set(units.into());
+        }
+        self.shared.busy.set(capacity.busy.into());
+        self.shared.leases.set(capacity.leases.into());
+    }
+
     fn reply(&self, reply: &Reply) {
         let count = |code: RefusalCode| self.refused(code.word());
         match reply {
@@ -284,6 +297,9 @@ impl Figures {
             delivery_tries: Counter::default(),
             deliveries_now: Gauge::default(),
             draining: Gauge::default(),
+            units: Family::default(),
+            busy: Gauge::default(),
+            leases: Gauge::default(),
             stall: Counter::default(),
         }
     }
@@ -311,6 +327,9 @@ impl Figures {
         to.register("delivery_tries", "Tries at webhook deliveries", self.delivery_tries.clone());
         to.register("deliveries_waiting", "Webhook deliveries that wait", self.deliveries_now.clone());
         to.register("draining", "1 while the server stops", self.draining.clone());
+        to.register("capacity_units", "Units of the machine, by what they are", self.units.clone());
+        to.register("busy_rating", "How busy the machine counts, 0 to 10", self.busy.clone());
+        to.register("leases", "Open attempts of lanes whose workers ask", self.leases.clone());
         to.register("stall_seconds", "Time in which the process did not run", self.stall.clone());
     }
 

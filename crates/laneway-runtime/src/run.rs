@@ -30,6 +30,7 @@ use crate::executors::{Offered, Place};
 use crate::job_log;
 use crate::metrics::{Metrics, TimedStore};
 use crate::news::NewsBox;
+use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::sessions::TokenEstimate;
 use crate::turn::{Told, Turn};
@@ -209,6 +210,7 @@ impl Scheduler {
             progress: Default::default(),
             reader,
             readers,
+            api_meter: ApiMeter::new(clock.clone()),
             clock: clock.clone(),
             news: NewsBox::new(),
             draining: AtomicBool::new(false),
@@ -488,6 +490,11 @@ impl Loop {
                         // From now on it runs for both; the store has all their payloads.
                         self.cache.forget(into.seq);
                     }
+                }
+                // What a worker that asked said of its attempt; local runs forget by themselves.
+                Change::AttemptClosed(closed) if closed.open.holder.is_some() => {
+                    let fence = closed.open.fence;
+                    self.shared.progress.remove(fence.job, fence.attempt);
                 }
                 Change::TokenPut(_) => tokens_changed = true,
                 _ => {}

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use laneway_core::command::{LogLine, Submitted};
+use laneway_core::engine::{CapacityView, LeaseView};
+use laneway_core::lease::{Claim, Decision, LeaseRequest, LeaseWord, Said};
 use laneway_core::{
-    Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome, PlaceMode,
-    PlaceOffer, Refusal, RefusalCode, Reply, Settings, Submission, TokenRecord, Wall,
+    AttemptId, Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome,
+    PlaceMode, PlaceOffer, Refusal, RefusalCode, Reply, Settings, Submission, TokenRecord, Wall,
 };
 use laneway_store::{JobView, Reader, Runnable, StoreError};
 use thiserror::Error;
@@ -20,9 +22,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::clock::Clock;
 use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Place;
+use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalPlace, Runners};
 use crate::metrics::Metrics;
 use crate::news::NewsBox;
+use crate::probes::ApiMeter;
 use crate::run::{Ask, Word};
 use crate::sessions::TokenEstimate;
 use crate::turn::is_runners_word;
@@ -49,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) readers: Arc<Semaphore>,
     pub(crate) clock: Clock,
     pub(crate) news: NewsBox,
+    pub(crate) api_meter: ApiMeter,
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
     pub(crate) token_estimate: Option<TokenEstimate>,
@@ -290,6 +295,77 @@ impl Scheduler {
         self.send(Command::Log(fence, lines)).await
     }
 
+    /// A worker asks for the next job that suits it: `Reply::Granted`, `Denied`, or `NotFound` and `Refused` for a lane that
+    /// is not there or whose workers do not ask.
+    pub async fn claim(&self, claim: Claim) -> Result<Reply, Stopped> {
+        self.send(Command::Claim(Box::new(claim))).await
+    }
+
+    /// A worker asks to run one job now, or not at all.
+    pub async fn request_lease(&self, request: LeaseRequest) -> Result<Reply, Stopped> {
+        self.send(Command::RequestLease(Box::new(request))).await
+    }
+
+    /// Something is said about an attempt, by the attempt's id alone.
+    pub async fn lease_word(&self, word: LeaseWord) -> Result<Reply, Stopped> {
+        self.send(Command::Lease(Box::new(word))).await
+    }
+
+    /// The holder of a lease says how far it is: `fraction` from 0 to 1. Does not make the lease start anew; may be lost, only
+    /// the latest is kept. `Reply::Done`, `NotYours` or `NotFound`.
+    pub async fn report(
+        &self,
+        lease: AttemptId,
+        tenant: Option<Name>,
+        worker: Name,
+        fraction: f64,
+        message: &str,
+    ) -> Result<Reply, Stopped> {
+        let worker = Some(worker);
+        let word = LeaseWord { lease, tenant, worker, pid: None, said: Said::Report };
+        let reply = self.lease_word(word).await?;
+        if reply != Reply::Done {
+            return Ok(reply);
+        }
+        let (shared, message) = (Arc::clone(&self.shared), cut(message, PROGRESS_LEN_MAX).to_owned());
+        let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
+        // Between two turns: an attempt that has closed meanwhile leaves nothing behind.
+        self.read(move |engine, now| {
+            let Some(view) = engine.lease(now, None, lease) else { return };
+            let LeaseView { job, tenant, attempt, .. } = view;
+            let progress = Progress { job, tenant, attempt, fraction, message: message.into(), at: now.wall };
+            shared.progress.put(progress.clone());
+            shared.events.publish_progress(progress);
+        })
+        .await?;
+        Ok(reply)
+    }
+
+    /// The machine and its jobs.
+    pub async fn capacity(&self) -> Result<CapacityView, Stopped> {
+        self.read(|engine, now| engine.capacity(now)).await
+    }
+
+    /// Open attempts of lanes whose workers ask; of one tenant, or of all.
+    pub async fn leases(&self, tenant: Option<Name>) -> Result<Vec<LeaseView>, Stopped> {
+        self.read(move |engine, now| engine.leases(now, tenant.as_ref())).await
+    }
+
+    /// The latest decisions about jobs with needs, the newest first; of one tenant, or of all.
+    pub async fn decisions(&self, tenant: Option<Name>) -> Result<Vec<Decision>, Stopped> {
+        self.read(move |engine, _| engine.decisions(tenant.as_ref()).cloned().collect()).await
+    }
+
+    /// Looks at the clock now: starts whatever can start.
+    pub async fn kick(&self) -> Result<Reply, Stopped> {
+        self.send(Command::Tick).await
+    }
+
+    /// Counts calls of the API, so that a slow or failing API makes the machine count as busy.
+    pub fn api_meter(&self) -> &ApiMeter {
+        &self.shared.api_meter
+    }
+
     /// Runs handlers in this process as the place `place`, at most `slots` at once, on the tokio runtime of the caller.
     /// `Reply::Refused` when another place offers one of the kinds.
     pub async fn run_here(&self, place: Name, handlers: Handlers, slots: u32) -> Result<Reply, Stopped> {
@@ -372,10 +448,11 @@ impl Scheduler {
 
     /// The page for Prometheus, figures of now included.
     pub async fn render_metrics(&self) -> Result<String, Stopped> {
-        let stats = self.read(|engine, _| engine.stats(None)).await?;
+        let (stats, capacity) = self.read(|engine, now| (engine.stats(None), engine.capacity(now))).await?;
         let inbox = self.asks.max_capacity() - self.asks.capacity();
         let words = self.words.max_capacity() - self.words.capacity();
         self.shared.metrics.observe_now(&stats, inbox, words);
+        self.shared.metrics.observe_capacity(&capacity);
         Ok(self.shared.metrics.render())
     }
 
@@ -413,6 +490,11 @@ impl Scheduler {
     /// True while the loop runs and takes jobs.
     pub fn ready(&self) -> bool {
         self.shared.running.load(Ordering::Relaxed) && !self.is_draining()
+    }
+
+    /// Both clocks, as the loop reads them.
+    pub fn now(&self) -> Now {
+        self.shared.clock.now()
     }
 
     /// The wall clock, as the loop reads it.

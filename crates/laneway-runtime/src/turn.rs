@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use laneway_core::command::Submitted;
 use laneway_core::engine::Restart;
+use laneway_core::lease::{LeaseWord, Said};
 use laneway_core::{
-    Change, Command, Effects, Engine, Event, Failure, Name, Notice, Now, Outcome, PlaceOffer, Recovery,
-    Refusal, RefusalCode, Reply, Seq, Settings, Submission,
+    Change, Command, Effects, Engine, Event, Failure, LoadReading, Name, Notice, Now, Outcome, PlaceOffer,
+    Recovery, Refusal, RefusalCode, Reply, Seq, Settings, Submission,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 
@@ -53,11 +54,20 @@ struct Kept {
     draining: bool,
     /// News that was handed out and not heard of since, with its try.
     under_way: BTreeMap<Seq, u32>,
+    /// What the probe said last.
+    reading: Option<LoadReading>,
 }
 
 impl Kept {
     fn new(settings: Settings) -> Kept {
-        Kept { settings, offers: Vec::new(), storage_low: false, draining: false, under_way: BTreeMap::new() }
+        Kept {
+            settings,
+            offers: Vec::new(),
+            storage_low: false,
+            draining: false,
+            under_way: BTreeMap::new(),
+            reading: None,
+        }
     }
 }
 
@@ -186,6 +196,7 @@ impl Turn {
                 {
                     self.kept.under_way.remove(seq);
                 }
+                Command::Load(_) => self.kept.reading = self.engine.reading(),
                 _ => {}
             }
         }
@@ -240,6 +251,9 @@ impl Turn {
         let (engine, _) =
             load_engine(self.store.as_mut(), &self.kept, seed, now, Restart::Rebuild, &mut effects)?;
         self.engine = engine;
+        if let Some(reading) = self.kept.reading {
+            self.engine.apply(now, Command::Load(reading), &mut effects);
+        }
         if self.kept.storage_low {
             self.engine.apply(now, Command::StorageLow(true), &mut effects);
         }
@@ -278,13 +292,18 @@ impl Turn {
                 let reply = self.commit_alone(now, Command::Finish(fence, outcome), told)?;
                 let Reply::Refused(refusal) = &reply else { return Ok(reply) };
                 // The run has ended, whatever it said: an attempt that stayed open would hold its gates for nothing.
-                let failure = Failure {
-                    code: Name::fixed("result_refused"),
-                    message: refusal.message.clone(),
-                    retryable: false,
-                    detail: None,
-                };
+                let failure = result_refused(refusal);
                 self.commit_alone(now, Command::Finish(fence, Outcome::Failed(failure)), told)
+            }
+            Command::Lease(word) => {
+                let reply = self.commit_alone(now, Command::Lease(word.clone()), told)?;
+                match (&reply, &word.said) {
+                    (Reply::Refused(refusal), Said::Ended(_)) => {
+                        let said = Said::Ended(Outcome::Failed(result_refused(refusal)));
+                        self.commit_alone(now, Command::Lease(Box::new(LeaseWord { said, ..*word })), told)
+                    }
+                    _ => Ok(reply),
+                }
             }
             command => self.commit_alone(now, command, told),
         }
@@ -433,7 +452,24 @@ fn opaque_len(change: &Change) -> usize {
 
 /// True for what runners say about their attempts.
 pub(crate) fn is_runners_word(command: &Command) -> bool {
-    matches!(command, Command::Start(_) | Command::Heartbeat(_) | Command::Finish(..) | Command::Log(..))
+    matches!(
+        command,
+        Command::Start(_)
+            | Command::Heartbeat(_)
+            | Command::Finish(..)
+            | Command::Log(..)
+            | Command::Lease(_)
+    )
+}
+
+/// A run ended well, and the store cannot hold what came out.
+fn result_refused(refusal: &Refusal) -> Failure {
+    Failure {
+        code: Name::fixed("result_refused"),
+        message: refusal.message.clone(),
+        retryable: false,
+        detail: None,
+    }
 }
 
 fn verdict_of(reply: Reply) -> Result<Submitted, Refusal> {

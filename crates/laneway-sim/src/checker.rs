@@ -7,6 +7,7 @@
 mod admission;
 mod causes;
 mod deliveries;
+mod leases;
 mod limits;
 mod promptness;
 mod sessions;
@@ -94,6 +95,8 @@ struct RunWatch {
     stop: Option<(u64, u64)>,
     /// It was told to stop so that its session begins anew: its job is queued again.
     reset: bool,
+    /// Somebody asked for it.
+    held: bool,
 }
 
 /// The job that an idempotency key stands for.
@@ -156,7 +159,7 @@ impl Checker {
         self.resetting = sessions::resets(given);
         let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
         for command in given.commands {
-            self.prepare(command, rebuilds);
+            self.prepare(command, given.moment, rebuilds);
             self.hear(command, given.moment);
         }
         for note in noted {
@@ -184,7 +187,7 @@ impl Checker {
     }
 
     /// Settings, places and the like leave no change: they hold from the moment they are asked for.
-    fn prepare(&mut self, command: &Command, rebuilds: bool) {
+    fn prepare(&mut self, command: &Command, moment: Moment, rebuilds: bool) {
         match command {
             Command::Configure { settings, .. } if rebuilds => {
                 self.pending_settings = Some(*settings.clone())
@@ -194,6 +197,7 @@ impl Checker {
             Command::Withdraw(place) => self.reference.withdraw(place),
             Command::Drain => self.reference.draining = true,
             Command::StorageLow(low) => self.storage_low = *low,
+            Command::Load(reading) => self.reference.reading = Some((moment.at, *reading)),
             _ => {}
         }
     }
@@ -213,13 +217,17 @@ impl Checker {
 
     /// A word about an open attempt makes its lease start anew, and is heard before the clock is looked at.
     fn hear(&mut self, command: &Command, moment: Moment) {
+        if let Command::Lease(word) = command {
+            return self.hear_lease_word(word, moment);
+        }
         let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
         let Some(entry) = self.ledger.fits(fence) else { return };
+        let (lease, seq) = (self.lease_of(entry), entry.row.seq);
         let running =
             entry.open.as_ref().is_some_and(|open| open.started_at.is_some()) || entry.end.is_some();
-        let run = self.watches.get_mut(&entry.row.seq).and_then(|watch| watch.run.as_mut());
+        let run = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut());
         if let Some(run) = run.filter(|run| run.leased && running) {
-            run.lease_until = run.lease_until.max(moment.at + self.reference.settings.lease.0);
+            run.lease_until = run.lease_until.max(moment.at + lease);
         }
     }
 
@@ -266,7 +274,7 @@ impl Checker {
     /// Every attempt that opens is offered to somebody, in the same order.
     fn everything_is_offered(&self, effects: &Effects) -> Checked {
         let opened = effects.changes.iter().filter_map(|change| match change {
-            Change::AttemptOpened(open) => Some(&open.fence),
+            Change::AttemptOpened(open) if open.place.as_str() != leases::LEASES => Some(&open.fence),
             _ => None,
         });
         let offered = effects.notices.iter().filter_map(|notice| match notice {
@@ -290,11 +298,15 @@ impl Checker {
             }
             Change::JobMoved { seq, status } => {
                 self.may_move(given, *seq, status)?;
+                let was = self.ledger.jobs.get(seq).map(|entry| entry.state);
                 self.ledger.change(change)?;
-                self.moved(*seq, status, given.moment);
+                if was != Some(status.state) {
+                    self.moved(*seq, was, status, given.moment);
+                }
             }
             Change::AttemptOpened(open) => {
                 self.may_open(given, open)?;
+                self.reference.overtakes(&self.ledger, given.moment, open.seq);
                 self.ledger.change(change)?;
                 self.opened(open, given.moment);
             }
@@ -315,6 +327,7 @@ impl Checker {
                 self.run_ended(end);
                 self.ended_now(end);
                 self.ledger.change(change)?;
+                self.reference.forget_overtaken(end.seq);
             }
             Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
@@ -355,9 +368,14 @@ impl Checker {
         }
     }
 
-    fn moved(&mut self, seq: Seq, status: &JobStatus, moment: Moment) {
+    fn moved(&mut self, seq: Seq, was: Option<JobState>, status: &JobStatus, moment: Moment) {
         let Some(entry) = self.ledger.jobs.get(&seq) else { return };
-        if status.state == JobState::Scheduled {
+        if was == Some(JobState::Queued) {
+            // Nobody took it: it waits as long as that is said.
+            let due = status.wake_at.map_or(0, |at| moment.at + at.since(moment.now.wall).0);
+            let watch = self.watches.entry(seq).or_default();
+            (watch.not_before, watch.due) = (due, Some(due));
+        } else if status.state == JobState::Scheduled {
             let retry = entry.row.spec.retry.as_ref().expect("defaults are filled in");
             let watch = self.watches.entry(seq).or_default();
             watch.not_before = moment.at + retry.backoff.wait_min(status.failures).0;
@@ -384,7 +402,7 @@ impl Checker {
 
     fn opened(&mut self, open: &OpenAttempt, moment: Moment) {
         let leased = open.mode == PlaceMode::Leased;
-        let wait = self.reference.settings.ack_timeout.0;
+        let wait = self.first_wait(open);
         let run = RunWatch {
             leased,
             opened: moment.at,
@@ -392,6 +410,7 @@ impl Checker {
             lease_until: if leased { moment.at + wait } else { u64::MAX },
             stop: None,
             reset: false,
+            held: open.holder.is_some(),
         };
         self.watches.entry(open.seq).or_default().run = Some(run);
         if self.stopping.contains(&open.fence) {
@@ -403,12 +422,29 @@ impl Checker {
         }
     }
 
+    /// How long an attempt that just opened may be silent.
+    fn first_wait(&self, open: &OpenAttempt) -> u64 {
+        let Some(entry) = self.ledger.jobs.get(&open.seq) else { return 0 };
+        match (open.place.as_str() == leases::LEASES, &open.holder) {
+            (false, _) => self.reference.settings.ack_timeout.0,
+            (true, Some(_)) => self.lease_of(entry),
+            (true, None) => {
+                self.reference.lane(&entry.lane).map_or(0, |lane| lane.pull.reservation_timeout.0)
+            }
+        }
+    }
+
+    /// An attempt runs, or somebody holds it from now on.
     fn started(&mut self, open: &OpenAttempt, moment: Moment) {
-        let lease = self.reference.settings.lease.0;
-        let run = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut());
-        if let Some(run) = run.filter(|run| run.started.is_none()) {
+        let lease = self.ledger.jobs.get(&open.seq).map_or(0, |entry| self.lease_of(entry));
+        let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
+        let taken = open.holder.is_some() && !run.held;
+        run.held |= taken;
+        if run.started.is_none() && open.started_at.is_some() {
             run.started = Some(moment.at);
             run.lease_until = moment.at + lease;
+        } else if taken {
+            run.lease_until = run.lease_until.max(moment.at + lease);
         }
     }
 
@@ -428,7 +464,8 @@ impl Checker {
         let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
         let replaced = self.is_replaced(&entry.row, given.moment);
         let stopped = causes::cancel_about(given, entry) || self.session_stops_run(given, &entry.row.spec);
-        hold("I16", timed_out || expired || replaced || stopped, || {
+        let revoked = leases::revoke_about(given, entry);
+        hold("I16", timed_out || expired || replaced || stopped || revoked, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;
         self.begin_stop(seq, given.moment);
@@ -451,6 +488,7 @@ impl Checker {
         let stored = stored.filter(|entry| entry.end.is_none()).map(|entry| entry.row.rank_time).max();
         self.rank_base = stored.unwrap_or(0).max(u64::try_from(moment.now.wall.0).unwrap_or(0));
         let settings = &self.reference.settings;
+        let pull_lease = |lane: &Name| settings.lanes.get(lane).and_then(|lane| lane.pull.lease);
         for (seq, entry) in &mut self.ledger.jobs {
             entry.rank_time = entry.row.rank_time;
             let named = &entry.row.spec.lane;
@@ -460,7 +498,8 @@ impl Checker {
                 if run.leased {
                     // Its runner goes by what it was told, whatever the settings say by now.
                     let told = entry.open.as_ref().map_or(0, |open| open.lease.0);
-                    run.lease_until = moment.at + settings.lease.0.max(told);
+                    let lease = pull_lease(&entry.lane).unwrap_or(settings.lease);
+                    run.lease_until = moment.at + lease.0.max(told);
                 }
                 run.opened = moment.at;
                 run.started = run.started.map(|_| moment.at);
@@ -476,9 +515,10 @@ impl Checker {
                 entry.queue_until = Some(moment.at + rest);
             }
             if let (JobState::Scheduled, Some(wake_at)) = (entry.state, entry.wake_at())
-                && row.status.failures > 0
+                && row.status.attempts > 0
             {
                 let longest = row.spec.retry.as_ref().map_or(0, |retry| retry.backoff.longest().0);
+                let longest = longest.max(Span::mins(5).0);
                 watch.not_before = moment.at + wake_at.since(moment.now.wall).0.min(longest);
                 watch.due = Some(watch.not_before);
             }
@@ -497,6 +537,9 @@ impl Checker {
 
     /// The engine's choice is the reference's (I23).
     fn right_choice(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
+        if open.holder.is_some() {
+            return self.right_answer(given, open);
+        }
         self.decisions += 1;
         loop {
             let choice = self.reference.choice(&self.ledger, given.moment);
@@ -516,7 +559,7 @@ impl Checker {
     }
 
     /// Nothing that could start was left behind (I24c).
-    pub fn nothing_left(&self, moment: Moment) -> Checked {
+    pub fn nothing_left(&mut self, moment: Moment) -> Checked {
         let left = self.reference.choice(&self.ledger, moment);
         hold("I24c", left.is_none(), || {
             format!("job {} could start and does not", left.map_or(0, |seq| seq.0))

@@ -26,6 +26,8 @@ pub struct Ledger {
     pub ids: BTreeMap<JobId, Seq>,
     /// Every fence ever opened, with how it ended once it has.
     pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
+    /// Who held each closed attempt that a worker had asked for.
+    pub holders: BTreeMap<AttemptId, Name>,
     /// Every token, as it was put last.
     pub tokens: BTreeMap<Name, TokenRecord>,
     /// What is known of sessions beside their jobs.
@@ -96,7 +98,7 @@ impl Entry {
     /// True for a job that waits for others of its session to join it.
     pub fn gathers(&self) -> bool {
         let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
-        self.state == JobState::Scheduled && self.row.status.failures == 0 && !by_wall
+        self.state == JobState::Scheduled && self.attempts == 0 && !by_wall
     }
 }
 
@@ -255,13 +257,20 @@ impl Ledger {
         let entry = self.entry(seq)?;
         hold("I8", entry.end.is_none(), || format!("job {} moves after its end", seq.0))?;
         hold("I9", entry.open.is_none(), || format!("job {} moves while an attempt is open", seq.0))?;
-        let edge = entry.state.allows(status.state)
+        // A waiting job may be noted something: that it is denied, or that its deadline is near.
+        let note = entry.state == JobState::Queued && status.state == JobState::Queued;
+        let edge = (note || entry.state.allows(status.state))
             && matches!(status.state, JobState::Scheduled | JobState::Queued);
         hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;
         let old = &entry.row.status;
         let counts = status.attempts == entry.attempts
             && (status.failures == old.failures || status.failures == old.failures + 1)
-            && (status.losses == old.losses || status.losses == old.losses + 1);
+            && (status.losses == old.losses || status.losses == old.losses + 1)
+            && (status.rejections == old.rejections || status.rejections == old.rejections + 1)
+            && (!note
+                || status.failures + status.losses + status.rejections
+                    == old.failures + old.losses + old.rejections)
+            && status.near_deadline >= old.near_deadline;
         hold("I10", counts, || format!("the counters of job {} jump from {old:?} to {status:?}", seq.0))?;
         hold("I9", status.wake_at.is_some() == (status.state == JobState::Scheduled), || {
             format!("job {} is {} with wake_at {:?}", seq.0, status.state, status.wake_at)
@@ -309,12 +318,22 @@ impl Ledger {
         // Its runner was told a longer lease; nothing else may change.
         let same = OpenAttempt { lease: open.lease, last_event: open.last_event, ..stored.clone() } == *open;
         let lengthens = same && stored.lease < open.lease;
-        hold("I9", starts || lengthens, || {
+        let same = OpenAttempt { holder: open.holder.clone(), last_event: open.last_event, ..stored.clone() }
+            == *open;
+        let held = same && stored.holder != open.holder;
+        hold("I9", starts || lengthens || held, || {
             format!("job {} goes from {} to {}", open.seq.0, stored.state, open.state)
+        })?;
+        let worker = |open: &OpenAttempt| open.holder.as_ref().map(|holder| holder.worker.clone());
+        hold("I11", stored.holder.is_none() || worker(stored) == worker(open), || {
+            format!(
+                "the attempt of job {} is taken from {:?} and given to {:?}",
+                open.seq.0, stored.holder, open.holder
+            )
         })?;
         *stored = open.clone();
         if entry.end.is_none() {
-            entry.state = JobState::Running;
+            entry.state = open.state;
         }
         Ok(())
     }
@@ -339,6 +358,9 @@ impl Ledger {
         }
         if let Some(known) = self.fences.get_mut(&fence.attempt_id) {
             known.1 = Some(closed.end);
+        }
+        if let Some(holder) = &closed.open.holder {
+            self.holders.insert(fence.attempt_id, holder.worker.clone());
         }
         Ok(())
     }
@@ -406,7 +428,7 @@ impl Trail {
             EventKind::JobQueued => JobState::Queued,
             EventKind::JobAssigned => JobState::Assigned,
             EventKind::JobStarted => JobState::Running,
-            EventKind::JobRetrying => JobState::Scheduled,
+            EventKind::JobRetrying | EventKind::JobDeferred => JobState::Scheduled,
             EventKind::JobSucceeded => JobState::Succeeded,
             EventKind::JobFailed => JobState::Failed,
             EventKind::JobCanceled => JobState::Canceled,

@@ -255,6 +255,7 @@ fn put(number: u32, every: Span) -> Command {
         idempotency: None,
         retry_of: None,
         tags: Vec::new(),
+        needs: Default::default(),
         callback: None,
         schedule: None,
     };

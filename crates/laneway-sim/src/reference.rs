@@ -4,15 +4,19 @@
 //! attempts, and applies the documented order word for word. The engine must agree with it on every attempt it opens,
 //! in order (I23), and must have left nothing eligible behind when it rests (I24c).
 
+mod units;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::settings::TenantSettings;
 use laneway_core::{
-    JobRow, JobSpec, JobState, LaneOrder, LaneSettings, Name, PlaceOffer, Seq, SessionMode, Settings,
+    JobRow, JobSpec, JobState, LaneOrder, LaneSettings, LoadReading, Name, PlaceOffer, Seq, SessionMode,
+    Settings,
 };
 
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
+pub use units::{Need, Room};
 
 /// The reference. Settings and places are set by whoever knows what the engine was told.
 #[derive(Debug, Clone)]
@@ -35,6 +39,12 @@ pub struct Reference {
     lane_served: BTreeMap<Name, u64>,
     /// When an agent was last served in a lane.
     agent_served: BTreeMap<Party, u64>,
+    /// What the machine was last said to be, and when.
+    pub reading: Option<(u64, LoadReading)>,
+    /// How often a job was overtaken.
+    overtaken: BTreeMap<Seq, u32>,
+    /// Jobs that were overtaken too often.
+    due: BTreeSet<Seq>,
 }
 
 /// An agent of a tenant in a lane: what a fair lane shares among.
@@ -67,6 +77,9 @@ impl Reference {
             starts: 0,
             lane_served: BTreeMap::new(),
             agent_served: BTreeMap::new(),
+            reading: None,
+            overtaken: BTreeMap::new(),
+            due: BTreeSet::new(),
         }
     }
 
@@ -78,6 +91,8 @@ impl Reference {
         self.starts = 0;
         self.lane_served.clear();
         self.agent_served.clear();
+        self.overtaken.clear();
+        self.due.clear();
     }
 
     /// The engine took up these jobs from the store: their agents have not been served yet.
@@ -104,37 +119,66 @@ impl Reference {
     }
 
     /// The job that must start next, or `None` when nothing may.
-    pub fn choice(&self, ledger: &Ledger, moment: Moment) -> Option<Seq> {
+    pub fn choice(&mut self, ledger: &Ledger, moment: Moment) -> Option<Seq> {
+        let room = self.room(ledger, moment);
+        if let Some((due, cost)) = room.due
+            && cost <= room.free
+            && !self.draining
+        {
+            return Some(due);
+        }
+        let started = ledger.waiting().filter(|entry| !self.waits_for_a_claim(entry));
         let eligible: Vec<&Entry> =
-            ledger.waiting().filter(|entry| self.is_eligible(ledger, moment, entry)).collect();
+            started.filter(|entry| self.is_eligible(ledger, moment, entry, &room)).collect();
         let lane = self.next_lane(ledger, &eligible)?;
         let here = eligible.into_iter().filter(|entry| entry.lane == lane);
-        let settings = self.lane(&lane)?;
+        self.first_in_lane(ledger, &lane, here)
+    }
+
+    /// Whose turn it is among jobs of one lane.
+    fn first_in_lane<'a>(
+        &self,
+        ledger: &Ledger,
+        lane: &Name,
+        jobs: impl Iterator<Item = &'a Entry>,
+    ) -> Option<Seq> {
+        let settings = self.lane(lane)?;
         let best = match settings.order {
-            LaneOrder::Priority => here.min_by_key(|entry| rank(settings, entry)),
-            LaneOrder::Fair => here.min_by(|a, b| self.fair_order(ledger, settings, a, b)),
+            LaneOrder::Priority => jobs.min_by_key(|entry| rank(settings, entry)),
+            LaneOrder::Fair => jobs.min_by(|a, b| self.fair_order(ledger, settings, a, b)),
         };
         best.map(|entry| entry.row.seq)
     }
 
     /// Takes note that an attempt of this job opened.
     pub fn opened(&mut self, entry: &Entry) {
+        self.forget_overtaken(entry.row.seq);
         self.starts += 1;
         self.lane_served.insert(entry.lane.clone(), self.starts);
         self.agent_served.insert(party(entry), self.starts);
     }
 
     /// May an attempt of this job open now?
-    pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry) -> bool {
+    pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room) -> bool {
+        !is_overdue(moment, entry)
+            && room.has_units_for(self.need(entry).cost)
+            && self.is_open_but_for_units(ledger, entry, room)
+    }
+
+    /// Is everything open that the job needs, units and its own times left out?
+    fn is_open_but_for_units(&self, ledger: &Ledger, entry: &Entry, room: &Room) -> bool {
         let spec = &entry.row.spec;
-        let overdue = spec.deadline.is_some_and(|at| at <= moment.now.wall)
-            || entry.queue_until.is_some_and(|until| until <= moment.at);
-        if entry.state != JobState::Queued || self.draining || overdue {
+        if entry.state != JobState::Queued || self.draining {
             return false;
         }
         let Some(lane) = self.lane(&entry.lane) else { return false };
-        let Some(place) = self.places.iter().find(|place| place.kinds.contains(&spec.kind)) else {
+        let place = self.places.iter().find(|place| place.kinds.contains(&spec.kind));
+        if !room.is_quiet_for(self.need(entry).rule) || (place.is_none() && !lane.pull.is_pull()) {
             return false;
+        }
+        let has_slot = |place: &PlaceOffer| {
+            let here = |other: &&Entry| other.open.as_ref().is_some_and(|open| open.place == place.place);
+            (ledger.open().filter(here).count() as u32) < place.slots
         };
         let open =
             |counts: &dyn Fn(&Entry) -> bool| ledger.open().filter(|other| counts(other)).count() as u32;
@@ -146,7 +190,7 @@ impl Reference {
             && open(&|other| same_party(other, entry)) < lane.running_per_agent_max
             && open(&|other| other.row.spec.tenant == spec.tenant) < self.tenant(&spec.tenant).running_max
             && open(&|other| other.row.spec.kind == spec.kind) < kind_max
-            && open(&|other| other.open.as_ref().is_some_and(|open| open.place == place.place)) < place.slots
+            && (lane.pull.is_pull() || place.is_some_and(has_slot))
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
                 open(&|other| holds(&other.row.spec)) < self.key_max(&key.name)
@@ -251,10 +295,22 @@ pub fn session_max(ledger: &Ledger, spec: &JobSpec) -> u32 {
     if known.is_some_and(|row| row.is_throttled()) { 1 } else { session.max_concurrent.max(1) }
 }
 
+/// True when the job must not start any more.
+pub fn is_overdue(moment: Moment, entry: &Entry) -> bool {
+    entry.row.spec.deadline.is_some_and(|at| at <= moment.now.wall)
+        || entry.queue_until.is_some_and(|until| until <= moment.at)
+}
+
 /// With aging, a level of priority is worth a step of waiting time; without, priority goes before age.
 fn rank(lane: &LaneSettings, entry: &Entry) -> Rank {
     let priority = i128::from(entry.row.spec.priority);
     let seq = entry.row.seq.0;
+    if entry.row.status.near_deadline {
+        return match lane.aging_step {
+            Some(step) => (i128::from(entry.rank_time) + priority * i128::from(step.0) - (1 << 62), 0, seq),
+            None => (priority, 0, seq),
+        };
+    }
     match lane.aging_step {
         Some(step) => (i128::from(entry.rank_time) + priority * i128::from(step.0), 0, seq),
         None => (priority, entry.rank_time, seq),

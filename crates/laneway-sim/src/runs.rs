@@ -5,7 +5,8 @@
 //! so that nothing runs twice at the same time, whatever the house believes.
 
 use laneway_core::effect::Offer;
-use laneway_core::{Fence, JobId, Name};
+use laneway_core::lease::Grant;
+use laneway_core::{Fence, JobId, JobState, Name};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -56,6 +57,28 @@ impl Run {
             began: at,
             lease_until: u64::MAX,
         }
+    }
+
+    /// A run that its worker asked for.
+    pub fn granted(grant: &Grant, at: u64) -> Run {
+        let running = grant.state == JobState::Running;
+        Run {
+            fence: grant.fence,
+            place: Name::fixed("leases"),
+            leased: true,
+            phase: if running { Phase::Working } else { Phase::Offered },
+            told_to_stop: false,
+            stubborn: false,
+            cut: false,
+            timeout: grant.timeout.0,
+            began: at,
+            lease_until: if running { at.saturating_add(grant.lease.0) } else { u64::MAX },
+        }
+    }
+
+    /// True until it has really ended.
+    pub fn lives(&self) -> bool {
+        self.phase != Phase::Ended
     }
 
     /// True while it really works.

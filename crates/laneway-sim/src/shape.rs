@@ -10,8 +10,8 @@ use laneway_core::settings::{
     AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
-    Backoff, Jitter, LaneOrder, LaneSettings, Name, PlaceMode, PlaceOffer, RetryPolicy, Settings,
-    ShutdownPolicy, Span,
+    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PlaceMode,
+    PlaceOffer, PullSettings, RetryPolicy, Settings, ShutdownPolicy, Span,
 };
 
 use crate::rng::Rng;
@@ -82,6 +82,14 @@ pub struct Habits {
     pub callback: u32,
     /// Wants to be kept if there is no room for it.
     pub record_refusal: u32,
+    /// Costs units.
+    pub cost: u32,
+    /// Starts only while it is quiet enough.
+    pub quiet: u32,
+    /// Is for a worker that holds nothing else.
+    pub unique: u32,
+    /// Says how long it will probably run.
+    pub expected: u32,
 }
 
 /// What goes wrong, in percent of the occasions.
@@ -195,6 +203,7 @@ fn draw_settings(
             ..ScheduleSettings::default()
         },
         webhooks: draw_webhooks(rng),
+        capacity: draw_capacity(rng),
     };
     for kind in kinds {
         if rng.chance(60) {
@@ -208,7 +217,7 @@ fn draw_settings(
     }
     for agent in agents {
         if rng.chance(30) {
-            settings.agents.insert(agent.clone(), AgentSettings { weight: rng.small(1, 4) });
+            settings.agents.insert(agent.clone(), AgentSettings { weight: rng.small(1, 4), hours: None });
         }
     }
     if rng.chance(50) {
@@ -239,6 +248,37 @@ pub fn draw_lane(rng: &mut Rng) -> LaneSettings {
         paused: rng.chance(3),
         retention: if rng.chance(40) { Span::mins(rng.between(1, 30)) } else { Span::hours(7 * 24) },
         on_shutdown: if rng.chance(70) { ShutdownPolicy::Keep } else { ShutdownPolicy::Cancel },
+        pull: draw_pull(rng),
+    }
+}
+
+/// How workers are treated; in most lanes they do not ask.
+pub fn draw_pull(rng: &mut Rng) -> PullSettings {
+    let dispatch = match rng.below(10) {
+        0 | 1 => Dispatch::Reserve,
+        2 | 3 => Dispatch::Claim,
+        _ => Dispatch::Push,
+    };
+    PullSettings {
+        dispatch,
+        lease: rng.chance(50).then(|| draw_lease(rng)),
+        reservation_timeout: Span(rng.between(1, 30) * 1_000),
+        on_lease_lost: if rng.chance(50) { LostPolicy::Requeue } else { LostPolicy::Fail },
+    }
+}
+
+/// A machine of a hundred units, more or less, and few overtakings. When a deadline is near never changes in a world.
+pub fn draw_capacity(rng: &mut Rng) -> CapacitySettings {
+    CapacitySettings {
+        total: if rng.chance(80) { 100 } else { rng.small(30, 100) },
+        reserve: rng.small(0, 5),
+        headroom_pct: rng.small(0, 10) as u8,
+        measured: rng.chance(75),
+        failclosed_busy: rng.small(5, 10) as u8,
+        stale_after: Span(rng.between(5, 60) * 1_000),
+        overtakes_max: rng.small(1, 3) as u8,
+        near_deadline: Span::secs(20),
+        sample_every: Span::secs(2),
     }
 }
 
@@ -305,6 +345,10 @@ fn draw_habits(rng: &mut Rng) -> Habits {
         failing: some(80, 70),
         callback: some(60, 70),
         record_refusal: some(50, 60),
+        cost: some(60, 80),
+        quiet: some(40, 50),
+        unique: some(25, 30),
+        expected: some(40, 60),
     }
 }
 

@@ -3,6 +3,7 @@
 //! The house is the code that runs in production: `laneway_runtime::Turn` around the engine, over a store that fails on
 //! demand. The world only plays the outside: what is asked, what fails, what time does, how runs behave.
 
+mod askers;
 mod calendars;
 mod clients;
 mod house;
@@ -122,11 +123,19 @@ pub enum Step {
     Look,
     /// A client makes or changes a schedule, or runs one by hand.
     Schedule,
+    /// A probe says how the machine is.
+    Load,
+    /// A worker asks for work.
+    Claim,
+    /// A worker asks to run one job now.
+    Request,
+    /// Somebody speaks by a lease's id.
+    LeaseWord,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 25] = [
+    pub const ALL: [Step; 29] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -152,6 +161,10 @@ impl Step {
         Step::Die,
         Step::Look,
         Step::Schedule,
+        Step::Load,
+        Step::Claim,
+        Step::Request,
+        Step::LeaseWord,
     ];
 
     /// How often it usually happens, against the others.
@@ -182,6 +195,10 @@ impl Step {
             Step::Die => 6,
             Step::Look => 4,
             Step::Schedule => 6,
+            Step::Load => 20,
+            Step::Claim => 30,
+            Step::Request => 10,
+            Step::LeaseWord => 20,
         }
     }
 
@@ -309,7 +326,8 @@ impl World {
         }
         if let Some(command) = self.command_of(step) {
             let mut commands = vec![command];
-            let grouped = !matches!(step, Step::ChangePlace) && self.rng.chance(self.shape.faults.grouped);
+            let alone = matches!(step, Step::ChangePlace | Step::Load | Step::Claim | Step::Request);
+            let grouped = !alone && self.rng.chance(self.shape.faults.grouped);
             while grouped && commands.len() < 6 && self.rng.chance(60) {
                 let next = Step::ALL[self.rng.weighted(&self.shape.weights)];
                 if next.may_be_grouped() {
@@ -363,6 +381,10 @@ impl World {
             Step::ResetSessions => Some(Command::ResetSessions { origin: Origin::house("operator") }),
             Step::Drain => Some(Command::Drain),
             Step::Schedule => Some(self.schedule()),
+            Step::Load => Some(self.reading()),
+            Step::Claim => Some(self.claim()),
+            Step::Request => self.request(),
+            Step::LeaseWord => self.lease_word(),
             _ => None,
         }
     }

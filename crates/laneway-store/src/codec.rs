@@ -65,6 +65,16 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// Reads a version that may be an older one.
+    pub fn version_up_to(&mut self, version: u8) -> Result<u8, StoreError> {
+        match self.u8()? {
+            found if (1..=version).contains(&found) => Ok(found),
+            found => Err(self.damaged(&format!(
+                "its form has version {found}, this program reads versions up to {version}"
+            ))),
+        }
+    }
+
     /// Says that everything has been read.
     pub fn end(&self) -> Result<(), StoreError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.damaged("bytes are left over")) }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use laneway_api::JobFormat;
 use laneway_core::{Name, Refusal, Reply};
+use laneway_runtime::LoadProbe;
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
@@ -227,8 +228,9 @@ impl Embedded {
             None => None,
         };
         let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
+        let load = LoadProbe::start(scheduler.clone(), &live);
         let watch = if watch { live.watch().await? } else { None };
-        let guards = handle::Guards { forwarding, webhooks, probe, watch };
+        let guards = handle::Guards { forwarding, webhooks, probe, load, watch };
         Ok(Laneway::new(scheduler, live, tabs, running, guards))
     }
 }

@@ -37,6 +37,7 @@ pub use embedded::{
     Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
     SubmitError, embedded, settings_table,
 };
+pub use laneway_core::capacity::{Hours, QuietRule, QuietState};
 pub use laneway_core::engine::{Explanation, Hold};
 pub use laneway_core::{
     Backoff, Bytes, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Refusal, RefusalCode,

@@ -164,6 +164,29 @@ fn hold(hold: &Hold) -> wire::Hold {
             let message = format!("Nobody offers to run kind {kind}; start a worker or a handler for it.");
             plain("no_place", Some(kind), message)
         }
+        Hold::NotQuiet { state, rule } => {
+            let (state, rule) = (state.word(), rule.word());
+            plain(
+                "not_quiet",
+                None,
+                format!("The machine is {state}; it starts when that is {rule} or quieter."),
+            )
+        }
+        Hold::NoUnits { cost, free, usable } => {
+            let message =
+                format!("It needs {cost} units, and {free} of {usable} are free; others must end first.");
+            wire::Hold {
+                used: Some(usable.saturating_sub(*free)),
+                limit: Some(*usable),
+                ..plain("no_units", None, message)
+            }
+        }
+        Hold::Reserved { job } => {
+            plain("reserved", None, format!("Units are kept for job {job}, which was overtaken too often."))
+        }
+        Hold::Unclaimed { lane } => {
+            plain("unclaimed", Some(lane), format!("No worker of lane {lane} has asked for it."))
+        }
         _ => plain("turn", None, "Others go first in the lane; its turn comes.".to_owned()),
     }
 }
@@ -205,6 +228,10 @@ fn full(hold: &Hold) -> Option<wire::Hold> {
         | Hold::SessionOrder { .. }
         | Hold::LanePaused { .. }
         | Hold::NoPlace { .. }
+        | Hold::NotQuiet { .. }
+        | Hold::NoUnits { .. }
+        | Hold::Reserved { .. }
+        | Hold::Unclaimed { .. }
         | Hold::Turn => return None,
     };
     let message = format!("{who} runs {used} of {limit} jobs; one must end first.");

@@ -149,6 +149,7 @@ impl Asked {
             idempotency: None,
             retry_of: None,
             tags: Vec::new(),
+            needs: Default::default(),
             schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(callback::FORMAT) }),
         };

@@ -1,6 +1,6 @@
 //! Recounts everything from the jobs and compares: counters are derived, never free-standing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
 use super::slab::{Ix, NONE};
@@ -19,6 +19,7 @@ impl Engine {
         self.check_bins()?;
         self.check_heads()?;
         self.check_deliveries()?;
+        self.check_units()?;
         self.check_timers()?;
         self.check_schedules()
     }
@@ -186,13 +187,14 @@ impl Engine {
         class == shelf
             || (shelf_class.kind == NONE
                 && shelf_class.tenant == own.tenant
+                && shelf_class.need == own.need
                 && shelf_class.place == self.kinds[own.kind].place)
     }
 
     /// What each level shows is the first of the level below, if the gate in between is open.
     fn check_heads(&self) -> Result<(), String> {
         for lane in &self.lanes {
-            let mut shown = 0;
+            let (mut shown, mut needy) = (0, 0);
             for (key, source) in lane.sources.iter() {
                 let open = key.key == NONE || self.keys[key.key].gate.is_open();
                 let head = if open { source.agents.first().copied() } else { None };
@@ -216,7 +218,22 @@ impl Engine {
                 if head != sources.head {
                     return Err(format!("lane {}: class {class} shows the wrong head", lane.name));
                 }
-                shown += usize::from(head.is_some());
+                match self.classes[*class].need {
+                    NONE => shown += usize::from(head.is_some()),
+                    need => {
+                        let above = lane.needy.get(&need);
+                        if head.is_some_and(|head| !above.is_some_and(|heads| heads.contains(&head))) {
+                            return Err(format!(
+                                "lane {}: the head of class {class} is not shown",
+                                lane.name
+                            ));
+                        }
+                        needy += usize::from(head.is_some());
+                    }
+                }
+            }
+            if lane.needy.values().map(BTreeSet::len).sum::<usize>() != needy {
+                return Err(format!("lane {}: does not show {needy} heads with needs", lane.name));
             }
             if lane.heads.len() != shown {
                 return Err(format!(
@@ -224,6 +241,58 @@ impl Engine {
                     lane.name,
                     lane.heads.len()
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Units, leases, jobs that are set aside and workers are what open attempts say.
+    fn check_units(&self) -> Result<(), String> {
+        let (mut used, mut leases, mut aside) = (0, 0, 0);
+        let mut workers: BTreeMap<Ix, u32> = BTreeMap::new();
+        for (ix, job) in self.jobs.iter() {
+            let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
+            let due = self.capacity.due.contains(&(job.seq, ix));
+            if due && (job.open != NONE || job.state.is_terminal()) {
+                return fault("is due and does not wait");
+            }
+            if job.open == NONE {
+                continue;
+            }
+            used += self.cost_of(ix);
+            let open = &self.attempts[job.open];
+            if open.job != ix {
+                return fault("its attempt is another job's");
+            }
+            if open.worker != NONE {
+                *workers.entry(open.worker).or_default() += 1;
+            }
+            if !open.pull {
+                continue;
+            }
+            leases += 1;
+            if self.capacity.leases.get(&open.attempt_id) != Some(&ix) {
+                return fault("its lease is not found by its id");
+            }
+            let lane = &self.lanes[self.nodes[job.node].lane as usize];
+            let is_aside = lane.aside.contains(&(open.number, ix));
+            if is_aside != (self.is_aside(ix) && !job.state.is_terminal()) {
+                return fault("is set aside and taken, or neither");
+            }
+            aside += usize::from(is_aside);
+        }
+        if used != self.capacity.used {
+            return Err(format!("{} units are counted, but open attempts hold {used}", self.capacity.used));
+        }
+        if leases != self.capacity.leases.len() {
+            return Err(format!("{} leases are known, {leases} are open", self.capacity.leases.len()));
+        }
+        if aside != self.lanes.iter().map(|lane| lane.aside.len()).sum::<usize>() {
+            return Err("strangers are set aside".into());
+        }
+        for (ix, (_, name), ()) in self.workers.iter() {
+            if workers.get(&ix) != Some(&self.workers.users(ix)) {
+                return Err(format!("worker {name} does not hold what it is said to"));
             }
         }
         Ok(())

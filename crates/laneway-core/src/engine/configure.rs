@@ -3,6 +3,7 @@
 //! A lower limit starts nothing new and stops nothing that runs; a higher one is used in the same turn.
 
 use super::Engine;
+use super::held::LEASES;
 use super::slab::{Ix, NONE};
 use super::state::{Gate, Place};
 use super::submit::refuse;
@@ -50,6 +51,10 @@ impl Engine {
                 || was.running_per_agent_max != settings.running_per_agent_max
             {
                 self.replant_lane(ix, &was);
+            }
+            // Only now: a job is found in its bin by the order of the lane.
+            if was.pull.is_pull() != settings.pull.is_pull() {
+                self.change_needs_in(ix);
             }
         }
         self.settings.lanes = named;
@@ -153,6 +158,7 @@ impl Engine {
     pub fn offers(&self) -> Vec<PlaceOffer> {
         self.places
             .iter()
+            .filter(|(_, name, _)| name.as_str() != LEASES)
             .map(|(_, name, place)| PlaceOffer {
                 place: name.clone(),
                 mode: place.mode,

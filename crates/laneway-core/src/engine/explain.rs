@@ -3,6 +3,7 @@
 use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::Wake;
+use crate::capacity::{QuietRule, QuietState};
 use crate::{JobId, JobState, Name, Now, Span, Wall};
 
 /// Why a job does not run.
@@ -148,6 +149,32 @@ pub enum Hold {
         /// Most at once.
         limit: u32,
     },
+    /// The machine is not quiet enough.
+    NotQuiet {
+        /// How quiet it is.
+        state: QuietState,
+        /// Up to which state the job may start.
+        rule: QuietRule,
+    },
+    /// The machine has too few free units.
+    NoUnits {
+        /// What the job needs.
+        cost: u32,
+        /// What is free.
+        free: u32,
+        /// What open attempts may hold together.
+        usable: u32,
+    },
+    /// Units are kept for a job that was overtaken too often.
+    Reserved {
+        /// That job.
+        job: JobId,
+    },
+    /// No worker has asked for it.
+    Unclaimed {
+        /// The lane whose workers ask.
+        lane: Name,
+    },
     /// Others go first in the lane: nothing is closed, its turn has not come.
     Turn,
 }
@@ -179,6 +206,7 @@ impl Engine {
         self.explain_lane(ix, &mut holds);
         self.explain_class(ix, &mut holds);
         self.explain_keys(ix, &mut holds);
+        self.explain_needs(now, ix, &mut holds);
         if holds.is_empty() {
             holds.push(Hold::Turn);
         }
@@ -260,6 +288,9 @@ impl Engine {
                 limit: kind.gate.limit,
             });
         }
+        if self.is_pull(class.need) {
+            return;
+        }
         if kind.place == NONE {
             holds.push(Hold::NoPlace { kind: kind_name.clone() });
             return;
@@ -268,6 +299,27 @@ impl Engine {
         if !gate.is_open() {
             let place = self.places.key(kind.place).clone();
             holds.push(Hold::PlaceFull { place, used: gate.used, limit: gate.limit });
+        }
+    }
+
+    fn explain_needs(&self, now: Now, job: Ix, holds: &mut Vec<Hold>) {
+        let Some(need) = self.need_of_job(job) else { return };
+        let room = self.room_at_first_sight(now);
+        if let Some(rule) = need.rule.filter(|rule| !rule.allows(room.quiet)) {
+            holds.push(Hold::NotQuiet { state: room.quiet, rule });
+        }
+        if need.cost > room.free {
+            holds.push(Hold::NoUnits { cost: need.cost, free: room.free, usable: room.usable });
+        } else if need.cost > 0
+            && let Some((due, cost)) = self.first_due(now, &room)
+            && due != job
+            && cost > room.free
+        {
+            holds.push(Hold::Reserved { job: self.jobs[due].id });
+        }
+        if self.waits_for_a_claim(job) && holds.is_empty() {
+            let lane = self.nodes[self.jobs[job].node].lane as usize;
+            holds.push(Hold::Unclaimed { lane: self.lanes[lane].name.clone() });
         }
     }
 

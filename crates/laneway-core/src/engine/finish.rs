@@ -114,7 +114,7 @@ impl Engine {
     pub(super) fn lose(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         self.jobs[job].losses += 1;
         let losses_max = self.policies.key(self.jobs[job].policy).losses_max;
-        if self.jobs[job].losses <= losses_max {
+        if self.jobs[job].losses <= losses_max && !self.ends_when_lost(job) {
             return self.requeue(now, job, AttemptEnd::Lost, Reason::Lost, effects);
         }
         let lost = Failure::retryable("lost", "the runner of the last attempt was lost");
@@ -124,13 +124,18 @@ impl Engine {
 
     /// The attempt never did anything: the job waits again, at no cost.
     pub(super) fn hand_back(&mut self, now: Now, job: Ix, end: AttemptEnd, effects: &mut Effects) {
-        let lane = self.nodes[self.jobs[job].node].lane as usize;
-        if self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel {
+        if self.ends_with_server(job) {
             // From now on it would wait, and what waits here is canceled when the server stops.
             let (state, closed) = (JobState::Canceled, Some((end, None)));
             return self.end_job(now, job, state, Reason::Shutdown, closed, None, None, effects);
         }
         self.requeue(now, job, end, Reason::HandedBack, effects);
+    }
+
+    /// True when the server stops and the lane of the job keeps nothing that waits.
+    pub(super) fn ends_with_server(&self, job: Ix) -> bool {
+        let lane = self.nodes[self.jobs[job].node].lane as usize;
+        self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
     }
 
     fn requeue(&mut self, now: Now, job: Ix, end: AttemptEnd, reason: Reason, effects: &mut Effects) {
@@ -182,13 +187,29 @@ impl Engine {
         origin: Option<&Origin>,
         effects: &mut Effects,
     ) {
+        let error = closed.as_ref().and_then(|(_, failure)| failure.clone());
+        self.end_job_with(now, job, state, reason, closed, error, result, origin, effects);
+    }
+
+    /// The same, with what went wrong where no attempt that closes with the job says it.
+    #[expect(clippy::too_many_arguments, reason = "every end is written through this one function")]
+    pub(super) fn end_job_with(
+        &mut self,
+        now: Now,
+        job: Ix,
+        state: JobState,
+        reason: Reason,
+        closed: Option<(AttemptEnd, Option<Failure>)>,
+        error: Option<Failure>,
+        result: Option<Bytes>,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
         let waited = self.jobs[job].open == NONE;
         let open = (!waited).then(|| &self.attempts[self.jobs[job].open]);
         let started_at = open.and_then(|open| open.started_at);
         let attempt_id = open.map(|open| open.attempt_id);
-        let mut error = None;
         if let Some((end, failure)) = closed {
-            error = failure.clone();
             self.close_attempt(now, job, end, failure, true, effects);
         }
         if waited {
@@ -256,6 +277,10 @@ impl Engine {
         let leaks = false;
         if !leaks {
             self.free_gates(job);
+        }
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::UnitsLeakOnExpiry) && end == AttemptEnd::Lost {
+            self.capacity.used += self.cost_of(job);
         }
         let ended = std::mem::replace(&mut self.jobs[job].open, NONE);
         self.attempts.remove(ended);

@@ -17,6 +17,9 @@ impl Engine {
         }
         self.turn_class_gates(class, place, take);
         self.turn_key_gates(keyset, take);
+        if self.classes[class].need != NONE || self.attempts[self.jobs[job].open].pull {
+            self.take_units(job);
+        }
     }
 
     /// The attempt of `job` closed. The session's next job may start now.
@@ -28,6 +31,9 @@ impl Engine {
         self.nodes[node].open -= 1;
         self.turn_class_gates(class, place, free);
         self.turn_key_gates(keyset, free);
+        if self.classes[class].need != NONE || self.attempts[self.jobs[job].open].pull {
+            self.free_units(job);
+        }
         self.rekey_node(node);
         if session != NONE {
             self.sessions[session].runs.retain(|&run| run != job);

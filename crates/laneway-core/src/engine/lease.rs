@@ -40,12 +40,19 @@ impl Engine {
     pub(super) fn mark_running(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         self.set_state(job, JobState::Running);
         let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
+        let lease = self.lease_of(job);
         let open = &mut self.attempts[self.jobs[job].open];
         open.started_at = Some(now.wall);
         // A run that was told to stop before it began has its grace, and no timeout beside it.
         open.timeout_at = open.stopping.is_none().then_some(timeout_at);
-        open.lease = open.lease.max(self.settings.lease);
-        open.lease_until = Some(now.mono + self.settings.lease);
+        open.lease = open.lease.max(lease);
+        open.lease_until = Some(now.mono + lease);
+        if open.pull {
+            // Whoever knows its fence has taken it.
+            let number = open.number;
+            let lane = self.nodes[self.jobs[job].node].lane as usize;
+            self.lanes[lane].aside.remove(&(number, job));
+        }
         self.arm(job);
         self.job_event(now, EventKind::JobStarted, job, None, None, effects);
         effects.changes.push(Change::AttemptStarted(self.open_row(job)));
@@ -55,7 +62,7 @@ impl Engine {
     /// short: the answer that says so may get lost, and the runner would go by the longer one.
     fn renew(&mut self, now: Now, job: Ix, effects: &mut Effects) -> Reply {
         let state = self.jobs[job].state;
-        let lease = self.settings.lease;
+        let lease = self.lease_of(job);
         let open = &mut self.attempts[self.jobs[job].open];
         let stop = state.is_terminal() || open.stopping.is_some();
         #[cfg(feature = "zoo")]

@@ -124,6 +124,8 @@ impl Engine {
             attempts: entry.attempts,
             failures: entry.failures,
             losses: entry.losses,
+            rejections: entry.rejections,
+            near_deadline: entry.near,
             last_event: entry.last_event,
         }
     }
@@ -174,12 +176,17 @@ impl Engine {
         self.release_run(job);
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
+        self.forget_overtaken(job);
+        self.forget_denied(job);
         let hash = self.hashing.hash(&self.jobs[job].id);
         self.by_id.remove(hash, job);
         let entry = self.jobs.remove(job);
         self.tenants[self.classes[entry.class].tenant].states[usize::from(entry.state.code())] -= 1;
         debug_assert!(entry.bin == NONE && entry.open == NONE, "a job leaves its bin and its gates first");
         self.policies.release(entry.policy);
+        if entry.hours != NONE {
+            self.hours.release(entry.hours);
+        }
         if entry.session != NONE {
             self.release_session(entry.session);
         }

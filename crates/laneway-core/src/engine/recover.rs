@@ -1,7 +1,8 @@
 //! The only start-up path: an engine is always built from stored rows, after a clean stop as after a crash.
 
 use super::Engine;
-use super::slab::Ix;
+use super::held::{LEASES, REJECTED_MAX};
+use super::slab::{Ix, NONE};
 use super::state::{MaybeMono, Open, Wake};
 use crate::schedule::Plan;
 #[cfg(feature = "zoo")]
@@ -75,8 +76,9 @@ impl Recovery {
     pub fn job(&mut self, row: JobRow) {
         let engine = &mut self.engine;
         // A job whose time has not come has a rank ahead of all others; any other job is older than those to come.
-        let waits_for_wall = row.spec.not_before.is_some_and(|at| at > row.created_at);
-        let never_due = row.status.state == JobState::Scheduled && row.status.failures == 0 && waits_for_wall;
+        let waits_for_wall =
+            row.spec.needs.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
+        let never_due = row.status.state == JobState::Scheduled && row.status.attempts == 0 && waits_for_wall;
         if !never_due {
             engine.rank_base = engine.rank_base.max(row.rank_time);
         }
@@ -84,9 +86,10 @@ impl Recovery {
         match row.status.state {
             JobState::Scheduled => {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
-                let wake = if row.status.failures > 0 {
+                let wake = if row.status.attempts > 0 {
                     // Stored as a wall time; a clock that was set must not stretch it.
-                    let longest = engine.policies.key(engine.jobs[job].policy).backoff.longest();
+                    let longest =
+                        engine.policies.key(engine.jobs[job].policy).backoff.longest().max(REJECTED_MAX);
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
                 } else if waits_for_wall {
@@ -106,6 +109,7 @@ impl Recovery {
             }
             _ => {
                 self.resume_queue_timeout(job, &row);
+                self.engine.begin_hours(job, self.now.wall);
                 #[cfg(feature = "zoo")]
                 if zoo::is_out(Bug::RefillThinksEmpty) {
                     return;
@@ -163,6 +167,13 @@ impl Recovery {
         engine.offer_place(offers_nothing);
         let place = engine.places.find(&open.place).expect("it was just made");
         let leased = open.mode == PlaceMode::Leased;
+        let tenant = engine.classes[engine.jobs[job].class].tenant;
+        let worker = open
+            .holder
+            .as_ref()
+            .map_or(NONE, |holder| engine.workers.hold(&(tenant, holder.worker.clone()), || ()));
+        // Its runner goes by what it was told, not by what the settings say by now.
+        let lease = engine.lease_of(job).max(open.lease);
         let entry = &mut engine.jobs[job];
         entry.attempts = open.fence.attempt;
         if let Some(run) = engine.schedules.runs.get_mut(&job) {
@@ -170,11 +181,10 @@ impl Recovery {
         }
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
-        // Its runner goes by what it was told, not by what the settings say by now.
-        let lease = engine.settings.lease.max(open.lease);
         #[cfg(feature = "zoo")]
         let lease = if zoo::is_out(Bug::LeaseShortenedOnRecovery) { Span(lease.0 / 4) } else { lease };
         entry.open = engine.attempts.insert(Open {
+            job,
             attempt_id: open.fence.attempt_id,
             lease_epoch: open.fence.lease_epoch,
             place,
@@ -184,6 +194,10 @@ impl Recovery {
             lease_until: leased.then(|| self.now.mono + lease),
             timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
             stopping: None,
+            pull: open.place.as_str() == LEASES,
+            worker,
+            pid: open.holder.as_ref().and_then(|holder| holder.pid),
+            number: 0,
         });
         engine.take_gates(job);
         engine.rekey_node(engine.jobs[job].node);

@@ -90,6 +90,8 @@ impl Engine {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline: false,
                 last_event,
             },
             spec,

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Class, Gate, KeyEntry, Kind, Lane, Node, Tenant};
+use super::state::{Class, Gate, KeyEntry, Kind, Lane, Need, Node, Tenant};
 use crate::settings::{LaneSettings, TenantSettings};
 use crate::{Key, Name};
 
@@ -11,17 +11,28 @@ const IDLE_NODES_MAX: usize = 10_000;
 
 impl Engine {
     /// Adds a user of a tenant's jobs of a kind; handles that are known already save looking them up.
-    pub(super) fn hold_class(&mut self, known_tenant: Ix, known_kind: Ix, tenant: &Name, kind: &Name) -> Ix {
-        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE)) {
+    pub(super) fn hold_class(
+        &mut self,
+        known_tenant: Ix,
+        known_kind: Ix,
+        tenant: &Name,
+        kind: &Name,
+        need: Option<Need>,
+    ) -> Ix {
+        let need = self.hold_need(need);
+        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE, need)) {
+            // The class itself is one user of its need.
+            self.release_need(need);
             self.classes.hold_again(class);
             return class;
         }
         let tenant = self.hold_tenant(tenant);
         let kind = self.hold_kind(kind);
-        let class = self.classes.hold(&(tenant, kind, NONE), || Class {
+        let class = self.classes.hold(&(tenant, kind, NONE, need), || Class {
             tenant,
             kind,
             place: NONE,
+            need,
             shelf: NONE,
             lanes: Default::default(),
         });
@@ -43,7 +54,8 @@ impl Engine {
     }
 
     pub(super) fn release_class(&mut self, class: Ix) {
-        if let Some(((tenant, kind, _), gone)) = self.classes.release(class) {
+        if let Some(((tenant, kind, _, need), gone)) = self.classes.release(class) {
+            self.release_need(need);
             if gone.shelf != class {
                 self.release_shelf(gone.shelf);
             }
@@ -159,6 +171,8 @@ impl Engine {
             sources: Default::default(),
             classes: Default::default(),
             heads: Default::default(),
+            needy: Default::default(),
+            aside: Default::default(),
         };
         let is_free = |lane: &Lane| !self.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
         let ix = match self.lanes.iter().position(is_free) {

@@ -29,9 +29,11 @@ impl Engine {
     }
 
     pub(super) fn reshelve_class(&mut self, class: Ix) {
-        let (tenant, kind) = (self.classes[class].tenant, &self.kinds[self.classes[class].kind]);
-        let shared = kind.place != NONE && kind.gate.limit == u32::MAX;
-        let shelf = if shared { self.hold_shelf(tenant, kind.place) } else { class };
+        let (tenant, need) = (self.classes[class].tenant, self.classes[class].need);
+        let kind = &self.kinds[self.classes[class].kind];
+        // Workers ask for kinds by name, so each of those has its own bins.
+        let shared = kind.place != NONE && kind.gate.limit == u32::MAX && !self.is_pull(need);
+        let shelf = if shared { self.hold_shelf(tenant, kind.place, need) } else { class };
         let before = std::mem::replace(&mut self.classes[class].shelf, shelf);
         if before != class {
             self.release_shelf(before);
@@ -58,21 +60,28 @@ impl Engine {
         }
     }
 
-    fn hold_shelf(&mut self, tenant: Ix, place: Ix) -> Ix {
-        let shelf = self.classes.hold(&(tenant, NONE, place), || Class {
+    fn hold_shelf(&mut self, tenant: Ix, place: Ix, need: Ix) -> Ix {
+        let (shelf, new) = self.classes.find_or_make(&(tenant, NONE, place, need), || Class {
             tenant,
             kind: NONE,
             place,
+            need,
             shelf: NONE,
             lanes: Default::default(),
         });
+        match (new, need) {
+            (false, _) => self.classes.hold_again(shelf),
+            (true, NONE) => {}
+            (true, need) => self.needs.hold_again(need),
+        }
         self.tenants[tenant].classes.insert(shelf);
         self.places[place].shelves.insert(shelf);
         shelf
     }
 
     pub(super) fn release_shelf(&mut self, shelf: Ix) {
-        if let Some(((tenant, _, place), _)) = self.classes.release(shelf) {
+        if let Some(((tenant, _, place, need), _)) = self.classes.release(shelf) {
+            self.release_need(need);
             self.tenants[tenant].classes.remove(&shelf);
             self.places[place].shelves.remove(&shelf);
         }

@@ -128,6 +128,10 @@ impl<K: Eq + Hash + Clone, V> Pool<K, V> {
         &self.items[ix].key
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.len() == 0
+    }
+
     pub(super) fn users(&self, ix: Ix) -> u32 {
         self.items[ix].users
     }

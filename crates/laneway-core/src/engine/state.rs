@@ -8,6 +8,7 @@ use super::counts::Counts;
 use super::refuse::RefusalWindow;
 use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
+use crate::capacity::QuietRule;
 use crate::settings::KindSettings;
 use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Span, Wall};
 
@@ -23,6 +24,10 @@ pub(super) struct Job {
     pub(super) wake: Option<Wake>,
     /// Until when its first attempt must open.
     pub(super) queue_until: MaybeMono,
+    /// When its deadline is near; none once it is, or where that means nothing.
+    pub(super) near_at: MaybeWall,
+    /// For a queued job: when its hours end.
+    pub(super) hours_end: MaybeWall,
     pub(super) timeout_ms: u64,
     pub(super) queue_timeout_ms: u64,
     pub(super) priority: i32,
@@ -39,9 +44,18 @@ pub(super) struct Job {
     pub(super) attempts: u32,
     pub(super) failures: u32,
     pub(super) losses: u32,
+    pub(super) rejections: u32,
+    /// The hours in which it starts, or `NONE`.
+    pub(super) hours: Ix,
     pub(super) state: JobState,
     /// True when somebody is owed the news of its end.
     pub(super) has_callback: bool,
+    /// How often a younger job started while others' units alone held this one back.
+    pub(super) overtaken: u8,
+    /// True once its deadline is near.
+    pub(super) near: bool,
+    /// True: only for a worker that holds nothing else, where workers ask.
+    pub(super) unique: bool,
     /// The open attempt, or `NONE`.
     pub(super) open: Ix,
     /// Its entries in the timers.
@@ -124,6 +138,7 @@ impl From<Option<Wall>> for MaybeWall {
 
 /// An open attempt.
 pub(super) struct Open {
+    pub(super) job: Ix,
     pub(super) attempt_id: AttemptId,
     pub(super) lease_epoch: u32,
     pub(super) place: Ix,
@@ -137,6 +152,14 @@ pub(super) struct Open {
     pub(super) timeout_at: Option<Mono>,
     /// Why it was told to stop, and until when it may take to do so.
     pub(super) stopping: Option<(AttemptEnd, Mono)>,
+    /// True: workers ask for it, and somebody may find it by its id.
+    pub(super) pull: bool,
+    /// The worker that asked for it, or `NONE`.
+    pub(super) worker: Ix,
+    /// That worker's process.
+    pub(super) pid: Option<u32>,
+    /// How many attempts were opened up to it, since the start; 0 for one from before.
+    pub(super) number: u64,
 }
 
 impl Open {
@@ -159,8 +182,12 @@ pub(super) struct Lane {
     pub(super) refusals: RefusalWindow,
     pub(super) sources: Sources<Source>,
     pub(super) classes: BTreeMap<Ix, ClassHeads>,
-    /// The visible heads; the first one is next.
+    /// The visible heads of jobs that ask nothing of the machine; the first one is next.
     pub(super) heads: BTreeSet<Head>,
+    /// The visible heads of all others, by what they need.
+    pub(super) needy: BTreeMap<Ix, BTreeSet<Head>>,
+    /// Jobs that are set aside for workers and that nobody has taken, in the order they were.
+    pub(super) aside: BTreeSet<(u64, Ix)>,
 }
 
 /// An agent in a lane.
@@ -333,14 +360,27 @@ pub(super) struct Class {
     pub(super) kind: Ix,
     /// The place of a shelf, else `NONE`.
     pub(super) place: Ix,
+    /// What its jobs ask of the machine, or `NONE`.
+    pub(super) need: Ix,
     /// The class that its jobs' bins stand for: a shelf, or itself.
     pub(super) shelf: Ix,
     /// Lanes where bins hang on it.
     pub(super) lanes: BTreeSet<Ix>,
 }
 
-/// A tenant, and a kind or (for a shelf) a place.
-pub(super) type ClassKey = (Ix, Ix, Ix);
+/// A tenant, a kind or (for a shelf) a place, and a need.
+pub(super) type ClassKey = (Ix, Ix, Ix, Ix);
+
+/// What a job asks of the machine, and whether workers ask for it. There are few different ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Need {
+    pub(super) cost: u32,
+    pub(super) rule: Option<QuietRule>,
+    /// Workers ask for it: no place need offer its kind.
+    pub(super) pull: bool,
+    /// Only for a worker that holds nothing else.
+    pub(super) unique: bool,
+}
 
 /// A place where attempts run.
 pub(super) struct Place {

@@ -6,12 +6,13 @@ use super::Engine;
 use super::sessions::{Arrival, Outlook};
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
+use crate::capacity::COST_MAX;
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::settings::MAIN_LANE;
 use crate::{
     CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name,
-    Now, Origin, Prior, Reason, Reply, Seq, SessionMode, Span,
+    Needs, Now, Origin, Prior, Reason, Reply, Seq, SessionMode, Span, Wall,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -42,7 +43,7 @@ pub(super) enum Begins {
 
 /// Jobs that a batch will add, counted before any of them is added.
 #[derive(Default)]
-struct Extra {
+pub(super) struct Extra {
     total: u32,
     lanes: BTreeMap<Ix, u32>,
     nodes: BTreeMap<(Ix, Name, Name), u32>,
@@ -183,7 +184,7 @@ impl Engine {
     }
 
     /// Is there room for the job, beside what a batch adds before it?
-    fn admit(
+    pub(super) fn admit(
         &self,
         now: Now,
         spec: &JobSpec,
@@ -241,6 +242,7 @@ impl Engine {
             let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
             return Err(refuse(RefusalCode::Invalid, message));
         }
+        self.check_needs(&spec.needs)?;
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -253,7 +255,8 @@ impl Engine {
                 return Err(refuse(RefusalCode::DeadlinePast, message));
             }
         }
-        let offered = belongs.kind != NONE && self.kinds[belongs.kind].place != NONE;
+        let pull = self.lanes[belongs.lane as usize].settings.pull.is_pull();
+        let offered = pull || (belongs.kind != NONE && self.kinds[belongs.kind].place != NONE);
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",
@@ -262,6 +265,41 @@ impl Engine {
             return Err(refuse(RefusalCode::UnknownKind, message));
         }
         Ok(())
+    }
+
+    /// What the job asks of the machine can be, and the machine can ever give it.
+    fn check_needs(&self, needs: &Needs) -> Result<(), Refusal> {
+        if *needs == Needs::default() {
+            return Ok(());
+        }
+        let Needs { cost, hours, .. } = *needs;
+        if cost > COST_MAX {
+            return Err(refuse(
+                RefusalCode::Invalid,
+                format!("cost: is {cost}; at most {COST_MAX} is allowed"),
+            ));
+        }
+        if hours.is_some_and(|hours| !hours.is_valid()) {
+            let message = "hours: must go from one minute of the day to another; give two different times";
+            return Err(refuse(RefusalCode::Invalid, message));
+        }
+        let most = self.settings.capacity.usable(0);
+        if cost > most {
+            let message = format!("cost: is {cost}, and an idle machine gives {most} at most; ask for less");
+            return Err(refuse(RefusalCode::NeverFits, message));
+        }
+        Ok(())
+    }
+
+    /// When a job's deadline is near; `None` where that means nothing.
+    fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
+        let Needs { quiet, expected_duration, .. } = spec.needs;
+        if quiet.is_none() && expected_duration.is_none() {
+            return None;
+        }
+        let ahead =
+            expected_duration.unwrap_or_default().0.saturating_add(self.settings.capacity.near_deadline.0);
+        spec.deadline.map(|deadline| deadline.before(Span(ahead)))
     }
 
     /// Finds what the job shares with others already. An unknown lane means `main`.
@@ -288,7 +326,8 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        let not_before = spec.not_before.filter(|&at| at > now.wall);
+        let not_before = first_start(&spec, now.wall).filter(|&at| at > now.wall);
+        let near_deadline = self.near_at(&spec).is_some_and(|at| at <= now.wall);
         let wake = match (not_before, begins) {
             (Some(at), _) => Some((Wake::NotBefore(at), at)),
             (None, Begins::Gathering(window)) => Some((Wake::Debounce(now.mono + window), now.wall + window)),
@@ -315,6 +354,8 @@ impl Engine {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline,
                 last_event: 0,
             },
             spec,
@@ -331,6 +372,7 @@ impl Engine {
             (None, Begins::Merged(_)) => {}
             (None, _) => {
                 self.begin_queue_timeout(job, now.mono);
+                self.begin_hours(job, now.wall);
                 self.enqueue(job);
             }
         }
@@ -384,6 +426,9 @@ impl Engine {
             let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.settings.retry);
             spec.retry = Some(policy.clone());
         }
+        if spec.needs.hours.is_none() && !self.settings.agents.is_empty() {
+            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours);
+        }
         if spec.keys.len() > 1 {
             spec.keys.sort();
             spec.keys.dedup();
@@ -398,7 +443,9 @@ impl Engine {
 
     fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix {
         let spec = &row.spec;
-        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind);
+        let near = row.status.near_deadline;
+        let need = Engine::need_of(&spec.needs, near, &self.lanes[belongs.lane as usize].settings);
+        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, need);
         let tenant = self.classes[class].tenant;
         let node = self.hold_node(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
@@ -416,6 +463,8 @@ impl Engine {
             deadline: spec.deadline.into(),
             wake: None,
             queue_until: MaybeMono::NONE,
+            near_at: if near { MaybeWall::NONE } else { self.near_at(spec).into() },
+            hours_end: MaybeWall::NONE,
             timeout_ms: spec.timeout.expect("defaults are filled in").0,
             queue_timeout_ms: spec.queue_timeout.map_or(u64::MAX, |span| span.0),
             priority: spec.priority,
@@ -430,6 +479,11 @@ impl Engine {
             attempts: row.status.attempts,
             failures: row.status.failures,
             losses: row.status.losses,
+            rejections: row.status.rejections,
+            hours: spec.needs.hours.map_or(NONE, |hours| self.hours.hold(&hours, || ())),
+            overtaken: 0,
+            near,
+            unique: spec.needs.unique,
             state: row.status.state,
             has_callback: spec.callback.is_some(),
             open: NONE,
@@ -484,8 +538,24 @@ impl Engine {
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
                 Armed { mono: Some(at).into(), wall: entry.deadline }
             }
-            None => Armed { mono: entry.queue_until, wall: entry.deadline },
+            None if entry.near_at == MaybeWall::NONE && entry.hours_end == MaybeWall::NONE => {
+                Armed { mono: entry.queue_until, wall: entry.deadline }
+            }
+            None => {
+                let times = [entry.deadline, entry.near_at, entry.hours_end];
+                let wall = times.into_iter().filter_map(MaybeWall::get).min();
+                Armed { mono: entry.queue_until, wall: wall.into() }
+            }
         }
+    }
+}
+
+/// When a job may first start: its time has come, and its hours have begun.
+fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
+    let at = spec.not_before.map_or(now, |at| at.max(now));
+    match spec.needs.hours {
+        Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
+        _ => spec.not_before,
     }
 }
 

@@ -1,9 +1,10 @@
 //! What time does: due jobs become queued, late ones end, silent leases are lost, old rows are forgotten.
 
-use super::slab::Ix;
-use super::state::Wake;
+use super::slab::{Ix, NONE};
+use super::state::{Need, Wake};
 use super::{Engine, Wakeup};
-use crate::{AttemptEnd, Change, Effects, EventKind, JobState, Mono, Now, Reason, Seq, Span};
+use crate::capacity::QuietRule;
+use crate::{AttemptEnd, Change, Effects, EventKind, JobState, Mono, Now, Reason, Seq, Span, Wall};
 
 /// Most jobs that one tick looks at; the rest follow in the next turn, so that commands are heard in between.
 const DUE_MAX: usize = 1_024;
@@ -75,6 +76,9 @@ impl Engine {
         if due {
             self.become_queued(now, job, effects);
         }
+        if self.jobs[job].state == JobState::Queued {
+            self.look_at_needs(now, job, effects);
+        }
         self.arm(job);
     }
 
@@ -87,12 +91,52 @@ impl Engine {
         self.jobs[job].wake = None;
         self.set_state(job, JobState::Queued);
         self.begin_queue_timeout(job, now.mono);
+        self.begin_hours(job, now.wall);
         match self.jobs[job].bin {
-            super::slab::NONE => self.enqueue(job),
+            NONE => self.enqueue(job),
             // It kept its place in its session while it waited.
             bin => self.refresh(bin),
         }
         self.job_event(now, EventKind::JobQueued, job, Some(Reason::Due), None, effects);
+        let status = self.status_of(job, None);
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+    }
+
+    /// A queued job's hours are over, or its deadline is near.
+    pub(super) fn look_at_needs(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        let entry = &self.jobs[job];
+        if entry.hours != NONE && !self.hours.key(entry.hours).holds(now.wall) {
+            let at = self.hours.key(entry.hours).next_begin(now.wall);
+            return self.defer(now, job, Wake::NotBefore(at), Reason::Hours, effects);
+        }
+        if entry.hours_end.is_due(now.wall) {
+            self.begin_hours(job, now.wall);
+        }
+        if self.jobs[job].near_at.is_due(now.wall) {
+            self.hasten(now, job, effects);
+        }
+    }
+
+    /// A queued job has hours: they end.
+    pub(super) fn begin_hours(&mut self, job: Ix, now: Wall) {
+        let hours = self.jobs[job].hours;
+        if hours != NONE {
+            self.jobs[job].hours_end = Some(self.hours.key(hours).next_end(now)).into();
+        }
+    }
+
+    /// The deadline of a queued job is near: it goes ahead of others, and asks for less quiet. Once.
+    fn hasten(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        let need = self.need_of_job(job).map(|need| match need.rule {
+            Some(QuietRule::Quiet) => Need { rule: Some(QuietRule::Normal), ..need },
+            _ => need,
+        });
+        self.dequeue(job);
+        self.jobs[job].near_at = Default::default();
+        self.jobs[job].near = true;
+        self.change_need(job, need);
+        self.enqueue(job);
+        self.job_event(now, EventKind::JobHastened, job, Some(Reason::NearDeadline), None, effects);
         let status = self.status_of(job, None);
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
     }
@@ -109,11 +153,18 @@ impl Engine {
         if self.lease_is_over(now, open.lease_until) {
             return match (stopping, entry.state) {
                 (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
-                (None, JobState::Assigned) => self.hand_back(now, job, AttemptEnd::Unanswered, effects),
+                (None, JobState::Assigned) if self.is_aside(job) => self.reject(now, job, effects),
+                (None, JobState::Assigned) if open.worker == NONE => {
+                    self.hand_back(now, job, AttemptEnd::Unanswered, effects)
+                }
                 (None, _) => self.lose(now, job, effects),
             };
         }
         if stopping.is_none() {
+            if entry.deadline.is_due(now.wall) && self.is_aside(job) {
+                // Nobody has taken it, so nobody must be waited for.
+                return self.close_stopped(now, job, AttemptEnd::Expired, effects);
+            }
             if entry.deadline.is_due(now.wall) {
                 return self.ask_to_stop(now, job, AttemptEnd::Expired, effects);
             }

@@ -49,7 +49,7 @@ impl Engine {
         let stays = matches!(self.bins.key(bin), BinKey::Plain { .. });
         let source = match self.bins[bin].at {
             Some(at) if stays => at.source,
-            _ => SourceKey::READY,
+            _ => self.home_of(bin),
         };
         self.refresh_in(bin, source);
     }
@@ -60,6 +60,19 @@ impl Engine {
         if session != NONE && self.sessions[session].bin != NONE {
             self.refresh(self.sessions[session].bin);
         }
+    }
+
+    /// Where a bin hangs that met no closed gate: ready, or with its class where its jobs ask something of the machine, so
+    /// that the lane finds its heads by what they need.
+    pub(super) fn home_of(&self, bin: Ix) -> SourceKey {
+        let class = match *self.bins.key(bin) {
+            BinKey::Plain { shelf, .. } => shelf,
+            BinKey::Session(_) => match self.bins[bin].jobs.first() {
+                Some((_, head)) => self.jobs[head].class,
+                None => return SourceKey::READY,
+            },
+        };
+        if self.classes[class].need == NONE { SourceKey::READY } else { SourceKey { class, key: NONE } }
     }
 
     /// The same, and hangs the bin in `source` if it hangs at all.
@@ -121,6 +134,9 @@ impl Engine {
             return self.places[class.place].gate.is_open() && self.tenants[class.tenant].gate.is_open();
         }
         let kind = &self.kinds[class.kind];
+        if self.is_pull(class.need) {
+            return kind.gate.is_open() && self.tenants[class.tenant].gate.is_open();
+        }
         kind.gate.is_open()
             && kind.place != NONE
             && self.places[kind.place].gate.is_open()
@@ -130,7 +146,11 @@ impl Engine {
     /// The rank of a job among its agent's jobs.
     pub(super) fn rank_of(&self, job: Ix) -> Rank {
         let job = &self.jobs[job];
-        rank(&self.lanes[self.nodes[job.node].lane as usize].settings, job.priority, job.rank_time, job.seq)
+        let lane = &self.lanes[self.nodes[job.node].lane as usize].settings;
+        if job.near {
+            return rank_near(lane, job.priority, job.rank_time, job.seq);
+        }
+        rank(lane, job.priority, job.rank_time, job.seq)
     }
 
     fn bin_key(&self, job: Ix) -> BinKey {
@@ -252,6 +272,7 @@ impl Engine {
     /// Brings what a class shows in a lane up to date.
     fn show_class(&mut self, lane: Ix, class: Ix) {
         let open = self.class_is_open(class);
+        let need = self.classes[class].need;
         let entry = &mut self.lanes[lane as usize];
         let Some(sources) = entry.classes.get_mut(&class) else { return };
         let now = if open { sources.heads.first().copied() } else { None };
@@ -263,11 +284,18 @@ impl Engine {
         if was == now {
             return;
         }
+        let heads = match need {
+            NONE => &mut entry.heads,
+            need => entry.needy.entry(need).or_default(),
+        };
         if let Some(head) = was {
-            entry.heads.remove(&head);
+            heads.remove(&head);
         }
         if let Some(head) = now {
-            entry.heads.insert(head);
+            heads.insert(head);
+        }
+        if need != NONE && entry.needy.get(&need).is_some_and(|heads| heads.is_empty()) {
+            entry.needy.remove(&need);
         }
     }
 
@@ -297,6 +325,19 @@ impl Engine {
             }
             self.refresh(bin);
         }
+    }
+}
+
+/// The order of a job whose deadline is near: with aging it goes ahead of all whose deadline is not; else it is the oldest of
+/// its priority.
+pub(super) fn rank_near(lane: &LaneSettings, priority: i32, rank_time: u64, seq: u64) -> Rank {
+    match lane.aging_step {
+        Some(step) => {
+            let bonus = i64::from(priority).saturating_mul(i64::try_from(step.0).unwrap_or(i64::MAX));
+            let time = i64::try_from(rank_time).unwrap_or(i64::MAX);
+            Rank::by_level(time.saturating_add(bonus).saturating_add(i64::MIN / 2), seq)
+        }
+        None => Rank::by_priority(priority, 0, seq),
     }
 }
 

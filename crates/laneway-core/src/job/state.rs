@@ -141,11 +141,19 @@ pub enum Reason {
     Stale = 18,
     /// The next run of its schedule takes its place.
     Replaced = 19,
+    /// Somebody took the run's lease away.
+    Revoked = 20,
+    /// Its hours are over, or have not begun.
+    Hours = 21,
+    /// Its deadline is near.
+    NearDeadline = 22,
+    /// The machine has no room for it, or is not quiet enough.
+    Capacity = 23,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 20] = [
+    pub const ALL: [Reason; 24] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -166,6 +174,10 @@ impl Reason {
         Reason::Cleared,
         Reason::Stale,
         Reason::Replaced,
+        Reason::Revoked,
+        Reason::Hours,
+        Reason::NearDeadline,
+        Reason::Capacity,
     ];
 
     /// The word users see.
@@ -191,6 +203,10 @@ impl Reason {
             Reason::Cleared => "cleared",
             Reason::Stale => "stale",
             Reason::Replaced => "replaced",
+            Reason::Revoked => "revoked",
+            Reason::Hours => "hours",
+            Reason::NearDeadline => "near_deadline",
+            Reason::Capacity => "capacity",
         }
     }
 

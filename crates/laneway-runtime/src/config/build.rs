@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use laneway_core::capacity::{BUSY_MAX, Hours};
 use laneway_core::settings::{
     AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
-    Backoff, Jitter, LaneOrder, LaneSettings, Name, RetryPolicy, Settings, ShutdownPolicy, Span, Timing,
+    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings,
+    RetryPolicy, Settings, ShutdownPolicy, Span, Timing,
 };
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -216,6 +218,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         key_default: section.count("key_default", 1..=RUNNING_MAX),
         schedules: schedules(root),
         webhooks: WebhookSettings::default(),
+        capacity: capacity(root),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
     let storage_low = section.size("storage_low", 0..=1024 * TIB);
@@ -255,6 +258,53 @@ fn schedules(root: &Section<'_>) -> ScheduleSettings {
     };
     section.finish();
     settings
+}
+
+fn capacity(root: &Section<'_>) -> CapacitySettings {
+    let section = fixed(root, "capacity");
+    let small = |key: &'static str, most: u32| u8::try_from(section.count(key, 0..=most)).unwrap_or(u8::MAX);
+    let capacity = CapacitySettings {
+        total: section.count("total", 1..=1_000_000),
+        reserve: section.count("reserve", 0..=1_000_000),
+        headroom_pct: small("headroom_percent", 100),
+        measured: section.flag("measured"),
+        failclosed_busy: small("failclosed_busy", BUSY_MAX.into()),
+        stale_after: section.span("stale_after", SECOND..=Span::hours(1)),
+        overtakes_max: small("overtakes_max", u8::MAX.into()).max(1),
+        near_deadline: section.span("near_deadline", Span(0)..=SPAN_MAX),
+        sample_every: section.span("sample_every", Span(100)..=Span::mins(10)),
+    };
+    if capacity.measured && capacity.sample_every >= capacity.stale_after {
+        section.problem("sample_every", "is not shorter than `stale_after`; no reading would stay fresh");
+    }
+    section.finish();
+    capacity
+}
+
+fn pull(section: &Section<'_>) -> PullSettings {
+    PullSettings {
+        dispatch: section.word(
+            "dispatch",
+            &[("push", Dispatch::Push), ("reserve", Dispatch::Reserve), ("claim", Dispatch::Claim)],
+        ),
+        lease: section.span_or_none("lease", SECOND..=Span::hours(24)),
+        reservation_timeout: section.span("reservation_timeout", SECOND..=Span::hours(24)),
+        on_lease_lost: section
+            .word("on_lease_lost", &[("requeue", LostPolicy::Requeue), ("fail", LostPolicy::Fail)]),
+    }
+}
+
+/// The hours of an agent, where it has some.
+fn hours(section: &Section<'_>) -> Option<Hours> {
+    let text = section.opt_text("hours")?;
+    let hours = Hours::parse(&text);
+    if hours.is_none() {
+        section.problem(
+            "hours",
+            format!("is {text:?}; write hours such as \"22:00-06:00\" or \"22:00-06:00 +01:00\""),
+        );
+    }
+    hours
 }
 
 fn retry(section: &Section<'_>) -> RetryPolicy {
@@ -324,6 +374,7 @@ fn lane(section: Section<'_>) -> LaneSettings {
         retention: section.span("retention", Span(0)..=SPAN_MAX),
         on_shutdown: section
             .word("on_shutdown", &[("keep", ShutdownPolicy::Keep), ("cancel", ShutdownPolicy::Cancel)]),
+        pull: pull(&section),
     };
     section.finish();
     lane
@@ -444,7 +495,8 @@ fn tenant(section: &Section<'_>) -> TenantSettings {
 fn agents(root: &Section<'_>) -> BTreeMap<Name, AgentSettings> {
     let mut agents = BTreeMap::new();
     for (name, section) in root.named("agents", None, NAMED_MAX) {
-        agents.insert(name, AgentSettings { weight: section.opt_count("weight", 1..=1_000).unwrap_or(1) });
+        let weight = section.opt_count("weight", 1..=1_000).unwrap_or(1);
+        agents.insert(name, AgentSettings { weight, hours: hours(&section) });
         section.finish();
     }
     agents

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::settings::{KindSettings, ScheduleSettings, TenantSettings, WebhookSettings};
-use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, RetryPolicy, ShutdownPolicy, Span};
+use laneway_core::settings::{
+    AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
+};
+use laneway_core::{
+    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
+    RetryPolicy, ShutdownPolicy, Span,
+};
 use toml::{Table, Value};
 
 use super::path::KeyPath;
@@ -121,6 +126,8 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     list.put("event_retention", span(settings.event_retention));
     list.put("key_default", settings.key_default);
     list.put("storage_low", format_size(*storage_low));
+    list.section(&["capacity"]);
+    list.capacity(&settings.capacity);
     list.section(&["retry"]);
     list.retry(&settings.retry);
     list.section(&["schedules"]);
@@ -144,7 +151,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     }
     for (name, agent) in &settings.agents {
         list.section(&["agents", name.as_str()]);
-        list.put("weight", agent.weight);
+        list.agent(agent);
     }
     for (name, limit) in &settings.keys {
         list.section(&["keys", name.as_str()]);
@@ -253,6 +260,7 @@ impl List {
             paused,
             retention,
             on_shutdown,
+            pull,
         } = lane;
         self.put("queued_max", *queued_max);
         self.put("queued_per_agent_max", *queued_per_agent_max);
@@ -275,6 +283,51 @@ impl List {
                 ShutdownPolicy::Cancel => "cancel",
             },
         );
+        self.pull(pull);
+    }
+
+    fn pull(&mut self, pull: &PullSettings) {
+        let PullSettings { dispatch, lease, reservation_timeout, on_lease_lost } = pull;
+        self.put(
+            "dispatch",
+            match dispatch {
+                Dispatch::Push => "push",
+                Dispatch::Reserve => "reserve",
+                Dispatch::Claim => "claim",
+            },
+        );
+        self.put("lease", span_or_none(*lease));
+        self.put("reservation_timeout", span(*reservation_timeout));
+        self.put(
+            "on_lease_lost",
+            match on_lease_lost {
+                LostPolicy::Requeue => "requeue",
+                LostPolicy::Fail => "fail",
+            },
+        );
+    }
+
+    fn capacity(&mut self, capacity: &CapacitySettings) {
+        let CapacitySettings {
+            total,
+            reserve,
+            headroom_pct,
+            measured,
+            failclosed_busy,
+            stale_after,
+            overtakes_max,
+            near_deadline,
+            sample_every,
+        } = capacity;
+        self.put("measured", *measured);
+        self.put("total", *total);
+        self.put("reserve", *reserve);
+        self.put("headroom_percent", u32::from(*headroom_pct));
+        self.put("failclosed_busy", u32::from(*failclosed_busy));
+        self.put("stale_after", span(*stale_after));
+        self.put("sample_every", span(*sample_every));
+        self.put("overtakes_max", u32::from(*overtakes_max));
+        self.put("near_deadline", span(*near_deadline));
     }
 
     fn kind(&mut self, name: &str, kind: &KindSettings, target: Option<&Target>) {
@@ -366,6 +419,14 @@ impl List {
             if let Some(secret) = secret {
                 self.put_secret(self.section.join(key), secret);
             }
+        }
+    }
+
+    fn agent(&mut self, agent: &AgentSettings) {
+        let AgentSettings { weight, hours } = agent;
+        self.put("weight", *weight);
+        if let Some(hours) = hours {
+            self.put("hours", hours.to_string());
         }
     }
 

@@ -18,7 +18,7 @@ use crate::run::Word;
 use crate::scheduler::Shared;
 
 /// Longest text of a progress report, in bytes: it is kept in memory for every running job.
-const PROGRESS_LEN_MAX: usize = 1_024;
+pub(crate) const PROGRESS_LEN_MAX: usize = 1_024;
 
 /// One attempt, as its handler sees it.
 #[derive(Clone)]

@@ -99,6 +99,7 @@ impl World {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            needs: Default::default(),
         };
         let payload: Bytes = b"{}".to_vec().into();
         let submission =

@@ -118,6 +118,7 @@ pub fn job(kind: &str) -> Submission {
         tags: Vec::new(),
         schedule: None,
         callback: None,
+        needs: Default::default(),
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
 }

@@ -9,6 +9,7 @@ mod events;
 mod failures;
 mod house;
 mod jobs;
+mod load;
 mod log_lines;
 mod retention;
 mod schedules;

@@ -1,6 +1,7 @@
 //! What a submit must be answered, and which job may come of it: I2 (no phantom), I4 (idempotency), I5 (batches) and
 //! I20 (queue caps hold exactly, and nobody is turned away who fits).
 
+use laneway_core::lease::LeaseFor;
 use laneway_core::{
     Bytes, Command, JobId, JobRow, JobSpec, Name, RefusalCode, Session, SessionMode, Submission,
 };
@@ -132,12 +133,16 @@ impl Checker {
         let past = spec.deadline.is_some_and(|deadline| {
             deadline <= moment.now.wall || spec.not_before.is_some_and(|not_before| not_before >= deadline)
         });
-        let known = self.reference.settings.kinds.contains_key(&spec.kind)
+        let pull = self.reference.lane(&self.lane_of(spec)).is_some_and(|lane| lane.pull.is_pull());
+        let known = pull
+            || self.reference.settings.kinds.contains_key(&spec.kind)
             || self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind));
         if self.reference.draining {
             Some(RefusalCode::Draining)
         } else if self.storage_low {
             Some(RefusalCode::StorageLow)
+        } else if spec.needs.cost > self.reference.settings.capacity.usable(0) {
+            Some(RefusalCode::NeverFits)
         } else if past {
             Some(RefusalCode::DeadlinePast)
         } else if self.reference.settings.strict_kinds && !known {
@@ -210,7 +215,8 @@ impl Checker {
         hold("I2", self.submits.insert(number, row.seq).is_none(), || {
             format!("submit {number} made a second job, {}", row.seq.0)
         })?;
-        hold("I1", self.is_as_asked(row, asked, given), || {
+        let near = self.near_at(&row.spec).is_some_and(|at| at <= given.moment.now.wall);
+        hold("I1", self.is_as_asked(row, asked, given) && row.status.near_deadline == near, || {
             format!("job {} is not what submit {number} asked for", row.seq.0)
         })
     }
@@ -259,6 +265,7 @@ impl Checker {
             tags,
             schedule,
             callback,
+            needs,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -282,7 +289,8 @@ impl Checker {
             && spec.retry_of == *retry_of
             && spec.tags == *tags
             && spec.schedule == *schedule
-            && spec.callback == *callback;
+            && spec.callback == *callback
+            && spec.needs == *needs;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }
@@ -293,6 +301,12 @@ fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<&'a Submission> 
         Command::Submit(submission) => {
             (submit_number(&submission.payload) == Some(number)).then_some(&**submission)
         }
+        Command::RequestLease(request) => match &request.what {
+            LeaseFor::New(submission) if submit_number(&submission.payload) == Some(number) => {
+                Some(&**submission)
+            }
+            _ => None,
+        },
         Command::SubmitBatch { items, .. } => {
             items.iter().find(|item| submit_number(&item.payload) == Some(number))
         }

@@ -4,11 +4,13 @@
 //! (deadlines), I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or
 //! its grace has passed.
 
+use laneway_core::lease::{LeaseWord, Said};
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobState, JobStatus, Outcome, Reason, Seq,
-    ShutdownPolicy,
+    AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobSpec, JobState, JobStatus, LostPolicy, Name,
+    Outcome, Reason, Seq, ShutdownPolicy, Span, Wall,
 };
 
+use super::leases::revoke_about;
 use super::{Checker, Given};
 use crate::ledger::Entry;
 use crate::violation::{Checked, Violation, hold};
@@ -27,7 +29,12 @@ impl Checker {
             ));
         };
         let at = given.moment.at;
-        let word = word_about(given, &fence);
+        let word = word_about(
+            given,
+            &fence,
+            &entry.row.spec.tenant,
+            closed.open.holder.as_ref().map(|holder| &holder.worker),
+        );
         let died = given.restart && !run.leased;
         let stopped =
             run.stop.is_some_and(|(_, until)| word.is_some() || until <= at) || run.lease_until <= at || died;
@@ -51,12 +58,21 @@ impl Checker {
                         matches!(word, Outcome::HandedBack) || matches!(word, Outcome::Canceled if drains)
                     })
             }
+            AttemptEnd::Canceled if self.is_aside(entry) => {
+                cancel_about(given, entry)
+                    || revoke_about(given, entry)
+                    || self.is_replaced(&entry.row, given.moment)
+                    || self.session_stops_run(given, &entry.row.spec)
+            }
             AttemptEnd::Canceled => entry.end.is_some() && stopped,
             AttemptEnd::TimedOut => {
                 let timeout = entry.row.spec.timeout.map_or(0, |timeout| timeout.0);
                 run.started.is_some_and(|started| started.saturating_add(timeout) <= at)
                     && run.stop.is_some()
                     && stopped
+            }
+            AttemptEnd::Expired if self.is_aside(entry) => {
+                entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall)
             }
             AttemptEnd::Expired => entry.row.spec.deadline.is_some() && run.stop.is_some() && stopped,
             AttemptEnd::Lost => died || (run.leased && run.lease_until <= at),
@@ -81,7 +97,9 @@ impl Checker {
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
         let fence =
             end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
-        let word = fence.and_then(|fence| word_about(given, &fence));
+        let word = fence.and_then(|fence| {
+            word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id))
+        });
         let failed_retryable = word.is_some_and(|word| match word {
             Outcome::Failed(failure) => failure.retryable,
             Outcome::Canceled => true,
@@ -93,7 +111,14 @@ impl Checker {
             (JobState::Failed, Reason::Permanent) => word.is_some() && !failed_retryable,
             (JobState::Failed, Reason::Exhausted) => failed_retryable && end.failures > retry.retries_max,
             (JobState::Failed, Reason::TimedOut) => end.failures > retry.retries_max && self.has_closed(end),
-            (JobState::Failed, Reason::Lost) => end.losses > retry.losses_max && self.has_closed(end),
+            (JobState::Failed, Reason::Lost) => {
+                let pull = self.reference.lane(&entry.lane).map(|lane| &lane.pull);
+                let fails = pull.is_some_and(|pull| pull.is_pull() && pull.on_lease_lost == LostPolicy::Fail);
+                (fails || end.losses > retry.losses_max) && self.has_closed(end)
+            }
+            (JobState::Failed, Reason::Revoked) => {
+                revoke_about(given, entry) || (end.attempt_id.is_some() && self.has_closed(end))
+            }
             (JobState::Failed, Reason::Expired) => {
                 let passed = row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
                 // Once the run was told to stop for it, a wall clock that is set back brings nothing back.
@@ -126,7 +151,7 @@ impl Checker {
         let row = &entry.row;
         let now = given.moment;
         if entry.state == JobState::Scheduled && status.state == JobState::Queued {
-            if row.status.failures > 0 {
+            if row.status.attempts > 0 {
                 let from = self.watches.get(&seq).map_or(0, |watch| watch.not_before);
                 return hold("I15", from <= now.at, || {
                     format!("job {} is queued {} ms before its backoff has passed", seq.0, from - now.at)
@@ -137,6 +162,12 @@ impl Checker {
             }
             let due = row.spec.not_before.is_none_or(|at| at <= now.now.wall);
             return hold("I16", due, || format!("job {} is queued before its time", seq.0));
+        }
+        if entry.state == JobState::Queued && status.state == JobState::Queued {
+            return self.may_be_noted(given, entry, status);
+        }
+        if entry.state == JobState::Queued && status.state == JobState::Scheduled {
+            return self.may_be_deferred(given, entry, status);
         }
         if status.state == JobState::Scheduled {
             let retry = row.spec.retry.as_ref().expect("defaults are filled in");
@@ -152,6 +183,35 @@ impl Checker {
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
         hold("I15", !lost || status.losses <= retry.losses_max, || {
             format!("job {} is run again although it was lost too often", seq.0)
+        })
+    }
+
+    /// A waiting job is hastened when its deadline is near, and not before.
+    fn may_be_noted(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
+        let hastened = status.near_deadline && !entry.row.status.near_deadline;
+        let near = self.near_at(&entry.row.spec).is_some_and(|at| at <= given.moment.now.wall);
+        hold("I16", !hastened || near, || format!("job {} is hastened before its time", entry.row.seq.0))
+    }
+
+    /// When a job's deadline is near.
+    pub(super) fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
+        let needs = &spec.needs;
+        if needs.quiet.is_none() && needs.expected_duration.is_none() {
+            return None;
+        }
+        let margin = self.reference.settings.capacity.near_deadline.0;
+        let ahead = needs.expected_duration.map_or(0, |span| span.0) + margin;
+        spec.deadline.map(|deadline| deadline.before(Span(ahead)))
+    }
+
+    /// A job that nobody took waits longer each time.
+    fn may_be_deferred(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
+        let unanswered = entry.closed.last().is_some_and(|closed| closed.end == AttemptEnd::Unanswered);
+        let doubled = status.rejections.saturating_sub(1).min(6);
+        let wanted = (5_000_u64 << doubled).min(300_000);
+        let wait = status.wake_at.map_or(0, |at| at.since(given.moment.now.wall).0);
+        hold("I15", unanswered && status.rejections > 0 && wait == wanted, || {
+            format!("job {} is put off for {wait} ms, not for {wanted}", entry.row.seq.0)
         })
     }
 
@@ -173,9 +233,22 @@ fn rule_of(end: AttemptEnd) -> &'static str {
 }
 
 /// The first word of this turn that says how the attempt ended.
-fn word_about<'a>(given: Given<'a>, about: &Fence) -> Option<&'a Outcome> {
+fn word_about<'a>(
+    given: Given<'a>,
+    about: &Fence,
+    owner: &Name,
+    holder: Option<&Name>,
+) -> Option<&'a Outcome> {
+    let may_say = |word: &LeaseWord| {
+        word.tenant.as_ref().is_none_or(|tenant| tenant == owner)
+            && (word.worker.is_none() || word.worker.as_ref() == holder)
+    };
     given.commands.iter().find_map(|command| match command {
         Command::Finish(fence, outcome) if fence == about => Some(outcome),
+        Command::Lease(word) if word.lease == about.attempt_id && may_say(word) => match &word.said {
+            Said::Ended(outcome) => Some(outcome),
+            _ => None,
+        },
         _ => None,
     })
 }

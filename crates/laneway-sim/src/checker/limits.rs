@@ -3,6 +3,7 @@
 
 use laneway_core::{JobRow, LaneOrder, OpenAttempt, SessionMode};
 
+use super::leases::{LEASES, opens_as_asked};
 use super::{Checker, Given};
 use crate::ledger::Entry;
 use crate::reference::{same_party, session_max};
@@ -21,7 +22,11 @@ impl Checker {
         self.in_session_order(entry)?;
         self.came_after_stop(entry)?;
         self.in_time(given, entry)?;
-        self.age_goes_first(given, entry)?;
+        self.machine_takes(given, open)?;
+        self.age_goes_first(given, open)?;
+        if open.place.as_str() == LEASES {
+            opens_as_asked(given, open)?;
+        }
         self.right_choice(given, open)
     }
 
@@ -61,6 +66,12 @@ impl Checker {
                 format!("job {} interrupts its session and starts while what it ended runs", open.seq.0)
             })?;
         }
+        let pull = self.reference.lane(&entry.lane).is_some_and(|lane| lane.pull.is_pull());
+        if pull {
+            return hold("I17", open.place.as_str() == LEASES, || {
+                format!("job {} runs at {}, although workers ask for it", open.seq.0, open.place)
+            });
+        }
         // While a rebuilt engine gets its places back, which of them it has is not known here.
         if self.rebuilding {
             return Ok(());
@@ -91,7 +102,14 @@ impl Checker {
     /// I24b: in a lane with aging, whoever has waited longer than the levels between are worth goes first. Told by the
     /// time that really passed, whatever the clocks said. Jobs from before the last start are left out, because a wall
     /// clock that was set in between makes them look as old as it likes; so are jobs that waited for a wall time.
-    fn age_goes_first(&self, given: Given<'_>, entry: &Entry) -> Checked {
+    /// Neither whom a worker asked for nor who was overtaken too often, nor one with a near deadline, waits for its age.
+    fn age_goes_first(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
+        let room = self.reference.room(&self.ledger, given.moment);
+        let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
+        let due = room.due.is_some_and(|(seq, _)| seq == open.seq);
+        if open.holder.is_some() || due || entry.row.status.near_deadline {
+            return Ok(());
+        }
         let Some(lane) = self.reference.lane(&entry.lane) else { return Ok(()) };
         let Some(step) = lane.aging_step else { return Ok(()) };
         let since = |seq| self.watches.get(&seq).map_or(0, |watch| i128::from(watch.since));
@@ -103,7 +121,11 @@ impl Checker {
             let by_wall = other.row.spec.not_before.or(entry.row.spec.not_before).is_some();
             let told =
                 !by_wall && since(other.row.seq).min(since(entry.row.seq)) > i128::from(self.started_at);
-            if older && compared && told && self.reference.is_eligible(&self.ledger, given.moment, other) {
+            if older
+                && compared
+                && told
+                && self.reference.is_eligible(&self.ledger, given.moment, other, &room)
+            {
                 let story = format!(
                     "job {} starts before job {}, which has aged more",
                     entry.row.seq.0, other.row.seq.0

@@ -1,5 +1,7 @@
 //! Nothing stays undone whose time has come (I16, I19, L2), and the house always wakes in time for the next thing.
 
+use laneway_core::JobState;
+
 use super::Checker;
 use crate::clock::Moment;
 use crate::shape::LEASE_MAX;
@@ -81,6 +83,12 @@ impl Checker {
             }
             if let Some(deadline) = entry.row.spec.deadline {
                 add(by_wall(deadline), "the deadline");
+            }
+            if let Some(near) = self.near_at(&entry.row.spec)
+                && entry.state == JobState::Queued
+                && !entry.row.status.near_deadline
+            {
+                add(by_wall(near), "the nearness of the deadline");
             }
             if let Some(until) = entry.queue_until {
                 add(until, "the queue timeout");

@@ -7,6 +7,7 @@ use laneway_core::{
     TokenRecord,
 };
 
+use super::leases::{Answer, LeaseAnswer};
 use super::sessions::Stopping;
 use super::{Checker, Verdict};
 use crate::clock::Moment;
@@ -25,6 +26,10 @@ pub enum Expected {
     Stop(Stopping),
     /// What the word finds.
     Word(Found),
+    /// What somebody who asks gets.
+    Answer(Answer),
+    /// What a word by a lease's id is answered.
+    LeaseWord(LeaseAnswer),
     /// Anything.
     Free,
 }
@@ -42,8 +47,11 @@ pub enum Found {
 
 impl Checker {
     /// What a command must be answered, if it is the first of its turn.
-    pub fn expect(&self, command: &Command, moment: Moment) -> Expected {
+    pub fn expect(&mut self, command: &Command, moment: Moment) -> Expected {
         match command {
+            Command::Claim(claim) => Expected::Answer(self.expect_claim(claim, moment)),
+            Command::RequestLease(request) => Expected::Answer(self.expect_request(request, moment)),
+            Command::Lease(word) => Expected::LeaseWord(self.expect_lease_word(word)),
             Command::Submit(submission) => Expected::Submits(vec![self.verdict(submission, moment)]),
             Command::SubmitBatch { items, atomic } => {
                 Expected::Submits(self.batch_verdicts(items, *atomic, moment))
@@ -66,7 +74,7 @@ impl Checker {
         (entry.end.is_none() && !theirs).then_some(entry.state)
     }
 
-    fn find(&self, fence: &Fence) -> Found {
+    pub(super) fn find(&self, fence: &Fence) -> Found {
         let Some(entry) = self.ledger.fits(fence) else { return Found::Nothing };
         let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
         let stopping = entry.end.is_some() || run.is_some_and(|run| run.stop.is_some());
@@ -94,11 +102,22 @@ impl Checker {
                 self.told_word(command, fence, reply, expected)
             }
             (Command::Finish(fence, outcome), _) => self.told_finish(fence, outcome, reply, expected),
-            (Command::Configure { .. } | Command::Drain | Command::StorageLow(_), Reply::Done) => Ok(()),
+            (
+                Command::Configure { .. } | Command::Drain | Command::StorageLow(_) | Command::Load(_),
+                Reply::Done,
+            ) => Ok(()),
             (Command::SessionUsage { .. } | Command::ResetSessions { .. }, Reply::Done) => Ok(()),
             (Command::StopSession { what, .. }, Reply::SessionStopped(stopped)) => {
                 let wanted = if let Expected::Stop(stopping) = expected { Some(stopping) } else { None };
                 self.told_stopped(*what, stopped, wanted)
+            }
+            (Command::Claim(claim), _) => self.told_answer(&claim.holder.worker, reply, answer(expected)),
+            (Command::RequestLease(request), _) => {
+                self.told_answer(&request.holder.worker, reply, answer(expected))
+            }
+            (Command::Lease(word), _) => {
+                let wanted = if let Expected::LeaseWord(answer) = expected { Some(*answer) } else { None };
+                self.told_lease_word(word, reply, wanted)
             }
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
@@ -265,7 +284,8 @@ impl Checker {
             (Expected::Word(Found::Nothing), _, reply) => *reply == Reply::Stale,
             (Expected::Word(_), Command::Log(..), reply) => *reply == Reply::Done,
             (Expected::Word(found), _, Reply::Alive { stop, lease }) => {
-                *stop == (*found == Found::Stopping) && *lease == self.reference.settings.lease
+                let wanted = self.ledger.find(fence.job).map_or(0, |entry| self.lease_of(entry));
+                *stop == (*found == Found::Stopping) && lease.0 == wanted
             }
             (Expected::Word(_), _, _) => false,
             (_, Command::Log(..), reply) => matches!(reply, Reply::Done | Reply::Stale),
@@ -301,4 +321,8 @@ impl Checker {
         let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
         hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))
     }
+}
+
+fn answer(expected: &Expected) -> Option<&Answer> {
+    if let Expected::Answer(answer) = expected { Some(answer) } else { None }
 }

@@ -4,12 +4,16 @@ use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::AgentSettings;
 use laneway_core::{
-    Bytes, Callback, Command, DropPolicy, JobId, JobSpec, Key, Name, PlaceMode, PlaceOffer, Role, Session,
-    SessionMode, Settings, Span, StopWhat, TokenRecord, Wall,
+    Bytes, Callback, Command, DropPolicy, JobId, JobSpec, Key, Name, Needs, PlaceMode, PlaceOffer, QuietRule,
+    Role, Session, SessionMode, Settings, Span, StopWhat, TokenRecord, Wall,
 };
 
 use super::{REMEMBERED_JOBS, World};
-use crate::shape::{POISON_KIND, cap, draw_kind, draw_lane, draw_lease, draw_retry, draw_tenant};
+use crate::rng::Rng;
+use crate::shape::{
+    Habits, POISON_KIND, cap, draw_capacity, draw_kind, draw_lane, draw_lease, draw_pull, draw_retry,
+    draw_tenant,
+};
 
 impl World {
     pub(super) fn submit(&mut self) -> Command {
@@ -21,7 +25,7 @@ impl World {
         Command::SubmitBatch { items, atomic: self.rng.chance(50) }
     }
 
-    fn submission(&mut self) -> Submission {
+    pub(super) fn submission(&mut self) -> Submission {
         self.submits += 1;
         let mut payload = self.submits.to_le_bytes().to_vec();
         payload.resize(8 + self.rng.below(8) as usize, 7);
@@ -161,6 +165,7 @@ impl World {
                 url: "https://hooks.example/done".into(),
                 format: Name::fixed("laneway"),
             }),
+            needs: draw_needs(rng, habits),
         }
     }
 
@@ -213,7 +218,8 @@ impl World {
     fn change_a_setting(&mut self, settings: &mut Settings) {
         let World { rng, shape, .. } = self;
         let lane = rng.pick(shape.real_lanes()).clone();
-        match rng.below(16) {
+        match rng.below(18) {
+            16 | 17 => change_the_machine(rng, &lane, settings),
             // Changes mostly tighten; now and then somebody goes back to where it began, or nothing would move any
             // more.
             13 | 14 => *settings = shape.settings.clone(),
@@ -254,9 +260,10 @@ impl World {
                 settings.tenants.insert(rng.pick(&shape.tenants).clone(), draw_tenant(rng));
             }
             9 => {
-                settings
-                    .agents
-                    .insert(rng.pick(&shape.agents).clone(), AgentSettings { weight: rng.small(1, 4) });
+                settings.agents.insert(
+                    rng.pick(&shape.agents).clone(),
+                    AgentSettings { weight: rng.small(1, 4), hours: None },
+                );
             }
             10 => {
                 settings.keys.insert(rng.pick(&shape.key_names).clone(), cap(rng, 3));
@@ -335,5 +342,24 @@ impl World {
             }
             _ => {}
         }
+    }
+}
+
+/// The machine gets larger or smaller, or workers of a lane begin or cease to ask.
+fn change_the_machine(rng: &mut Rng, lane: &Name, settings: &mut Settings) {
+    match settings.lanes.get_mut(lane) {
+        Some(lane) if rng.chance(50) => lane.pull = draw_pull(rng),
+        _ => settings.capacity = draw_capacity(rng),
+    }
+}
+
+/// What a job asks of the machine: small and big costs, so that they get in each other's way.
+fn draw_needs(rng: &mut Rng, habits: &Habits) -> Needs {
+    Needs {
+        cost: if rng.chance(habits.cost) { *rng.pick(&[1, 5, 9, 10, 20, 30, 45, 60, 80, 90, 95]) } else { 0 },
+        quiet: rng.chance(habits.quiet).then(|| *rng.pick(&QuietRule::ALL)),
+        unique: rng.chance(habits.unique),
+        expected_duration: rng.chance(habits.expected).then(|| Span(rng.between(0, 30_000))),
+        hours: None,
     }
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
-    Change, Command, Effects, Notice, Origin, Outcome as Ending, PlaceOffer, Reply, ScheduleId, Settings,
-    Span,
+    CapacitySettings, Change, Command, Dispatch, Effects, Notice, Origin, Outcome as Ending, PlaceOffer,
+    Reply, ScheduleId, Settings, Span,
 };
 use laneway_runtime::{Told, Turn};
 use laneway_store::StoreError;
@@ -407,12 +407,21 @@ impl World {
 /// No limit is zero and nothing is paused.
 fn open_up(settings: &mut Settings) {
     settings.running_max = settings.running_max.max(1);
+    let near_deadline = settings.capacity.near_deadline;
+    settings.capacity = CapacitySettings {
+        measured: false,
+        near_deadline,
+        reserve: 0,
+        headroom_pct: 0,
+        ..Default::default()
+    };
     settings.key_default = settings.key_default.max(1);
     settings.keys.values_mut().for_each(|limit| *limit = (*limit).max(1));
     settings.lanes.values_mut().for_each(|lane: &mut LaneSettings| {
         lane.paused = false;
         lane.running_max = lane.running_max.max(1);
         lane.running_per_agent_max = lane.running_per_agent_max.max(1);
+        lane.pull.dispatch = Dispatch::Push;
     });
     settings
         .kinds

@@ -1,6 +1,7 @@
 //! Runs and those who pretend to be runs: what they say to the house, and what they make of its answers.
 
 use laneway_core::command::LogLine;
+use laneway_core::lease::Said;
 use laneway_core::{
     AttemptId, Bytes, Command, Failure, Fence, JobId, Name, Notice, Outcome, PlaceMode, Reply,
 };
@@ -42,7 +43,7 @@ impl World {
         Command::Finish(self.runs[at].fence, outcome)
     }
 
-    fn outcome(&mut self) -> Outcome {
+    pub(super) fn outcome(&mut self) -> Outcome {
         if self.rng.chance(self.shape.habits.failing) {
             return Outcome::Failed(Failure {
                 code: Name::fixed("broken"),
@@ -126,12 +127,26 @@ impl World {
 
     /// What a run makes of an answer.
     pub(super) fn run_heard(&mut self, command: &Command, reply: &Reply, at: u64) {
-        let (Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _)) = command else {
-            return;
+        if matches!(command, Command::Claim(_) | Command::RequestLease(_)) {
+            return self.worker_heard(reply, at);
+        }
+        let found = match command {
+            Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _) => {
+                self.runs.iter().position(|run| run.fence == *fence)
+            }
+            Command::Lease(word) => self.runs.iter().position(|run| run.fence.attempt_id == word.lease),
+            _ => None,
         };
-        let Some(found) = self.runs.iter().position(|run| run.fence == *fence) else { return };
+        let Some(found) = found else { return };
+        let ended = match command {
+            Command::Finish(..) => true,
+            // What a stranger or an operator says is not the run's own word.
+            Command::Lease(word) => matches!(word.said, Said::Ended(_)) && *reply != Reply::NotYours,
+            _ => false,
+        };
         match (command, reply) {
-            (Command::Finish(..), _) | (_, Reply::Stale) => self.forget_run(found),
+            _ if ended => self.forget_run(found),
+            (_, Reply::Stale) => self.forget_run(found),
             (_, Reply::Alive { lease, stop }) => {
                 let run = &mut self.runs[found];
                 match run.phase {

@@ -39,6 +39,7 @@ fn spec(kind: &'static str) -> JobSpec {
         tags: Vec::new(),
         schedule: None,
         callback: None,
+        needs: Default::default(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The part of a job's row that no list filters by, in one column.
 
+use laneway_core::capacity::Hours;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, RetryPolicy, ScheduleId,
-    ScheduleRef, Session, SessionMode, Span, Wall,
+    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, Needs, QuietRule, RetryPolicy,
+    ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
 };
 
 use super::{Input, put_bytes, put_i64, put_u64};
@@ -27,7 +28,8 @@ const SESSION_RULES: u64 = 1 << 10;
 const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
 const POSITION: u64 = 1 << 20;
-const ALL: u64 = ((1 << 11) - 1) | CALLBACK | SCHEDULE | POSITION;
+const NEEDS: u64 = 1 << 14;
+const ALL: u64 = ((1 << 11) - 1) | NEEDS | CALLBACK | SCHEDULE | POSITION;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -35,6 +37,13 @@ const DEBOUNCE: u64 = 1 << 1;
 const DEBOUNCE_MAX: u64 = 1 << 2;
 const SENT_AT: u64 = 1 << 3;
 const ALL_RULES: u64 = (1 << 4) - 1;
+
+// The same for what a job asks of the machine.
+const QUIET: u8 = 1 << 0;
+const UNIQUE: u8 = 1 << 1;
+const EXPECTED: u8 = 1 << 2;
+const HOURS: u8 = 1 << 3;
+const NEEDS_ALL: u8 = (1 << 4) - 1;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
@@ -54,6 +63,8 @@ pub(crate) struct SpecRest {
     pub tags: Vec<Name>,
     pub callback: Option<Callback>,
     pub schedule: Option<ScheduleRef>,
+    /// Without the cost, which has a column.
+    pub needs: Needs,
 }
 
 /// A session without its key, which has a column.
@@ -116,7 +127,8 @@ pub(super) fn write_rest(
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
-            | flag(position > 0, POSITION),
+            | flag(position > 0, POSITION)
+            | flag(asks_more_than_units(&spec.needs), NEEDS),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -174,6 +186,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
     }
+    if asks_more_than_units(&spec.needs) {
+        write_needs(out, &spec.needs);
+    }
 }
 
 /// True for a session that asks for more than to run so many at once, in order.
@@ -205,6 +220,32 @@ fn write_rules(out: &mut Vec<u8>, session: &Session) {
     }
     if let Some(time) = sent_at {
         put_i64(out, time.0);
+    }
+}
+
+fn asks_more_than_units(needs: &Needs) -> bool {
+    Needs { cost: 0, ..*needs } != Needs::default()
+}
+
+fn write_needs(out: &mut Vec<u8>, needs: &Needs) {
+    let Needs { cost: _, quiet, unique, expected_duration, hours } = needs;
+    let flag = |present: bool, bit: u8| if present { bit } else { 0 };
+    out.push(
+        flag(quiet.is_some(), QUIET)
+            | flag(*unique, UNIQUE)
+            | flag(expected_duration.is_some(), EXPECTED)
+            | flag(hours.is_some(), HOURS),
+    );
+    if let Some(rule) = quiet {
+        out.push(rule.code());
+    }
+    if let Some(span) = expected_duration {
+        put_u64(out, span.0);
+    }
+    if let Some(Hours { from, until, ahead }) = hours {
+        put_u64(out, (*from).into());
+        put_u64(out, (*until).into());
+        put_i64(out, (*ahead).into());
     }
 }
 
@@ -257,6 +298,7 @@ pub(crate) fn read_spec(
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
+        needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
     };
     input.end()?;
     Ok(spec)
@@ -295,6 +337,29 @@ fn read_retry(input: &mut Input<'_>) -> Result<RetryPolicy, StoreError> {
         other => return Err(input.damaged(&format!("there is no jitter {other}"))),
     };
     Ok(RetryPolicy { retries_max, losses_max, backoff: Backoff { base, factor, max, jitter } })
+}
+
+fn read_needs(input: &mut Input<'_>) -> Result<Needs, StoreError> {
+    let flags = input.u8()?;
+    if flags & !NEEDS_ALL != 0 {
+        return Err(input.damaged("it needs what this program does not know"));
+    }
+    let has = |bit: u8| flags & bit != 0;
+    let quiet = match has(QUIET).then(|| input.u8()).transpose()? {
+        None => None,
+        Some(code) => Some(QuietRule::from_code(code).ok_or_else(|| input.damaged("there is no such rule"))?),
+    };
+    let expected_duration = has(EXPECTED).then(|| input.u64().map(Span)).transpose()?;
+    let hours = has(HOURS).then(|| read_hours(input)).transpose()?;
+    Ok(Needs { cost: 0, quiet, unique: has(UNIQUE), expected_duration, hours })
+}
+
+fn read_hours(input: &mut Input<'_>) -> Result<Hours, StoreError> {
+    let (from, until, ahead) = (input.u64()?, input.u64()?, input.i64()?);
+    match (u16::try_from(from), u16::try_from(until), i16::try_from(ahead)) {
+        (Ok(from), Ok(until), Ok(ahead)) => Ok(Hours { from, until, ahead }),
+        _ => Err(input.damaged("there are no such hours")),
+    }
 }
 
 fn read_idempotency(input: &mut Input<'_>) -> Result<IdempotencyKey, StoreError> {

@@ -1,17 +1,19 @@
 //! The template of a schedule's jobs, in one column.
 
-use laneway_core::{JobSpec, Name};
+use laneway_core::{JobSpec, Name, Needs};
 
 use super::spec::{SpecRest, read_spec, write_rest};
-use super::{Input, put_bytes, put_i64};
+use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
 
-const VERSION: u8 = 1;
+/// The first one had no cost.
+const VERSION: u8 = 2;
 
 /// Appends the form of `spec` to `out`. Its tenant has a column of its own.
 pub(crate) fn write_template(out: &mut Vec<u8>, spec: &JobSpec) {
     out.push(VERSION);
     put_i64(out, spec.priority.into());
+    put_u64(out, spec.needs.cost.into());
     for name in [&spec.kind, &spec.agent, &spec.lane] {
         put_bytes(out, name.as_str().as_bytes());
     }
@@ -28,8 +30,9 @@ pub(crate) fn read_template(
     intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
 ) -> Result<JobSpec, StoreError> {
     let mut input = Input::new("the template of a schedule", bytes);
-    input.version(VERSION)?;
+    let version = input.version_up_to(VERSION)?;
     let priority = i32::try_from(input.i64()?).map_err(|_| input.damaged("a priority is too large"))?;
+    let cost = if version > 1 { input.u32()? } else { 0 };
     let (kind, agent, lane) = (intern(input.text()?)?, intern(input.text()?)?, intern(input.text()?)?);
     let session = input.text()?;
     let rest = read_spec(input.take(input.left())?, intern)?;
@@ -49,6 +52,7 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
+        needs,
     } = rest;
     let session = match (session, session_rest) {
         ("", None) => None,
@@ -73,5 +77,6 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
+        needs: Needs { cost, ..needs },
     })
 }

@@ -1,8 +1,8 @@
 //! Which columns make which row, and back. Every query that reads a job, an attempt or an end reads it here.
 
 use laneway_core::{
-    AttemptId, Bytes, ClosedAttempt, Failure, Fence, JobEnd, JobId, JobRow, JobSpec, JobStatus, MergedInto,
-    OpenAttempt, Seq, Span, Wall,
+    AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec, JobStatus,
+    MergedInto, Needs, OpenAttempt, Seq, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -17,13 +17,12 @@ use crate::rows::{
 /// The columns that [`read_job`] reads, in its order. All of table `job`.
 pub(super) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, job.lane, job.session, job.priority, \
      job.rank_time, job.created_at, job.spec, job.state, job.wake_at, job.attempts, job.failures, job.losses, \
-     job.last_event";
+     job.last_event, job.cost, job.rejections, job.near_deadline";
 /// How many columns [`JOB`] has.
-pub(super) const JOB_LEN: usize = 17;
+pub(super) const JOB_LEN: usize = 20;
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
-pub(super) const OPEN: &str =
-    "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms";
+pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";
@@ -51,6 +50,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         tags,
         schedule,
         callback,
+        needs,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
         (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
@@ -79,6 +79,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             tags,
             schedule,
             callback,
+            needs: Needs { cost: small(row, 17)?, ..needs },
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),
@@ -91,6 +92,8 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             attempts: small(row, 13)?,
             failures: small(row, 14)?,
             losses: small(row, 15)?,
+            rejections: small(row, 18)?,
+            near_deadline: number(row, 19)? != 0,
             last_event: number(row, 16)?,
         },
     })
@@ -113,16 +116,23 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
         started_at: row.get_ref(8)?.as_i64_or_null()?.map(Wall),
         lease: Span(number(row, 10)?),
         last_event: number(row, 9)?,
+        holder: read_holder(row)?,
     })
+}
+
+fn read_holder(row: &Row<'_>) -> Result<Option<Holder>, StoreError> {
+    let Some(worker) = row.get_ref(11)?.as_str_or_null()? else { return Ok(None) };
+    let pid = row.get_ref(12)?.as_i64_or_null()?.map(|_| small(row, 12)).transpose()?;
+    Ok(Some(Holder { worker: stored_name(worker)?, pid }))
 }
 
 /// A closed attempt of `job`, from the columns [`OPEN`] and [`CLOSED`] from the first on.
 pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, StoreError> {
     Ok(ClosedAttempt {
         open: read_open(row, job)?,
-        end: stored_attempt_end(small(row, 11)?)?,
-        error: read_error(row.get_ref(12)?)?,
-        closed_at: Wall(row.get_ref(13)?.as_i64()?),
+        end: stored_attempt_end(small(row, 13)?)?,
+        error: read_error(row.get_ref(14)?)?,
+        closed_at: Wall(row.get_ref(15)?.as_i64()?),
         last: false,
     })
 }

@@ -115,8 +115,8 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO job (seq, id, tenant, kind, agent, lane, session, priority, rank_time, created_at, spec, \
-         state, wake_at, attempts, failures, losses, last_event) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+         state, wake_at, attempts, failures, losses, last_event, cost, rejections, near_deadline) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
     )?;
     for JobImage { row, status, .. } in jobs {
         let spec = &row.spec;
@@ -140,6 +140,9 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
             status.failures,
             status.losses,
             status.last_event.cast_signed(),
+            spec.needs.cost,
+            status.rejections,
+            status.near_deadline,
         ]);
         inserted.map_err(|error| refused(error, || format!("job {}", row.id)))?;
         store.head.last_seq = store.head.last_seq.max(row.seq.0);
@@ -191,8 +194,8 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
         return Ok(());
     }
     let mut update = conn.prepare_cached(
-        "UPDATE job SET state = ?2, wake_at = ?3, attempts = ?4, failures = ?5, losses = ?6, last_event = ?7 \
-         WHERE seq = ?1",
+        "UPDATE job SET state = ?2, wake_at = ?3, attempts = ?4, failures = ?5, losses = ?6, last_event = ?7, \
+         rejections = ?8, near_deadline = ?9 WHERE seq = ?1",
     )?;
     for (seq, status) in &batch.moved {
         let updated = update.execute(params![
@@ -203,6 +206,8 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
             status.failures,
             status.losses,
             status.last_event.cast_signed(),
+            status.rejections,
+            status.near_deadline,
         ]);
         let updated = updated.map_err(|error| refused(error, || format!("status of job {}", seq.0)))?;
         one_row(updated, *seq, "is not stored")?;
@@ -234,7 +239,7 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.started.is_empty() {
         let mut update = conn.prepare_cached(
             "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10, \
-             lease_ms = ?11 \
+             lease_ms = ?11, worker = ?12, pid = ?13 \
              WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?4",
         )?;
         for open in &batch.started {
@@ -244,7 +249,8 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.opened.is_empty() {
         let mut insert = conn.prepare_cached(
             "INSERT INTO open_attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, \
-             started_at, last_event, lease_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             started_at, last_event, lease_ms, worker, pid) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?;
         for open in &batch.opened {
             put_open(&mut insert, open)?;
@@ -270,6 +276,8 @@ fn put_open(
         open.started_at.map(|time| time.0),
         open.last_event.cast_signed(),
         open.lease.0.cast_signed(),
+        open.holder.as_ref().map(|holder| holder.worker.as_str()),
+        open.holder.as_ref().and_then(|holder| holder.pid),
     ]);
     // Two open attempts of one job, or a state that no open attempt has: not a client's doing.
     put.map_err(|error| {
@@ -286,8 +294,8 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, \
-         last_event, lease_ms, ended, error, closed_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         last_event, lease_ms, worker, pid, ended, error, closed_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     )?;
     for closed in &batch.attempts {
         let open = &closed.open;
@@ -307,6 +315,8 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
             open.started_at.map(|time| time.0),
             open.last_event.cast_signed(),
             open.lease.0.cast_signed(),
+            open.holder.as_ref().map(|holder| holder.worker.as_str()),
+            open.holder.as_ref().and_then(|holder| holder.pid),
             closed.end.code(),
             closed.error.as_ref().map(|_| &store.blob[..]),
             closed.closed_at.0,

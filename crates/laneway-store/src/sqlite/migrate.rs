@@ -37,6 +37,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0004_deliveries",
         sql: include_str!("../../migrations/sqlite/0004_deliveries.sql"),
     },
+    Migration {
+        version: 5,
+        name: "0005_leases",
+        sql: include_str!("../../migrations/sqlite/0005_leases.sql"),
+    },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

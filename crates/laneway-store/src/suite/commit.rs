@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     ("every state of a job comes back", every_state_of_a_job),
     ("a whole life in one commit", whole_life_in_one_commit),
     ("several lives of attempts in one commit", several_attempts_in_one_commit),
+    ("who holds an attempt comes back", holders),
     ("tokens and overrides come back", tokens_and_overrides),
     ("keys are found again", keys_are_found_again),
     ("a taken number, id or key is refused", taken_is_refused),
@@ -118,6 +119,27 @@ fn several_attempts_in_one_commit(place: &dyn Place) {
     driver.commit();
     driver.check();
     assert_eq!(driver.known(job).attempts.len(), 4);
+    driver.reopen(place).check();
+}
+
+fn holders(place: &dyn Place) {
+    let mut driver = Driver::new(place);
+    let job = driver.submit_plain();
+    driver.open(job);
+    driver.hold(job, "w1", None);
+    driver.commit();
+    driver.check();
+    driver.hold(job, "w1", Some(u32::MAX));
+    driver.start(job);
+    driver.commit();
+    let mut driver = driver.reopen(place);
+    driver.check();
+    driver.close(job, AttemptEnd::Lost, None);
+    driver.wait(job, None);
+    driver.commit();
+    driver.check();
+    driver.open(job);
+    driver.commit();
     driver.reopen(place).check();
 }
 

@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use laneway_core::capacity::Hours;
 use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy, Effects,
-    Event, EventKind, Failure, Fence, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key,
-    MergedInto, Name, OpenAttempt, PlaceMode, Reason, RetryPolicy, RunLog, Schedule, ScheduleId, ScheduleRef,
-    Seq, Session, SessionMode, SessionRow, Span, Wall,
+    Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus,
+    Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason, RetryPolicy, RunLog, Schedule,
+    ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Place;
@@ -107,6 +108,8 @@ impl Driver {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline: false,
                 last_event: 0,
             },
         }
@@ -153,9 +156,19 @@ impl Driver {
             started_at: None,
             lease: Span::secs(30),
             last_event: self.event(seq, EventKind::JobAssigned, None),
+            holder: None,
         };
         self.known(seq).view.open = Some(open.clone());
         self.effects.changes.push(Change::AttemptOpened(open.clone()));
+        open
+    }
+
+    /// A worker holds the open attempt of a job.
+    pub fn hold(&mut self, seq: Seq, worker: &'static str, pid: Option<u32>) -> OpenAttempt {
+        let open = self.known(seq).view.open.as_mut().expect("an attempt is open");
+        open.holder = Some(Holder { worker: Name::fixed(worker), pid });
+        let open = open.clone();
+        self.effects.changes.push(Change::AttemptStarted(open.clone()));
         open
     }
 
@@ -189,7 +202,16 @@ impl Driver {
         let known = self.known(seq);
         let attempts = known.attempts.last().map_or(0, |attempt| attempt.closed.open.fence.attempt);
         let state = if wake_at.is_some() { JobState::Scheduled } else { JobState::Queued };
-        let status = JobStatus { state, wake_at, attempts, failures: attempts, losses: 1, last_event };
+        let status = JobStatus {
+            state,
+            wake_at,
+            attempts,
+            failures: attempts,
+            losses: 1,
+            rejections: 2,
+            near_deadline: wake_at.is_none(),
+            last_event,
+        };
         known.view.row.status = status.clone();
         self.effects.changes.push(Change::JobMoved { seq, status });
     }
@@ -432,6 +454,7 @@ pub fn plain_spec() -> JobSpec {
         tags: Vec::new(),
         schedule: None,
         callback: None,
+        needs: Needs::default(),
     }
 }
 
@@ -479,6 +502,13 @@ pub fn rich_spec() -> JobSpec {
             url: "https://hooks.example/ünd?token=1".into(),
             format: Name::fixed("laneway"),
         }),
+        needs: Needs {
+            cost: 90,
+            quiet: Some(QuietRule::Normal),
+            unique: true,
+            expected_duration: Some(Span::mins(3)),
+            hours: Some(Hours { from: 22 * 60, until: 6 * 60, ahead: -330 }),
+        },
     }
 }
 

@@ -56,6 +56,8 @@ impl Load {
                 attempts: 0,
                 failures: 0,
                 losses: 0,
+                rejections: 0,
+                near_deadline: false,
                 last_event: self.last_event,
             },
         }
@@ -111,6 +113,7 @@ impl Load {
             started_at: Some(START),
             lease: Span(0),
             last_event: self.last_event,
+            holder: None,
         }
     }
 

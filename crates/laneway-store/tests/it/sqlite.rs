@@ -81,7 +81,7 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 4);
+    assert_eq!(number("user_version"), 5);
 }
 
 #[test]
@@ -305,4 +305,39 @@ fn the_log_begins_anew_under_steady_writes() {
     assert!(log < 40_000_000, "the log holds {log} bytes");
     assert_eq!(load(&mut *driver.store).jobs.len(), 640);
     assert_eq!(driver.reader.verify_events().unwrap(), 940);
+}
+
+/// Who looks with SQL finds jobs and leases in the words of hosts of add-ons.
+#[test]
+fn the_views_show_jobs_and_leases() {
+    let place = SqlitePlace::new();
+    let mut driver = Driver::new(&place);
+    let mut row = driver.draft();
+    row.spec = rich_spec();
+    let held = driver.submit(row, b"{}");
+    let waits = driver.submit_plain();
+    let done = driver.submit_plain();
+    driver.open(held);
+    driver.hold(held, "w1", Some(77));
+    driver.open(done);
+    driver.commit();
+    driver.finish(done, None);
+    driver.commit();
+    drop(driver);
+    let conn = raw(&place);
+    conn.execute("UPDATE open_attempt SET place = 'leases'", []).unwrap();
+    let job = |seq: laneway_core::Seq| -> (String, String, i64, i64) {
+        let sql = "SELECT state, addon_id, cost_units, attempts FROM scheduler_jobs \
+                   WHERE job_id = (SELECT lower(hex(id)) FROM job WHERE seq = ?1)";
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        conn.query_row(sql, [seq.0.cast_signed()], read).unwrap()
+    };
+    assert_eq!(job(held), ("DISPATCHING".into(), rich_spec().agent.to_string(), 90, 1));
+    assert_eq!(job(waits).0, "QUEUED");
+    assert_eq!(job(done).0, "DONE");
+    let sql = "SELECT worker, pid, cost_units, state, count(*) OVER () FROM scheduler_leases";
+    let lease: (String, u32, u32, String, u32) = conn
+        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
+        .unwrap();
+    assert_eq!(lease, ("w1".into(), 77, 90, "DISPATCHING".into(), 1));
 }

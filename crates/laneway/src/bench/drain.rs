@@ -148,7 +148,7 @@ fn settings(paused: bool) -> Settings {
         )]),
         kinds: kinds().into_iter().map(|name| (name, kind.clone())).collect(),
         tenants: BTreeMap::from([(Name::fixed("default"), limits)]),
-        agents: BTreeMap::from([(Name::fixed("agent-0"), AgentSettings { weight: 2 })]),
+        agents: BTreeMap::from([(Name::fixed("agent-0"), AgentSettings { weight: 2, hours: None })]),
         keys: BTreeMap::from([(Name::fixed("profile"), 2)]),
         ..Settings::default()
     }
@@ -179,6 +179,7 @@ pub fn job(number: u64) -> Submission {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            needs: Default::default(),
         },
         number,
     )

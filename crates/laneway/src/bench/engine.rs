@@ -193,6 +193,7 @@ impl World {
             tags: Vec::new(),
             schedule: None,
             callback: None,
+            needs: Default::default(),
         }
     }
 

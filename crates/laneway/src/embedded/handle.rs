@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use laneway_core::engine::Explanation;
 use laneway_core::{Bytes, Failure, JobEnd, JobId, JobState, Name, Origin, Reason, Refusal, Reply};
+use laneway_runtime::LoadProbe;
 use laneway_runtime::config::{Config, ConfigErrors};
 use laneway_runtime::drain::Drained;
 use laneway_runtime::executors::http::Forwarding;
@@ -45,6 +46,8 @@ pub(super) struct Guards {
     pub(super) webhooks: Option<Webhooks>,
     #[expect(dead_code, reason = "held, not read")]
     pub(super) probe: Option<StorageProbe>,
+    #[expect(dead_code, reason = "held, not read")]
+    pub(super) load: LoadProbe,
     #[expect(dead_code, reason = "held, not read")]
     pub(super) watch: Option<ConfigWatch>,
 }

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use laneway_core::capacity::Hours;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
-    Bytes, Callback, JobSpec, Key, Name, Origin, RetryPolicy, Session, Span, Submission, Wall,
+    Bytes, Callback, JobSpec, Key, Name, Needs, Origin, QuietRule, RetryPolicy, Session, Span, Submission,
+    Wall,
 };
 use laneway_runtime::webhooks::NATIVE_FORMAT;
 use serde::Serialize;
@@ -34,6 +36,7 @@ pub struct Job {
     idempotency_key: Option<String>,
     tags: Vec<String>,
     callback: Option<String>,
+    needs: Needs,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +76,7 @@ impl Job {
             idempotency_key: None,
             tags: Vec::new(),
             callback: None,
+            needs: Needs::default(),
         }
     }
 
@@ -181,6 +185,31 @@ impl Job {
         self
     }
 
+    /// How many units of the machine it holds while it runs, 0 to 100. How many there are depends on the machine's load; a job
+    /// that an idle machine could not hold is refused.
+    pub fn cost(mut self, units: u32) -> Job {
+        self.needs.cost = units;
+        self
+    }
+
+    /// It starts only while the machine is this quiet.
+    pub fn quiet(mut self, rule: QuietRule) -> Job {
+        self.needs.quiet = Some(rule);
+        self
+    }
+
+    /// How long it will probably run: as its deadline comes nearer than that, it goes ahead of others.
+    pub fn expected_duration(mut self, span: Duration) -> Job {
+        self.needs.expected_duration = Some(self::span(span));
+        self
+    }
+
+    /// The only hours of the day in which it starts.
+    pub fn hours(mut self, hours: Hours) -> Job {
+        self.needs.hours = Some(hours);
+        self
+    }
+
     /// The checked form that the scheduler takes.
     pub(super) fn into_submission(self, origin: Origin) -> Result<Submission, InvalidJob> {
         let digest = self.idempotency_key.is_some().then(|| self.digest());
@@ -201,6 +230,7 @@ impl Job {
             idempotency_key,
             tags,
             callback,
+            needs,
         } = self;
         let payload: Bytes = match payload {
             Payload::Bytes(bytes) => bytes.into(),
@@ -231,6 +261,7 @@ impl Job {
             tags: checked_tags(&tags)?,
             schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }),
+            needs,
         };
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })
     }

@@ -45,6 +45,7 @@ fn schedule(session: &str) -> ScheduleSpec {
         retry_of: None,
         tags: Vec::new(),
         callback: None,
+        needs: Default::default(),
         schedule: None,
     };
     ScheduleSpec {

@@ -30,6 +30,7 @@ fn spec() -> JobSpec {
         tags: Vec::new(),
         schedule: None,
         callback: None,
+        needs: Default::default(),
     }
 }
 

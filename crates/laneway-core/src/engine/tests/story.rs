@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
+use crate::capacity::Hours;
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
 use crate::engine::{Counts, Engine, Hold, Recovery, Restart, SessionView};
 use crate::job::IdempotencyKey;
+use crate::lease::{LeaseFor, LeaseRequest, LeaseWord, Said};
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
-    Backoff, Callback, Change, Command, DeliveryRow, DeliveryState, DropPolicy, Effects, Failure, Fence,
-    Jitter, JobId, JobRow, JobSpec, Key, Mono, Name, Now, OpenAttempt, Origin, Outcome, Prior, Refusal,
-    Reply, RetryPolicy, Session, SessionMode, SessionRow, SessionStopped, Settings, Span, StopWhat,
-    TryOutcome, Wall,
+    Backoff, Callback, Change, Claim, Command, DeliveryRow, DeliveryState, Dispatch, DropPolicy, Effects,
+    Failure, Fence, Holder, Jitter, JobId, JobRow, JobSpec, Key, LoadReading, LostPolicy, Mono, Name, Needs,
+    Now, OpenAttempt, Origin, Outcome, Prior, QuietRule, QuietState, Refusal, Reply, RetryPolicy, Session,
+    SessionMode, SessionRow, SessionStopped, Settings, Span, StopWhat, TryOutcome, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -107,6 +109,21 @@ impl Story {
             "tried" => self.tried(name, rest[1]),
             "redeliver" => self.redeliver(name, &options),
             "counts" => return self.counts(name),
+            "load" => Command::Load(self.reading(&options)),
+            "claim" => Command::Claim(Box::new(claim(name, &options, rest.contains(&"start")))),
+            "ask" => {
+                let what = LeaseFor::New(Box::new(self.one(name, &options)));
+                Command::RequestLease(Box::new(LeaseRequest { what, holder: holder(&options) }))
+            }
+            "ack" => {
+                let what = LeaseFor::Job { tenant: None, job: self.jobs[name] };
+                Command::RequestLease(Box::new(LeaseRequest { what, holder: holder(&options) }))
+            }
+            "alive" => self.word(name, &options, Said::Alive),
+            "ended" => self.word(name, &options, Said::Ended(outcome(rest[1]))),
+            "revoke" => self.word(name, &options, Said::Revoke("enough".into())),
+            "capacity" => return vec![self.capacity()],
+            "decisions" => return self.decisions(),
             "explain" => return vec![self.explain(name)],
             "session" => return vec![self.show_session(name)],
             "active" => {
@@ -141,6 +158,9 @@ impl Story {
         match &reply {
             Reply::Submitted(submitted) => {
                 self.jobs.insert(names[0].clone(), submitted.job);
+            }
+            Reply::Granted(grant) if !names.is_empty() => {
+                self.jobs.insert(names[0].clone(), grant.fence.job);
             }
             Reply::Batch(verdicts) => {
                 for (name, verdict) in names.iter().zip(verdicts) {
@@ -226,6 +246,8 @@ impl Story {
             }
             Change::AttemptOpened(open) => {
                 assert!(self.open.insert(open.seq.0, open.clone()).is_none(), "one open attempt per job");
+                let name = self.name_of(open.fence.job);
+                self.fences.insert((name, open.fence.attempt), open.fence);
             }
             Change::AttemptStarted(open) => {
                 self.open.insert(open.seq.0, open.clone());
@@ -392,6 +414,7 @@ impl Story {
             callback: options
                 .get("callback")
                 .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
+            needs: needs(options),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_refusal = options.contains_key("record");
@@ -419,12 +442,23 @@ impl Story {
                 self.settings.tenants.insert(text(name), tenant);
             }
             "agent" => {
-                self.settings
-                    .agents
-                    .insert(text(name), AgentSettings { weight: get("weight").expect("a weight") });
+                self.settings.agents.insert(
+                    text(name),
+                    AgentSettings {
+                        weight: get("weight").unwrap_or(1),
+                        hours: options.get("hours").map(|text| hours(text)),
+                    },
+                );
             }
             "key" => {
                 self.settings.keys.insert(text(name), get("limit").expect("a limit"));
+            }
+            "machine" => {
+                let capacity = &mut self.settings.capacity;
+                capacity.total = get("total").unwrap_or(capacity.total);
+                capacity.reserve = get("reserve").unwrap_or(capacity.reserve);
+                capacity.overtakes_max = get("overtakes").map_or(capacity.overtakes_max, |max| max as u8);
+                capacity.measured &= options.get("measured") != Some(&"no");
             }
             "server" => {
                 self.settings.running_max = get("running").unwrap_or(self.settings.running_max);
@@ -490,6 +524,18 @@ impl Story {
                 vec![format!("did not run: {}", reason.word())]
             }
             Reply::Schedule(_) | Reply::ScheduleRan { .. } => Vec::new(),
+            Reply::Granted(grant) => {
+                let (name, cost, state) = (self.name_of(grant.fence.job), grant.cost, grant.state);
+                let again = if grant.again { ", again" } else { "" };
+                vec![format!(
+                    "granted {name}: {state}, {cost} units, lease {} s{again}",
+                    grant.lease.0 / 1_000
+                )]
+            }
+            Reply::Denied(denial) => {
+                vec![format!("denied: {:?}, ask again in {} ms", denial.reason, denial.retry_after.0)]
+            }
+            Reply::NotYours => vec!["not yours".into()],
             Reply::Submitted(_) | Reply::Done | Reply::Alive { .. } => Vec::new(),
         }
     }
@@ -537,6 +583,43 @@ impl Story {
         )
     }
 
+    fn word(&self, name: &str, options: &BTreeMap<&str, &str>, said: Said) -> Command {
+        let worker = options.get("worker").map(|worker| text(worker));
+        let pid = options.get("pid").map(|pid| number(pid));
+        let lease = self.fence(name).attempt_id;
+        Command::Lease(Box::new(LeaseWord { lease, tenant: None, worker, pid, said }))
+    }
+
+    fn reading(&self, options: &BTreeMap<&str, &str>) -> LoadReading {
+        let quiet = options.get("quiet").copied().unwrap_or("quiet");
+        let quiet = QuietState::ALL.into_iter().find(|state| state.word() == quiet).expect("a state");
+        LoadReading { busy: number(options["busy"]) as u8, quiet, at: self.now.mono }
+    }
+
+    fn capacity(&self) -> String {
+        let view = self.engine.capacity(self.now);
+        format!(
+            "busy {} ({}), {} usable, {} used, {} reserved, {} free, {} leases",
+            view.busy,
+            view.quiet.word(),
+            view.usable,
+            view.used,
+            view.reserved,
+            view.free,
+            view.leases
+        )
+    }
+
+    fn decisions(&self) -> Vec<String> {
+        let told = self.engine.decisions(None).map(|decision| {
+            let job = decision.job.map_or("-".to_owned(), |job| self.name_of(job));
+            let worker = decision.worker.as_ref().map_or("-", |worker| worker.as_str());
+            let verdict = decision.denied.as_ref().map_or("admitted", |reason| reason.word());
+            format!("{job} {worker} {verdict}")
+        });
+        told.collect()
+    }
+
     fn advance(&mut self, by: Span) {
         self.now = Now { mono: self.now.mono + by, wall: self.now.wall + by };
     }
@@ -566,6 +649,18 @@ fn set_lane(lane: &mut LaneSettings, options: &BTreeMap<&str, &str>) {
             "paused" => lane.paused = *value == "yes",
             "order" => lane.order = if *value == "fair" { LaneOrder::Fair } else { LaneOrder::Priority },
             "aging" => lane.aging_step = (*value != "none").then(|| span(value)),
+            "dispatch" => {
+                lane.pull.dispatch = match *value {
+                    "reserve" => Dispatch::Reserve,
+                    "claim" => Dispatch::Claim,
+                    _ => Dispatch::Push,
+                }
+            }
+            "lease" => lane.pull.lease = Some(span(value)),
+            "lost" => {
+                lane.pull.on_lease_lost =
+                    if *value == "fail" { LostPolicy::Fail } else { LostPolicy::Requeue }
+            }
             "stop" => {
                 lane.on_shutdown =
                     if *value == "cancel" { ShutdownPolicy::Cancel } else { ShutdownPolicy::Keep }
@@ -596,7 +691,48 @@ fn hold_words(hold: &Hold) -> String {
         Hold::NoPlace { kind } => format!("no place for {kind}"),
         Hold::PlaceFull { place, used, limit } => format!("place {place} {used}/{limit}"),
         Hold::KeyFull { name, value, used, limit } => format!("key {name}:{value} {used}/{limit}"),
+        Hold::NotQuiet { state, rule } => format!("{} and not {}", state.word(), rule.word()),
+        Hold::NoUnits { cost, free, usable } => format!("needs {cost} of {free} free units, {usable} usable"),
+        Hold::Reserved { .. } => "units are kept for another".into(),
+        Hold::Unclaimed { lane } => format!("nobody of lane {lane} asks"),
         Hold::Turn => "its turn comes".into(),
+    }
+}
+
+fn needs(options: &BTreeMap<&str, &str>) -> Needs {
+    let rule = |word: &&str| QuietRule::ALL.into_iter().find(|rule| rule.word() == *word).expect("a rule");
+    Needs {
+        cost: options.get("cost").map_or(0, |cost| number(cost)),
+        quiet: options.get("quiet").map(rule),
+        unique: options.contains_key("unique"),
+        expected_duration: options.get("expects").map(|expects| span(expects)),
+        hours: options.get("hours").map(|text| hours(text)),
+    }
+}
+
+/// `22:00-06:00`, by UTC.
+fn hours(text: &str) -> Hours {
+    let minute = |time: &str| {
+        let (hour, minute) = time.split_once(':').expect("HH:MM");
+        (number(hour) * 60 + number(minute)) as u16
+    };
+    let (from, until) = text.split_once('-').expect("from-until");
+    Hours { from: minute(from), until: minute(until), ahead: 0 }
+}
+
+fn holder(options: &BTreeMap<&str, &str>) -> Holder {
+    Holder { worker: text(options["worker"]), pid: options.get("pid").map(|pid| number(pid)) }
+}
+
+fn claim(worker: &str, options: &BTreeMap<&str, &str>, start: bool) -> Claim {
+    Claim {
+        tenant: text(options.get("tenant").copied().unwrap_or("default")),
+        lane: text(options.get("lane").copied().unwrap_or("main")),
+        agent: options.get("agent").map(|agent| text(agent)),
+        kinds: options.get("kinds").map_or(Vec::new(), |kinds| kinds.split(',').map(text).collect()),
+        max_cost: options.get("max").map(|max| number(max)),
+        holder: Holder { worker: text(worker), pid: None },
+        start,
     }
 }
 
@@ -623,6 +759,9 @@ fn outcome(word: &str) -> Outcome {
 fn command_names(command: &Command, rest: &[&str]) -> Vec<String> {
     match command {
         Command::Submit(_) => vec![rest[0].to_owned()],
+        Command::RequestLease(request) if matches!(request.what, LeaseFor::New(_)) => {
+            vec![rest[0].to_owned()]
+        }
         Command::SubmitBatch { .. } => names_of(rest),
         _ => Vec::new(),
     }

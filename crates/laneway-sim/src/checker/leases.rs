@@ -1,0 +1,290 @@
+//! Workers that ask: what a claim or a request must be answered, which job it opens, and what words by a lease's id do.
+//!
+//! I11 (an attempt has one holder), I17 (units and quiet hold when an attempt opens), I23 and I24c for claims.
+
+use laneway_core::lease::{Grant, LeaseFor, LeaseRequest, LeaseWord, Said};
+use laneway_core::{Claim, Command, JobState, Name, OpenAttempt, RefusalCode, Reply, Seq};
+
+use super::told::Found;
+use super::{Checker, Given, Verdict};
+use crate::clock::Moment;
+use crate::ledger::Entry;
+use crate::reference::{Room, is_overdue};
+use crate::violation::{Checked, Violation, hold};
+
+/// The place of attempts that workers ask for.
+pub(super) const LEASES: &str = "leases";
+
+/// What somebody who asks must be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing of that name is there.
+    NotFound,
+    /// This cannot be asked.
+    Refused(RefusalCode),
+    /// One of these jobs.
+    Granted(Vec<Seq>),
+    /// A job that is not there yet.
+    GrantedNew,
+    /// Nothing, for now.
+    Denied,
+}
+
+impl Checker {
+    /// What a claim must be answered.
+    pub(super) fn expect_claim(&mut self, claim: &Claim, moment: Moment) -> Answer {
+        let Some(lane) = self.reference.settings.lanes.get(&claim.lane) else { return Answer::NotFound };
+        if !lane.pull.is_pull() {
+            return Answer::Refused(RefusalCode::Invalid);
+        }
+        let aside = self.ledger.open().filter(|entry| self.is_aside(entry));
+        let aside: Vec<Seq> = aside
+            .filter(|entry| self.reference.suits(&self.ledger, entry, claim))
+            .map(|entry| entry.row.seq)
+            .collect();
+        if !aside.is_empty() {
+            return Answer::Granted(aside);
+        }
+        match self.reference.claim_choice(&self.ledger, moment, claim) {
+            Some(seq) => Answer::Granted(vec![seq]),
+            None => Answer::Denied,
+        }
+    }
+
+    /// What a request for one job must be answered.
+    pub(super) fn expect_request(&mut self, request: &LeaseRequest, moment: Moment) -> Answer {
+        let worker = &request.holder.worker;
+        match &request.what {
+            LeaseFor::New(submission) => match self.verdict(submission, moment) {
+                _ if !self.is_pull_lane(&self.lane_of(&submission.spec)) => {
+                    Answer::Refused(RefusalCode::Invalid)
+                }
+                // What the store refuses is seen only when it is stored.
+                Verdict::Refused(code) if code != RefusalCode::Invalid => Answer::Refused(code),
+                // Whether there is room is seen when it opens.
+                _ => Answer::GrantedNew,
+            },
+            LeaseFor::Job { tenant, job } => {
+                let room = self.reference.room(&self.ledger, moment);
+                let entry = self.ledger.find(*job).filter(|entry| entry.end.is_none());
+                let entry = entry
+                    .filter(|entry| tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant));
+                match entry {
+                    None => Answer::NotFound,
+                    Some(entry) if entry.open.is_none() && is_overdue(moment, entry) => Answer::NotFound,
+                    Some(entry) if self.may_have(entry, worker, moment, &room) => {
+                        Answer::Granted(vec![entry.row.seq])
+                    }
+                    Some(_) => Answer::Denied,
+                }
+            }
+        }
+    }
+
+    fn may_have(&self, entry: &Entry, worker: &Name, moment: Moment, room: &Room) -> bool {
+        match &entry.open {
+            Some(open) => {
+                let mine = open.holder.as_ref().is_some_and(|holder| holder.worker == *worker);
+                let stopping = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
+                let stopping = stopping.is_some_and(|run| run.stop.is_some());
+                !stopping && (mine || self.is_aside(entry))
+            }
+            None => {
+                self.is_pull_lane(&entry.lane)
+                    && self.reference.is_eligible(&self.ledger, moment, entry, room)
+                    && self.reference.suits_worker(&self.ledger, entry, worker)
+            }
+        }
+    }
+
+    fn is_pull_lane(&self, lane: &Name) -> bool {
+        self.reference.lane(lane).is_some_and(|lane| lane.pull.is_pull())
+    }
+
+    /// Set aside for workers, and not taken.
+    pub(super) fn is_aside(&self, entry: &Entry) -> bool {
+        let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
+        let stopping = run.is_some_and(|run| run.stop.is_some());
+        let open = entry.open.as_ref();
+        entry.end.is_none()
+            && !stopping
+            && open.is_some_and(|open| {
+                open.holder.is_none() && open.started_at.is_none() && open.place.as_str() == LEASES
+            })
+    }
+
+    /// How long an attempt of this job lives without a heartbeat.
+    pub(super) fn lease_of(&self, entry: &Entry) -> u64 {
+        let lane = self.reference.lane(&entry.lane).and_then(|lane| lane.pull.lease);
+        lane.unwrap_or(self.reference.settings.lease).0
+    }
+
+    /// An answer to somebody who asked was told.
+    pub(super) fn told_answer(&self, worker: &Name, reply: &Reply, expected: Option<&Answer>) -> Checked {
+        if let Reply::Granted(grant) = reply {
+            self.is_granted(worker, grant)?;
+        }
+        let same = match (expected, reply) {
+            (None, _) => true,
+            (Some(Answer::NotFound), reply) => *reply == Reply::NotFound,
+            (Some(Answer::Refused(code)), Reply::Refused(refusal)) => refusal.code == *code,
+            (Some(Answer::Granted(jobs)), Reply::Granted(grant)) => jobs.contains(&grant.seq),
+            (Some(Answer::GrantedNew), reply) => matches!(reply, Reply::Granted(_) | Reply::Denied(_)),
+            (Some(Answer::Denied), reply) => matches!(reply, Reply::Denied(_)),
+            _ => false,
+        };
+        hold("I24c", same, || format!("{worker} asks and is answered {reply:?}, not {expected:?}"))
+    }
+
+    fn is_granted(&self, worker: &Name, grant: &Grant) -> Checked {
+        let entry = self.ledger.fits(&grant.fence);
+        let open = entry.and_then(|entry| entry.open.as_ref());
+        let held = open.and_then(|open| open.holder.as_ref()).is_some_and(|holder| holder.worker == *worker);
+        hold("I6", held, || format!("{worker} is told that it holds {grant:?}, which is not durable"))?;
+        let cost = entry.map_or(0, |entry| entry.row.spec.needs.cost);
+        hold("I17", cost == grant.cost, || format!("{worker} is told a cost of {}, it is {cost}", grant.cost))
+    }
+
+    /// Units and quiet at the moment an attempt opens.
+    pub(super) fn machine_takes(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
+        let room = self.reference.room(&self.ledger, given.moment);
+        let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
+        let need = self.reference.need(entry);
+        hold("I17", need.cost <= room.free, || {
+            format!("job {} costs {} of {} free units", open.seq.0, need.cost, room.free)
+        })?;
+        hold("I17", room.is_quiet_for(need.rule), || {
+            format!("job {} starts in a machine that is {}", open.seq.0, room.quiet.word())
+        })?;
+        let due = room.due.filter(|(seq, cost)| *seq != open.seq && *cost > room.free && need.cost > 0);
+        hold("I25", due.is_none(), || {
+            format!(
+                "job {} overtakes job {}, which was overtaken too often",
+                open.seq.0,
+                due.map_or(0, |due| due.0.0)
+            )
+        })
+    }
+
+    /// An attempt that somebody asked for: who asked gets what the rules say.
+    pub(super) fn right_answer(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
+        self.decisions += 1;
+        let asked = given.commands.iter().find_map(|command| match command {
+            Command::Claim(claim) => {
+                let choice = self.reference.claim_choice(&self.ledger, given.moment, claim);
+                Some(choice == Some(open.seq))
+            }
+            Command::RequestLease(request) => {
+                let room = self.reference.room(&self.ledger, given.moment);
+                let entry = self.ledger.jobs.get(&open.seq)?;
+                let asked = match &request.what {
+                    LeaseFor::Job { job, .. } => *job == entry.row.id,
+                    LeaseFor::New(_) => entry.attempts == 0,
+                };
+                Some(asked && self.may_have(entry, &request.holder.worker, given.moment, &room))
+            }
+            _ => None,
+        });
+        hold("I23", asked == Some(true), || {
+            format!("job {} is given to {:?}, who must not have it", open.seq.0, open.holder)
+        })
+    }
+
+    /// What a word by a lease's id must be answered.
+    pub(super) fn expect_lease_word(&self, word: &LeaseWord) -> LeaseAnswer {
+        let fence = self.ledger.fences.get(&word.lease).map(|known| known.0);
+        let entry = fence.and_then(|fence| self.ledger.fits(&fence));
+        let leased = |entry: &&Entry| entry.open.as_ref().is_some_and(|open| open.place.as_str() == LEASES);
+        let owned =
+            |entry: &&Entry| word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant);
+        let Some(entry) = entry.filter(leased).filter(owned) else { return LeaseAnswer::NotFound };
+        let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
+        let takes = holder.is_none() && word.said == Said::Alive && entry.end.is_none();
+        let mine =
+            word.worker.as_ref().is_none_or(|worker| holder.is_some_and(|holder| holder.worker == *worker));
+        if !mine && !takes {
+            return LeaseAnswer::NotYours;
+        }
+        let found = fence.map_or(Found::Nothing, |fence| self.find(&fence));
+        match (&word.said, found) {
+            (Said::Revoke(_), _) if entry.end.is_some() => LeaseAnswer::NotFound,
+            (Said::Report | Said::Revoke(_), _) | (Said::Ended(_), Found::Running) => LeaseAnswer::Done,
+            (Said::Ended(_), _) => LeaseAnswer::Stale,
+            (Said::Alive, found) => LeaseAnswer::Alive(found == Found::Stopping),
+        }
+    }
+
+    /// The answer to a word by a lease's id was told.
+    pub(super) fn told_lease_word(
+        &self,
+        word: &LeaseWord,
+        reply: &Reply,
+        expected: Option<LeaseAnswer>,
+    ) -> Checked {
+        let same = match (expected, reply) {
+            (None, _) => true,
+            (Some(LeaseAnswer::NotFound), reply) => *reply == Reply::NotFound,
+            (Some(LeaseAnswer::NotYours), reply) => *reply == Reply::NotYours,
+            (Some(LeaseAnswer::Done), reply) => *reply == Reply::Done,
+            (Some(LeaseAnswer::Stale), reply) => *reply == Reply::Stale,
+            (Some(LeaseAnswer::Alive(wanted)), Reply::Alive { stop, .. }) => *stop == wanted,
+            _ => false,
+        };
+        hold("I11", same, || format!("{word:?} is answered with {reply:?} and not with {expected:?}"))
+    }
+
+    /// A word by a lease's id that is taken makes the lease start anew.
+    pub(super) fn hear_lease_word(&mut self, word: &LeaseWord, moment: Moment) {
+        if word.said != Said::Alive || !matches!(self.expect_lease_word(word), LeaseAnswer::Alive(_)) {
+            return;
+        }
+        let Some((fence, _)) = self.ledger.fences.get(&word.lease) else { return };
+        let Some(entry) = self.ledger.fits(fence) else { return };
+        let (seq, lease) = (entry.row.seq, self.lease_of(entry));
+        if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
+            run.lease_until = run.lease_until.max(moment.at + lease);
+        }
+    }
+}
+
+/// What a word by a lease's id must be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseAnswer {
+    /// There is no such lease.
+    NotFound,
+    /// It is another worker's.
+    NotYours,
+    /// Taken.
+    Done,
+    /// The run was told to stop; its end is known now.
+    Stale,
+    /// It goes on; true: it is asked to stop.
+    Alive(bool),
+}
+
+/// Does somebody revoke the open attempt of this job in this turn?
+pub(super) fn revoke_about(given: Given<'_>, entry: &Entry) -> bool {
+    let Some(open) = &entry.open else { return false };
+    given.commands.iter().any(|command| match command {
+        Command::Lease(word) => {
+            word.lease == open.fence.attempt_id
+                && matches!(word.said, Said::Revoke(_))
+                && word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
+        }
+        _ => false,
+    })
+}
+
+/// An attempt that is set aside opens as assigned, one that is claimed as its claim says.
+pub(super) fn opens_as_asked(given: Given<'_>, open: &OpenAttempt) -> Checked {
+    let starts = given.commands.iter().find_map(|command| match command {
+        Command::Claim(claim) => Some(claim.start),
+        Command::RequestLease(_) => Some(true),
+        _ => None,
+    });
+    let wanted = open.holder.is_some() && starts == Some(true);
+    if (open.state == JobState::Running) == wanted {
+        return Ok(());
+    }
+    Err(Violation::new("I9", format!("the attempt of job {} opens as {}", open.seq.0, open.state)))
+}
