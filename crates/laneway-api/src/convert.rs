@@ -111,6 +111,7 @@ fn spec_with(
         callback: None,
         kind,
         needs: Default::default(),
+        wants: None,
     })
 }
 

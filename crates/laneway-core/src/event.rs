@@ -107,11 +107,25 @@ pub enum EventKind {
     JobHastened = 25,
     /// The machine has no room for a waiting job, or is not quiet enough.
     JobDenied = 26,
+    /// A worker has registered. The detail names it, as in all events about workers.
+    WorkerConnected = 27,
+    /// A worker has registered again while its older connection was still there; that one is out.
+    WorkerSuperseded = 28,
+    /// A worker has missed two heartbeats.
+    WorkerDegraded = 29,
+    /// A worker has missed three heartbeats: it gets nothing new.
+    WorkerLost = 30,
+    /// A worker takes nothing new: somebody said so, it said so itself, or it is too full.
+    WorkerDrained = 31,
+    /// A worker has had no free slot for long.
+    WorkerSaturated = 32,
+    /// A worker's connection is gone.
+    WorkerDisconnected = 33,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 27] = [
+    pub const ALL: [EventKind; 34] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -139,6 +153,13 @@ impl EventKind {
         EventKind::JobDeferred,
         EventKind::JobHastened,
         EventKind::JobDenied,
+        EventKind::WorkerConnected,
+        EventKind::WorkerSuperseded,
+        EventKind::WorkerDegraded,
+        EventKind::WorkerLost,
+        EventKind::WorkerDrained,
+        EventKind::WorkerSaturated,
+        EventKind::WorkerDisconnected,
     ];
 
     /// The word users see.
@@ -171,6 +192,13 @@ impl EventKind {
             EventKind::JobDeferred => "job.deferred",
             EventKind::JobHastened => "job.hastened",
             EventKind::JobDenied => "job.denied",
+            EventKind::WorkerConnected => "worker.connected",
+            EventKind::WorkerSuperseded => "worker.superseded",
+            EventKind::WorkerDegraded => "worker.degraded",
+            EventKind::WorkerLost => "worker.lost",
+            EventKind::WorkerDrained => "worker.drained",
+            EventKind::WorkerSaturated => "worker.saturated",
+            EventKind::WorkerDisconnected => "worker.disconnected",
         }
     }
 

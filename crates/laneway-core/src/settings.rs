@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::capacity::{CapacitySettings, Hours};
 use crate::lease::PullSettings;
+use crate::worker::WorkerSettings;
 use crate::{Name, RetryPolicy, Span};
 
 /// The lane that jobs with an unknown lane run in. It always exists.
@@ -61,6 +62,8 @@ pub struct Settings {
     pub webhooks: WebhookSettings,
     /// How much the machine can take.
     pub capacity: CapacitySettings,
+    /// What holds for workers that are told what to run.
+    pub workers: WorkerSettings,
 }
 
 /// The limits and defaults of schedules.
@@ -208,6 +211,7 @@ impl Default for Settings {
             webhooks: WebhookSettings::default(),
             schedules: ScheduleSettings::default(),
             capacity: CapacitySettings::default(),
+            workers: WorkerSettings::default(),
         }
     }
 }

@@ -100,6 +100,9 @@ impl Engine {
 
     /// How long an attempt of this job lives without a heartbeat.
     pub(super) fn lease_of(&self, job: Ix) -> Span {
+        if let Some(lease) = self.worker_lease_of(job) {
+            return lease;
+        }
         let lane = self.nodes[self.jobs[job].node].lane as usize;
         self.lanes[lane].settings.pull.lease.unwrap_or(self.settings.lease)
     }
@@ -115,9 +118,7 @@ impl Engine {
         self.jobs[job].rejections = self.jobs[job].rejections.saturating_add(1);
         let doubled = self.jobs[job].rejections.saturating_sub(1).min(16);
         let wait = Span((REJECTED.0 << doubled).min(REJECTED_MAX.0));
-        let ends = self.ends_with_server(job);
-        self.hand_back(now, job, AttemptEnd::Unanswered, effects);
-        if ends {
+        if !self.hand_back(now, job, AttemptEnd::Unanswered, effects) {
             return;
         }
         self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);

@@ -149,11 +149,13 @@ pub enum Reason {
     NearDeadline = 22,
     /// The machine has no room for it, or is not quiet enough.
     Capacity = 23,
+    /// No worker took it, too often; or the one that has what it needs is gone.
+    Unavailable = 24,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 24] = [
+    pub const ALL: [Reason; 25] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -178,6 +180,7 @@ impl Reason {
         Reason::Hours,
         Reason::NearDeadline,
         Reason::Capacity,
+        Reason::Unavailable,
     ];
 
     /// The word users see.
@@ -207,6 +210,7 @@ impl Reason {
             Reason::Hours => "hours",
             Reason::NearDeadline => "near_deadline",
             Reason::Capacity => "capacity",
+            Reason::Unavailable => "unavailable",
         }
     }
 

@@ -119,6 +119,7 @@ pub fn job(kind: &str) -> Submission {
         schedule: None,
         callback: None,
         needs: Default::default(),
+        wants: None,
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
 }

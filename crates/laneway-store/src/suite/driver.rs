@@ -455,6 +455,7 @@ pub fn plain_spec() -> JobSpec {
         schedule: None,
         callback: None,
         needs: Needs::default(),
+        wants: None,
     }
 }
 
