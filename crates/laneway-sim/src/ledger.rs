@@ -26,6 +26,8 @@ pub struct Ledger {
     pub ids: BTreeMap<JobId, Seq>,
     /// Every fence ever opened, with how it ended once it has.
     pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
+    /// Who held each closed attempt that a worker had asked for.
+    pub holders: BTreeMap<AttemptId, Name>,
     /// Every token, as it was put last.
     pub tokens: BTreeMap<Name, TokenRecord>,
     /// What is known of sessions beside their jobs.
@@ -96,7 +98,7 @@ impl Entry {
     /// True for a job that waits for others of its session to join it.
     pub fn gathers(&self) -> bool {
         let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
-        self.state == JobState::Scheduled && self.row.status.failures == 0 && !by_wall
+        self.state == JobState::Scheduled && self.attempts == 0 && !by_wall
     }
 }
 
@@ -356,6 +358,9 @@ impl Ledger {
         }
         if let Some(known) = self.fences.get_mut(&fence.attempt_id) {
             known.1 = Some(closed.end);
+        }
+        if let Some(holder) = &closed.open.holder {
+            self.holders.insert(fence.attempt_id, holder.worker.clone());
         }
         Ok(())
     }

@@ -25,22 +25,29 @@ impl Engine {
             return Reply::NotFound;
         }
         let seq = Seq(self.jobs[ix].seq);
-        if self.is_aside(ix) {
-            // Nobody has taken it, so nobody must be waited for.
-            let closed = Some((AttemptEnd::Canceled, None));
-            let (state, reason) = (JobState::Canceled, Reason::Requested);
-            self.end_job(now, ix, state, reason, closed, None, Some(origin), effects);
-            return Reply::Canceled { seq, was };
-        }
-        if was.is_open() {
-            self.ask_to_stop(now, ix, AttemptEnd::Canceled, effects);
+        self.cancel_job(now, ix, Reason::Requested, Some(origin), effects);
+        Reply::Canceled { seq, was }
+    }
+
+    /// Ends a job. A run that is under way is told to stop and holds its gates until it has; a job that is only set aside has
+    /// nobody who must be waited for.
+    pub(super) fn cancel_job(
+        &mut self,
+        now: Now,
+        job: Ix,
+        reason: Reason,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
+        let closed = self.is_aside(job).then_some((AttemptEnd::Canceled, None));
+        if closed.is_none() && self.jobs[job].state.is_open() {
+            self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
             #[cfg(feature = "zoo")]
             if crate::zoo::is_out(crate::zoo::Bug::CounterDoubleRelease) {
-                self.free_gates(ix);
+                self.free_gates(job);
             }
         }
-        self.end_job(now, ix, JobState::Canceled, Reason::Requested, None, None, Some(origin), effects);
-        Reply::Canceled { seq, was }
+        self.end_job(now, job, JobState::Canceled, reason, closed, None, origin, effects);
     }
 
     /// Tells a run to stop and gives it the grace to do so.

@@ -12,8 +12,8 @@ use crate::schedule::{CatchUp, Overlap, RunLog, RunStatus, ScheduleLine, Schedul
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Bytes, Change, Effects, EventKind, Failure, JobId, JobState, Name, Now, Origin, Reason,
-    ScheduleId, Span, Wall,
+    Bytes, Change, Effects, EventKind, Failure, JobId, JobState, Name, Now, Origin, Reason, ScheduleId, Span,
+    Wall,
 };
 
 /// Most slots that one tick fires; the rest follow in the next turn, so that commands are heard in between.
@@ -141,10 +141,7 @@ impl Engine {
             if let Some(run) = self.schedules.runs.get_mut(&job) {
                 run.replaced = true;
             }
-            if self.jobs[job].state.is_open() {
-                self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
-            }
-            self.end_job(now, job, JobState::Canceled, Reason::Replaced, None, None, None, effects);
+            self.cancel_job(now, job, Reason::Replaced, None, effects);
         }
     }
 

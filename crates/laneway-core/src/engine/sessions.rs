@@ -16,8 +16,7 @@ use crate::job::session::{
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Effects, JobSpec, JobState, Key, MergedInto, Name, Now, Origin, Reason, Seq, Session,
-    SessionMode, Wall,
+    Effects, JobSpec, JobState, Key, MergedInto, Name, Now, Origin, Reason, Seq, Session, SessionMode, Wall,
 };
 
 /// What a session looks like to the next job that comes for it.
@@ -290,6 +289,7 @@ impl Engine {
         let Some(buffer) = &self.sessions[session].buffer else { return };
         let leader = buffer.leader;
         self.become_queued(now, leader, effects);
+        self.look_at_needs(now, leader, effects);
         self.arm(leader);
     }
 
@@ -320,25 +320,12 @@ impl Engine {
         let ids = |jobs: &[Ix]| jobs.iter().map(|&job| self.jobs[job].id).collect();
         let told = (ids(&running), ids(&waiting));
         for job in running {
-            self.stop_run(now, job, reason, origin, effects);
+            self.cancel_job(now, job, reason, Some(origin), effects);
         }
         for job in waiting {
             self.end_job(now, job, JobState::Canceled, reason, None, None, Some(origin), effects);
         }
         told
-    }
-
-    /// Ends a job that runs. Its run is told to stop and holds its gates until it has.
-    pub(super) fn stop_run(
-        &mut self,
-        now: Now,
-        job: Ix,
-        reason: Reason,
-        origin: &Origin,
-        effects: &mut Effects,
-    ) {
-        self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
-        self.end_job(now, job, JobState::Canceled, reason, None, None, Some(origin), effects);
     }
 
     /// How many jobs of a session wait, for their turn or for a time.

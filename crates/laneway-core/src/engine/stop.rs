@@ -70,7 +70,7 @@ impl Engine {
         let ids = |job: Option<Ix>| job.iter().map(|&job| self.jobs[job].id).collect();
         let told = stopped(ids(running), ids(waiting));
         if let Some(job) = running {
-            self.stop_run(now, job, Reason::Stopped, origin, effects);
+            self.cancel_job(now, job, Reason::Stopped, Some(origin), effects);
         }
         if let Some(job) = waiting {
             let reason = Reason::Stopped;

@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// A queued job's hours are over, or its deadline is near.
-    fn look_at_needs(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+    pub(super) fn look_at_needs(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let entry = &self.jobs[job];
         if entry.hours != NONE && !self.hours.key(entry.hours).holds(now.wall) {
             let at = self.hours.key(entry.hours).next_begin(now.wall);
@@ -159,7 +159,7 @@ impl Engine {
                 (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
                 (None, JobState::Assigned) if self.is_aside(job) => self.reject(now, job, effects),
                 (None, JobState::Assigned) if open.worker == NONE => {
-                    self.hand_back(now, job, AttemptEnd::Unanswered, effects);
+                    self.hand_back(now, job, AttemptEnd::Unanswered, effects)
                 }
                 (None, JobState::Assigned) if open.is_pushed() => self.unanswered(now, job, effects),
                 (None, _) => self.lose(now, job, effects),

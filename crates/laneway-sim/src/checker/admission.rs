@@ -215,7 +215,8 @@ impl Checker {
         hold("I2", self.submits.insert(number, row.seq).is_none(), || {
             format!("submit {number} made a second job, {}", row.seq.0)
         })?;
-        hold("I1", self.is_as_asked(row, asked, given), || {
+        let near = self.near_at(&row.spec).is_some_and(|at| at <= given.moment.now.wall);
+        hold("I1", self.is_as_asked(row, asked, given) && row.status.near_deadline == near, || {
             format!("job {} is not what submit {number} asked for", row.seq.0)
         })
     }
@@ -265,6 +266,7 @@ impl Checker {
             schedule,
             callback,
             needs,
+            wants,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -289,9 +291,8 @@ impl Checker {
             && spec.tags == *tags
             && spec.schedule == *schedule
             && spec.callback == *callback
-            && spec.needs == *needs;
-        let near = self.near_at(spec).is_some_and(|at| at <= given.moment.now.wall);
-        let rest = rest && row.status.near_deadline == near;
+            && spec.needs == *needs
+            && spec.wants == *wants;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
-    CapacitySettings, Change, Command, Dispatch, Effects, Notice, Origin, Outcome as Ending, PlaceOffer, Reply,
-    ScheduleId, Settings, Span,
+    CapacitySettings, Change, Command, Dispatch, Effects, Notice, Origin, Outcome as Ending, PlaceOffer,
+    Reply, ScheduleId, Settings, Span,
 };
 use laneway_runtime::{Told, Turn};
 use laneway_store::StoreError;
