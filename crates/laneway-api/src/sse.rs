@@ -175,7 +175,14 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleToggled
         | EventKind::ScheduleFired
         | EventKind::ScheduleRunEnded
-        | EventKind::Outbound => false,
+        | EventKind::Outbound
+        | EventKind::WorkerConnected
+        | EventKind::WorkerSuperseded
+        | EventKind::WorkerDegraded
+        | EventKind::WorkerLost
+        | EventKind::WorkerDrained
+        | EventKind::WorkerSaturated
+        | EventKind::WorkerDisconnected => false,
     }
 }
 

@@ -251,8 +251,10 @@ impl Engine {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
             Command::Offer(offer) if matches!(offer.place.as_str(), held::LEASES | workers::WORKERS) => {
-                let message =
-                    format!("place: the name {:?} is taken by the house; choose another", offer.place.as_str());
+                let message = format!(
+                    "place: the name {:?} is taken by the house; choose another",
+                    offer.place.as_str()
+                );
                 Reply::Refused(submit::refuse(crate::RefusalCode::Invalid, message))
             }
             Command::Offer(offer) => self.offer_place(offer),

@@ -511,6 +511,8 @@ impl Loop {
                 Notice::Offer(offer) => offers.push(offer),
                 Notice::Stop { fence, place, .. } => stops.entry(place).or_default().push(fence),
                 Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),
+                // Connections are told by whoever holds them.
+                Notice::Superseded(_) | Notice::DrainConnection(_) => {}
             }
         }
         if !stops.is_empty() {
@@ -557,7 +559,7 @@ impl Loop {
     fn by_place(&mut self, now: Now, offers: Vec<Offer>) -> BTreeMap<Name, Vec<Offered>> {
         let mut by_place: BTreeMap<Name, Vec<Offered>> = BTreeMap::new();
         for offer in offers {
-            let Offer { seq, fence, place, kind: _, timeout, deadline } = offer;
+            let Offer { seq, fence, place, kind: _, timeout, deadline, dispatch_seq: _, to: _ } = offer;
             let kept = self.cache.take(seq);
             let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept };
             by_place.entry(place).or_default().push(offered);

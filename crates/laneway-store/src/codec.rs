@@ -8,6 +8,7 @@ mod events;
 mod failure;
 mod spec;
 mod template;
+mod wants;
 
 pub(crate) use events::{EventReader, EventWriter};
 pub(crate) use failure::{read_failure, write_failure};

@@ -42,12 +42,8 @@ impl Engine {
         match outcome {
             Outcome::Succeeded(result) => self.succeed(now, job, result, effects),
             Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
-            Outcome::HandedBack => {
-                self.hand_back(now, job, AttemptEnd::HandedBack, effects);
-            }
-            Outcome::Canceled if self.draining => {
-                self.hand_back(now, job, AttemptEnd::HandedBack, effects);
-            }
+            Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
+            Outcome::Canceled if self.draining => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
             Outcome::Canceled => {
                 let failure =
                     Failure::retryable("canceled", "the runner stopped although nobody asked it to");
@@ -126,22 +122,14 @@ impl Engine {
         self.end_job(now, job, JobState::Failed, Reason::Lost, closed, None, None, effects);
     }
 
-    /// The attempt never did anything: the job waits again, at no cost. False: it ended instead, because the server stops.
-    pub(super) fn hand_back(
-        &mut self,
-        now: Now,
-        job: Ix,
-        end: AttemptEnd,
-        effects: &mut Effects,
-    ) -> bool {
+    /// The attempt never did anything: the job waits again, at no cost.
+    pub(super) fn hand_back(&mut self, now: Now, job: Ix, end: AttemptEnd, effects: &mut Effects) {
         if self.ends_with_server(job) {
             // From now on it would wait, and what waits here is canceled when the server stops.
             let (state, closed) = (JobState::Canceled, Some((end, None)));
-            self.end_job(now, job, state, Reason::Shutdown, closed, None, None, effects);
-            return false;
+            return self.end_job(now, job, state, Reason::Shutdown, closed, None, None, effects);
         }
         self.requeue(now, job, end, Reason::HandedBack, effects);
-        true
     }
 
     /// True when the server stops and the lane of the job keeps nothing that waits.
@@ -164,8 +152,7 @@ impl Engine {
     /// A run that was told to stop has ended, or its grace has passed.
     pub(super) fn close_stopped(&mut self, now: Now, job: Ix, cause: AttemptEnd, effects: &mut Effects) {
         if cause == AttemptEnd::HandedBack {
-            self.hand_back(now, job, AttemptEnd::HandedBack, effects);
-            return;
+            return self.hand_back(now, job, AttemptEnd::HandedBack, effects);
         }
         if cause == AttemptEnd::TimedOut {
             let late = Failure::retryable("timed_out", "the attempt ran longer than its timeout");

@@ -13,7 +13,7 @@ use super::Engine;
 use super::index::Hashing;
 use super::slab::{Ix, NONE, Pool, Slab};
 use crate::worker::{Beat, ConnectionId, Package, Pressure, Standing, WorkerOffer};
-use crate::{Mono, Name, Span, Task, Wants, Wall};
+use crate::{Mono, Name, Span, Task, Wall, Wants};
 
 /// Results whose tasks are remembered of each worker, so that one that comes again is known.
 pub(super) const RECENT_MAX: usize = 256;

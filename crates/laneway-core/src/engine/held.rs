@@ -118,7 +118,9 @@ impl Engine {
         self.jobs[job].rejections = self.jobs[job].rejections.saturating_add(1);
         let doubled = self.jobs[job].rejections.saturating_sub(1).min(16);
         let wait = Span((REJECTED.0 << doubled).min(REJECTED_MAX.0));
-        if !self.hand_back(now, job, AttemptEnd::Unanswered, effects) {
+        let ends = self.ends_with_server(job);
+        self.hand_back(now, job, AttemptEnd::Unanswered, effects);
+        if ends {
             return;
         }
         self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);

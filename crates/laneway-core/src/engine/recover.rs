@@ -168,10 +168,7 @@ impl Recovery {
         let place = engine.places.find(&open.place).expect("it was just made");
         let leased = open.mode == PlaceMode::Leased;
         let tenant = engine.classes[engine.jobs[job].class].tenant;
-        let worker = open
-            .holder
-            .as_ref()
-            .map_or(NONE, |holder| engine.hold_worker(tenant, &holder.worker));
+        let worker = open.holder.as_ref().map_or(NONE, |holder| engine.hold_worker(tenant, &holder.worker));
         // Its runner goes by what it was told, not by what the settings say by now.
         let lease = engine.lease_of(job).max(open.lease);
         let entry = &mut engine.jobs[job];

@@ -14,8 +14,6 @@ use super::workers::lease_for;
 use crate::worker::{
     Beat, ConnectionId, MAX_PARALLEL_MAX, OFFER_LIST_MAX, Register, Registered, WorkerOffer,
 };
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, Fence, Name, Notice, Now, Refusal, RefusalCode, Reply, Span};
 
 /// The shortest time between two signs of life that a worker may ask for.
@@ -77,7 +75,9 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let invalid = |message: String| Err(refuse(RefusalCode::Invalid, message));
         if self.fleet.connections.contains_key(&connection) {
-            return invalid(format!("connection: {connection} has registered already; change the offer instead"));
+            return invalid(format!(
+                "connection: {connection} has registered already; change the offer instead"
+            ));
         }
         if !(HEARTBEAT_MIN..=HEARTBEAT_MAX).contains(&heartbeat) {
             let (min, max) = (HEARTBEAT_MIN.0, HEARTBEAT_MAX.0);
@@ -91,7 +91,8 @@ impl Engine {
         let tenant = self.tenants.find(&offer.tenant).and_then(|tenant| self.fleet.posts.get(&tenant));
         let of_tenant = tenant.copied().unwrap_or(0);
         let full = |what: &str, max: u32| {
-            let message = format!("{what}: {max} workers are registered already; end one, or raise the limit");
+            let message =
+                format!("{what}: {max} workers are registered already; end one, or raise the limit");
             Err(Refusal { retry_after: Some(Span::secs(5)), ..refuse(RefusalCode::TooMany, message) })
         };
         if self.fleet.post_count() >= settings.workers_max {
@@ -103,14 +104,7 @@ impl Engine {
         Ok(())
     }
 
-    fn post(
-        &mut self,
-        now: Now,
-        worker: Ix,
-        connection: ConnectionId,
-        offer: WorkerOffer,
-        heartbeat: Span,
-    ) {
+    fn post(&mut self, now: Now, worker: Ix, connection: ConnectionId, offer: WorkerOffer, heartbeat: Span) {
         let tenant = self.workers.key(worker).0;
         let group = self.join_group(tenant, Skills::of(&offer));
         let lease = lease_for(self.settings.lease, heartbeat);
@@ -206,7 +200,8 @@ impl Engine {
     pub(super) fn change_offer(&mut self, now: Now, worker: Ix, offer: WorkerOffer) -> Reply {
         let (tenant, name) = self.workers.key(worker).clone();
         if offer.worker != name || offer.tenant != *self.tenants.key(tenant) {
-            let message = "worker: tenant and name are those of the registration; register anew to change them";
+            let message =
+                "worker: tenant and name are those of the registration; register anew to change them";
             return Reply::Refused(refuse(RefusalCode::Invalid, message));
         }
         if let Err(refusal) = check_offer(&offer) {
@@ -262,13 +257,15 @@ impl Engine {
         self.tenants.release(tenant);
     }
 
-    /// Who is registered over which connection; to be said again to an engine that replaces this one.
+    /// What was registered over a connection; to be said again to an engine that replaces this one.
+    pub fn registration(&self, connection: ConnectionId) -> Option<Register> {
+        let post = self.workers[*self.fleet.connections.get(&connection)?].post.as_ref()?;
+        Some(Register { connection, offer: post.offer.clone(), heartbeat: post.heartbeat })
+    }
+
+    /// The same for all connections.
     pub fn registrations(&self) -> Vec<Register> {
-        let posts = self.fleet.connections.iter().filter_map(|(connection, worker)| {
-            let post = self.workers[*worker].post.as_ref()?;
-            Some(Register { connection: *connection, offer: post.offer.clone(), heartbeat: post.heartbeat })
-        });
-        posts.collect()
+        self.fleet.connections.keys().filter_map(|connection| self.registration(*connection)).collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The things that jobs share (tenants, kinds, classes, agents in lanes, sessions, keys): found, made and forgotten.
 
 use super::Engine;
-use super::slab::{Ix, NONE};
 use super::fleet::Want;
+use super::slab::{Ix, NONE};
 use super::state::{Class, Gate, KeyEntry, Kind, Lane, Need, Node, Tenant};
 use crate::settings::{LaneSettings, TenantSettings};
 use crate::{Key, Name};

@@ -159,7 +159,7 @@ impl Engine {
                 (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
                 (None, JobState::Assigned) if self.is_aside(job) => self.reject(now, job, effects),
                 (None, JobState::Assigned) if open.worker == NONE => {
-                    self.hand_back(now, job, AttemptEnd::Unanswered, effects);
+                    self.hand_back(now, job, AttemptEnd::Unanswered, effects)
                 }
                 (None, JobState::Assigned) if open.is_pushed() => self.unanswered(now, job, effects),
                 (None, _) => self.lose(now, job, effects),

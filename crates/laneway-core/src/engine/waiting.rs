@@ -138,9 +138,7 @@ impl Engine {
             return kind.gate.is_open() && self.tenants[class.tenant].gate.is_open();
         }
         let has_room = match class.route {
-            NONE if class.want == NONE => {
-                kind.place != NONE && self.places[kind.place].gate.is_open()
-            }
+            NONE if class.want == NONE => kind.place != NONE && self.places[kind.place].gate.is_open(),
             NONE => false,
             route => !self.fleet.routes[route].heads.is_empty(),
         };

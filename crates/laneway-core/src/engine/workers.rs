@@ -85,8 +85,8 @@ impl Engine {
             None => post.full_since = Some(now.mono),
             Some(_) => {}
         }
-        let saturated = !post.full_told
-            && post.full_since.is_some_and(|since| now.mono.since(since) >= saturated_after);
+        let saturated =
+            !post.full_told && post.full_since.is_some_and(|since| now.mono.since(since) >= saturated_after);
         post.full_told |= saturated;
         if drains {
             let why = if pressed { "its memory or its disk is too full" } else { "it says so" };
@@ -167,7 +167,9 @@ impl Engine {
             let (state, reason) = (JobState::Failed, Reason::Unavailable);
             return self.end_job(now, job, state, reason, closed, None, None, effects);
         }
-        if self.hand_back(now, job, end, effects) {
+        let ends = self.ends_with_server(job);
+        self.hand_back(now, job, end, effects);
+        if !ends {
             let wait = Span(REFUSED.0 << times.saturating_sub(1).min(16));
             self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);
         }
@@ -261,7 +263,11 @@ impl Engine {
         let missed = u8::try_from(missed).unwrap_or(u8::MAX).min(MISSES_MAX);
         let before = std::mem::replace(&mut post.misses, missed);
         // One that is lost is looked at again when it was heard of.
-        let next = if missed == MISSES_MAX { now.mono + post.heartbeat } else { post.heard_at + Span(every * u64::from(missed + 1)) };
+        let next = if missed == MISSES_MAX {
+            now.mono + post.heartbeat
+        } else {
+            post.heard_at + Span(every * u64::from(missed + 1))
+        };
         post.watch_at = next;
         let connected = post.connection.is_some();
         self.fleet.watch.insert((next, worker));
@@ -269,10 +275,24 @@ impl Engine {
             return;
         }
         if missed == MISSES_MAX {
-            self.worker_event(now, EventKind::WorkerLost, worker, "three heartbeats are missing", None, effects);
+            self.worker_event(
+                now,
+                EventKind::WorkerLost,
+                worker,
+                "three heartbeats are missing",
+                None,
+                effects,
+            );
             self.reseat(worker);
         } else if missed == 2 {
-            self.worker_event(now, EventKind::WorkerDegraded, worker, "two heartbeats are missing", None, effects);
+            self.worker_event(
+                now,
+                EventKind::WorkerDegraded,
+                worker,
+                "two heartbeats are missing",
+                None,
+                effects,
+            );
         }
     }
 

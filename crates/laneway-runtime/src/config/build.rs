@@ -218,6 +218,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         key_default: section.count("key_default", 1..=RUNNING_MAX),
         schedules: schedules(root),
         webhooks: WebhookSettings::default(),
+        workers: Default::default(),
         capacity: capacity(root),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);

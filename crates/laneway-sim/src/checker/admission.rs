@@ -266,6 +266,7 @@ impl Checker {
             schedule,
             callback,
             needs,
+            wants,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -290,7 +291,8 @@ impl Checker {
             && spec.tags == *tags
             && spec.schedule == *schedule
             && spec.callback == *callback
-            && spec.needs == *needs;
+            && spec.needs == *needs
+            && spec.wants == *wants;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

@@ -4,9 +4,10 @@ use laneway_core::capacity::Hours;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, Needs, QuietRule, RetryPolicy,
-    ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
+    ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall, Wants,
 };
 
+use super::wants::{read_wants, write_wants};
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
 
@@ -29,7 +30,8 @@ const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
 const POSITION: u64 = 1 << 20;
 const NEEDS: u64 = 1 << 14;
-const ALL: u64 = ((1 << 11) - 1) | NEEDS | CALLBACK | SCHEDULE | POSITION;
+const WANTS: u64 = 1 << 13;
+const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -65,6 +67,7 @@ pub(crate) struct SpecRest {
     pub schedule: Option<ScheduleRef>,
     /// Without the cost, which has a column.
     pub needs: Needs,
+    pub wants: Option<Box<Wants>>,
 }
 
 /// A session without its key, which has a column.
@@ -128,7 +131,8 @@ pub(super) fn write_rest(
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
             | flag(position > 0, POSITION)
-            | flag(asks_more_than_units(&spec.needs), NEEDS),
+            | flag(asks_more_than_units(&spec.needs), NEEDS)
+            | flag(spec.wants.is_some(), WANTS),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -188,6 +192,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
     }
     if asks_more_than_units(&spec.needs) {
         write_needs(out, &spec.needs);
+    }
+    if let Some(wants) = &spec.wants {
+        write_wants(out, wants);
     }
 }
 
@@ -297,8 +304,9 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
-        position: if has(POSITION) { input.u32()? } else { 0 },
         needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
+        wants: has(WANTS).then(|| read_wants(&mut input, intern).map(Box::new)).transpose()?,
+        position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
     Ok(spec)
@@ -409,7 +417,7 @@ fn read_schedule(
     }
 }
 
-fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
+pub(super) fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
     match usize::try_from(input.u64()?) {
         Ok(count) if count <= input.left() => Ok(count),
         _ => Err(input.damaged("a list is longer than its bytes")),

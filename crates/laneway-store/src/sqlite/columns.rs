@@ -51,6 +51,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         schedule,
         callback,
         needs,
+        wants,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
         (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
@@ -80,6 +81,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             schedule,
             callback,
             needs: Needs { cost: small(row, 17)?, ..needs },
+            wants,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),

@@ -3,12 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::story::{Story, number, span, text};
-use crate::worker::{
-    Affinity, AffinityMode, Beat, Package, Register, ResourceRef, WorkerSaid, WorkerWord,
-};
-use crate::{
-    Command, ConnectionId, Failure, Name, Now, Origin, Outcome, Span, Task, Wants, WorkerOffer,
-};
+use crate::worker::{Affinity, AffinityMode, Beat, Package, Register, ResourceRef, WorkerSaid, WorkerWord};
+use crate::{Command, ConnectionId, Failure, Name, Now, Origin, Outcome, Span, Task, Wants, WorkerOffer};
 
 type Options<'a> = BTreeMap<&'a str, &'a str>;
 
@@ -54,7 +50,8 @@ pub(super) fn workers(story: &Story) -> Vec<String> {
 pub(super) fn wants(options: &Options, now: Now) -> Option<Box<Wants>> {
     let until = |word: &str| word.split_once('/').map(|(_, at)| now.wall + span(at));
     let name = |word: &str| text(word.split_once('/').map_or(word, |(name, _)| name));
-    let affinity = |mode: AffinityMode, word: &&str| Affinity { key: name(word), mode, expires_at: until(word) };
+    let affinity =
+        |mode: AffinityMode, word: &&str| Affinity { key: name(word), mode, expires_at: until(word) };
     let stick = options.get("stick").map(|word| affinity(AffinityMode::Sticky, word));
     let prefer = options.get("prefer").map(|word| affinity(AffinityMode::Preferred, word));
     let pins = options.get("pin").map_or(Vec::new(), |pins| pins.split(',').collect());
@@ -82,7 +79,10 @@ fn offer(worker: &str, options: &Options) -> WorkerOffer {
         version: "1".into(),
         hostname: "host".into(),
         max_parallel: options.get("slots").map_or(1, |slots| number(slots)),
-        kind_limits: pairs(options, "limits").into_iter().map(|(kind, max)| (kind, number(max.as_str()))).collect(),
+        kind_limits: pairs(options, "limits")
+            .into_iter()
+            .map(|(kind, max)| (kind, number(max.as_str())))
+            .collect(),
         kinds: list(options, "kinds"),
         packages: options.get("packages").map_or(Vec::new(), |all| all.split(',').map(package).collect()),
         features: list(options, "features"),

@@ -146,9 +146,8 @@ impl Story {
                 before = self.restart(Restart::Rebuild);
                 Command::Tick
             }
-            "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker" | "undrain" => {
-                crew::command(self, verb, rest, &options)
-            }
+            "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
+            | "undrain" => crew::command(self, verb, rest, &options),
             "workers" => return crew::workers(self),
             _ => self.configure(verb, name, &options),
         };

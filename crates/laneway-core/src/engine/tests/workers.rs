@@ -321,7 +321,7 @@ fn d16_a_worker_that_comes_back_too_late_finds_its_task_gone() {
                 a1 started #1
             gone c1
                 worker.disconnected w1: c1 is gone, 1 attempts are held
-            wait 29s
+            wait 5s | wait 5s | wait 5s | wait 5s | wait 5s | wait 4s
             workers
                 w1 - away 1/1
             sleep 1s
@@ -412,9 +412,11 @@ fn what_is_offered_again_and_not_answered_is_lost_when_its_lease_ends() {
                 worker.connected w1: registered over c2, 1 attempts rebound
                 c1 is superseded
                 offer a1#1 to c2 again
-            wait 20s
-            pulse c2
-            wait 10s
+            wait 5s | pulse c2 | wait 5s | pulse c2 | wait 5s | pulse c2 | wait 5s | pulse c2 | wait 5s | pulse c2
+            wait 5s
+                a1 queued #1 (lost)
+                a1 assigned #2
+                offer a1#2 to c2
         "#]],
     );
 }
