@@ -6,6 +6,7 @@
 
 mod schedule;
 mod session;
+mod wants;
 
 use std::borrow::Cow;
 
@@ -111,7 +112,7 @@ fn spec_with(
         callback: None,
         kind,
         needs: Default::default(),
-        wants: None,
+        wants: request.worker.as_ref().map(wants::wants).transpose()?.map(Box::new),
     })
 }
 

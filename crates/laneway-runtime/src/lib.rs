@@ -28,6 +28,7 @@ pub mod tabs;
 pub mod turn;
 mod waiters;
 pub mod webhooks;
+pub mod workers;
 
 pub use caller::Caller;
 pub use clock::Clock;
@@ -43,3 +44,4 @@ pub use sessions::TokenEstimate;
 pub use tabs::Tabs;
 pub use turn::{Told, Turn};
 pub use webhooks::Webhooks;
+pub use workers::{BoundTask, PackageOrder, ToWorker, WorkerLink, WorkerRun, WorkerTask};

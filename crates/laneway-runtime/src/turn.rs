@@ -491,6 +491,7 @@ pub(crate) fn is_runners_word(command: &Command) -> bool {
             | Command::Finish(..)
             | Command::Log(..)
             | Command::Lease(_)
+            | Command::Worker(_)
     )
 }
 

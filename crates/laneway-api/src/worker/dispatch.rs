@@ -3,7 +3,7 @@
 //! The fence of a frame is (connection, task, `seq`). An attempt is bound here before its frame leaves, so that not even
 //! the fastest answer comes too early; what is said of an attempt that is not bound here is looked up, and never taken.
 
-use laneway_core::{Failure, Fence, JobId, Name, Outcome};
+use laneway_core::{Failure, JobId, Name, Outcome, Task};
 use laneway_wire::frame::{
     Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message, NextRequest,
     NextResponse, ResultStatus, TaskResult, Text, Uninstall,
@@ -13,17 +13,18 @@ use serde_json::json;
 
 use super::outbox::About;
 use super::session::{Action, Head, Now, OwedFor, SETTLED_MAX, Session, SessionState, report, report_with};
-use super::words::{Answer, Ended, Question, Rejection, Task};
+use super::words::{Answer, Ended, Question, Rejection};
 
 /// Longest result in bytes that is kept with a job.
 pub const RESULT_LEN_MAX: usize = 1 << 20;
+/// Longest description of an artifact in bytes that is kept whole.
+const ARTIFACT_LEN_MAX: usize = 8 << 10;
 /// Longest message of a failure in bytes; the rest is cut off.
 const MESSAGE_LEN_MAX: usize = 4 << 10;
 
 /// An attempt that is bound to the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
-    fence: Fence,
     /// The run; `None`: the job is a run by itself.
     run: Option<Text>,
     phase: Phase,
@@ -48,24 +49,30 @@ enum Phase {
 
 impl Session {
     /// The attempt is this connection's from now on. Comes before its payload is read.
-    pub fn bind(&mut self, task: Task, fence: Fence, run: Option<Text>) {
+    pub fn bind(&mut self, task: Task, run: Option<Text>) {
         // Sent again after a rebind, it may have been here before.
         self.settled.retain(|settled| *settled != task);
-        self.tasks.insert(task, Open { fence, run, phase: Phase::Bound, stopping: false, frame: None });
+        self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
+    }
+
+    /// True when the attempt is this connection's.
+    pub fn is_bound(&self, task: Task) -> bool {
+        self.tasks.contains_key(&task)
     }
 
     /// Sends a task. Nothing is sent of one that is not bound here any more, or whose outcome has come already. What
     /// cannot be sent is given back.
     pub fn dispatch(&mut self, now: Now, task: Task, dispatch: Dispatch, out: &mut Vec<Action>) {
-        let Some(open) = self.tasks.get(&task).filter(|open| open.phase == Phase::Bound) else { return };
-        let fence = open.fence;
+        if self.tasks.get(&task).is_none_or(|open| open.phase != Phase::Bound) {
+            return;
+        }
         if !self.outbox.has_room(dispatch.parameters.get().len()) {
             self.tasks.remove(&task);
             let message = "too much waits to be acknowledged by the worker".into();
             let rejection = Rejection { code: ErrorCode::CmdConcurrencyViolation.into(), message };
-            return self.ask(None, OwedFor::Plain, Question::Rejected(fence, rejection), out);
+            return self.ask(None, OwedFor::Plain, Question::Rejected(task, rejection), out);
         }
-        let about = (Some(dispatch.task_id.clone()), Some(task.seq));
+        let about = (Some(dispatch.task_id.clone()), Some(task.dispatch_seq));
         let message = Message::Dispatch(Box::new(dispatch));
         let number = self.send_kept(now, About::Dispatch(task), about, message, out);
         if let Some(open) = self.tasks.get_mut(&task) {
@@ -75,8 +82,20 @@ impl Session {
 
     /// The payload of a task cannot be read: it is given back, and no frame has left.
     pub fn give_back(&mut self, task: Task, out: &mut Vec<Action>) {
-        let Some(open) = self.tasks.remove(&task) else { return };
-        let ended = Ended { task, fence: open.fence, outcome: Outcome::HandedBack, artifacts: Vec::new() };
+        if self.tasks.remove(&task).is_none() {
+            return;
+        }
+        let ended = Ended { task, outcome: Outcome::HandedBack, artifacts: Vec::new() };
+        self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
+    }
+
+    /// The payload of a task is nothing that a frame can carry: trying again does not help.
+    pub fn fail_unreadable(&mut self, task: Task, out: &mut Vec<Action>) {
+        if self.tasks.remove(&task).is_none() {
+            return;
+        }
+        let failure = Failure::permanent("bad_payload", "the payload is not JSON, and workers take nothing else");
+        let ended = Ended { task, outcome: Outcome::Failed(failure), artifacts: Vec::new() };
         self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
     }
 
@@ -86,13 +105,13 @@ impl Session {
         open.stopping = true;
         if open.phase == Phase::Bound {
             // The worker never heard of it.
-            let ended = Ended { task, fence: open.fence, outcome: Outcome::Canceled, artifacts: Vec::new() };
+            let ended = Ended { task, outcome: Outcome::Canceled, artifacts: Vec::new() };
             self.tasks.remove(&task);
             return self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
         }
         let task_id = task_id(task);
         let run_id = open.run.clone().unwrap_or_else(|| task_id.clone());
-        let about = (Some(task_id.clone()), Some(task.seq));
+        let about = (Some(task_id.clone()), Some(task.dispatch_seq));
         let message = Message::Cancel(Cancel { run_id, task_id, reason });
         self.send_kept(now, About::Cancel(task), about, message, out);
     }
@@ -136,17 +155,16 @@ impl Session {
         let about = self.number_of(id).and_then(|number| self.outbox.remove(number));
         let Some(About::Dispatch(task)) = about else { return };
         let Some(open) = self.tasks.get_mut(&task).filter(|open| open.phase == Phase::Sent) else { return };
-        let fence = open.fence;
         let knows_newer = ack.info.as_deref() == Some(ErrorCode::SessionStaleBinding.word());
         if ack.ok && !knows_newer {
             open.phase = Phase::Taken;
-            return self.ask(None, OwedFor::Taken(task), Question::Accepted(fence), out);
+            return self.ask(None, OwedFor::Taken(task), Question::Accepted(task), out);
         }
         self.tasks.remove(&task);
         let message = ack.info.clone().unwrap_or_else(|| "the worker does not take it".to_owned());
         let code = if knows_newer { ErrorCode::SessionStaleBinding } else { ErrorCode::SessionDenied };
         let rejection = Rejection { code: code.into(), message: message.into() };
-        self.ask(None, OwedFor::Plain, Question::Rejected(fence, rejection), out);
+        self.ask(None, OwedFor::Plain, Question::Rejected(task, rejection), out);
     }
 
     /// How a run ended.
@@ -154,8 +172,9 @@ impl Session {
         let Some(task) = self.task_of(&head, Some(&result.task_id)) else {
             return self.refuse_stale(now, &head, &result.task_id, head.seq, out);
         };
-        let Some(open) = self.tasks.get(&task) else { return self.recall(now, head, task, out) };
-        let run_fits = open.run.as_ref().map_or(result.run_id == result.task_id, |run| result.run_id == *run);
+        let run_fits = self.tasks.get(&task).is_none_or(|open| {
+            open.run.as_ref().map_or(result.run_id == result.task_id, |run| result.run_id == *run)
+        });
         if !run_fits {
             let details = json!({"run_id": result.run_id.as_str(), "task_id": result.task_id.as_str()});
             let message = "`run_id` is not the run of this task";
@@ -163,7 +182,7 @@ impl Session {
             return self.refuse(now, &head, None, None, report, out);
         }
         let (outcome, artifacts) = outcome_of(result);
-        self.end(task, head, outcome, artifacts, out);
+        self.end(now, task, head, outcome, artifacts, out);
     }
 
     /// A worker says that something went wrong: about a dispatch, it ends the attempt.
@@ -184,8 +203,6 @@ impl Session {
             );
             return self.ack(now, &head, None, out);
         };
-        let Some(open) = self.tasks.get(&task) else { return self.recall(now, head, task, out) };
-        let fence = open.fence;
         let message: Box<str> = cut(&error.message, MESSAGE_LEN_MAX).into();
         match ErrorCode::parse(&error.code) {
             // Not the task's fault: it may run elsewhere, or here later.
@@ -197,18 +214,17 @@ impl Session {
             ) => {
                 self.outbox.remove_task(task);
                 self.tasks.remove(&task);
-                self.remember(task);
                 let rejection = Rejection { code: error.code, message };
-                self.ask(Some(head), OwedFor::Plain, Question::Rejected(fence, rejection), out);
+                self.ask(Some(head), OwedFor::Outcome(task), Question::Rejected(task, rejection), out);
             }
             Some(ErrorCode::RunnerCancelled) => {
-                self.end(task, head, Outcome::HandedBack, Vec::new(), out);
+                self.end(now, task, head, Outcome::HandedBack, Vec::new(), out);
             }
             code => {
                 let retryable =
                     !matches!(code, Some(ErrorCode::ResourceMissing | ErrorCode::DispatchInvalidMetadata));
                 let failure = Failure { code: code_name(&error.code), message, retryable, detail: None };
-                self.end(task, head, Outcome::Failed(failure), Vec::new(), out);
+                self.end(now, task, head, Outcome::Failed(failure), Vec::new(), out);
             }
         }
     }
@@ -218,24 +234,24 @@ impl Session {
         let task = self.task_of(&head, Some(&feedback.task_id));
         let open = task.and_then(|task| self.tasks.get(&task)).filter(|open| open.phase != Phase::Ending);
         match (open, task) {
-            (Some(open), _) => {
-                let question = Question::Feedback(open.fence, Box::new(feedback));
+            (Some(_), Some(task)) => {
+                let question = Question::Feedback(task, Box::new(feedback));
                 self.ask(Some(head), OwedFor::Plain, question, out);
             }
             // It was overtaken by the outcome, and says nothing that matters now.
-            (None, Some(task)) if self.tasks.contains_key(&task) || self.settled.contains(&task) => {
+            (_, Some(task)) if self.tasks.contains_key(&task) || self.settled.contains(&task) => {
                 self.ack(now, &head, None, out);
             }
-            (None, _) => self.refuse_stale(now, &head, &feedback.task_id, head.seq, out),
+            _ => self.refuse_stale(now, &head, &feedback.task_id, head.seq, out),
         }
     }
 
     /// A middleware wants the rest of its chain to run.
     pub(super) fn next_asked(&mut self, now: Now, head: Head, request: NextRequest, out: &mut Vec<Action>) {
-        let open = self.task_of(&head, None).and_then(|task| self.tasks.get(&task));
+        let open = self.task_of(&head, None).filter(|task| self.tasks.contains_key(task));
         match (open, &head.corr) {
-            (Some(open), _) => {
-                let question = Question::Next(open.fence, Box::new(request));
+            (Some(task), _) => {
+                let question = Question::Next(task, Box::new(request));
                 self.ask(Some(head), OwedFor::Plain, question, out);
             }
             (None, Some(corr)) => self.refuse_stale(now, &head, &corr.clone(), head.seq, out),
@@ -247,32 +263,31 @@ impl Session {
         }
     }
 
+    /// An attempt has ended. One that is not bound here may have been, on an earlier connection: the engine knows.
     fn end(
         &mut self,
+        now: Now,
         task: Task,
         head: Head,
         outcome: Outcome,
         artifacts: Vec<Box<str>>,
         out: &mut Vec<Action>,
     ) {
-        let Some(open) = self.tasks.get_mut(&task) else { return };
-        if open.phase == Phase::Ending {
-            // The same word under another id. Its sender says it once more, and is answered by then.
-            self.seen.forget(&head.id, head.corr.as_deref());
-            return;
+        match self.tasks.get_mut(&task) {
+            Some(open) if open.phase == Phase::Ending => {
+                // The same word under another id. Its sender says it once more, and is answered by then.
+                self.seen.forget(&head.id, head.corr.as_deref());
+                return;
+            }
+            Some(open) => open.phase = Phase::Ending,
+            None if self.settled.contains(&task) => {
+                return self.ack(now, &head, Some(ErrorCode::ResultDuplicate), out);
+            }
+            None => {}
         }
-        open.phase = Phase::Ending;
-        let ended = Ended { task, fence: open.fence, outcome, artifacts };
         self.outbox.remove_task(task);
+        let ended = Ended { task, outcome, artifacts };
         self.ask(Some(head), OwedFor::Outcome(task), Question::Ended(Box::new(ended)), out);
-    }
-
-    /// The outcome of an attempt that is not bound here: taken before, or not this worker's.
-    fn recall(&mut self, now: Now, head: Head, task: Task, out: &mut Vec<Action>) {
-        if self.settled.contains(&task) {
-            return self.ack(now, &head, Some(ErrorCode::ResultDuplicate), out);
-        }
-        self.ask(Some(head), OwedFor::Outcome(task), Question::Recall(task), out);
     }
 
     /// The house has answered an outcome.
@@ -301,13 +316,13 @@ impl Session {
                     self.remember(task);
                     return self.ack(now, head, None, out);
                 }
-                self.refuse_stale(now, head, &task_id(task), Some(task.seq), out);
+                self.refuse_stale(now, head, &task_id(task), Some(task.dispatch_seq), out);
             }
             Answer::Gap => {
                 self.seen.forget(&head.id, head.corr.as_deref());
                 let message = "results of the run that come before this one are missing; bring them again";
                 let report = report(ErrorCode::ResultSeqGap, "scheduler.results", message);
-                self.complain(now, Some(task_id(task)), Some(task.seq), report, out);
+                self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
             }
             Answer::Refused(why) => {
                 self.seen.forget(&head.id, head.corr.as_deref());
@@ -316,7 +331,7 @@ impl Session {
                     open.phase = Phase::Taken;
                 }
                 let report = report(ErrorCode::Internal, "scheduler.results", why);
-                self.complain(now, Some(task_id(task)), Some(task.seq), report, out);
+                self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
             }
         }
     }
@@ -330,7 +345,7 @@ impl Session {
             return found.map(|(task, _)| *task);
         };
         match head.seq {
-            Some(seq) => Some(Task { job, seq }),
+            Some(dispatch_seq) => Some(Task { job, dispatch_seq }),
             // Without a number the one attempt that is open here is meant.
             None => self.tasks.keys().copied().rfind(|task| task.job == job),
         }
@@ -345,7 +360,7 @@ impl Session {
 
     fn say_stale(&mut self, now: Now, task: Task, out: &mut Vec<Action>) {
         let report = report(ErrorCode::SessionStaleBinding, "scheduler.tasks", STALE);
-        self.complain(now, Some(task_id(task)), Some(task.seq), report, out);
+        self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
     }
 
     fn refuse_stale(
@@ -372,9 +387,7 @@ pub(super) fn task_id(task: Task) -> Text {
 /// What a result means for the engine, and what the run made.
 fn outcome_of(result: TaskResult) -> (Outcome, Vec<Box<str>>) {
     let TaskResult { status, result, metadata, artifacts, error, .. } = result;
-    let made = |artifacts: &[Artifact]| {
-        artifacts.iter().filter_map(|artifact| serde_json::to_string(artifact).ok()).map(Box::from).collect()
-    };
+    let made = |artifacts: &[Artifact]| artifacts.iter().filter_map(written).collect();
     let outcome = match status {
         ResultStatus::Succeeded | ResultStatus::Skipped => {
             let json = result.get();
@@ -405,6 +418,15 @@ fn outcome_of(result: TaskResult) -> (Outcome, Vec<Box<str>>) {
         }
     };
     (outcome, artifacts.as_deref().map(made).unwrap_or_default())
+}
+
+/// An artifact as JSON. What is said of it at too great a length is left out.
+fn written(artifact: &Artifact) -> Option<Box<str>> {
+    let json = serde_json::to_string(artifact).ok()?;
+    if json.len() <= ARTIFACT_LEN_MAX {
+        return Some(json.into());
+    }
+    serde_json::to_string(&Artifact { metadata: None, ..artifact.clone() }).ok().map(Box::from)
 }
 
 /// A worker's code as a name. What is no name becomes one that says so.

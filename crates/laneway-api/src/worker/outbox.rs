@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
-
-use super::words::Task;
+use laneway_core::Task;
 
 /// How often a frame is sent again before the connection counts as broken.
 pub const RESENDS_MAX: u32 = 6;
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     fn task(job: u128) -> Task {
-        Task { job: JobId(job), seq: 1 }
+        Task { job: JobId(job), dispatch_seq: 1 }
     }
 
     #[test]

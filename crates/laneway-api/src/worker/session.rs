@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use axum::extract::ws::{Utf8Bytes, close_code};
-use laneway_core::{Name, Span};
+use laneway_core::{Name, Span, Task};
 use laneway_wire::frame::{
     Ack, AckNote, ErrorCode, ErrorContext, ErrorReport, Frame, FrameError, Heartbeat, JsonObject, List,
     Message, MessageType, Role, Sender, Text, Timestamp,
@@ -20,7 +20,7 @@ use super::dispatch::Open;
 use super::handshake::Door;
 use super::outbox::{About, Outbox};
 use super::seen::{Said, Seen};
-use super::words::{Answer, Member, Question, Task, Ticket};
+use super::words::{Answer, Member, Question, Ticket};
 
 /// What we are called in frames.
 pub const SCHEDULER: &str = "scheduler-control";
@@ -101,6 +101,8 @@ pub enum Action {
     Send(Utf8Bytes),
     /// Ask the house, and give the answer back with the ticket.
     Ask(Ticket, Question),
+    /// So many heartbeats did not come in time, one after the other.
+    Missed(u32),
     /// Close the connection.
     Close(Closing),
 }
@@ -190,6 +192,9 @@ pub struct Session {
     stranger_frames: u32,
     handshake_limit: Option<Duration>,
     heard: Duration,
+    /// When the last heartbeat came, and how many should have come since.
+    beat: Duration,
+    missed: u32,
 }
 
 impl Session {
@@ -213,6 +218,8 @@ impl Session {
             stranger_frames: 0,
             handshake_limit: Some(now.mono + HANDSHAKE_LIMIT),
             heard: now.mono,
+            beat: now.mono,
+            missed: 0,
         }
     }
 
@@ -375,6 +382,7 @@ impl Session {
             SessionState::Registered => self.go(SessionState::Heartbeating),
             SessionState::Heartbeating | SessionState::Draining | SessionState::Closed => {}
         }
+        (self.beat, self.missed) = (now.mono, 0);
         let drains = heartbeat.metrics.more.get("draining").is_some_and(|value| *value == json!(true));
         if drains && self.state == SessionState::Heartbeating {
             self.go(SessionState::Draining);
@@ -458,7 +466,8 @@ impl Session {
             return None;
         }
         let silence = self.bound.is_some().then(|| self.silent_at());
-        [self.outbox.next_due(), self.handshake_limit, silence].into_iter().flatten().min()
+        let miss = self.stands_up().then(|| self.next_miss());
+        [self.outbox.next_due(), self.handshake_limit, silence, miss].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -474,6 +483,10 @@ impl Session {
         if self.bound.is_some() && now.mono >= self.silent_at() {
             return self.close(close_code::AWAY, "nothing was heard for three heartbeats", out);
         }
+        if self.stands_up() && now.mono >= self.next_miss() {
+            self.missed += 1;
+            out.push(Action::Missed(self.missed));
+        }
         let rng = &mut self.rng;
         let due = self.outbox.take_due(now.mono, || rng.f64());
         out.extend(due.frames.into_iter().map(Action::Send));
@@ -481,6 +494,16 @@ impl Session {
             // Nothing is lost: what is open is sent again on the worker's next connection.
             self.close(close_code::AWAY, "frames are not acknowledged", out);
         }
+    }
+
+    /// True while heartbeats are expected.
+    fn stands_up(&self) -> bool {
+        self.bound.is_some() && self.handshake_limit.is_none()
+    }
+
+    /// When the next heartbeat counts as missed: half an interval after it should have come.
+    fn next_miss(&self) -> Duration {
+        self.beat + self.heartbeat * (self.missed + 1) + self.heartbeat / 2
     }
 
     fn silent_at(&self) -> Duration {
@@ -500,6 +523,7 @@ impl Session {
     pub(super) fn stands(&mut self, lease: Span) {
         self.lease = lease;
         self.handshake_limit = None;
+        self.beat = self.heard;
     }
 
     pub(super) fn close(&mut self, code: u16, reason: &'static str, out: &mut Vec<Action>) {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use laneway_core::{AttemptId, Fence, JobId, Name, Span};
+use laneway_core::{JobId, Name, Span, Task};
 use laneway_wire::frame::{
     Constraints, Dispatch, Drain, ErrorCode, Frame, Handshake, JsonObject, Message, Text, Timestamp, schemas,
 };
@@ -16,7 +16,7 @@ use super::outbox::OUTBOX_BYTES_MAX;
 use super::session::{
     Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, STRANGER_FRAMES_MAX, Session, SessionState,
 };
-use super::words::{Answer, Member, Question, Task, Ticket};
+use super::words::{Answer, Member, Question, Ticket};
 
 /// Lets everybody in whose token is `good`.
 struct TestDoor;
@@ -87,7 +87,7 @@ impl World {
     fn hear_about(&mut self, kind: &str, task: Task, payload: Value) -> Value {
         let mut frame = self.frame(kind, payload);
         frame["corr"] = json!(task.job.to_string());
-        frame["seq"] = json!(task.seq);
+        frame["seq"] = json!(task.dispatch_seq);
         self.hear_frame(&frame);
         frame
     }
@@ -108,7 +108,7 @@ impl World {
         let mut frame = self.frame("ack", json!({"ok": true, "for": id}));
         frame["ack"] = json!({"for": id});
         frame["corr"] = json!(task.job.to_string());
-        frame["seq"] = json!(task.seq);
+        frame["seq"] = json!(task.dispatch_seq);
         self.hear_frame(&frame);
     }
 
@@ -121,8 +121,8 @@ impl World {
     }
 
     fn bind(&mut self, job: u128, seq: u64) -> Task {
-        let task = Task { job: JobId(job), seq };
-        self.session.bind(task, fence(job, seq), None);
+        let task = Task { job: JobId(job), dispatch_seq: seq };
+        self.session.bind(task, None);
         task
     }
 
@@ -166,6 +166,7 @@ impl World {
                     self.story += &format!("          asks {}\n", ask_word(&question));
                     self.asked.push((ticket, question));
                 }
+                Action::Missed(count) => self.story += &format!("          misses {count}\n"),
                 Action::Close(closing) => {
                     self.story += &format!("          closes {} {}\n", closing.code, closing.reason);
                 }
@@ -185,10 +186,6 @@ fn now(ms: u64) -> Now {
 /// The clock of these tests stands at whole milliseconds.
 fn whole_ms(at: Duration) -> u64 {
     at.as_nanos().div_ceil(1_000_000) as u64
-}
-
-fn fence(job: u128, seq: u64) -> Fence {
-    Fence { job: JobId(job), attempt: seq as u32, attempt_id: AttemptId(job * 100 + u128::from(seq)), lease_epoch: 0 }
 }
 
 fn payload(job: u128, parameters: &str) -> Dispatch {
@@ -256,13 +253,14 @@ fn ask_word(question: &Question) -> String {
     match question {
         Question::Register(_) => "register".to_owned(),
         Question::Heartbeat(_) => "heartbeat".to_owned(),
-        Question::Accepted(fence) => format!("accepted t{}", fence.job.0),
-        Question::Rejected(fence, why) => format!("rejected t{} {}", fence.job.0, why.code),
-        Question::Ended(ended) => format!("ended t{} seq={} {:?}", ended.task.job.0, ended.task.seq, ended.outcome),
-        Question::Recall(task) => format!("recall t{} seq={}", task.job.0, task.seq),
-        Question::Feedback(fence, _) => format!("feedback t{}", fence.job.0),
+        Question::Accepted(task) => format!("accepted t{}", task.job.0),
+        Question::Rejected(task, why) => format!("rejected t{} {}", task.job.0, why.code),
+        Question::Ended(ended) => {
+            format!("ended t{} seq={} {:?}", ended.task.job.0, ended.task.dispatch_seq, ended.outcome)
+        }
+        Question::Feedback(task, _) => format!("feedback t{}", task.job.0),
         Question::Package(event) => format!("package {}", event.name),
-        Question::Next(fence, _) => format!("next t{}", fence.job.0),
+        Question::Next(task, _) => format!("next t{}", task.job.0),
     }
 }
 
@@ -377,7 +375,7 @@ fn d3_nothing_is_taken_before_handshake_and_registration() {
     world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     world.greet();
     world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-    world.hear("result", result(Task { job: JobId(1), seq: 1 }));
+    world.hear("result", result(Task { job: JobId(1), dispatch_seq: 1 }));
     world.check(&expect![[r#"
         worker    register w-1
         scheduler error E.SESSION.DENIED w-1
@@ -516,7 +514,7 @@ fn d9_x1_a_result_counts_once() {
     world.answer(Answer::Done);
     world.hear_about("result", task, result(task));
     // From an earlier connection, of an attempt that this one does not know.
-    let earlier = Task { job: JobId(9), seq: 4 };
+    let earlier = Task { job: JobId(9), dispatch_seq: 4 };
     world.hear_about("result", earlier, result(earlier));
     world.answer(Answer::Duplicate);
     world.check(&expect![[r#"
@@ -527,7 +525,7 @@ fn d9_x1_a_result_counts_once() {
         worker    result w-5
         scheduler ack w-5 E.RESULT.DUPLICATE
         worker    result w-6
-                  asks recall t9 seq=4
+                  asks ended t9 seq=4 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Duplicate
         scheduler ack w-6 E.RESULT.DUPLICATE
     "#]]);
@@ -536,24 +534,24 @@ fn d9_x1_a_result_counts_once() {
 #[test]
 fn d10_a_gap_is_told_and_the_result_may_come_again() {
     let mut world = World::up();
-    let ahead = Task { job: JobId(1), seq: 9 };
+    let ahead = Task { job: JobId(1), dispatch_seq: 9 };
     let frame = world.hear_about("result", ahead, result(ahead));
     world.answer(Answer::Gap);
     world.hear_frame(&frame);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks recall t1 seq=9
+                  asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Gap
         scheduler error E.RESULT.SEQ_GAP t1 seq=9
         worker    result w-4
-                  asks recall t1 seq=9
+                  asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
     "#]]);
 }
 
 #[test]
 fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
     let mut world = World::up();
-    let foreign = Task { job: JobId(5), seq: 1 };
+    let foreign = Task { job: JobId(5), dispatch_seq: 1 };
     world.hear_about("result", foreign, result(foreign));
     world.answer(Answer::Stale);
     world.hear_about("feedback", foreign, feedback(foreign));
@@ -569,7 +567,7 @@ fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
     world.answer(Answer::Stale);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks recall t5 seq=1
+                  asks ended t5 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Stale
         scheduler error E.SESSION.STALE_BINDING t5 seq=1
         worker    feedback w-5
@@ -579,7 +577,7 @@ fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
         scheduler cmd.dispatch t6 seq=1
         scheduler error E.SESSION.STALE_BINDING t6 seq=1
         worker    result w-7
-                  asks recall t6 seq=1
+                  asks ended t6 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Stale
         scheduler error E.SESSION.STALE_BINDING t6 seq=1
     "#]]);
@@ -725,7 +723,7 @@ fn silence_and_dawdling_end_a_connection() {
     "#]]);
     let mut world = World::up();
     world.pass(17_000);
-    world.check(&expect![""]);
+    world.check(&expect![[r#""#]]);
     world.pass(1_000);
     world.check(&expect![[r#"
                   closes 1001 nothing was heard for three heartbeats

@@ -3,17 +3,8 @@
 //! The session decides nothing about jobs. It asks, and each question that owes the worker an answer has a [`Ticket`] by
 //! which the answer finds its frame.
 
-use laneway_core::{Fence, JobId, Name, Outcome, Span};
-use laneway_wire::frame::{Heartbeat, NextRequest, PackageEvent, Register, Text};
-
-/// One attempt as frames name it: the task's id and the `seq` of its dispatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Task {
-    /// The task is a job.
-    pub job: JobId,
-    /// The number of the dispatch, growing within a run.
-    pub seq: u64,
-}
+use laneway_core::{Name, Outcome, Span, Task};
+use laneway_wire::frame::{Feedback, Heartbeat, NextRequest, PackageEvent, Register, Text};
 
 /// By which an answer finds its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,19 +31,17 @@ pub enum Question {
     /// The worker gives a sign of life.
     Heartbeat(Box<Heartbeat>),
     /// The worker has taken a dispatch.
-    Accepted(Fence),
-    /// The worker has not taken a dispatch, or gives it back: it may run elsewhere, or here later.
-    Rejected(Fence, Rejection),
-    /// A run has ended.
+    Accepted(Task),
+    /// The worker has not taken a dispatch: it may run elsewhere, or here later.
+    Rejected(Task, Rejection),
+    /// A run has ended. It may be one that is not bound to this connection: then the answer says what is known of it.
     Ended(Box<Ended>),
-    /// The outcome of an attempt that is not bound to this connection: what is known of it?
-    Recall(Task),
-    /// A run says how it goes.
-    Feedback(Fence, Box<laneway_wire::frame::Feedback>),
+    /// A run that is bound here says how it goes.
+    Feedback(Task, Box<Feedback>),
     /// Something became of a package.
     Package(Box<PackageEvent>),
-    /// A middleware wants the rest of its chain to run.
-    Next(Fence, Box<NextRequest>),
+    /// A middleware that is bound here wants the rest of its chain to run.
+    Next(Task, Box<NextRequest>),
 }
 
 /// Why a worker does not run what it was sent.
@@ -69,8 +58,6 @@ pub struct Rejection {
 pub struct Ended {
     /// The attempt.
     pub task: Task,
-    /// What its word must carry.
-    pub fence: Fence,
     /// How it ended.
     pub outcome: Outcome,
     /// What it made, each as JSON.
