@@ -57,7 +57,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 62] = [
+pub static TABLE: [Authority; 70] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -73,6 +73,7 @@ pub static TABLE: [Authority; 62] = [
     changes("retry_job", SUBMITTERS, Reach::Tenant),
     looks("explain_job", READERS, Reach::Tenant),
     looks("list_job_logs", READERS, Reach::Tenant),
+    looks("list_job_artifacts", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
     changes("submit_run", SUBMITTERS, Reach::Tenant),
@@ -120,6 +121,14 @@ pub static TABLE: [Authority; 62] = [
     changes("revoke_token", ADMINS, Reach::Tenant),
     changes("rotate_token", ADMINS, Reach::Tenant),
     looks("get_caller", Who::Roles(&Role::ALL), Reach::Tenant),
+    looks("list_workers", READERS, Reach::Tenant),
+    looks("get_worker", READERS, Reach::Tenant),
+    changes("drain_worker", OPERATORS, Reach::Tenant),
+    changes("change_worker_packages", OPERATORS, Reach::Tenant),
+    looks("get_schema", Who::Anyone, Reach::Tenant),
+    // Who they are is said in the first frame.
+    looks("connect_worker", Who::Anyone, Reach::Tenant),
+    looks("connect_v1_worker", Who::Anyone, Reach::Tenant),
 ];
 
 /// The row of an operation.

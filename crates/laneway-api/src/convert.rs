@@ -7,6 +7,7 @@
 mod run;
 mod schedule;
 mod session;
+mod wants;
 
 use std::borrow::Cow;
 
@@ -114,6 +115,7 @@ fn spec_with(
         kind,
         needs: Default::default(),
         member: None,
+        wants: request.worker.as_ref().map(wants::wants).transpose()?.map(Box::new),
     })
 }
 

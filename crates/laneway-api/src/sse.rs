@@ -174,6 +174,13 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleDeleted
         | EventKind::ScheduleToggled
         | EventKind::ScheduleFired
+        | EventKind::WorkerConnected
+        | EventKind::WorkerSuperseded
+        | EventKind::WorkerDegraded
+        | EventKind::WorkerLost
+        | EventKind::WorkerDrained
+        | EventKind::WorkerSaturated
+        | EventKind::WorkerDisconnected
         | EventKind::ScheduleRunEnded
         | EventKind::Outbound
         | EventKind::RunSubmitted

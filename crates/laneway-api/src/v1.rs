@@ -14,3 +14,4 @@ pub mod sessions;
 pub mod stats;
 pub mod submit;
 pub mod tokens;
+pub mod workers;

@@ -16,15 +16,18 @@ mod explain;
 mod facts;
 mod finish;
 mod firing;
+mod fleet;
 mod gates;
 mod graph;
 mod held;
 mod index;
 mod lease;
 mod needs;
+mod placing;
 mod record;
 mod recover;
 mod refuse;
+mod register;
 mod rng;
 mod runs;
 mod schedules;
@@ -43,6 +46,7 @@ mod tick;
 mod timers;
 mod tokens;
 mod waiting;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +62,7 @@ pub use stats::{AgentStats, LaneStats, Stats};
 use capacity::Capacity;
 use counts::Forgotten;
 use deliveries::Deliveries;
+use fleet::{Fleet, Want, Worker};
 use index::{Hashing, Index};
 use rng::Rng;
 use runs::Runs;
@@ -109,8 +114,10 @@ pub struct Engine {
     policies: Pool<RetryPolicy, ()>,
     needs: Pool<Need, ()>,
     hours: Pool<Hours, ()>,
-    /// Workers that hold attempts they asked for, by tenant and name.
-    workers: Pool<(Ix, Name), ()>,
+    wants: Pool<Want, ()>,
+    /// Workers that hold attempts or are registered, by tenant and name.
+    workers: Pool<(Ix, Name), Worker>,
+    fleet: Fleet,
     capacity: Capacity,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
@@ -188,7 +195,9 @@ impl Engine {
             policies: Pool::new(hashing),
             needs: Pool::new(hashing),
             hours: Pool::new(hashing),
+            wants: Pool::new(hashing),
             workers: Pool::new(hashing),
+            fleet: Fleet::new(hashing),
             capacity: Capacity::default(),
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
@@ -254,8 +263,11 @@ impl Engine {
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
-            Command::Offer(offer) if offer.place.as_str() == held::LEASES => {
-                let message = "place: the name \"leases\" is taken by the house; choose another";
+            Command::Offer(offer) if matches!(offer.place.as_str(), held::LEASES | workers::WORKERS) => {
+                let message = format!(
+                    "place: the name {:?} is taken by the house; choose another",
+                    offer.place.as_str()
+                );
                 Reply::Refused(submit::refuse(crate::RefusalCode::Invalid, message))
             }
             Command::Offer(offer) => self.offer_place(offer),
@@ -299,6 +311,11 @@ impl Engine {
             Command::Claim(claim) => self.claim(now, &claim, effects),
             Command::RequestLease(request) => self.request_lease(now, *request, effects),
             Command::Lease(word) => self.lease_word(now, *word, effects),
+            Command::Register(register) => self.register(now, *register, effects),
+            Command::Worker(word) => self.worker_word(now, *word, effects),
+            Command::DrainWorker { tenant, worker, drain, origin } => {
+                self.drain_worker(now, &tenant, &worker, drain, &origin, effects)
+            }
             Command::Load(reading) => self.take_reading(now, reading),
             Command::StorageLow(low) => {
                 self.storage_low = low;

@@ -117,11 +117,25 @@ pub enum EventKind {
     RunFailed = 30,
     /// All jobs of a run were canceled.
     RunCanceled = 31,
+    /// A worker has registered. The detail names it, as in all events about workers.
+    WorkerConnected = 32,
+    /// A worker has registered again while its older connection was still there; that one is out.
+    WorkerSuperseded = 33,
+    /// A worker has missed two heartbeats.
+    WorkerDegraded = 34,
+    /// A worker has missed three heartbeats: it gets nothing new.
+    WorkerLost = 35,
+    /// A worker takes nothing new: somebody said so, it said so itself, or it is too full.
+    WorkerDrained = 36,
+    /// A worker has had no free slot for long.
+    WorkerSaturated = 37,
+    /// A worker's connection is gone.
+    WorkerDisconnected = 38,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 32] = [
+    pub const ALL: [EventKind; 39] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -154,6 +168,13 @@ impl EventKind {
         EventKind::RunSucceeded,
         EventKind::RunFailed,
         EventKind::RunCanceled,
+        EventKind::WorkerConnected,
+        EventKind::WorkerSuperseded,
+        EventKind::WorkerDegraded,
+        EventKind::WorkerLost,
+        EventKind::WorkerDrained,
+        EventKind::WorkerSaturated,
+        EventKind::WorkerDisconnected,
     ];
 
     /// The word users see.
@@ -191,6 +212,13 @@ impl EventKind {
             EventKind::RunSucceeded => "run.succeeded",
             EventKind::RunFailed => "run.failed",
             EventKind::RunCanceled => "run.canceled",
+            EventKind::WorkerConnected => "worker.connected",
+            EventKind::WorkerSuperseded => "worker.superseded",
+            EventKind::WorkerDegraded => "worker.degraded",
+            EventKind::WorkerLost => "worker.lost",
+            EventKind::WorkerDrained => "worker.drained",
+            EventKind::WorkerSaturated => "worker.saturated",
+            EventKind::WorkerDisconnected => "worker.disconnected",
         }
     }
 

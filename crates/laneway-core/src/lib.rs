@@ -23,6 +23,7 @@ pub mod schedule;
 pub mod settings;
 pub mod time;
 pub mod token;
+pub mod worker;
 #[cfg(feature = "zoo")]
 pub mod zoo;
 
@@ -56,6 +57,7 @@ pub use schedule::{
 pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
+pub use worker::{ConnectionId, Task, Wants, WorkerOffer, WorkerSettings};
 
 /// Opaque bytes that ride with a change: payloads, results, error details. The engine sees their length only.
 pub type Bytes = std::sync::Arc<[u8]>;

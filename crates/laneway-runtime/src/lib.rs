@@ -30,6 +30,7 @@ pub mod tabs;
 pub mod turn;
 mod waiters;
 pub mod webhooks;
+pub mod workers;
 
 pub use caller::Caller;
 pub use clock::Clock;
@@ -46,3 +47,4 @@ pub use sessions::TokenEstimate;
 pub use tabs::Tabs;
 pub use turn::{Told, Turn};
 pub use webhooks::Webhooks;
+pub use workers::{BoundTask, PackageOrder, ToWorker, WorkerLink, WorkerRun, WorkerTask};

@@ -33,6 +33,7 @@ use crate::sessions::TokenEstimate;
 use crate::turn::is_runners_word;
 use crate::waiters::Waiters;
 use crate::webhooks::News;
+use crate::workers::Connections;
 
 /// The handle that everybody holds.
 #[derive(Clone)]
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
     pub(crate) token_estimate: Option<TokenEstimate>,
+    pub(crate) workers: Connections,
     /// Weak: a loop ends when the last handle is gone, and this is none.
     pub(crate) asks: mpsc::WeakSender<Ask>,
 }

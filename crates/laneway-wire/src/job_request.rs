@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::object;
+use crate::worker::WorkerWants;
 
 /// A job to run. Only `kind` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -72,6 +73,9 @@ pub struct JobRequest<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "https://hooks.example/done")]
     pub callback: Option<Cow<'a, str>>,
+    /// What it wants of the worker that runs it.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub worker: Option<WorkerWants<'a>>,
 }
 
 /// A session: its name, or its name with what this job asks of it.

@@ -16,3 +16,4 @@ pub mod stats;
 pub mod submit;
 pub mod token;
 pub mod worker;
+pub mod workers;

@@ -22,4 +22,5 @@ mod submit;
 mod tenants;
 mod tls;
 mod tokens;
+mod workers;
 mod world;

@@ -7,6 +7,7 @@ use super::held::LEASES;
 use super::slab::{Ix, NONE};
 use super::state::{Gate, Place};
 use super::submit::refuse;
+use super::workers::WORKERS;
 use crate::settings::MAIN_LANE;
 use crate::{Bytes, Change, Effects, EventKind, Name, Now, Origin, PlaceOffer, RefusalCode, Reply, Settings};
 
@@ -158,7 +159,7 @@ impl Engine {
     pub fn offers(&self) -> Vec<PlaceOffer> {
         self.places
             .iter()
-            .filter(|(_, name, _)| name.as_str() != LEASES)
+            .filter(|(_, name, _)| !matches!(name.as_str(), LEASES | WORKERS))
             .map(|(_, name, place)| PlaceOffer {
                 place: name.clone(),
                 mode: place.mode,

@@ -9,7 +9,6 @@ use super::claim::Taker;
 use super::needs::Room;
 use super::slab::{Ix, NONE};
 use super::state::{BinKey, Head, MaybeMono, Open, SourceKey};
-use crate::effect::Offer;
 use crate::lease::Dispatch;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
@@ -199,7 +198,7 @@ impl Engine {
             self.remember_decision(decision);
         }
         if need.is_none_or(|need| !need.pull) {
-            effects.notices.push(Notice::Offer(self.offer(job)));
+            effects.notices.push(Notice::Offer(self.offer(job, false)));
         }
     }
 
@@ -219,12 +218,27 @@ impl Engine {
     fn make_attempt(&mut self, now: Now, job: Ix, pull: bool, taker: Option<&Taker<'_>>) -> bool {
         let class = &self.classes[self.jobs[job].class];
         let (tenant, kind) = (class.tenant, class.kind);
-        let place = if pull { self.leases_place() } else { self.kinds[kind].place };
+        let told = if pull { None } else { self.told_worker(job) };
+        let place = match told {
+            _ if pull => self.leases_place(),
+            Some(_) => self.workers_place(),
+            None => self.kinds[kind].place,
+        };
         let leased = self.places[place].mode == PlaceMode::Leased;
-        let (lease, until) = if leased { self.first_lease(job, pull, taker) } else { Default::default() };
+        let (lease, until) = match told {
+            Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
+            None if leased => self.first_lease(job, pull, taker),
+            None => Default::default(),
+        };
         let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker =
-            taker.map_or(NONE, |taker| self.workers.hold(&(tenant, taker.holder.worker.clone()), || ()));
+        let worker = match (told, taker) {
+            (Some(worker), _) => {
+                self.workers.hold_again(worker);
+                worker
+            }
+            (None, Some(taker)) => self.hold_worker(tenant, &taker.holder.worker),
+            (None, None) => NONE,
+        };
         let entry = &mut self.jobs[job];
         entry.attempts += 1;
         entry.queue_until = MaybeMono::NONE;
@@ -241,6 +255,7 @@ impl Engine {
             stopping: None,
             pull,
             worker,
+            acked: false,
             pid: taker.and_then(|taker| taker.holder.pid),
             number: self.starts,
             dispatch_seq: entry.attempts.into(),
@@ -264,20 +279,6 @@ impl Engine {
             lease: open.lease,
             last_event: entry.last_event,
             holder: self.holder_of(open),
-            dispatch_seq: open.dispatch_seq,
-        }
-    }
-
-    fn offer(&self, job: Ix) -> Offer {
-        let entry = &self.jobs[job];
-        let open = &self.attempts[entry.open];
-        Offer {
-            seq: crate::Seq(entry.seq),
-            fence: self.fence_of(job),
-            place: self.places.key(open.place).clone(),
-            kind: self.kinds.key(self.classes[entry.class].kind).clone(),
-            timeout: Some(Span(entry.timeout_ms)),
-            deadline: entry.deadline.get(),
             dispatch_seq: open.dispatch_seq,
         }
     }

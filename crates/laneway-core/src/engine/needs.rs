@@ -96,8 +96,9 @@ impl Engine {
         }
         let old = self.jobs[job].class;
         let (tenant, kind) = (self.classes[old].tenant, self.classes[old].kind);
+        let want = self.want_of(old).cloned();
         let names = (self.tenants.key(tenant).clone(), self.kinds.key(kind).clone());
-        self.jobs[job].class = self.hold_class(tenant, kind, &names.0, &names.1, need);
+        self.jobs[job].class = self.hold_class(tenant, kind, &names.0, &names.1, want, need);
         self.release_class(old);
         if waits {
             self.enqueue(job);

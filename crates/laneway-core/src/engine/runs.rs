@@ -300,6 +300,12 @@ impl Engine {
         number
     }
 
+    /// How many attempts of a member's run were opened.
+    pub(super) fn dispatched_in_run(&self, job: Ix) -> u64 {
+        let run = self.runs.members.get(&job).and_then(|(id, _)| self.runs.open.get(id));
+        run.map_or(self.jobs[job].attempts.into(), |run| run.dispatched)
+    }
+
     /// A member has ended. What that means is settled at the end of the turn: it ends other jobs.
     pub(super) fn member_ended(&mut self, job: Ix, state: JobState) {
         let Some((id, position)) = self.runs.members.remove(&job) else { return };

@@ -289,6 +289,7 @@ impl Engine {
         let Some(buffer) = &self.sessions[session].buffer else { return };
         let leader = buffer.leader;
         self.become_queued(now, leader, Reason::Due, effects);
+        self.look_at_needs(now, leader, effects);
         self.arm(leader);
     }
 

@@ -1,6 +1,7 @@
 //! The things that jobs share (tenants, kinds, classes, agents in lanes, sessions, keys): found, made and forgotten.
 
 use super::Engine;
+use super::fleet::Want;
 use super::slab::{Ix, NONE};
 use super::state::{Class, Gate, KeyEntry, Kind, Lane, Need, Node, Tenant};
 use crate::settings::{LaneSettings, TenantSettings};
@@ -17,22 +18,27 @@ impl Engine {
         known_kind: Ix,
         tenant: &Name,
         kind: &Name,
+        want: Option<Want>,
         need: Option<Need>,
     ) -> Ix {
         let need = self.hold_need(need);
-        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE, need)) {
-            // The class itself is one user of its need.
+        let want = want.map_or(NONE, |want| self.wants.hold(&want, || ()));
+        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE, want, need)) {
+            // The class itself is one user of its want and its need.
+            self.release_want(want);
             self.release_need(need);
             self.classes.hold_again(class);
             return class;
         }
         let tenant = self.hold_tenant(tenant);
         let kind = self.hold_kind(kind);
-        let class = self.classes.hold(&(tenant, kind, NONE, need), || Class {
+        let class = self.classes.hold(&(tenant, kind, NONE, want, need), || Class {
             tenant,
             kind,
             place: NONE,
+            want,
             need,
+            route: NONE,
             shelf: NONE,
             lanes: Default::default(),
         });
@@ -54,8 +60,13 @@ impl Engine {
     }
 
     pub(super) fn release_class(&mut self, class: Ix) {
-        if let Some(((tenant, kind, _, need), gone)) = self.classes.release(class) {
+        if let Some(((tenant, kind, _, want, need), gone)) = self.classes.release(class) {
+            self.release_want(want);
             self.release_need(need);
+            if gone.route != NONE {
+                self.fleet.routes[gone.route].classes.remove(&class);
+                self.release_route(gone.route);
+            }
             if gone.shelf != class {
                 self.release_shelf(gone.shelf);
             }
@@ -63,6 +74,12 @@ impl Engine {
             self.kinds[kind].classes.remove(&class);
             self.tenants.release(tenant);
             self.kinds.release(kind);
+        }
+    }
+
+    fn release_want(&mut self, want: Ix) {
+        if want != NONE {
+            self.wants.release(want);
         }
     }
 

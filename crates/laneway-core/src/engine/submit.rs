@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Engine;
+use super::fleet::Want;
 use super::sessions::{Arrival, Outlook};
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
@@ -457,7 +458,8 @@ impl Engine {
         let spec = &row.spec;
         let near = row.status.near_deadline;
         let need = Engine::need_of(&spec.needs, near, &self.lanes[belongs.lane as usize].settings);
-        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, need);
+        let want = Want::of(spec.wants.as_deref());
+        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, want, need);
         let tenant = self.classes[class].tenant;
         let node = self.hold_node(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {

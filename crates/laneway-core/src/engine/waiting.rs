@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// True while the gates of tenant, kind and place all have room.
+    /// True while the gates of tenant, kind and place (or a worker that fits) all have room.
     pub(super) fn class_is_open(&self, class: Ix) -> bool {
         let class = &self.classes[class];
         if class.kind == NONE {
@@ -137,10 +137,12 @@ impl Engine {
         if self.is_pull(class.need) {
             return kind.gate.is_open() && self.tenants[class.tenant].gate.is_open();
         }
-        kind.gate.is_open()
-            && kind.place != NONE
-            && self.places[kind.place].gate.is_open()
-            && self.tenants[class.tenant].gate.is_open()
+        let has_room = match class.route {
+            NONE if class.want == NONE => kind.place != NONE && self.places[kind.place].gate.is_open(),
+            NONE => false,
+            route => !self.fleet.routes[route].heads.is_empty(),
+        };
+        has_room && kind.gate.is_open() && self.tenants[class.tenant].gate.is_open()
     }
 
     /// The rank of a job among its agent's jobs.

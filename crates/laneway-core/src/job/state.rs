@@ -157,11 +157,13 @@ pub enum Reason {
     UpstreamFailed = 26,
     /// Another node of its run failed, and its run stops then.
     RunFailed = 27,
+    /// No worker took it, too often; or the one that has what it needs is gone.
+    Unavailable = 28,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 28] = [
+    pub const ALL: [Reason; 29] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -190,6 +192,7 @@ impl Reason {
         Reason::Released,
         Reason::UpstreamFailed,
         Reason::RunFailed,
+        Reason::Unavailable,
     ];
 
     /// The word users see.
@@ -223,6 +226,7 @@ impl Reason {
             Reason::Released => "released",
             Reason::UpstreamFailed => "upstream_failed",
             Reason::RunFailed => "run_failed",
+            Reason::Unavailable => "unavailable",
         }
     }
 

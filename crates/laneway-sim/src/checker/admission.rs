@@ -267,6 +267,7 @@ impl Checker {
             callback,
             needs,
             member: None,
+            wants,
         } = &asked.spec;
         let spec = &row.spec;
         let settings = &self.reference.settings;
@@ -291,7 +292,8 @@ impl Checker {
             && spec.tags == *tags
             && spec.schedule == *schedule
             && spec.callback == *callback
-            && spec.needs == *needs;
+            && spec.needs == *needs
+            && spec.wants == *wants;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

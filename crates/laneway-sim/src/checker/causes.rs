@@ -4,7 +4,7 @@
 //! (deadlines), I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or
 //! its grace has passed.
 
-use laneway_core::lease::Said;
+use laneway_core::lease::{LeaseWord, Said};
 use laneway_core::{
     AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobSpec, JobState, JobStatus, LostPolicy, Name,
     Outcome, Reason, Seq, ShutdownPolicy, Span, Wall,
@@ -29,7 +29,12 @@ impl Checker {
             ));
         };
         let at = given.moment.at;
-        let word = word_about(given, &fence, closed.open.holder.as_ref().map(|holder| &holder.worker));
+        let word = word_about(
+            given,
+            &fence,
+            &entry.row.spec.tenant,
+            closed.open.holder.as_ref().map(|holder| &holder.worker),
+        );
         let died = given.restart && !run.leased;
         let stopped =
             run.stop.is_some_and(|(_, until)| word.is_some() || until <= at) || run.lease_until <= at || died;
@@ -92,8 +97,9 @@ impl Checker {
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
         let fence =
             end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
-        let word =
-            fence.and_then(|fence| word_about(given, &fence, self.ledger.holders.get(&fence.attempt_id)));
+        let word = fence.and_then(|fence| {
+            word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id))
+        });
         let failed_retryable = word.is_some_and(|word| match word {
             Outcome::Failed(failure) => failure.retryable,
             Outcome::Canceled => true,
@@ -227,16 +233,22 @@ fn rule_of(end: AttemptEnd) -> &'static str {
 }
 
 /// The first word of this turn that says how the attempt ended.
-fn word_about<'a>(given: Given<'a>, about: &Fence, holder: Option<&Name>) -> Option<&'a Outcome> {
-    let may_say = |worker: Option<&Name>| worker.is_none() || worker == holder;
+fn word_about<'a>(
+    given: Given<'a>,
+    about: &Fence,
+    owner: &Name,
+    holder: Option<&Name>,
+) -> Option<&'a Outcome> {
+    let may_say = |word: &LeaseWord| {
+        word.tenant.as_ref().is_none_or(|tenant| tenant == owner)
+            && (word.worker.is_none() || word.worker.as_ref() == holder)
+    };
     given.commands.iter().find_map(|command| match command {
         Command::Finish(fence, outcome) if fence == about => Some(outcome),
-        Command::Lease(word) if word.lease == about.attempt_id && may_say(word.worker.as_ref()) => {
-            match &word.said {
-                Said::Ended(outcome) => Some(outcome),
-                _ => None,
-            }
-        }
+        Command::Lease(word) if word.lease == about.attempt_id && may_say(word) => match &word.said {
+            Said::Ended(outcome) => Some(outcome),
+            _ => None,
+        },
         _ => None,
     })
 }

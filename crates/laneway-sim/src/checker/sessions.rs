@@ -284,7 +284,9 @@ impl Checker {
             format!("session {} goes from generation {generation} to {}", row.key, row.generation)
         })?;
         let stopped = stops(given, &key, &|what| what != StopWhat::One);
-        if (row.cutoff, row.generation) != (cutoff, generation) && stopped {
+        // Sessions that begin anew in the same turn have a new generation, too, and go on.
+        let by_stop = row.cutoff != cutoff || (row.generation != generation && !resets(given));
+        if by_stop && stopped {
             let newest = self.ledger.ids.values().max().copied().unwrap_or(Seq(0));
             self.sessions.stopped.insert(key.clone(), newest);
         }

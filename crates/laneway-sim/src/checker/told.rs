@@ -317,6 +317,7 @@ impl Checker {
         let fence = match notice {
             Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. } => fence,
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
+            Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
         };
         let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
         hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))

@@ -1,0 +1,265 @@
+//! Between a session and the scheduler: turns questions into commands and replies into answers.
+
+use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::time::Instant;
+
+use laneway_core::worker::{WorkerOffer, WorkerSaid};
+use laneway_core::{EventKind, Name, Origin, Reply, Span, Task};
+use laneway_runtime::metrics::Retry;
+use laneway_runtime::{BoundTask, Scheduler, Stopped, WorkerLink, WorkerRun, WorkerTask};
+use laneway_wire::frame::{Chunk, Feedback, PackageEvent, Register};
+
+use super::offer::{self, beat_of, offer_after, offer_of};
+use super::words::{Answer, Ended, Member, Question};
+
+/// The stream of a job's log that lists what its runs made, one JSON object a line.
+pub const ARTIFACTS: &str = "artifacts";
+
+/// The answer to a question, once it is known.
+pub type Pending = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// What a connection needs of the house.
+pub struct House {
+    scheduler: Scheduler,
+    link: WorkerLink,
+    member: Member,
+    actor: Name,
+    heartbeat: Span,
+    offer: Option<WorkerOffer>,
+    runs: BTreeMap<Task, Run>,
+}
+
+/// A run on the worker.
+struct Run {
+    run: WorkerRun,
+    sent: Instant,
+}
+
+impl House {
+    /// For a worker that has shown who it is. `actor` is whose right it came by.
+    pub fn new(
+        scheduler: Scheduler,
+        link: WorkerLink,
+        member: Member,
+        actor: Name,
+        heartbeat: Span,
+    ) -> House {
+        House { scheduler, link, member, actor, heartbeat, offer: None, runs: BTreeMap::new() }
+    }
+
+    /// What the connection is told.
+    pub fn link(&mut self) -> &mut WorkerLink {
+        &mut self.link
+    }
+
+    /// A task is the connection's from now on.
+    pub fn holds(&mut self, bound: &BoundTask) {
+        let run = self.link.run(self.member.tenant.clone(), bound.kind.clone(), bound.fence);
+        self.runs.insert(bound.task, Run { run, sent: Instant::now() });
+    }
+
+    /// A task is about to be sent.
+    pub fn begins(&mut self, task: &WorkerTask) {
+        let (kind, fence) = (task.work.row.spec.kind.clone(), task.work.fence);
+        let workers = self.scheduler.metrics().workers();
+        workers.dispatched(&self.member.tenant, &kind);
+        if task.again {
+            workers.retried(Retry::Rebound);
+        }
+        self.holds(&BoundTask { task: task.task, fence, kind });
+    }
+
+    /// Nothing more is heard of a task here.
+    fn forgets(&mut self, task: Task) {
+        if let Some(Run { run, .. }) = self.runs.remove(&task) {
+            run.forget();
+        }
+    }
+
+    /// Forgets the tasks that are not the connection's any more.
+    pub fn keeps(&mut self, is_bound: impl Fn(Task) -> bool) {
+        self.runs.retain(|task, _| is_bound(*task));
+    }
+
+    /// Asks the scheduler.
+    pub fn ask(&mut self, question: Question) -> Pending {
+        match question {
+            Question::Register(register) => self.register(&register),
+            Question::Heartbeat(heartbeat) => self.say(WorkerSaid::Beat(beat_of(&heartbeat)), alive),
+            Question::Accepted(task) => self.say(WorkerSaid::Accepted(task), settled),
+            Question::Rejected(task, rejection) => {
+                self.scheduler.metrics().workers().retried(Retry::Rejected);
+                tracing::info!(
+                    tenant = self.member.tenant.as_str(),
+                    "sender.id" = self.member.worker.as_str(),
+                    "type" = "cmd.dispatch",
+                    corr = %task.job,
+                    seq = task.dispatch_seq,
+                    code = rejection.code.as_str(),
+                    message = &*rejection.message,
+                    "a worker refused a task"
+                );
+                self.forgets(task);
+                let code = Name::new(&rejection.code).unwrap_or_else(|_| Name::fixed("E.CMD.UNKNOWN"));
+                self.say(WorkerSaid::Rejected(task, code), settled)
+            }
+            Question::Ended(ended) => self.ended(*ended),
+            Question::Feedback(task, feedback) => {
+                if let Some(Run { run, .. }) = self.runs.get(&task) {
+                    tell(run, &feedback);
+                }
+                Box::pin(ready(Answer::Done))
+            }
+            Question::Package(event) => self.packaged(&event),
+            Question::Next(..) => {
+                Box::pin(ready(Answer::Refused("this server runs no middleware chains".into())))
+            }
+        }
+    }
+
+    /// The connection is over.
+    pub async fn closes(mut self) {
+        for (_, Run { run, .. }) in std::mem::take(&mut self.runs) {
+            run.flush().await;
+        }
+        self.link.gone().await;
+    }
+
+    fn register(&mut self, register: &Register) -> Pending {
+        let offer = match offer_of(&self.member, register) {
+            Ok(offer) => offer,
+            Err(why) => return Box::pin(ready(Answer::Refused(why.into()))),
+        };
+        self.offer = Some(offer.clone());
+        let registering = self.link.register(offer, self.heartbeat);
+        Box::pin(async move {
+            match registering.await {
+                Ok(Reply::Registered(registered)) => Answer::Alive { lease: registered.lease },
+                Ok(Reply::Refused(refusal)) => Answer::Refused(refusal.message),
+                Ok(other) => unexpected(&other),
+                Err(Stopped) => stopped(),
+            }
+        })
+    }
+
+    /// The run's lines and what it made go before its end, so that whoever hears of the end finds them.
+    fn ended(&mut self, ended: Ended) -> Pending {
+        let Ended { task, outcome, artifacts } = ended;
+        let said = self.link.say(WorkerSaid::Ended { task, outcome, stored: None });
+        let run = self.runs.remove(&task);
+        if let Some(Run { run, sent }) = &run {
+            let took_ms = sent.elapsed().as_secs_f64() * 1_000.0;
+            self.scheduler.metrics().workers().answered(&self.member.tenant, run.kind(), took_ms);
+        }
+        Box::pin(async move {
+            if let Some(Run { run, .. }) = &run {
+                run.flush().await;
+                run.keep(&Name::fixed(ARTIFACTS), &artifacts).await;
+            }
+            let answer = answer(said.await, settled);
+            if let Some(Run { run, .. }) = &run {
+                run.forget();
+            }
+            answer
+        })
+    }
+
+    /// What became of a package: the engine hears what the worker offers now, the audit list what was done.
+    fn packaged(&mut self, event: &PackageEvent) -> Pending {
+        let operation = offer::operation(event);
+        let code = offer::failure_code(event);
+        self.scheduler.metrics().workers().packaged(&self.member.tenant, operation.word(), code.is_none());
+        let detail = format!(
+            "pkg.{} {} {} on worker {}: {}",
+            operation.word(),
+            event.name,
+            event.version,
+            self.member.worker,
+            code.as_deref().unwrap_or("done")
+        );
+        let scheduler = self.scheduler.clone();
+        let (tenant, origin) =
+            (self.member.tenant.clone(), Origin { actor: self.actor.clone(), request: None });
+        let offer = self.offer.as_ref().and_then(|offer| offer_after(offer, event));
+        let offers = offer.map(|offer| {
+            self.offer = Some(offer.clone());
+            self.link.say(WorkerSaid::Offers(Box::new(offer)))
+        });
+        Box::pin(async move {
+            let kind = if code.is_none() { EventKind::CallDone } else { EventKind::CallRefused };
+            let noted = scheduler.note(kind, Some(tenant), &detail, origin).await;
+            match (noted, offers) {
+                (Err(Stopped), _) => stopped(),
+                (Ok(_), Some(offers)) => answer(offers.await, settled),
+                (Ok(_), None) => Answer::Done,
+            }
+        })
+    }
+
+    fn say(&self, said: WorkerSaid, meaning: fn(Reply) -> Answer) -> Pending {
+        let said = self.link.say(said);
+        Box::pin(async move { answer(said.await, meaning) })
+    }
+}
+
+fn answer(reply: Result<Reply, Stopped>, meaning: fn(Reply) -> Answer) -> Answer {
+    reply.map_or_else(|Stopped| stopped(), meaning)
+}
+
+fn stopped() -> Answer {
+    Answer::Refused("the server stops".into())
+}
+
+/// What the engine says to a sign of life.
+fn alive(reply: Reply) -> Answer {
+    match reply {
+        Reply::Alive { lease, .. } => Answer::Alive { lease },
+        Reply::Stale | Reply::NotYours | Reply::NotFound => Answer::Superseded,
+        other => unexpected(&other),
+    }
+}
+
+/// What the engine says to a word about a task.
+fn settled(reply: Reply) -> Answer {
+    match reply {
+        Reply::Done | Reply::Alive { .. } => Answer::Done,
+        Reply::Duplicate => Answer::Duplicate,
+        Reply::Stale | Reply::NotYours | Reply::NotFound => Answer::Stale,
+        Reply::Gap => Answer::Gap,
+        other => unexpected(&other),
+    }
+}
+
+fn unexpected(reply: &Reply) -> Answer {
+    match reply {
+        Reply::Refused(refusal) => Answer::Refused(refusal.message.clone()),
+        other => {
+            tracing::error!(?other, "the engine gave an answer that means nothing here");
+            Answer::Refused("internal error".into())
+        }
+    }
+}
+
+/// Keeps and tells how a run goes.
+fn tell(run: &WorkerRun, feedback: &Feedback) {
+    if feedback.progress.is_some() || feedback.message.is_some() || feedback.stage.is_some() {
+        let message = feedback.message.as_deref().or(feedback.stage.as_deref()).unwrap_or_default();
+        run.progress(feedback.progress, message);
+    }
+    for chunk in feedback.chunks.iter().flat_map(|chunks| chunks.iter()) {
+        keep_chunk(run, chunk);
+    }
+}
+
+/// A chunk becomes lines of the job's log, under the name of its channel. Bytes stay in base64.
+fn keep_chunk(run: &WorkerRun, chunk: &Chunk) {
+    let stream = Name::fixed(chunk.channel.word());
+    if let Some(text) = &chunk.text {
+        text.lines().for_each(|line| run.log(&stream, line));
+    } else if let Some(data) = &chunk.data_base64 {
+        let mime = chunk.mime_type.as_deref().unwrap_or("application/octet-stream");
+        run.log(&stream, &format!("data:{mime};base64,{data}"));
+    }
+}
