@@ -182,14 +182,7 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::WorkerSaturated
         | EventKind::WorkerDisconnected
         | EventKind::ScheduleRunEnded
-        | EventKind::Outbound
-        | EventKind::WorkerConnected
-        | EventKind::WorkerSuperseded
-        | EventKind::WorkerDegraded
-        | EventKind::WorkerLost
-        | EventKind::WorkerDrained
-        | EventKind::WorkerSaturated
-        | EventKind::WorkerDisconnected => false,
+        | EventKind::Outbound => false,
     }
 }
 
