@@ -53,7 +53,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use capacity::{CapacityView, LeaseView};
 pub use counts::Counts;
 pub use deliveries::DeliveryStats;
-pub use explain::{Explanation, Hold};
+pub use explain::{Explanation, Hold, Lacks};
 pub use facts::SessionView;
 pub use recover::{Head, Recovery, Restart};
 pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
@@ -69,7 +69,8 @@ use runs::Runs;
 use schedules::Schedules;
 use slab::{Ix, Pool, Slab};
 use state::{
-    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Need, Node, Open, Place, SessionEntry, Tenant,
+    Bin, BinKey, Class, ClassKey, Job, KeyEntry, KeyName, Kind, Lane, Need, Node, Open, Place, SessionEntry,
+    Tenant,
 };
 use timers::Timers;
 
@@ -108,8 +109,7 @@ pub struct Engine {
     sessions: Pool<(Ix, Name), SessionEntry>,
     /// Sessions without jobs of which something is remembered, by when that last changed.
     idle_sessions: BTreeSet<(Wall, Ix)>,
-    /// By tenant, name and value.
-    keys: Pool<(Ix, Name, Name), KeyEntry>,
+    keys: Pool<KeyName, KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
     policies: Pool<RetryPolicy, ()>,
     needs: Pool<Need, ()>,

@@ -267,8 +267,13 @@ impl WorkerLink {
 
     /// Hands on what the worker says. The answer means that it is durable.
     pub fn say(&self, said: WorkerSaid) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
-        let (scheduler, connection) = (self.scheduler.clone(), self.connection);
-        async move { scheduler.send(Command::Worker(Box::new(WorkerWord { connection, said }))).await }
+        let speaker = self.speaker();
+        async move { speaker.say(said).await }
+    }
+
+    /// The voice of the connection.
+    pub fn speaker(&self) -> Speaker {
+        Speaker { connection: self.connection, scheduler: self.scheduler.clone() }
     }
 
     /// The connection is gone: the worker may come back over another one.
@@ -287,6 +292,21 @@ impl WorkerLink {
             words: self.scheduler.words.clone(),
             shared: Arc::clone(&self.scheduler.shared),
         }
+    }
+}
+
+/// The voice of a connection, for words that are said later.
+#[derive(Clone)]
+pub struct Speaker {
+    connection: ConnectionId,
+    scheduler: Scheduler,
+}
+
+impl Speaker {
+    /// Hands on what the worker says. The answer means that it is durable.
+    pub async fn say(&self, said: WorkerSaid) -> Result<Reply, Stopped> {
+        let word = WorkerWord { connection: self.connection, said };
+        self.scheduler.send(Command::Worker(Box::new(word))).await
     }
 }
 

@@ -115,6 +115,11 @@ impl Session {
             self.tasks.remove(&task);
             return self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
         }
+        if open.phase == Phase::Sent {
+            // Who has not taken it need not take it any more.
+            self.outbox.remove_task(task);
+        }
+        let Some(open) = self.tasks.get(&task) else { return };
         let task_id = task_id(task);
         let run_id = open.run.clone().unwrap_or_else(|| task_id.clone());
         let about = (Some(task_id.clone()), Some(task.dispatch_seq));

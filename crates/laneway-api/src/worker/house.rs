@@ -6,8 +6,11 @@ use std::pin::Pin;
 use std::time::Instant;
 
 use laneway_core::worker::{WorkerOffer, WorkerSaid};
-use laneway_core::{EventKind, Name, Origin, Reply, Span, Task};
+use laneway_core::{
+    AttemptEnd, ClosedAttempt, EventKind, JobState, Name, Origin, Outcome, Reason, Reply, Span, Task,
+};
 use laneway_runtime::metrics::Retry;
+use laneway_runtime::store::{Reader, StoreError};
 use laneway_runtime::{BoundTask, Scheduler, Stopped, WorkerLink, WorkerRun, WorkerTask};
 use laneway_wire::frame::{Chunk, Feedback, PackageEvent, Register};
 
@@ -147,7 +150,8 @@ impl House {
     /// The run's lines and what it made go before its end, so that whoever hears of the end finds them.
     fn ended(&mut self, ended: Ended) -> Pending {
         let Ended { task, outcome, artifacts } = ended;
-        let said = self.link.say(WorkerSaid::Ended { task, outcome, stored: None });
+        let said = self.link.say(WorkerSaid::Ended { task, outcome: outcome.clone(), stored: None });
+        let recall = self.recall(task, outcome);
         let run = self.runs.remove(&task);
         if let Some(Run { run, sent }) = &run {
             let took_ms = sent.elapsed().as_secs_f64() * 1_000.0;
@@ -158,12 +162,36 @@ impl House {
                 run.flush().await;
                 run.keep(&Name::fixed(ARTIFACTS), &artifacts).await;
             }
-            let answer = answer(said.await, settled);
+            let mut answer = answer(said.await, settled);
+            if answer == Answer::Stale {
+                answer = recall.await;
+            }
             if let Some(Run { run, .. }) = &run {
                 run.forget();
             }
             answer
         })
+    }
+
+    /// The engine does not know the attempt any more: the store may know that this very word was taken before.
+    fn recall(&self, task: Task, outcome: Outcome) -> impl Future<Output = Answer> + Send + use<> {
+        let (scheduler, tenant) = (self.scheduler.clone(), self.member.tenant.clone());
+        let worker = self.member.worker.clone();
+        let again = self.link.speaker();
+        async move {
+            let stored = scheduler.query(move |reader| stored_end(reader, &tenant, &worker, task)).await;
+            match stored {
+                Ok(Some(end)) => {
+                    let said = WorkerSaid::Ended { task, outcome, stored: Some(end) };
+                    answer(again.say(said).await, settled)
+                }
+                Ok(None) => Answer::Stale,
+                Err(error) => {
+                    tracing::warn!(%error, "the end of an attempt cannot be looked up");
+                    Answer::Stale
+                }
+            }
+        }
     }
 
     /// What became of a package: the engine hears what the worker offers now, the audit list what was done.
@@ -202,6 +230,32 @@ impl House {
         let said = self.link.say(said);
         Box::pin(async move { answer(said.await, meaning) })
     }
+}
+
+/// How an attempt of this worker ended, as far as the store knows.
+fn stored_end(
+    reader: &dyn Reader,
+    tenant: &Name,
+    worker: &Name,
+    task: Task,
+) -> Result<Option<AttemptEnd>, StoreError> {
+    let Some(view) = reader.job(task.job)?.filter(|view| view.row.spec.tenant == *tenant) else {
+        return Ok(None);
+    };
+    if let Some(end) = view.end.as_ref().filter(|end| u64::from(end.attempts) == task.dispatch_seq) {
+        return Ok(match (end.state, end.reason) {
+            (JobState::Succeeded, _) => Some(AttemptEnd::Succeeded),
+            (JobState::Failed, Reason::Permanent | Reason::Exhausted) => Some(AttemptEnd::Failed),
+            _ => None,
+        });
+    }
+    let attempts = reader.attempts(view.row.seq)?;
+    let of_task = |closed: &&ClosedAttempt| {
+        let open = &closed.open;
+        u64::from(open.fence.attempt) == task.dispatch_seq
+            && open.holder.as_ref().is_some_and(|holder| holder.worker == *worker)
+    };
+    Ok(attempts.iter().map(|attempt| &attempt.closed).find(of_task).map(|closed| closed.end))
 }
 
 fn answer(reply: Result<Reply, Stopped>, meaning: fn(Reply) -> Answer) -> Answer {

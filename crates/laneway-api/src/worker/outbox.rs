@@ -57,11 +57,6 @@ pub struct Due {
 }
 
 impl Outbox {
-    /// How many frames wait.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// True while `more` bytes can be kept.
     pub fn has_room(&self, more: usize) -> bool {
         // One frame always fits: its length has a limit of its own.
@@ -162,7 +157,7 @@ mod tests {
         assert_eq!(outbox.remove(3), Some(About::Dispatch(task(2))));
         assert_eq!(outbox.remove(3), None);
         outbox.remove_task(task(1));
-        assert_eq!((outbox.len(), outbox.bytes, outbox.next_due()), (0, 0, None));
+        assert_eq!((outbox.entries.len(), outbox.bytes, outbox.next_due()), (0, 0, None));
     }
 
     #[test]

@@ -118,7 +118,8 @@ pub struct Closing {
 
 /// A frame that waits for an answer of the house.
 pub(super) struct Owed {
-    pub(super) head: Head,
+    /// The frame that is answered; `None`: nobody waits for an answer.
+    pub(super) head: Option<Head>,
     pub(super) what: OwedFor,
 }
 
@@ -399,7 +400,15 @@ impl Session {
         if answer == Answer::Superseded {
             return self.superseded(now, out);
         }
+        if let OwedFor::Taken(task) = what {
+            if answer == Answer::Stale {
+                self.unbind(now, task, out);
+            }
+            return;
+        }
+        let Some(head) = head else { return };
         match what {
+            OwedFor::Taken(_) => {}
             OwedFor::Registration => self.registered(now, &head, answer, out),
             OwedFor::Heartbeat => match answer {
                 Answer::Alive { lease } => {
@@ -409,11 +418,6 @@ impl Session {
                 Answer::Stale => self.superseded(now, out),
                 _ => {}
             },
-            OwedFor::Taken(task) => {
-                if answer == Answer::Stale {
-                    self.unbind(now, task, out);
-                }
-            }
             OwedFor::Outcome(task) => self.settle(now, task, &head, answer, out),
             OwedFor::Plain => match answer {
                 Answer::Refused(why) => {
@@ -555,8 +559,7 @@ impl Session {
         self.bad.in_a_row = 0;
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
-        let nobody = || Head { id: Text::fixed("-"), corr: None, seq: None, wants_ack: false };
-        self.owed.insert(ticket, Owed { head: head.unwrap_or_else(nobody), what });
+        self.owed.insert(ticket, Owed { head, what });
         out.push(Action::Ask(ticket, question));
     }
 

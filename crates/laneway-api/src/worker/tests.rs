@@ -723,7 +723,10 @@ fn silence_and_dawdling_end_a_connection() {
     "#]]);
     let mut world = World::up();
     world.pass(17_000);
-    world.check(&expect![[r#""#]]);
+    world.check(&expect![[r#"
+                  misses 1
+                  misses 2
+    "#]]);
     world.pass(1_000);
     world.check(&expect![[r#"
                   closes 1001 nothing was heard for three heartbeats

@@ -5,7 +5,7 @@
 use super::Engine;
 use super::held::LEASES;
 use super::slab::{Ix, NONE};
-use super::state::{Gate, Place};
+use super::state::{Gate, KeyName, Place};
 use super::submit::refuse;
 use super::workers::WORKERS;
 use crate::settings::MAIN_LANE;
@@ -82,7 +82,8 @@ impl Engine {
             self.reshow_class(class);
         }
         for key in self.keys.handles() {
-            self.keys[key].gate.limit = self.key_limit(&self.keys.key(key).1);
+            let KeyName::Named(_, name, _) = self.keys.key(key) else { continue };
+            self.keys[key].gate.limit = self.key_limit(name);
             self.reshow_key(key);
         }
     }

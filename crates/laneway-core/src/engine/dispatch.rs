@@ -7,6 +7,7 @@
 use super::Engine;
 use super::claim::Taker;
 use super::needs::Room;
+use super::placing::Pick;
 use super::slab::{Ix, NONE};
 use super::state::{BinKey, Head, MaybeMono, Open, SourceKey};
 use crate::lease::Dispatch;
@@ -64,6 +65,9 @@ impl Engine {
                 // The rest follows in the next turn: their timers are due, so it comes at once.
                 *expiries_left = expiries_left.checked_sub(1)?;
                 self.expire(now, job, effects);
+            } else if self.is_missing(now, job) {
+                *expiries_left = expiries_left.checked_sub(1)?;
+                self.fail_missing(now, job, effects);
             } else if self.is_clear(bin, job) {
                 return Some(job);
             }
@@ -96,6 +100,17 @@ impl Engine {
         }
         if !self.class_is_open(class) {
             self.park(bin, SourceKey { class, key: NONE });
+            return false;
+        }
+        if self.goes_to_workers(class)
+            && let Pick::Later { worker, kind } = self.pick(job)
+        {
+            let (key, new) = self.slot_gate(worker, kind);
+            self.park(bin, SourceKey { class, key });
+            if new {
+                // From now on bins that hang on it are its only users.
+                self.release_key(key);
+            }
             return false;
         }
         true
@@ -182,6 +197,10 @@ impl Engine {
         self.bins[bin].jobs.remove(&order);
         self.uncount_waiting(job);
         self.take_gates(job);
+        let open = &self.attempts[self.jobs[job].open];
+        if open.is_pushed() {
+            self.note_affinity(job, open.worker);
+        }
         // Back to where it hangs by itself: the gate it was parked on may have room for more.
         self.refresh_in(bin, self.home_of(bin));
         self.rekey_node(node);

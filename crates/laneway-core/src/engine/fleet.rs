@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::index::Hashing;
+use super::placing::Bindings;
 use super::slab::{Ix, NONE, Pool, Slab};
 use crate::worker::{Beat, ConnectionId, Package, Pressure, Standing, WorkerOffer};
-use crate::{Mono, Name, Span, Task, Wall, Wants};
+use crate::{JobSpec, Mono, Name, Span, Task, Wall, Wants};
 
 /// Results whose tasks are remembered of each worker, so that one that comes again is known.
 pub(super) const RECENT_MAX: usize = 256;
@@ -27,6 +28,12 @@ pub(super) struct Worker {
     pub(super) held: BTreeSet<Ix>,
     /// What is known of it while it is registered.
     pub(super) post: Option<Box<Post>>,
+    /// Different pins of jobs that use something on it.
+    pub(super) pins: u32,
+    /// For one that is not registered and has what jobs use: until when it may come back.
+    pub(super) awaited_until: Option<Mono>,
+    /// Gates on which jobs wait for a free slot of it, by kind or (`NONE`) for any.
+    pub(super) gates: BTreeMap<Ix, Ix>,
 }
 
 /// A registered worker.
@@ -61,6 +68,8 @@ pub(super) struct Post {
     pub(super) full_told: bool,
     /// Where it sits on the benches of its group, if it sits.
     pub(super) seat: Option<(u64, u64)>,
+    /// Affinity keys that are bound to it.
+    pub(super) bound: BTreeSet<Name>,
     /// Tasks whose results were taken, the newest last.
     pub(super) recent: VecDeque<Task>,
 }
@@ -222,10 +231,13 @@ pub(super) struct Fleet {
     pub(super) benches: Slab<Bench>,
     /// By the benches they are made of.
     pub(super) routes: Pool<Box<[Ix]>, Route>,
-    /// When to look at which worker again.
+    /// When to look at which worker again: at those that are registered, and those that are awaited.
     pub(super) watch: BTreeSet<(Mono, Ix)>,
     /// Registered workers, by tenant.
     pub(super) posts: BTreeMap<Ix, u32>,
+    pub(super) bindings: Bindings,
+    /// Gates of workers made so far.
+    pub(super) gates_made: u64,
 }
 
 impl Fleet {
@@ -238,6 +250,8 @@ impl Fleet {
             routes: Pool::new(hashing),
             watch: BTreeSet::new(),
             posts: BTreeMap::new(),
+            bindings: Bindings::default(),
+            gates_made: 0,
         }
     }
 
@@ -247,6 +261,13 @@ impl Fleet {
 }
 
 impl Engine {
+    /// Does a worker of the tenant run jobs like this one?
+    pub(super) fn is_offered_by_workers(&self, spec: &JobSpec, tenant: Ix) -> bool {
+        let Some(groups) = self.fleet.groups_of.get(&tenant) else { return false };
+        let want = Want::of(spec.wants.as_deref());
+        groups.iter().any(|group| self.fleet.groups[*group].skills.lacks(&spec.kind, want.as_ref()).is_none())
+    }
+
     /// A worker joins the group of its skills; makes the group where it is the first.
     pub(super) fn join_group(&mut self, tenant: Ix, skills: Skills) -> Ix {
         let key = (tenant, Arc::new(skills));
@@ -341,6 +362,9 @@ impl Engine {
         }
         let Some(groups) = self.fleet.groups_of.get(&entry.tenant) else { return Box::default() };
         let (kind, want) = (self.kinds.key(entry.kind), self.want_of(class));
+        if want.is_some_and(|want| want.pinned) {
+            return Box::default();
+        }
         let mut benches = Vec::new();
         for &group in groups {
             let group = &self.fleet.groups[group];
@@ -397,6 +421,7 @@ impl Engine {
         for (bench, now) in moves {
             self.sit(bench, worker, was, now);
         }
+        self.turn_slot_gates(worker);
     }
 
     fn sit(&mut self, bench: Ix, worker: Ix, was: Option<(u64, u64)>, now: Option<(u64, u64)>) {

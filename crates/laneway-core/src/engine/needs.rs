@@ -174,6 +174,7 @@ impl Engine {
             && node.open < lane.settings.running_per_agent_max
             && self.class_is_open(entry.class)
             && self.first_closed_key(job).is_none()
+            && !(self.goes_to_workers(entry.class) && self.told_worker(job).is_none())
             && self.need_of_job(job).is_none_or(|need| room.is_quiet_for(need))
     }
 

@@ -30,6 +30,8 @@ impl Engine {
         }
         let tenant = self.hold_tenant(&offer.tenant);
         let worker = self.hold_worker(tenant, &offer.worker);
+        self.settle_leases(now, worker, effects);
+        self.no_longer_awaited(worker);
         let before = self.workers[worker].post.take();
         let superseded = before.as_ref().and_then(|post| post.connection);
         match &before {
@@ -40,9 +42,9 @@ impl Engine {
             }
             None => *self.fleet.posts.entry(tenant).or_default() += 1,
         }
-        let mut kept = (VecDeque::new(), false);
+        let mut kept = (VecDeque::new(), false, Default::default());
         let before_group = before.map(|mut post| {
-            kept = (std::mem::take(&mut post.recent), post.drained);
+            kept = (std::mem::take(&mut post.recent), post.drained, std::mem::take(&mut post.bound));
             self.vacate(worker, *post)
         });
         self.post(now, worker, connection, offer, heartbeat);
@@ -51,7 +53,7 @@ impl Engine {
         }
         if let Some(post) = self.workers[worker].post.as_mut() {
             // A result that was taken over the old connection is known over the new one, and so is an operator's word.
-            (post.recent, post.drained) = kept;
+            (post.recent, post.drained, post.bound) = kept;
             effects.notices.extend(post.drained.then_some(Notice::DrainConnection(connection)));
         }
         if let Some(old) = superseded {
@@ -64,6 +66,7 @@ impl Engine {
         let why = format!("registered over {connection}, {} attempts rebound", rebound.len());
         self.worker_event(now, EventKind::WorkerConnected, worker, &why, None, effects);
         self.reseat(worker);
+        self.throw_gates_open(worker);
         Reply::Registered(Box::new(Registered { lease, superseded, rebound }))
     }
 
@@ -130,6 +133,7 @@ impl Engine {
             full_since: None,
             full_told: false,
             seat: None,
+            bound: Default::default(),
             recent: VecDeque::new(),
         }));
         self.fleet.connections.insert(connection, worker);
@@ -163,7 +167,26 @@ impl Engine {
         group
     }
 
-    /// Every attempt that the worker was told of is this connection's from now on, unless its time is over.
+    /// Attempts that lived by their worker's signs of life have that for a lease of their own from now on. Those whose time
+    /// is over end before anybody can take them up again.
+    fn settle_leases(&mut self, now: Now, worker: Ix, effects: &mut Effects) {
+        let held: Vec<Ix> = self.workers[worker].held.iter().copied().collect();
+        for job in held {
+            let ix = self.jobs[job].open;
+            if !self.attempts[ix].is_pushed() {
+                continue;
+            }
+            let until = self.lease_end(&self.attempts[ix]);
+            self.attempts[ix].lease_until = until;
+            if self.is_over(now, until) {
+                self.look_at_open_or_lingering(now, job, effects);
+            } else {
+                self.arm(job);
+            }
+        }
+    }
+
+    /// Every attempt that the worker was told of is this connection's from now on.
     fn rebind(&mut self, now: Now, worker: Ix, effects: &mut Effects) -> Vec<Fence> {
         let held: Vec<Ix> = self.workers[worker].held.iter().copied().collect();
         let mut rebound = Vec::new();
@@ -172,11 +195,7 @@ impl Engine {
             if !open.is_pushed() {
                 continue;
             }
-            let until = self.lease_end(open);
-            if self.is_over(now, until) {
-                self.look_at_open_or_lingering(now, job, effects);
-                continue;
-            }
+            let until = open.lease_until;
             let answer_by = now.mono + self.settings.ack_timeout;
             let open = &mut self.attempts[self.jobs[job].open];
             open.lease_epoch += 1;
@@ -197,7 +216,7 @@ impl Engine {
     }
 
     /// What a worker offers has changed.
-    pub(super) fn change_offer(&mut self, now: Now, worker: Ix, offer: WorkerOffer) -> Reply {
+    pub(super) fn change_offer(&mut self, worker: Ix, offer: WorkerOffer) -> Reply {
         let (tenant, name) = self.workers.key(worker).clone();
         if offer.worker != name || offer.tenant != *self.tenants.key(tenant) {
             let message =
@@ -207,7 +226,6 @@ impl Engine {
         if let Err(refusal) = check_offer(&offer) {
             return Reply::Refused(refusal);
         }
-        let _ = now;
         let mut post = *self.workers[worker].post.take().expect("a connection has a registered worker");
         let connection = post.connection;
         let before = {
@@ -221,6 +239,7 @@ impl Engine {
         (post.offer, post.group, post.connection) = (offer, group, connection);
         self.leave_group(before);
         self.reseat(worker);
+        self.throw_gates_open(worker);
         Reply::Done
     }
 
@@ -243,7 +262,9 @@ impl Engine {
         if post.connection.is_some() || post.used > 0 {
             return;
         }
+        self.end_bindings_of(worker);
         let post = self.workers[worker].post.take().expect("looked at above");
+        let heard_at = post.heard_at;
         let group = self.vacate(worker, *post);
         self.leave_group(group);
         let (tenant, _) = *self.workers.key(worker);
@@ -252,6 +273,10 @@ impl Engine {
             if *count == 0 {
                 self.fleet.posts.remove(&tenant);
             }
+        }
+        if self.workers[worker].pins > 0 {
+            // Jobs use something on it: it may come back.
+            self.await_until(worker, heard_at + self.settings.lease);
         }
         self.workers.release(worker);
         self.tenants.release(tenant);

@@ -3,9 +3,9 @@
 use super::Engine;
 use super::fleet::Want;
 use super::slab::{Ix, NONE};
-use super::state::{Class, Gate, KeyEntry, Kind, Lane, Need, Node, Tenant};
+use super::state::{Class, Gate, KeyEntry, KeyName, Kind, Lane, Need, Node, Tenant};
 use crate::settings::{LaneSettings, TenantSettings};
-use crate::{Key, Name};
+use crate::{Key, Name, Wants};
 
 /// Agents that are remembered although they have no job, so that the order of turns is kept.
 const IDLE_NODES_MAX: usize = 10_000;
@@ -147,17 +147,26 @@ impl Engine {
     }
 
     /// Adds a user of a set of keys; `NONE` for the empty set.
-    pub(super) fn hold_keyset(&mut self, tenant: Ix, keys: &[Key]) -> Ix {
-        if keys.is_empty() {
+    pub(super) fn hold_keyset(&mut self, tenant: Ix, keys: &[Key], wants: Option<&Wants>) -> Ix {
+        if keys.is_empty() && wants.is_none() {
             return NONE;
         }
         let mut handles = Vec::with_capacity(keys.len());
         for key in keys {
             let limit = self.key_limit(&key.name);
-            handles.push(self.keys.hold(&(tenant, key.name.clone(), key.value.clone()), || KeyEntry {
-                gate: Gate::with_limit(limit),
-                sources: Default::default(),
-            }));
+            let name = KeyName::Named(tenant, key.name.clone(), key.value.clone());
+            handles.push(self.hold_key(&name, limit));
+        }
+        if let Some(affinity) = wants.and_then(|wants| wants.affinity.clone()) {
+            handles.push(self.hold_key(&KeyName::Affinity { tenant, affinity }, u32::MAX));
+        }
+        if let Some(first) = wants.and_then(|wants| wants.resources.first()) {
+            let expiries = wants.into_iter().flat_map(|wants| &wants.resources);
+            let expires_at = expiries.filter_map(|resource| resource.expires_at).min();
+            handles.push(self.hold_pin(tenant, &first.worker, expires_at));
+        }
+        if handles.is_empty() {
+            return NONE;
         }
         let handles: Box<[Ix]> = handles.into();
         let known = self.keysets.find(&handles).is_some();
@@ -169,6 +178,10 @@ impl Engine {
             }
         }
         keyset
+    }
+
+    fn hold_key(&mut self, name: &KeyName, limit: u32) -> Ix {
+        self.keys.hold(name, || KeyEntry { gate: Gate::with_limit(limit), sources: Default::default() })
     }
 
     pub(super) fn key_limit(&self, name: &Name) -> u32 {

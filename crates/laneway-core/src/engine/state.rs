@@ -10,6 +10,7 @@ use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
 use crate::capacity::QuietRule;
 use crate::settings::KindSettings;
+use crate::worker::Affinity;
 use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Span, Wall};
 
 /// A live job, or an ended one whose run has not ended yet. Holds no strings.
@@ -410,7 +411,20 @@ pub(super) struct Place {
     pub(super) shelves: BTreeSet<Ix>,
 }
 
-/// A named resource.
+/// What a key stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KeyName {
+    /// A named resource of a tenant.
+    Named(Ix, Name, Name),
+    /// Jobs that stay together. Always open: it keeps them in bins of their own.
+    Affinity { tenant: Ix, affinity: Affinity },
+    /// Jobs that use something on a worker, until then. Always open, too.
+    Pin { worker: Ix, expires_at: Option<Wall> },
+    /// Jobs that wait for a free slot of a worker, for any kind (`NONE`) or for one. No job holds it.
+    Slot { worker: Ix, kind: Ix, number: u64 },
+}
+
+/// A named resource, or another thing that jobs wait for together.
 pub(super) struct KeyEntry {
     pub(super) gate: Gate,
     /// Sources that hang on it, by lane.

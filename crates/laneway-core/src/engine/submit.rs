@@ -246,6 +246,9 @@ impl Engine {
             return Err(refuse(RefusalCode::Invalid, message));
         }
         self.check_needs(&spec.needs)?;
+        if let Some(wants) = &spec.wants {
+            self.check_wants(wants)?;
+        }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -260,6 +263,8 @@ impl Engine {
         }
         let pull = self.lanes[belongs.lane as usize].settings.pull.is_pull();
         let offered = pull || (belongs.kind != NONE && self.kinds[belongs.kind].place != NONE);
+        let offered =
+            offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs.tenant));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",
@@ -466,7 +471,7 @@ impl Engine {
             Some(session) => (self.hold_session(tenant, &session.key), session.max_concurrent.max(1)),
             None => (NONE, 0),
         };
-        let keyset = self.hold_keyset(tenant, &spec.keys);
+        let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
         let policy = self.policies.hold(spec.retry.as_ref().expect("defaults are filled in"), || ());
         let job = self.jobs.insert(Job {
             id: row.id,
@@ -557,11 +562,14 @@ impl Engine {
                 Armed { mono: Some(at).into(), wall: entry.deadline }
             }
             Some(Wake::Upstream) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
-            None if entry.near_at == MaybeWall::NONE && entry.hours_end == MaybeWall::NONE => {
+            None if entry.near_at == MaybeWall::NONE
+                && entry.hours_end == MaybeWall::NONE
+                && self.classes[entry.class].want == NONE =>
+            {
                 Armed { mono: entry.queue_until, wall: entry.deadline }
             }
             None => {
-                let times = [entry.deadline, entry.near_at, entry.hours_end];
+                let times = [entry.deadline, entry.near_at, entry.hours_end, self.pin_expiry(job).into()];
                 let wall = times.into_iter().filter_map(MaybeWall::get).min();
                 Armed { mono: entry.queue_until, wall: wall.into() }
             }

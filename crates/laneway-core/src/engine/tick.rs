@@ -29,6 +29,7 @@ impl Engine {
             self.look_at(now, job, effects);
         }
         self.watch_workers(now, effects);
+        self.expire_bindings(now);
         self.fire_schedules(now, effects);
         if self.sweep_at <= now.mono {
             let left_over = self.sweep(now, effects);
@@ -42,7 +43,8 @@ impl Engine {
         let mono = self.next_delivery().map_or(mono, |at| at.min(mono));
         let mono = self.fleet.watch.first().map_or(mono, |&(at, _)| at.min(mono));
         let slot = self.schedules.due.first().filter(|_| !self.draining).map(|(at, _)| *at);
-        let wall = [self.timers.next_wall(), slot].into_iter().flatten().min();
+        let wall =
+            [self.timers.next_wall(), slot, self.fleet.bindings.next_expiry()].into_iter().flatten().min();
         Wakeup { mono: Some(mono), wall }
     }
 
@@ -78,6 +80,9 @@ impl Engine {
         };
         if due {
             self.become_queued(now, job, Reason::Due, effects);
+        }
+        if self.pin_expiry(job).is_some_and(|at| at <= now.wall) {
+            return self.fail_missing(now, job, effects);
         }
         if self.jobs[job].state == JobState::Queued {
             self.look_at_needs(now, job, effects);

@@ -42,7 +42,7 @@ impl Engine {
             WorkerSaid::Ended { task, outcome, stored } => {
                 self.task_ended(now, worker, task, outcome, stored, effects)
             }
-            WorkerSaid::Offers(offer) => self.change_offer(now, worker, *offer),
+            WorkerSaid::Offers(offer) => self.change_offer(worker, *offer),
             WorkerSaid::Gone => self.connection_gone(now, worker, effects),
         }
     }
@@ -250,7 +250,12 @@ impl Engine {
 
     fn look_at_worker(&mut self, now: Now, worker: Ix, effects: &mut Effects) {
         let floor = self.lease_floor;
-        let post = self.workers[worker].post.as_mut().expect("only registered workers are watched");
+        let Some(post) = self.workers[worker].post.as_mut() else {
+            // It was waited for long enough: what it has is not there.
+            self.no_longer_awaited(worker);
+            self.throw_gates_open(worker);
+            return;
+        };
         self.fleet.watch.remove(&(post.watch_at, worker));
         if floor > now.mono {
             // This process heard nobody for a while: what waits to be heard comes first.
@@ -284,6 +289,7 @@ impl Engine {
                 effects,
             );
             self.reseat(worker);
+            self.end_bindings_of(worker);
         } else if missed == 2 {
             self.worker_event(
                 now,

@@ -146,6 +146,10 @@ impl Drop for ConnectionFigures {
 impl WorkerFigures {
     /// Names every figure. A counter's name gets `_total` from the encoder, a histogram's `_bucket`.
     pub(super) fn register(&self, to: &mut Registry) {
+        for reason in [Retry::Unacknowledged, Retry::Rebound, Retry::Rejected] {
+            // Shown from the start, so that a rate can be taken.
+            drop(self.retries.get_or_create(&ReasonLabel { reason: reason.word() }));
+        }
         to.register("ws_conn_active", "Connections of workers", self.connections.clone());
         to.register("ws_heartbeat_miss", "Heartbeats that did not come in time", self.misses.clone());
         to.register("cmd_dispatch", "Tasks sent to workers", self.dispatches.clone());

@@ -159,12 +159,15 @@ impl Peer {
 
     /// The `info` of the acknowledgement of this frame. Panics on an error about it.
     pub async fn hear_ack(&mut self, id: &str) -> Option<String> {
+        let mut passed = Vec::new();
         loop {
-            let frame = self.try_hear().await.expect("the connection ended before an acknowledgement");
+            let Some(frame) = self.try_hear().await else {
+                panic!("the connection ended before an acknowledgement of {id}; heard before: {passed:?}")
+            };
             match &frame.message {
                 Said::Ack(ack) if ack.r#for == *id => return ack.info.clone(),
-                Said::Error(error) if frame.corr.as_deref() == Some(id) => panic!("{id}: {error:?}"),
-                _ => {}
+                Said::Error(error) => panic!("{id}: {error:?} about {:?}", frame.corr),
+                _ => passed.push(frame),
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::Engine;
 use super::super::fleet::{Post, Seat, Worker};
 use super::super::slab::{Ix, NONE};
+use super::super::state::KeyName;
 
 impl Engine {
     /// Slots, seats and routes are what open attempts and offers say.
@@ -16,6 +17,16 @@ impl Engine {
                 held.entry(open.worker).or_default().insert(ix);
             }
         }
+        let mut named: BTreeMap<Ix, (usize, usize)> = BTreeMap::new();
+        for (_, name, _) in self.keys.iter() {
+            match name {
+                KeyName::Pin { worker, .. } => named.entry(*worker).or_default().0 += 1,
+                KeyName::Slot { worker, .. } => named.entry(*worker).or_default().1 += 1,
+                _ => {}
+            }
+        }
+        let mut awaited = 0;
+        let mut bound = 0;
         let mut seats: BTreeMap<Ix, BTreeSet<Seat>> = BTreeMap::new();
         let (mut posts, mut connections) = (BTreeMap::<Ix, u32>::new(), 0);
         for (ix, (tenant, name), worker) in self.workers.iter() {
@@ -24,10 +35,17 @@ impl Engine {
             if theirs != worker.held {
                 return fault("does not hold what it is said to");
             }
-            if self.workers.users(ix) as usize != theirs.len() + usize::from(worker.post.is_some()) {
+            let (pins, gates) = named.get(&ix).copied().unwrap_or_default();
+            let users = theirs.len() + pins + gates + usize::from(worker.post.is_some());
+            if self.workers.users(ix) as usize != users || pins != worker.pins as usize {
                 return fault("has strangers among its users");
             }
+            awaited += usize::from(worker.awaited_until.is_some());
             let Some(post) = worker.post.as_deref() else { continue };
+            bound += post.bound.len();
+            if worker.awaited_until.is_some() || post.bound != self.fleet.bindings.keys_of(ix) {
+                return fault("is awaited and there, or is not bound to what it is said to");
+            }
             *posts.entry(*tenant).or_default() += 1;
             if let Some(connection) = post.connection {
                 connections += 1;
@@ -42,7 +60,10 @@ impl Engine {
         if posts != self.fleet.posts || connections != self.fleet.connections.len() {
             return Err("registered workers are not counted rightly".into());
         }
-        if self.fleet.watch.len() != posts.values().sum::<u32>() as usize {
+        if bound != self.fleet.bindings.len() {
+            return Err("affinity keys are bound to nobody".into());
+        }
+        if self.fleet.watch.len() != posts.values().sum::<u32>() as usize + awaited {
             return Err("workers are watched that are not registered".into());
         }
         self.check_routes(&seats)

@@ -763,6 +763,13 @@ fn hold_words(hold: &Hold) -> String {
         Hold::ServerFull { used, limit } => format!("server {used}/{limit}"),
         Hold::TenantFull { used, limit } => format!("tenant {used}/{limit}"),
         Hold::KindFull { kind, used, limit } => format!("kind {kind} {used}/{limit}"),
+        Hold::NoWorker { lacks: Some(lacks), .. } => format!("workers lack {lacks:?}"),
+        Hold::NoWorker { fit, full, draining, unwell, .. } => {
+            format!("{fit} workers: {full} full, {draining} draining, {unwell} unwell")
+        }
+        Hold::WorkerBusy { worker, standing } => {
+            format!("worker {worker} is {}", standing.map_or("awaited", |standing| standing.word()))
+        }
         Hold::NoPlace { kind } => format!("no place for {kind}"),
         Hold::PlaceFull { place, used, limit } => format!("place {place} {used}/{limit}"),
         Hold::KeyFull { name, value, used, limit } => format!("key {name}:{value} {used}/{limit}"),

@@ -327,12 +327,15 @@ fn d16_a_worker_that_comes_back_too_late_finds_its_task_gone() {
             sleep 1s
             worker w1 c2 slots=1 kinds=w
                 lease 30 s
-                worker.connected w1: registered over c2, 1 attempts rebound
-                offer a1#1 to c2 again
+                a1 queued #1 (lost)
+                worker.connected w1: registered over c2, 0 attempts rebound
+                a1 assigned #2
+                offer a1#2 to c2
             result c2 a1#1 ok
-                a1 succeeded #1 (done)
-            result c2 a1#2 ok
                 stale
+            result c2 a1#2 ok
+                a1 started #2
+                a1 succeeded #2 (done)
             workers
                 w1 c2 ready 0/1
         "#]],
