@@ -77,6 +77,7 @@ bugs! {
     JoinCountedTwice = "join-counted-twice": "A result that comes again counts twice for the join below.",
     JoinReleasedOnFailure = "join-released-on-failure": "A failed node releases those that wait for it.",
     RunCancelForgetsWaiting = "run-cancel-forgets-waiting": "A canceled run's waiting jobs go on.",
+    JoinForgottenOnRestart = "join-forgotten-on-restart": "After a restart nobody knows who waits for whom.",
     RunSeqLostOnRestart = "run-seq-lost-on-restart": "After a restart the attempts of a run are counted anew.",
     DeliveryLostOnCrash = "delivery-lost-on-crash": "After a restart nobody remembers whom the news is owed.",
 }

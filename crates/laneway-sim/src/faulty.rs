@@ -245,11 +245,7 @@ impl Store for FaultyStore {
         }
     }
 
-    fn prior_run(
-        &mut self,
-        tenant: &Name,
-        key: &Name,
-    ) -> Result<Option<laneway_core::PriorRun>, StoreError> {
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
         self.0.state().store().prior_run(tenant, key)
     }
 

@@ -9,6 +9,7 @@ pub mod instances;
 pub mod job_args;
 pub mod jobs;
 pub mod lanes;
+pub mod runs;
 pub mod schedules;
 pub mod serve;
 pub mod sessions;

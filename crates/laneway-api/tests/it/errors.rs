@@ -271,11 +271,7 @@ impl Store for Fragile {
         self.store.commit(effects)
     }
 
-    fn prior_run(
-        &mut self,
-        tenant: &Name,
-        key: &Name,
-    ) -> Result<Option<laneway_core::PriorRun>, StoreError> {
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
         self.store.prior_run(tenant, key)
     }
 

@@ -16,9 +16,9 @@ use crate::run::RunLine;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId, JobRow, JobState,
-    Member, MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply, RunId, RunRow,
-    RunState, RunSubmission, RunSubmitted, Seq, Wall,
+    Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId, JobRow, JobState, Member,
+    MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply, RunId, RunRow, RunState,
+    RunSubmission, RunSubmitted, Seq, Wall,
 };
 
 /// All open runs.
@@ -246,24 +246,10 @@ impl Engine {
             if zoo::is_out(Bug::RunCancelForgetsWaiting) && self.jobs[job].open == NONE {
                 continue;
             }
-            self.cancel_member(now, job, reason, origin, effects);
+            self.cancel_job(now, job, reason, origin, effects);
             canceled += 1;
         }
         canceled
-    }
-
-    fn cancel_member(
-        &mut self,
-        now: Now,
-        job: Ix,
-        reason: Reason,
-        origin: Option<&Origin>,
-        effects: &mut Effects,
-    ) {
-        if self.jobs[job].state.is_open() {
-            self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
-        }
-        self.end_job(now, job, JobState::Canceled, reason, None, None, origin, effects);
     }
 
     /// An open run in memory, its members not known yet.
@@ -341,7 +327,7 @@ impl Engine {
                     for position in below {
                         let job = self.runs.open[&id].members[position as usize].job;
                         if job != NONE {
-                            self.cancel_member(now, job, Reason::UpstreamFailed, None, effects);
+                            self.cancel_job(now, job, Reason::UpstreamFailed, None, effects);
                         }
                     }
                 }
@@ -478,6 +464,10 @@ impl Engine {
 
     /// All members are known: who waits for whom, the other way round.
     pub(super) fn resume_dependents(&mut self) {
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::JoinForgottenOnRestart) {
+            return;
+        }
         for run in self.runs.open.values_mut() {
             let above: Vec<Box<[u32]>> = run.members.iter().map(|member| member.depends_on.clone()).collect();
             let below = dependents(&above);

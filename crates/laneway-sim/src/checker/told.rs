@@ -119,6 +119,8 @@ impl Checker {
                 let wanted = if let Expected::LeaseWord(answer) = expected { Some(*answer) } else { None };
                 self.told_lease_word(word, reply, wanted)
             }
+            (Command::SubmitRun(run), _) => self.told_run(run, reply),
+            (Command::CancelRun { run, .. }, _) => self.told_run_canceled(*run, reply),
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),

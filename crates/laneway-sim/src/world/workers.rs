@@ -55,6 +55,7 @@ impl World {
         match self.rng.below(20) {
             0 => Outcome::HandedBack,
             1 => Outcome::Canceled,
+            2 => Outcome::Skipped(None),
             _ => Outcome::Succeeded(Some(Bytes::from(&b"result"[..]))),
         }
     }
