@@ -141,6 +141,8 @@ impl Stream {
                 let asked = self.filter.job.is_none_or(|id| progress.job == id);
                 (ours && asked).then(|| frame(None, "job.progress", &show::job_progress(&progress)))
             }
+            // Told by the dialect that has words for it.
+            Item::Feedback(_) => None,
             Item::Gap { from, to } => Some(write_gap(from.saturating_sub(1), to)),
         }
     }

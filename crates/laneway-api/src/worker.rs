@@ -19,5 +19,4 @@ mod task;
 mod tests;
 mod words;
 
-pub use house::ARTIFACTS;
 pub use room::Room;

@@ -141,6 +141,13 @@ pub enum Change {
     DeliveryTried(Box<DeliveryTry>),
     /// Insert a run, with its idempotency key if it has one. Its jobs are created in the same turn.
     RunCreated(Box<RunRow>),
+    /// Keep what the client calls the whole of a run, with its first job, which must be stored. It goes with the run.
+    RunDefined {
+        /// Its first job.
+        first: Seq,
+        /// The client's own words.
+        definition: Bytes,
+    },
     /// A run's state changed. It must be stored.
     RunMoved {
         /// Its first job.

@@ -345,7 +345,15 @@ impl Scheduler {
         self.read(move |engine, now| {
             let Some(view) = engine.lease(now, None, lease) else { return };
             let LeaseView { job, tenant, attempt, .. } = view;
-            let progress = Progress { job, tenant, attempt, fraction, message: message.into(), at: now.wall };
+            let progress = Progress {
+                job,
+                tenant,
+                attempt,
+                stage: None,
+                fraction,
+                message: message.into(),
+                at: now.wall,
+            };
             shared.progress.put(progress.clone());
             shared.events.publish_progress(progress);
         })

@@ -484,6 +484,7 @@ fn opaque_len(change: &Change) -> usize {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
         Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
+        Change::RunDefined { definition, .. } => definition.len(),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }

@@ -13,6 +13,7 @@ use laneway_core::effect::OfferTo;
 use laneway_core::worker::{Register, WorkerOffer, WorkerSaid, WorkerWord};
 use laneway_core::{Command, ConnectionId, Failure, Fence, Name, Origin, Reply, Seq, Span, Task, Wall};
 use laneway_store::Runnable;
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -21,6 +22,7 @@ use crate::events::Progress;
 use crate::executors::local::runnable;
 use crate::executors::logs::LogBuffer;
 use crate::executors::{Offered, Work, cut};
+use crate::feedback::{Feedback, Piece, bounded, changes_of};
 use crate::run::Word;
 use crate::scheduler::{Scheduler, Shared, Stopped, query};
 
@@ -32,6 +34,10 @@ const READS_MAX: u32 = 5;
 const READ_AGAIN_AFTER: Span = Span::secs(1);
 /// Longest text of a progress report, in bytes: it is kept in memory for every running job.
 const PROGRESS_LEN_MAX: usize = 1_024;
+/// Longest word for a stage, in bytes.
+const STAGE_LEN_MAX: usize = 128;
+/// The stream of a job's log that lists what its runs made, one JSON object a line.
+pub const ARTIFACTS: &str = "artifacts";
 
 /// What a connection is told.
 #[derive(Debug)]
@@ -139,8 +145,9 @@ impl Connections {
 
     /// Hands attempts to their connections. Called from the loop: what is not in memory is read elsewhere.
     pub(crate) fn offer(shared: &Arc<Shared>, offers: Vec<WorkerOffered>) {
-        let (kept, missing): (Vec<_>, Vec<_>) =
-            offers.into_iter().partition(|offer| offer.offered.kept.as_ref().is_some_and(|(row, _)| !is_bound(row)));
+        let (kept, missing): (Vec<_>, Vec<_>) = offers
+            .into_iter()
+            .partition(|offer| offer.offered.kept.as_ref().is_some_and(|(row, _)| !is_bound(row)));
         for mut offer in kept {
             if let Some((row, payload)) = offer.offered.kept.take() {
                 run(shared, offer, Runnable { row: *row, payload, merged: Vec::new() });
@@ -260,9 +267,7 @@ impl WorkerLink {
         heartbeat: Span,
     ) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
         let (scheduler, connection) = (self.scheduler.clone(), self.connection);
-        async move {
-            scheduler.send(Command::Register(Box::new(Register { connection, offer, heartbeat }))).await
-        }
+        async move { scheduler.send(Command::Register(Box::new(Register { connection, offer, heartbeat }))).await }
     }
 
     /// Hands on what the worker says. The answer means that it is durable.
@@ -283,11 +288,13 @@ impl WorkerLink {
     }
 
     /// What a run of this connection says of itself.
-    pub fn run(&self, tenant: Name, kind: Name, fence: Fence) -> WorkerRun {
+    pub fn run(&self, tenant: Name, bound: &BoundTask) -> WorkerRun {
+        let BoundTask { task, fence, kind } = bound.clone();
         WorkerRun {
             tenant,
             kind,
             fence,
+            dispatch_seq: task.dispatch_seq,
             logs: Arc::default(),
             words: self.scheduler.words.clone(),
             shared: Arc::clone(&self.scheduler.shared),
@@ -322,6 +329,7 @@ pub struct WorkerRun {
     tenant: Name,
     kind: Name,
     fence: Fence,
+    dispatch_seq: u64,
     logs: Arc<LogBuffer>,
     words: mpsc::Sender<Word>,
     shared: Arc<Shared>,
@@ -339,18 +347,38 @@ impl WorkerRun {
     }
 
     /// Says how far the run is: `fraction` from 0 to 1. May be lost; only the latest is kept.
-    pub fn progress(&self, fraction: Option<f64>, message: &str) {
+    pub fn progress(&self, stage: Option<&str>, fraction: Option<f64>, message: &str) {
         let known = self.shared.progress.get(self.fence.job).map(|progress| progress.fraction);
         let progress = Progress {
             job: self.fence.job,
             tenant: self.tenant.clone(),
             attempt: self.fence.attempt,
+            stage: stage.map(|stage| cut(stage, STAGE_LEN_MAX).into()),
             fraction: fraction.or(known).unwrap_or(0.0),
             message: cut(message, PROGRESS_LEN_MAX).into(),
             at: self.shared.clock.now().wall,
         };
         self.shared.progress.put(progress.clone());
         self.shared.events.publish_progress(progress);
+    }
+
+    /// Tells whoever listens what the run writes, and what it has so far. May be lost; kept nowhere.
+    pub fn feedback(&self, pieces: Vec<Piece>, patch: Option<&Value>) {
+        let (pieces, changes) = (bounded(pieces), patch.map(changes_of).unwrap_or_default());
+        let count = pieces.len() + changes.len();
+        if count == 0 {
+            return;
+        }
+        let Fence { job, attempt, .. } = self.fence;
+        self.shared.events.publish_feedback(Feedback {
+            job,
+            tenant: self.tenant.clone(),
+            dispatch_seq: self.dispatch_seq,
+            first: self.shared.progress.count(job, attempt, count),
+            pieces,
+            changes,
+            at: self.shared.clock.now().wall,
+        });
     }
 
     /// Keeps a line with the job, under the name of its stream. Durable a fraction of a second later; bounded.

@@ -110,6 +110,8 @@ pub(crate) enum Step<'a> {
     PurgeRuns(RunsPurge),
     /// Insert a run.
     PutRun(&'a RunRow),
+    /// Keep what a client calls the whole of a run.
+    DefineRun(Seq, &'a Bytes),
     /// A run's state changed.
     MoveRun(Seq, RunState, Option<Wall>),
     /// Then forget ended runs with their jobs.
@@ -141,6 +143,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                 })
             }
             Change::RunCreated(row) => Step::PutRun(row),
+            Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
             Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
             Change::EventsPurged { before } => Step::PurgeEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),

@@ -71,6 +71,9 @@ pub trait Reader: Send + Sync {
     fn runs(&self, filter: &RunFilter, before: Option<Seq>, limit: usize)
     -> Result<Page<RunRow>, StoreError>;
 
+    /// What the client called the whole of a run, by the run's first job. `None`: nothing, or there is no such run.
+    fn run_definition(&self, first: Seq) -> Result<Option<Bytes>, StoreError>;
+
     /// Rows and payloads, in the order asked for: what the runtime needs to run jobs. All of them must be stored.
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError>;
 

@@ -61,10 +61,9 @@ pub fn wants(wants: &Wants) -> WorkerWants<'_> {
     let labels = labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let features = features.iter().map(text);
     WorkerWants {
-        package: package.as_ref().map(|Package { name, version }| PackageWanted {
-            name: text(name),
-            version: text(version),
-        }),
+        package: package
+            .as_ref()
+            .map(|Package { name, version }| PackageWanted { name: text(name), version: text(version) }),
         features: Some(features.collect::<Vec<_>>()).filter(|list| !list.is_empty()),
         labels: Some(labels.collect()).filter(|list: &std::collections::BTreeMap<_, _>| !list.is_empty()),
         affinity: affinity.as_ref().map(|Affinity { key, mode, expires_at }| AffinityWanted {

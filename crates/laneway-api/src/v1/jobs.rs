@@ -6,8 +6,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use laneway_core::{JobId, Name, Reply};
-use laneway_runtime::Retried;
 use laneway_runtime::store::JobView;
+use laneway_runtime::{ARTIFACTS, Retried};
 use laneway_wire::{
     ArtifactList, AttemptList, EventList, Explanation, Job, JobArtifact, JobList, LogList, Problem,
 };
@@ -19,7 +19,6 @@ use crate::query::{NoBody, NoParameters, Parameters, PathJob};
 use crate::reply::{self, Answer};
 use crate::show;
 use crate::v1::submit;
-use crate::worker::ARTIFACTS;
 
 /// Most events of a job that are shown, and how many when nothing is said: more than its attempts can leave with any sane
 /// policy.

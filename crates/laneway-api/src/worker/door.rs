@@ -60,12 +60,12 @@ impl Door for WorkerDoor {
     fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, TurnedAway> {
         let caller = self.identify(tenant, handshake)?;
         if !matches!(caller.role, Role::Worker | Role::Admin) {
-            let message = format!("role {} runs no jobs; ask for a token with the role worker", caller.role.word());
+            let message =
+                format!("role {} runs no jobs; ask for a token with the role worker", caller.role.word());
             return Err(TurnedAway::new(ErrorCode::SessionDenied, message));
         }
-        let worker = Name::new(&handshake.worker.id).map_err(|error| {
-            TurnedAway::new(ErrorCode::SessionDenied, format!("`worker.id` {error}"))
-        })?;
+        let worker = Name::new(&handshake.worker.id)
+            .map_err(|error| TurnedAway::new(ErrorCode::SessionDenied, format!("`worker.id` {error}")))?;
         let member = Member {
             tenant: caller.tenant.clone(),
             worker,

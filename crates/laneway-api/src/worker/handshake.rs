@@ -51,7 +51,8 @@ impl Session {
                 self.ack(now, &head, None, out);
             }
             Err(TurnedAway { code, message }) => {
-                let details = json!({"tenant": frame.tenant.as_str(), "worker": handshake.worker.id.as_str()});
+                let details =
+                    json!({"tenant": frame.tenant.as_str(), "worker": handshake.worker.id.as_str()});
                 let report = report_with(code, "scheduler.handshake", message, &details);
                 self.complain(now, Some(frame.id.clone()), None, report, out);
                 let reason = match code {

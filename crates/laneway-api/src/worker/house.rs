@@ -9,16 +9,16 @@ use laneway_core::worker::{WorkerOffer, WorkerSaid};
 use laneway_core::{
     AttemptEnd, ClosedAttempt, EventKind, JobState, Name, Origin, Outcome, Reason, Reply, Span, Task,
 };
+use laneway_runtime::feedback::{Body, Piece};
 use laneway_runtime::metrics::Retry;
 use laneway_runtime::store::{Reader, StoreError};
-use laneway_runtime::{BoundTask, Scheduler, Stopped, WorkerLink, WorkerRun, WorkerTask};
+use laneway_runtime::{ARTIFACTS, BoundTask, Scheduler, Stopped, WorkerLink, WorkerRun, WorkerTask};
 use laneway_wire::frame::{Chunk, Feedback, PackageEvent, Register};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::offer::{self, beat_of, offer_after, offer_of};
 use super::words::{Answer, Ended, Member, Question};
-
-/// The stream of a job's log that lists what its runs made, one JSON object a line.
-pub const ARTIFACTS: &str = "artifacts";
 
 /// The answer to a question, once it is known.
 pub type Pending = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -59,7 +59,7 @@ impl House {
 
     /// A task is the connection's from now on.
     pub fn holds(&mut self, bound: &BoundTask) {
-        let run = self.link.run(self.member.tenant.clone(), bound.kind.clone(), bound.fence);
+        let run = self.link.run(self.member.tenant.clone(), bound);
         self.runs.insert(bound.task, Run { run, sent: Instant::now() });
     }
 
@@ -299,11 +299,35 @@ fn unexpected(reply: &Reply) -> Answer {
 /// Keeps and tells how a run goes.
 fn tell(run: &WorkerRun, feedback: &Feedback) {
     if feedback.progress.is_some() || feedback.message.is_some() || feedback.stage.is_some() {
-        let message = feedback.message.as_deref().or(feedback.stage.as_deref()).unwrap_or_default();
-        run.progress(feedback.progress, message);
+        let stage = feedback.stage.as_deref();
+        let message = feedback.message.as_deref().or(stage).unwrap_or_default();
+        run.progress(stage, feedback.progress, message);
     }
-    for chunk in feedback.chunks.iter().flat_map(|chunks| chunks.iter()) {
-        keep_chunk(run, chunk);
+    let chunks = || feedback.chunks.iter().flat_map(|chunks| chunks.iter());
+    chunks().for_each(|chunk| keep_chunk(run, chunk));
+    let metadata = feedback.metadata.as_ref().and_then(|metadata| metadata.read::<Partial>().ok());
+    let so_far = metadata.and_then(|Partial { results, summary }| results.or(summary));
+    run.feedback(chunks().map(piece_of).collect(), so_far.as_ref());
+}
+
+/// The part of a feedback's metadata that is merged into what the task has so far.
+#[derive(Deserialize)]
+struct Partial {
+    results: Option<Value>,
+    summary: Option<Value>,
+}
+
+fn piece_of(chunk: &Chunk) -> Piece {
+    let body = match (&chunk.text, &chunk.data_base64) {
+        (None, Some(data)) => Body::Base64(data.to_string().into()),
+        (text, _) => Body::Text(text.as_deref().unwrap_or_default().into()),
+    };
+    Piece {
+        channel: chunk.channel.word(),
+        body,
+        mime_type: chunk.mime_type.as_deref().map(Box::from),
+        metadata: chunk.metadata.as_ref().and_then(|metadata| serde_json::from_str(metadata.get()).ok()),
+        is_cut: false,
     }
 }
 

@@ -147,12 +147,7 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn of(frame: &Frame) -> Head {
-        Head {
-            id: frame.id.clone(),
-            corr: frame.corr.clone(),
-            seq: frame.seq,
-            wants_ack: frame.wants_ack(),
-        }
+        Head { id: frame.id.clone(), corr: frame.corr.clone(), seq: frame.seq, wants_ack: frame.wants_ack() }
     }
 }
 
@@ -326,7 +321,9 @@ impl Session {
     fn foreign(&self, frame: &Frame) -> Option<&'static str> {
         let bound = self.bound.as_ref()?;
         if frame.tenant != bound.tenant {
-            return Some("`tenant` is another one than the handshake's; every frame carries the tenant of its connection");
+            return Some(
+                "`tenant` is another one than the handshake's; every frame carries the tenant of its connection",
+            );
         }
         if frame.sender.role != Role::Worker {
             return Some("`sender.role` must be `worker`");

@@ -52,7 +52,8 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
 /// merged come as a list, in their order.
 fn parameters(payload: &Bytes, merged: &[Bytes]) -> Option<JsonObject> {
     let raw = |payload: &Bytes| {
-        let json = if payload.is_empty() { "{}".to_owned() } else { std::str::from_utf8(payload).ok()?.to_owned() };
+        let json =
+            if payload.is_empty() { "{}".to_owned() } else { std::str::from_utf8(payload).ok()?.to_owned() };
         RawValue::from_string(json).ok()
     };
     let own = raw(payload)?;
@@ -68,13 +69,12 @@ fn parameters(payload: &Bytes, merged: &[Bytes]) -> Option<JsonObject> {
 
 fn concurrency_key(spec: &JobSpec) -> Option<Text> {
     let own = spec.keys.iter().find(|key| key.name.as_str() == CONCURRENCY_KEY).map(|key| text(&key.value));
-    let of_node = || spec.member.as_deref().map(|member| Text::fixed(&format!("{}:{}", member.run, member.node)));
+    let of_node =
+        || spec.member.as_deref().map(|member| Text::fixed(&format!("{}:{}", member.run, member.node)));
     own.or_else(of_node)
 }
 
-fn refs(
-    resources: &[worker::ResourceRef],
-) -> List<frame::ResourceRef, 0, { frame::RESOURCE_REFS_MAX }> {
+fn refs(resources: &[worker::ResourceRef]) -> List<frame::ResourceRef, 0, { frame::RESOURCE_REFS_MAX }> {
     let refs = resources.iter().map(|resource| frame::ResourceRef {
         resource_id: text(&resource.id),
         worker_id: text(&resource.worker),

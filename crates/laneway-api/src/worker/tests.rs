@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::handshake::{Door, TurnedAway};
 use super::outbox::OUTBOX_BYTES_MAX;
 use super::session::{
-    Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, STRANGER_FRAMES_MAX, Session, SessionState,
+    Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, STRANGER_FRAMES_MAX, Session,
+    SessionState,
 };
 use super::words::{Answer, Member, Question, Ticket};
 
@@ -197,8 +198,10 @@ fn payload(job: u128, parameters: &str) -> Dispatch {
         node_type: Text::fixed("resize"),
         package_name: Text::fixed("img"),
         package_version: Text::fixed("1"),
-        parameters: JsonObject::from_raw(serde_json::value::RawValue::from_string(parameters.to_owned()).unwrap())
-            .unwrap(),
+        parameters: JsonObject::from_raw(
+            serde_json::value::RawValue::from_string(parameters.to_owned()).unwrap(),
+        )
+        .unwrap(),
         constraints: Constraints::default(),
         priority: None,
         host_node_id: None,

@@ -123,7 +123,7 @@ impl Engine {
             return Ok(RunSubmitted { run, existing: true, jobs: Vec::new(), state });
         }
         let graph = self.check_run(now, &submission)?;
-        let RunSubmission { mut spec, members, origin, prior: _ } = submission;
+        let RunSubmission { mut spec, members, definition, origin, prior: _ } = submission;
         let lane = self.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
         spec.lane = self.lanes[lane as usize].name.clone();
         let row = RunRow {
@@ -140,7 +140,7 @@ impl Engine {
             let prior = PriorRun { run: row.id, digest: key.digest };
             self.runs.fresh_keys.insert((row.spec.tenant.clone(), key.key.clone()), prior);
         }
-        let run = row.id;
+        let (run, first) = (row.id, row.first);
         self.run_event(now, EventKind::RunSubmitted, &row, Some(&origin), effects);
         effects.changes.push(Change::RunCreated(Box::new(row.clone())));
         self.open_run(row);
@@ -151,6 +151,7 @@ impl Engine {
         }
         let jobs =
             members.iter().map(|member| self.create_member(now, run, member, &origin, effects)).collect();
+        effects.changes.extend(definition.map(|definition| Change::RunDefined { first, definition }));
         Ok(RunSubmitted { run, existing: false, jobs, state: RunState::Queued })
     }
 
@@ -185,7 +186,8 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
-        let graph = Graph::of(members, limits)?;
+        let defined = submission.definition.as_ref().map_or(0, |definition| definition.len());
+        let graph = Graph::of(members, defined, limits)?;
         let nodes = u32::try_from(members.len()).unwrap_or(u32::MAX);
         if self.runs.nodes.saturating_add(nodes) > limits.open_nodes_max {
             let message = format!(
@@ -284,12 +286,6 @@ impl Engine {
             self.move_run(now, id, effects);
         }
         number
-    }
-
-    /// How many attempts of a member's run were opened.
-    pub(super) fn dispatched_in_run(&self, job: Ix) -> u64 {
-        let run = self.runs.members.get(&job).and_then(|(id, _)| self.runs.open.get(id));
-        run.map_or(self.jobs[job].attempts.into(), |run| run.dispatched)
     }
 
     /// A member has ended. What that means is settled at the end of the turn: it ends other jobs.

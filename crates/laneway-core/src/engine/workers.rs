@@ -375,6 +375,12 @@ impl Engine {
         }
     }
 
+    /// How many attempts of a member's run were opened.
+    fn dispatched_in_run(&self, job: Ix) -> u64 {
+        let run = self.runs.members.get(&job).and_then(|(id, _)| self.runs.open.get(id));
+        run.map_or(self.jobs[job].attempts.into(), |run| run.dispatched)
+    }
+
     /// The offer of a job's open attempt.
     pub(super) fn offer(&self, job: Ix, again: bool) -> Offer {
         let entry = &self.jobs[job];

@@ -126,6 +126,10 @@ impl Commit<'_> {
                 self.sessions().remove(&(tenant.clone(), key.clone()));
                 Ok(())
             }
+            Change::RunDefined { first, definition } => {
+                self.stored_job(*first)?.definition = Some(Bytes::clone(definition));
+                Ok(())
+            }
             Change::RunCreated(_) | Change::RunMoved { .. } => {
                 runs::apply(self.state, change, &mut self.before.runs)
             }
@@ -158,6 +162,7 @@ impl Commit<'_> {
             end: None,
             merged: Default::default(),
             logs: Vec::new(),
+            definition: None,
             tally: Default::default(),
             delivery: None,
             tries: Vec::new(),

@@ -64,6 +64,7 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::LogRun(log) => schedules::log(&store.conn, log)?,
             Step::PurgeRuns(purge) => schedules::purge(&store.conn, purge)?,
             Step::PutRun(row) => runs::insert(&store.conn, &mut store.blob, row)?,
+            Step::DefineRun(first, definition) => runs::define(&store.conn, *first, definition)?,
             Step::MoveRun(first, state, finished_at) => {
                 runs::move_on(&store.conn, *first, *state, *finished_at)?;
             }

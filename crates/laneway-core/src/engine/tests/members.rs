@@ -137,6 +137,12 @@ impl Story {
             idempotency,
             tags: Vec::new(),
         };
-        Command::SubmitRun(Box::new(RunSubmission { spec, members, origin: Origin::house("test"), prior }))
+        Command::SubmitRun(Box::new(RunSubmission {
+            spec,
+            members,
+            definition: None,
+            origin: Origin::house("test"),
+            prior,
+        }))
     }
 }

@@ -315,7 +315,10 @@ impl Story {
                 let was = self.sessions.remove(&(tenant.clone(), key.clone()));
                 assert!(was.is_some(), "a stored session is forgotten");
             }
-            Change::RunCreated(_) | Change::RunMoved { .. } | Change::EndedRunsPurged { .. } => {
+            Change::RunCreated(_)
+            | Change::RunDefined { .. }
+            | Change::RunMoved { .. }
+            | Change::EndedRunsPurged { .. } => {
                 self.members.keep(change);
             }
             other => self.calendar.keep(other),
