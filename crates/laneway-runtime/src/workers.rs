@@ -248,9 +248,7 @@ impl WorkerLink {
         heartbeat: Span,
     ) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
         let (scheduler, connection) = (self.scheduler.clone(), self.connection);
-        async move {
-            scheduler.send(Command::Register(Box::new(Register { connection, offer, heartbeat }))).await
-        }
+        async move { scheduler.send(Command::Register(Box::new(Register { connection, offer, heartbeat }))).await }
     }
 
     /// Hands on what the worker says. The answer means that it is durable.

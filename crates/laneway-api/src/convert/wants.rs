@@ -25,7 +25,8 @@ pub fn wants(asked: &WorkerWants<'_>) -> Result<Wants, ApiError> {
     few("worker.labels", labels.clone().count(), WANTS_LIST_MAX)?;
     let resources = resources.as_deref().unwrap_or_default();
     few("worker.resources", resources.len(), RESOURCES_MAX)?;
-    let labels = labels.map(|(key, value)| Ok((loose("worker.labels", key)?, loose("worker.labels", value)?)));
+    let labels =
+        labels.map(|(key, value)| Ok((loose("worker.labels", key)?, loose("worker.labels", value)?)));
     Ok(Wants {
         package: package.transpose()?,
         features: features.iter().map(|text| loose("worker.features", text)).collect::<Result<_, _>>()?,

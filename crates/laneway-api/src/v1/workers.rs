@@ -114,7 +114,10 @@ async fn find(api: &Api, caller: &Caller, id: &Name) -> Result<WorkerView, ApiEr
 }
 
 fn no_worker() -> ApiError {
-    ApiError::new(Code::NotFound, "there is no such worker; it is forgotten when it is gone and holds nothing")
+    ApiError::new(
+        Code::NotFound,
+        "there is no such worker; it is forgotten when it is gone and holds nothing",
+    )
 }
 
 /// What a worker is told about a package; whatever cannot be is refused here, with the name of the field.

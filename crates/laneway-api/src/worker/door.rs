@@ -40,7 +40,8 @@ impl WorkerDoor {
         let by_certificate = handshake.auth.mode == AuthMode::Mtls;
         let has_certificate = self.peer.identity.is_some();
         let demanded = self.api.config.current().workers.require_certificate;
-        if (by_certificate && !has_certificate) || (demanded && !(by_certificate && has_certificate)) {
+        let shown = by_certificate && has_certificate;
+        if (by_certificate || demanded) && !shown {
             let message = "workers show a client certificate here, and say `auth.mode` `mtls`";
             return Err(TurnedAway::new(ErrorCode::AuthMtlsRequired, message));
         }
@@ -60,12 +61,12 @@ impl Door for WorkerDoor {
     fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, TurnedAway> {
         let caller = self.identify(tenant, handshake)?;
         if !matches!(caller.role, Role::Worker | Role::Admin) {
-            let message = format!("role {} runs no jobs; ask for a token with the role worker", caller.role.word());
+            let message =
+                format!("role {} runs no jobs; ask for a token with the role worker", caller.role.word());
             return Err(TurnedAway::new(ErrorCode::SessionDenied, message));
         }
-        let worker = Name::new(&handshake.worker.id).map_err(|error| {
-            TurnedAway::new(ErrorCode::SessionDenied, format!("`worker.id` {error}"))
-        })?;
+        let worker = Name::new(&handshake.worker.id)
+            .map_err(|error| TurnedAway::new(ErrorCode::SessionDenied, format!("`worker.id` {error}")))?;
         let member = Member {
             tenant: caller.tenant.clone(),
             worker,

@@ -4,7 +4,8 @@ use axum::extract::ws::close_code;
 use laneway_wire::frame::{ErrorCode, Frame, Handshake, Message, Register, Role};
 use serde_json::json;
 
-use super::session::{Action, Head, Now, OwedFor, Session, SessionState, report, report_with};
+use super::session::{Action, Head, Now, OwedFor, Session, SessionState};
+use super::speech::{report, report_with};
 use super::words::{Answer, Member, Question};
 
 /// The version of the protocol that we speak.
@@ -51,7 +52,8 @@ impl Session {
                 self.ack(now, &head, None, out);
             }
             Err(TurnedAway { code, message }) => {
-                let details = json!({"tenant": frame.tenant.as_str(), "worker": handshake.worker.id.as_str()});
+                let details =
+                    json!({"tenant": frame.tenant.as_str(), "worker": handshake.worker.id.as_str()});
                 let report = report_with(code, "scheduler.handshake", message, &details);
                 self.complain(now, Some(frame.id.clone()), None, report, out);
                 let reason = match code {

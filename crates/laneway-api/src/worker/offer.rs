@@ -164,14 +164,19 @@ mod tests {
     fn kinds_and_labels_stand_among_the_features() {
         let offer = offer_of(
             &member(),
-            &register(json!({"capabilities": {"concurrency": {"max_parallel": 4, "per_node_limits": {"resize": 2}},
+            &register(
+                json!({"capabilities": {"concurrency": {"max_parallel": 4, "per_node_limits": {"resize": 2}},
                 "runtimes": ["rust"], "features": ["kind:resize", "label:zone=eu", "gpu"]},
                 "packages": [{"name": "img", "version": "1", "status": "installed"},
-                    {"name": "old", "version": "1", "status": "missing"}]})),
+                    {"name": "old", "version": "1", "status": "missing"}]}),
+            ),
         )
         .unwrap();
         let names = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
-        assert_eq!((names(&offer.kinds), names(&offer.features)), (vec!["resize".into()], vec!["gpu".into()]));
+        assert_eq!(
+            (names(&offer.kinds), names(&offer.features)),
+            (vec!["resize".into()], vec!["gpu".into()])
+        );
         assert_eq!(offer.labels, [(Name::fixed("zone"), Name::fixed("eu"))]);
         assert_eq!(offer.kind_limits, [(Name::fixed("resize"), 2)]);
         assert_eq!(offer.packages.len(), 1, "what is not installed is not offered");
@@ -182,7 +187,8 @@ mod tests {
 
     #[test]
     fn d18_packages_come_and_go_by_their_events() {
-        let none = register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["rust"],
+        let none =
+            register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["rust"],
             "features": []}, "packages": []}));
         let offer = offer_of(&member(), &none).unwrap();
         let event = |version: &str, status: &str, operation: &str| -> PackageEvent {

@@ -80,7 +80,8 @@ impl Outbox {
 
     /// Forgets what is about this attempt.
     pub fn remove_task(&mut self, task: Task) {
-        let about_it = |entry: &Entry| matches!(entry.about, About::Dispatch(of) | About::Cancel(of) if of == task);
+        let about_it =
+            |entry: &Entry| matches!(entry.about, About::Dispatch(of) | About::Cancel(of) if of == task);
         let numbers: Vec<u64> =
             self.entries.iter().filter(|(_, entry)| about_it(entry)).map(|(number, _)| *number).collect();
         for number in numbers {

@@ -65,7 +65,13 @@ pub async fn connect_v1_worker(
     open(api, peer, headers, upgrade, HEARTBEAT_V1)
 }
 
-fn open(api: Api, peer: Peer, headers: HeaderMap, upgrade: WebSocketUpgrade, heartbeat: Duration) -> Response {
+fn open(
+    api: Api,
+    peer: Peer,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+    heartbeat: Duration,
+) -> Response {
     let Some(seat) = api.worker_room.enter() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many sockets are open\n").into_response();
     };

@@ -47,7 +47,8 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
 /// merged come as a list, in their order.
 fn parameters(payload: &Bytes, merged: &[Bytes]) -> Option<JsonObject> {
     let raw = |payload: &Bytes| {
-        let json = if payload.is_empty() { "{}".to_owned() } else { std::str::from_utf8(payload).ok()?.to_owned() };
+        let json =
+            if payload.is_empty() { "{}".to_owned() } else { std::str::from_utf8(payload).ok()?.to_owned() };
         RawValue::from_string(json).ok()
     };
     let own = raw(payload)?;
@@ -65,9 +66,7 @@ fn concurrency_key(spec: &JobSpec) -> Option<Text> {
     spec.keys.iter().find(|key| key.name.as_str() == CONCURRENCY_KEY).map(|key| text(&key.value))
 }
 
-fn refs(
-    resources: &[worker::ResourceRef],
-) -> List<frame::ResourceRef, 0, { frame::RESOURCE_REFS_MAX }> {
+fn refs(resources: &[worker::ResourceRef]) -> List<frame::ResourceRef, 0, { frame::RESOURCE_REFS_MAX }> {
     let refs = resources.iter().map(|resource| frame::ResourceRef {
         resource_id: text(&resource.id),
         worker_id: text(&resource.worker),
@@ -96,8 +95,7 @@ fn text(name: &Name) -> Text {
 }
 
 fn timestamp(at: Wall) -> Option<Timestamp> {
-    let ms = i64::try_from(at.0).ok()?;
-    jiff::Timestamp::from_millisecond(ms).ok().map(Timestamp)
+    jiff::Timestamp::from_millisecond(at.0).ok().map(Timestamp)
 }
 
 #[cfg(test)]

@@ -422,7 +422,8 @@ impl List {
     }
 
     fn workers(&mut self, workers: &WorkersConfig, settings: &WorkerSettings) {
-        let WorkersConfig { sockets_max, sockets_per_tenant_max, strangers_max, require_certificate } = workers;
+        let WorkersConfig { sockets_max, sockets_per_tenant_max, strangers_max, require_certificate } =
+            workers;
         self.section(&["workers"]);
         self.put("sockets_max", *sockets_max);
         self.put("sockets_per_tenant_max", *sockets_per_tenant_max);

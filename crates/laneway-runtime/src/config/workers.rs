@@ -50,10 +50,7 @@ pub(super) fn tenant_pressure(section: &Section<'_>) -> TenantPressure {
 }
 
 /// The thresholds of tenants that have some of their own.
-pub(super) fn pressures(
-    tenants: Vec<(Name, TenantPressure)>,
-    default: Pressure,
-) -> BTreeMap<Name, Pressure> {
+pub(super) fn pressures(tenants: Vec<(Name, TenantPressure)>, default: Pressure) -> BTreeMap<Name, Pressure> {
     let own = tenants.into_iter().filter(|(_, own)| own.memory.is_some() || own.disk.is_some());
     own.map(|(name, TenantPressure { memory, disk })| {
         let pressure = Pressure {

@@ -164,8 +164,7 @@ impl WorkerFigures {
         let tenant = self.tenants.label(tenant, TENANTS_MAX);
         let active = self.connections.get_or_create(&TenantLabel { tenant: tenant.clone() }).clone();
         active.inc();
-        let bytes =
-            |dir| self.bytes.get_or_create(&DirectionLabel { tenant: tenant.clone(), dir }).clone();
+        let bytes = |dir| self.bytes.get_or_create(&DirectionLabel { tenant: tenant.clone(), dir }).clone();
         ConnectionFigures { active, received: bytes("in"), sent: bytes("out") }
     }
 

@@ -32,7 +32,8 @@ impl Loop {
         if !stops.is_empty() {
             self.hand_back_stopped(&mut offers, &stops);
         }
-        let (for_workers, offers): (Vec<_>, Vec<_>) = offers.into_iter().partition(|offer| offer.to.is_some());
+        let (for_workers, offers): (Vec<_>, Vec<_>) =
+            offers.into_iter().partition(|offer| offer.to.is_some());
         self.offer_to_workers(now, for_workers);
         for (connection, word) in to_workers {
             self.shared.workers.tell(connection, word);

@@ -122,8 +122,7 @@ async fn change_packages(
     worker: &str,
     request: &PackageRequest,
 ) -> anyhow::Result<()> {
-    let told: WorkerTold =
-        client.send(Method::POST, &["v1", "workers", worker, "packages"], request).await?;
+    let told: WorkerTold = client.send(Method::POST, &["v1", "workers", worker, "packages"], request).await?;
     if screen.json {
         return screen.document(&told);
     }

@@ -9,8 +9,8 @@ use futures_util::{SinkExt, StreamExt};
 use laneway_wire::frame::{Dispatch, Frame, Message as Said, MessageType, schemas};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::world::World;
 
@@ -33,12 +33,9 @@ impl Peer {
         let url = format!("ws://{}{path}", world.address);
         let stream = TcpStream::connect(world.address).await.unwrap();
         match tokio_tungstenite::client_async(url, stream).await {
-            Ok((socket, _)) => Ok(Peer {
-                socket,
-                frames: 0,
-                worker: worker.to_owned(),
-                tenant: "default".to_owned(),
-            }),
+            Ok((socket, _)) => {
+                Ok(Peer { socket, frames: 0, worker: worker.to_owned(), tenant: "default".to_owned() })
+            }
             Err(tokio_tungstenite::tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
         }

@@ -147,8 +147,14 @@ async fn bad_calls_name_the_field() {
     for (body, field) in [
         (json!({"operation": "dance", "name": "p"}), "operation"),
         (json!({"operation": "install", "name": "p", "version": "1", "sha256": "00"}), "url"),
-        (json!({"operation": "install", "name": "p", "version": "1", "url": "ftp://x", "sha256": "00"}), "url"),
-        (json!({"operation": "install", "name": "p", "version": "1", "url": "http://x", "sha256": "00"}), "sha256"),
+        (
+            json!({"operation": "install", "name": "p", "version": "1", "url": "ftp://x", "sha256": "00"}),
+            "url",
+        ),
+        (
+            json!({"operation": "install", "name": "p", "version": "1", "url": "http://x", "sha256": "00"}),
+            "sha256",
+        ),
         (json!({"operation": "uninstall", "name": ""}), "name"),
     ] {
         let request = world.request("POST", "/v1/workers/w1/packages").body(body.to_string());
@@ -157,7 +163,9 @@ async fn bad_calls_name_the_field() {
     }
     let missing = world.request("POST", "/v1/workers/nobody/drain");
     assert_eq!(answer(missing).await.0, 404);
-    let bad = world.request("POST", "/v1/jobs").body(r#"{"kind": "k", "worker": {"affinity": {"key": "a", "mode": "x"}}}"#);
+    let bad = world
+        .request("POST", "/v1/jobs")
+        .body(r#"{"kind": "k", "worker": {"affinity": {"key": "a", "mode": "x"}}}"#);
     let (status, problem) = answer(bad).await;
     assert_eq!((status.as_u16(), &problem["field"]), (400, &json!("worker.affinity.mode")));
 }

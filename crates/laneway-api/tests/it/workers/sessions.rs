@@ -124,10 +124,7 @@ async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
     // Who comes back late is told to stop.
     let mut late = Peer::registered(&world, "w1", &["x"], 4).await;
     late.bring(&job, seq, json!({"from": "late"})).await;
-    assert_eq!(
-        late.hear_error().await,
-        ("E.SESSION.STALE_BINDING".to_owned(), Some(job.clone()), Some(seq))
-    );
+    assert_eq!(late.hear_error().await, ("E.SESSION.STALE_BINDING".to_owned(), Some(job.clone()), Some(seq)));
     let brought = other.bring(&job, next, json!({"from": "other"})).await;
     assert_eq!(other.hear_ack(&brought).await, None);
     let shown = world.ask("GET", &format!("/v1/jobs/{job}"), "").await;
@@ -183,7 +180,11 @@ async fn d6_x3_a_dispatch_that_nobody_answers_fails_at_last() {
         peer.beat(json!({"inflight": 0})).await;
     }
     let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
-    assert_eq!((&job["error"]["code"], &job["attempt"]), (&json!("E.DISPATCH.UNAVAILABLE"), &json!(6)), "{job}");
+    assert_eq!(
+        (&job["error"]["code"], &job["attempt"]),
+        (&json!("E.DISPATCH.UNAVAILABLE"), &json!(6)),
+        "{job}"
+    );
     assert!(seconds >= 6 * 5 + 31, "the waits were not waited for: {seconds} s");
     // Whoever takes it now is told to stop.
     peer.take(&frame).await;
