@@ -14,6 +14,7 @@ mod room;
 mod seen;
 mod session;
 pub mod socket;
+mod speech;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
+use laneway_core::engine::{Hold, Lacks};
 use laneway_core::worker::{Affinity, Package, ResourceRef, Wants, WorkerView};
 use laneway_core::{Name, Span};
-use laneway_wire::{AffinityWanted, PackageWanted, ResourceWanted, Worker, WorkerPackage, WorkerWants};
+use laneway_wire::{
+    self as wire, AffinityWanted, PackageWanted, ResourceWanted, Worker, WorkerPackage, WorkerWants,
+};
 
 use super::time;
 
@@ -84,4 +87,38 @@ fn resource(resource: &ResourceRef) -> ResourceWanted<'_> {
         scope: scope.as_ref().map(|scope| scope.as_str().into()),
         expires_at: expires_at.map(|at| time(at).into()),
     }
+}
+
+/// Why no worker runs a job, where that holds it.
+pub fn hold(hold: &Hold) -> Option<wire::Hold> {
+    let (code, name, message) = match hold {
+        Hold::NoWorker { kind, lacks: Some(lacks), .. } => {
+            let missing = match lacks {
+                Lacks::Kind => "runs the kind".to_owned(),
+                Lacks::Package(package) => format!("has package {} {}", package.name, package.version),
+                Lacks::Features => "has all the features it wants".to_owned(),
+                Lacks::Labels => "carries all the labels it wants".to_owned(),
+            };
+            ("no_worker", kind, format!("Workers are there, but none of them {missing}."))
+        }
+        Hold::NoWorker { kind, lacks: None, fit, full, draining, unwell } => {
+            let message = format!(
+                "Of {fit} workers that could run it, {full} are full, {draining} take nothing new and {unwell} are not well."
+            );
+            ("workers_full", kind, message)
+        }
+        Hold::WorkerBusy { worker, standing } => {
+            let how = match standing {
+                Some(standing) => format!("is {}", standing.word()),
+                None => "is not there".to_owned(),
+            };
+            (
+                "worker_busy",
+                worker,
+                format!("Only worker {worker} may run it, and that one has no room or {how}."),
+            )
+        }
+        _ => return None,
+    };
+    Some(wire::Hold { code: code.to_owned(), message, name: Some(name.to_string()), ..wire::Hold::default() })
 }

@@ -40,7 +40,8 @@ impl WorkerDoor {
         let by_certificate = handshake.auth.mode == AuthMode::Mtls;
         let has_certificate = self.peer.identity.is_some();
         let demanded = self.api.config.current().workers.require_certificate;
-        if (by_certificate && !has_certificate) || (demanded && !(by_certificate && has_certificate)) {
+        let shown = by_certificate && has_certificate;
+        if (by_certificate || demanded) && !shown {
             let message = "workers show a client certificate here, and say `auth.mode` `mtls`";
             return Err(TurnedAway::new(ErrorCode::AuthMtlsRequired, message));
         }

@@ -4,7 +4,8 @@ use axum::extract::ws::close_code;
 use laneway_wire::frame::{ErrorCode, Frame, Handshake, Message, Register, Role};
 use serde_json::json;
 
-use super::session::{Action, Head, Now, OwedFor, Session, SessionState, report, report_with};
+use super::session::{Action, Head, Now, OwedFor, Session, SessionState};
+use super::speech::{report, report_with};
 use super::words::{Answer, Member, Question};
 
 /// The version of the protocol that we speak.

@@ -116,9 +116,6 @@ impl House {
                 Box::pin(ready(Answer::Done))
             }
             Question::Package(event) => self.packaged(&event),
-            Question::Next(..) => {
-                Box::pin(ready(Answer::Refused("this server runs no middleware chains".into())))
-            }
         }
     }
 

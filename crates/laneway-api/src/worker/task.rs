@@ -103,8 +103,7 @@ fn text(name: &Name) -> Text {
 }
 
 fn timestamp(at: Wall) -> Option<Timestamp> {
-    let ms = i64::try_from(at.0).ok()?;
-    jiff::Timestamp::from_millisecond(ms).ok().map(Timestamp)
+    jiff::Timestamp::from_millisecond(at.0).ok().map(Timestamp)
 }
 
 #[cfg(test)]

@@ -263,7 +263,6 @@ fn ask_word(question: &Question) -> String {
         }
         Question::Feedback(task, _) => format!("feedback t{}", task.job.0),
         Question::Package(event) => format!("package {}", event.name),
-        Question::Next(task, _) => format!("next t{}", task.job.0),
     }
 }
 
@@ -804,6 +803,24 @@ fn workers_of_old_do_not_wait_for_answers() {
                   asks accepted t1
         worker    result w-5
                   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+    "#]]);
+}
+
+#[test]
+fn x5_next_is_answered_at_once_where_there_is_no_chain() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    let request =
+        json!({"requestId": "q", "runId": "r", "nodeId": "n", "middlewareId": "m", "timeoutMs": 5_000});
+    world.hear_about("middleware.next_request", task, request.clone());
+    world.hear("middleware.next_request", request);
+    world.check(&expect![[r#"
+        worker    middleware.next_request w-4
+        scheduler ack w-4
+        scheduler middleware.next_response q
+        worker    middleware.next_request w-5
+        scheduler error E.CMD.UNKNOWN w-5
     "#]]);
 }
 
