@@ -143,6 +143,7 @@ impl Authority {
             Right::Converse => looks(operation, Who::Anyone, Reach::Tenant),
             Right::Look => looks(operation, READERS, Reach::Tenant),
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
+            Right::Operate => changes(operation, OPERATORS, Reach::Tenant),
             Right::Administer => changes(operation, ADMINS, Reach::Server),
         }
     }

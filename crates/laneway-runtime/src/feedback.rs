@@ -20,8 +20,8 @@ pub struct Feedback {
     pub job: JobId,
     /// Whose job it is.
     pub tenant: Name,
-    /// Which dispatch of its run says so; outside of runs, of its job.
-    pub dispatch_seq: u64,
+    /// The attempt that says so.
+    pub attempt: u32,
     /// The number of its first piece or change. The others follow, pieces first.
     pub first: u64,
     /// Pieces of what it writes.

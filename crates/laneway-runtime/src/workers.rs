@@ -289,12 +289,11 @@ impl WorkerLink {
 
     /// What a run of this connection says of itself.
     pub fn run(&self, tenant: Name, bound: &BoundTask) -> WorkerRun {
-        let BoundTask { task, fence, kind } = bound.clone();
+        let BoundTask { task: _, fence, kind } = bound.clone();
         WorkerRun {
             tenant,
             kind,
             fence,
-            dispatch_seq: task.dispatch_seq,
             logs: Arc::default(),
             words: self.scheduler.words.clone(),
             shared: Arc::clone(&self.scheduler.shared),
@@ -329,7 +328,6 @@ pub struct WorkerRun {
     tenant: Name,
     kind: Name,
     fence: Fence,
-    dispatch_seq: u64,
     logs: Arc<LogBuffer>,
     words: mpsc::Sender<Word>,
     shared: Arc<Shared>,
@@ -373,7 +371,7 @@ impl WorkerRun {
         self.shared.events.publish_feedback(Feedback {
             job,
             tenant: self.tenant.clone(),
-            dispatch_seq: self.dispatch_seq,
+            attempt,
             first: self.shared.progress.count(job, attempt, count),
             pieces,
             changes,

@@ -317,15 +317,18 @@ pub struct RunFilter {
     pub states: Vec<RunState>,
     /// Only of this client.
     pub client: Option<Name>,
+    /// Only in this lane.
+    pub lane: Option<Name>,
 }
 
 impl RunFilter {
     /// Does the list show this run?
     pub fn matches(&self, row: &RunRow) -> bool {
-        let RunFilter { tenant, states, client } = self;
+        let RunFilter { tenant, states, client, lane } = self;
         tenant.as_ref().is_none_or(|tenant| *tenant == row.spec.tenant)
             && (states.is_empty() || states.contains(&row.state))
             && (client.is_none() || *client == row.spec.client)
+            && lane.as_ref().is_none_or(|lane| *lane == row.spec.lane)
     }
 }
 

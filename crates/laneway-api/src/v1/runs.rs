@@ -89,6 +89,7 @@ pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters)
         tenant: caller.scope().cloned(),
         states: list.words("state", &RunState::ALL, RunState::word, RunState::parse)?,
         client: list.name("client")?,
+        lane: None,
     };
     let name = format!("runs {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);

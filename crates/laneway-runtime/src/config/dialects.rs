@@ -19,7 +19,7 @@ const WORKERS_MAX: u32 = 1_000_000;
 /// Largest batch that a dialect may take.
 const BATCH_MAX: u32 = 10_000;
 
-/// Most sockets that a dialect may hold: each costs a task and some buffers.
+/// Most sockets or streams that a dialect may hold: each costs a task and some buffers.
 const SOCKETS_MAX: u32 = 100_000;
 
 /// Every dialect that this program speaks.
@@ -29,6 +29,8 @@ pub struct Dialects {
     pub pinchtab: Pinchtab,
     /// Cron jobs of agents: `/ws`.
     pub goclaw: Goclaw,
+    /// Runs of workflows, their events and their workers: `/api/v1/…`.
+    pub astraflow: Astraflow,
 }
 
 /// How a dialect is mounted.
@@ -68,10 +70,23 @@ pub struct Goclaw {
     pub sockets_max: u32,
 }
 
+/// The dialect `astraflow`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Astraflow {
+    /// How it is mounted.
+    pub mount: Mount,
+    /// Most streams of events at once.
+    pub streams_max: u32,
+}
+
 impl Dialects {
     /// How every dialect is mounted, by name.
-    pub fn mounts(&self) -> [(&'static str, &Mount); 2] {
-        [("pinchtab", &self.pinchtab.mount), ("goclaw", &self.goclaw.mount)]
+    pub fn mounts(&self) -> [(&'static str, &Mount); 3] {
+        [
+            ("pinchtab", &self.pinchtab.mount),
+            ("goclaw", &self.goclaw.mount),
+            ("astraflow", &self.astraflow.mount),
+        ]
     }
 
     /// How the dialect of this name is mounted.
@@ -81,12 +96,13 @@ impl Dialects {
 
     /// Takes what only a restart can change from `current`.
     pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
-        let mounts = [&mut self.pinchtab.mount, &mut self.goclaw.mount];
-        for (mount, current) in mounts.into_iter().zip([&current.pinchtab.mount, &current.goclaw.mount]) {
+        let mounts = [&mut self.pinchtab.mount, &mut self.goclaw.mount, &mut self.astraflow.mount];
+        for (mount, (_, current)) in mounts.into_iter().zip(current.mounts()) {
             let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = current;
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
         }
         self.goclaw.sockets_max = current.goclaw.sockets_max;
+        self.astraflow.streams_max = current.astraflow.streams_max;
     }
 }
 
@@ -107,8 +123,11 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     let own = of_dialect(&section, "goclaw");
     let goclaw = Goclaw { mount: mount(&own), sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX) };
     own.finish();
+    let own = of_dialect(&section, "astraflow");
+    let astraflow = Astraflow { mount: mount(&own), streams_max: own.count("streams_max", 1..=SOCKETS_MAX) };
+    own.finish();
     section.finish();
-    Dialects { pinchtab, goclaw }
+    Dialects { pinchtab, goclaw, astraflow }
 }
 
 /// The section of one dialect, whether or not anybody wrote one.

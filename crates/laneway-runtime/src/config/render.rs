@@ -17,8 +17,8 @@ use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
-    Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret, ServerConfig,
-    SigningSecrets, Target, WebhookConfig, WorkersConfig,
+    Astraflow, Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret,
+    ServerConfig, SigningSecrets, Target, WebhookConfig, WorkersConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -381,7 +381,7 @@ impl List {
     }
 
     fn dialects(&mut self, dialects: &Dialects) {
-        let Dialects { pinchtab, goclaw } = dialects;
+        let Dialects { pinchtab, goclaw, astraflow } = dialects;
         let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
         self.section(&["dialects", "pinchtab"]);
         self.mount(mount);
@@ -392,6 +392,10 @@ impl List {
         self.section(&["dialects", "goclaw"]);
         self.mount(mount);
         self.put("sockets_max", *sockets_max);
+        let Astraflow { mount, streams_max } = astraflow;
+        self.section(&["dialects", "astraflow"]);
+        self.mount(mount);
+        self.put("streams_max", *streams_max);
     }
 
     fn mount(&mut self, mount: &Mount) {
