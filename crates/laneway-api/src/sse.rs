@@ -185,6 +185,7 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::WorkerDisconnected
         | EventKind::ScheduleRunEnded
         | EventKind::Outbound
+        | EventKind::JobReturned
         | EventKind::RunSubmitted
         | EventKind::RunStarted
         | EventKind::RunSucceeded

@@ -4,6 +4,7 @@
 //! is said in `door.rs`. What frames look like is `laneway-wire`; what they mean is told in `docs/worker-protocol.md`; what
 //! follows from them is the engine's business.
 
+mod chain;
 mod dispatch;
 mod door;
 mod handshake;

@@ -57,6 +57,18 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
+    /// A running middleware calls the next element of its chain. Answered with [`Reply::NextCalled`], and later with
+    /// [`crate::Notice::Next`]; or at once with [`Reply::NextAnswered`].
+    CallNext {
+        /// The attempt that calls.
+        fence: Fence,
+        /// The caller's own name for the call.
+        request: Name,
+        /// The caller's place in its chain.
+        index: u32,
+        /// How long it waits for an answer at most.
+        timeout: Option<Span>,
+    },
     /// Replace all settings at once.
     Configure {
         /// The settings from now on.
@@ -356,6 +368,10 @@ pub enum Reply {
         /// Where it stands now.
         state: RunState,
     },
+    /// The next element of a chain is called; the answer comes as a notice.
+    NextCalled,
+    /// The next element of a chain is not called, or the call was answered before.
+    NextAnswered(crate::NextAnswer),
     /// The schedule as it is stored now; for a deleted one, as it was.
     Schedule(Box<Schedule>),
     /// What became of a run by hand.

@@ -3,9 +3,9 @@
 use crate::command::LogLine;
 use crate::worker::ConnectionId;
 use crate::{
-    Bytes, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
-    OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span,
-    TokenRecord, Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus,
+    Name, NextAnswer, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
+    SessionRow, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -157,6 +157,8 @@ pub enum Change {
         /// When its last member ended.
         finished_at: Option<Wall>,
     },
+    /// Keep the latest call of a node, new or answered. It goes with its run.
+    CallPut(Box<CallRow>),
     /// Forget ended runs of a lane with all their jobs, those that ended first first, until `max` jobs are gone or more.
     /// Jobs of runs are forgotten in no other way. A run with a job that has an open attempt or is owed a delivery stays.
     EndedRunsPurged {
@@ -193,6 +195,23 @@ pub enum Notice {
     Superseded(ConnectionId),
     /// The worker of this connection is to take nothing new, to end what it runs, and to go.
     DrainConnection(ConnectionId),
+    /// Tell this attempt what its call was answered.
+    Next {
+        /// The job that called.
+        seq: Seq,
+        /// The attempt that called.
+        fence: Fence,
+        /// Where it runs.
+        place: Name,
+        /// For a worker's: the connection to tell. `None`: it has none just now.
+        connection: Option<ConnectionId>,
+        /// Which dispatch it was (see [`Offer::dispatch_seq`]).
+        dispatch_seq: u64,
+        /// The caller's own name for the call.
+        request: Name,
+        /// The answer.
+        answer: NextAnswer,
+    },
     /// Tell this news now; say `DeliveryTried` when that has ended.
     Deliver {
         /// The job whose end is told.

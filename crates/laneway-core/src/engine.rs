@@ -4,6 +4,7 @@
 //! shapes they share are in `engine/state.rs`, how jobs wait in `engine/waiting.rs`, who runs next in
 //! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
 
+mod calls;
 mod cancel;
 mod capacity;
 mod check;
@@ -257,6 +258,9 @@ impl Engine {
                 Ok(submitted) => Reply::RunSubmitted(submitted),
                 Err(refusal) => Reply::Refused(refusal),
             },
+            Command::CallNext { fence, request, index, timeout } => {
+                self.call_next(now, &fence, request, index, timeout, effects)
+            }
             Command::CancelRun { tenant, run, origin } => {
                 self.cancel_run(now, tenant.as_ref(), run, &origin, effects)
             }

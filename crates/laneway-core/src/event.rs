@@ -117,25 +117,27 @@ pub enum EventKind {
     RunFailed = 30,
     /// All jobs of a run were canceled.
     RunCanceled = 31,
+    /// A called node of a run has answered, and waits to be called again.
+    JobReturned = 32,
     /// A worker has registered. The detail names it, as in all events about workers.
-    WorkerConnected = 32,
+    WorkerConnected = 33,
     /// A worker has registered again while its older connection was still there; that one is out.
-    WorkerSuperseded = 33,
+    WorkerSuperseded = 34,
     /// A worker has missed two heartbeats.
-    WorkerDegraded = 34,
+    WorkerDegraded = 35,
     /// A worker has missed three heartbeats: it gets nothing new.
-    WorkerLost = 35,
+    WorkerLost = 36,
     /// A worker takes nothing new: somebody said so, it said so itself, or it is too full.
-    WorkerDrained = 36,
+    WorkerDrained = 37,
     /// A worker has had no free slot for long.
-    WorkerSaturated = 37,
+    WorkerSaturated = 38,
     /// A worker's connection is gone.
-    WorkerDisconnected = 38,
+    WorkerDisconnected = 39,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 39] = [
+    pub const ALL: [EventKind; 40] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -168,6 +170,7 @@ impl EventKind {
         EventKind::RunSucceeded,
         EventKind::RunFailed,
         EventKind::RunCanceled,
+        EventKind::JobReturned,
         EventKind::WorkerConnected,
         EventKind::WorkerSuperseded,
         EventKind::WorkerDegraded,
@@ -212,6 +215,7 @@ impl EventKind {
             EventKind::RunSucceeded => "run.succeeded",
             EventKind::RunFailed => "run.failed",
             EventKind::RunCanceled => "run.canceled",
+            EventKind::JobReturned => "job.returned",
             EventKind::WorkerConnected => "worker.connected",
             EventKind::WorkerSuperseded => "worker.superseded",
             EventKind::WorkerDegraded => "worker.degraded",

@@ -6,6 +6,7 @@
 //! `laneway-store`, `laneway-runtime` and the crates above them.
 
 pub mod attempt;
+pub mod call;
 pub mod capacity;
 pub mod command;
 pub mod delivery;
@@ -28,6 +29,7 @@ pub mod worker;
 pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
+pub use call::{CallRow, Chain, NextAnswer, NextCode};
 pub use capacity::{CapacitySettings, LoadReading, Needs, QuietRule, QuietState};
 pub use command::{
     Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::call::Chain;
 use crate::job::IdempotencyKey;
 use crate::{JobId, JobSpec, JobState, Name, Origin, RunId, Seq, Submission, Wall};
 
@@ -179,16 +180,19 @@ pub struct Member {
     pub depends_on: Vec<Name>,
     /// Where parts of its payload come from.
     pub bindings: Vec<Binding>,
+    /// Its place in a middleware chain.
+    pub chain: Option<Chain>,
 }
 
 impl Member {
     /// The job to admit for it.
-    pub(crate) fn submission(&self, run: RunId, origin: &Origin) -> Submission {
+    pub(crate) fn submission(&self, run: RunId, depends_on: Vec<Name>, origin: &Origin) -> Submission {
         let member = MemberOf {
             run,
             node: self.node.clone(),
-            depends_on: self.depends_on.clone(),
+            depends_on,
             bindings: self.bindings.clone(),
+            chain: self.chain.clone(),
         };
         Submission {
             spec: JobSpec { member: Some(Box::new(member)), ..self.spec.clone() },
@@ -218,10 +222,13 @@ pub struct MemberOf {
     pub run: RunId,
     /// The node that the job is.
     pub node: Name,
-    /// Nodes that must have ended well before it may start.
+    /// Nodes that must have ended well before it may start. The outermost middleware of a chain waits for what any node of
+    /// the chain was to wait for; the others wait for it, and to be called.
     pub depends_on: Vec<Name>,
     /// Where parts of its payload come from.
     pub bindings: Vec<Binding>,
+    /// Its place in a middleware chain.
+    pub chain: Option<Chain>,
 }
 
 /// The run that an idempotency key stands for already.

@@ -9,7 +9,7 @@ pub mod http;
 pub mod local;
 pub(crate) mod logs;
 
-use laneway_core::{Bytes, Fence, JobRow, Seq, Span, Wall};
+use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, Wall};
 
 pub use context::JobContext;
 pub(crate) use context::cut;
@@ -22,6 +22,10 @@ pub trait Place: Send + Sync {
 
     /// These runs must stop; what has not ended after `grace` is given up by the engine.
     fn stop(&self, fences: &[Fence], grace: Span);
+
+    /// What an attempt here called is answered (see [`crate::Scheduler::call_next`]). A place whose runs call nobody hears
+    /// nothing.
+    fn answer(&self, _fence: Fence, _request: Name, _answer: NextAnswer) {}
 }
 
 /// One attempt on offer.

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use laneway_core::{
-    AttemptEnd, Change, Command, Engine, EventKind, Fence, Name, Now, PlaceOffer, Reply, Settings, Span,
+    AttemptEnd, Change, Command, Engine, EventKind, Fence, Name, NextAnswer, Now, PlaceOffer, Reply,
+    Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -168,6 +169,14 @@ impl Placed {
     fn stop(&self, fences: &[Fence], grace: Span) {
         self.now.stop(fences, grace);
         self.before.iter().filter_map(Weak::upgrade).for_each(|place| place.stop(fences, grace));
+    }
+
+    /// Whoever has the attempt takes the answer; others do not know it.
+    fn answer(&self, fence: Fence, request: &Name, answer: &NextAnswer) {
+        let before = self.before.iter().filter_map(Weak::upgrade);
+        for place in before.chain([Arc::clone(&self.now)]) {
+            place.answer(fence, request.clone(), answer.clone());
+        }
     }
 }
 

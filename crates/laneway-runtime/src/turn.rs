@@ -438,6 +438,7 @@ fn load_engine(
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
+        Loaded::Call(row) => recovery.call(*row),
         Loaded::Session(row) => recovery.session(row),
         Loaded::Delivery(row) => {
             let under_way = kept.under_way.get(&row.seq) == Some(&(row.tries + 1));
@@ -483,6 +484,7 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
         Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
         Change::RunDefined { definition, .. } => definition.len(),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
@@ -498,6 +500,7 @@ pub(crate) fn is_runners_word(command: &Command) -> bool {
             | Command::Heartbeat(_)
             | Command::Finish(..)
             | Command::Log(..)
+            | Command::CallNext { .. }
             | Command::Lease(_)
             | Command::Worker(_)
     )

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use laneway_core::command::LogLine;
 use laneway_core::effect::OfferTo;
 use laneway_core::worker::{Register, WorkerOffer, WorkerSaid, WorkerWord};
-use laneway_core::{Command, ConnectionId, Failure, Fence, Name, Origin, Reply, Seq, Span, Task, Wall};
+use laneway_core::{
+    Command, ConnectionId, Failure, Fence, Name, NextAnswer, Origin, Reply, Seq, Span, Task, Wall,
+};
 use laneway_store::Runnable;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -52,6 +54,15 @@ pub enum ToWorker {
     Unfit(Task, Box<Failure>),
     /// This attempt must stop.
     Stop(Task),
+    /// What an attempt here called is answered.
+    Next {
+        /// The attempt that called.
+        task: Task,
+        /// Its own name for the call.
+        request: Name,
+        /// The answer.
+        answer: NextAnswer,
+    },
     /// Another connection has taken this one's place.
     Superseded,
     /// Take nothing new, end what runs, and go.

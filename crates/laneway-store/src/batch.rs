@@ -9,9 +9,9 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
-    OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, TokenRecord,
-    Wall,
+    Bytes, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, JobEnd, JobId, JobRow, JobStatus,
+    Name, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow,
+    TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -114,6 +114,8 @@ pub(crate) enum Step<'a> {
     DefineRun(Seq, &'a Bytes),
     /// A run's state changed.
     MoveRun(Seq, RunState, Option<Wall>),
+    /// Keep the latest call of a node.
+    PutCall(&'a CallRow),
     /// Then forget ended runs with their jobs.
     PurgeEndedRuns(JobPurge<'a>),
 }
@@ -144,6 +146,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             }
             Change::RunCreated(row) => Step::PutRun(row),
             Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
+            Change::CallPut(row) => Step::PutCall(row),
             Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
             Change::EventsPurged { before } => Step::PurgeEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),

@@ -14,7 +14,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use laneway_core::engine::Head;
 use laneway_core::schedule::RECENT_RUNS_MAX;
-use laneway_core::{Bytes, Change, Effects, Name, Prior, PriorRun, RunLog, RunRow, Schedule, TokenRecord};
+use laneway_core::{
+    Bytes, CallRow, Change, Effects, Name, Prior, PriorRun, RunLog, RunRow, Schedule, TokenRecord,
+};
 
 use crate::{Loaded, Reader, Store, StoreError};
 use read::MemoryReader;
@@ -136,6 +138,9 @@ impl Store for MemoryStore {
                 }
                 (None, _) => {}
             }
+        }
+        for row in state.run_rows.values().filter(|row| !row.state.is_terminal()) {
+            runs::calls(&state, row).for_each(|call| visit(Loaded::Call(Box::new(CallRow::clone(call)))));
         }
         for session in state.sessions.values() {
             visit(Loaded::Session(session.clone()));

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use laneway_core::{
-    AttemptEnd, AttemptId, DeliveryState, JobId, JobState, Name, Overlap, PlaceMode, Reason, Role, RunId,
-    RunState, RunStatus, ScheduleId,
+    AttemptEnd, AttemptId, DeliveryState, JobId, JobState, Name, NextCode, Overlap, PlaceMode, Reason, Role,
+    RunId, RunState, RunStatus, ScheduleId,
 };
 
 use crate::StoreError;
@@ -79,6 +79,11 @@ pub(crate) fn stored_run_status(code: u8) -> Result<RunStatus, StoreError> {
 /// The run's state of a stored code.
 pub(crate) fn stored_run_state(code: u8) -> Result<RunState, StoreError> {
     RunState::from_code(code).ok_or_else(|| unknown("state of a run", code))
+}
+
+/// The code of a call's answer.
+pub(crate) fn stored_next_code(code: u8) -> Result<NextCode, StoreError> {
+    NextCode::from_code(code).ok_or_else(|| unknown("answer of a call", code))
 }
 
 /// The run id of stored bytes.

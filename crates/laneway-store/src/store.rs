@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    AttemptEnd, Bytes, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember, Event,
-    JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog, RunRow, RunState,
-    Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    AttemptEnd, Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember,
+    Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog, RunRow,
+    RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -16,7 +16,7 @@ pub const ROWS_SCANNED_MAX: usize = 20_000;
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
     /// Gives every schedule and the newest entries of the run log, then every open run, then every live job, then every open attempt (with its
-    /// job where that has ended already), then what is known of sessions, then every delivery that waits, then says where
+    /// job where that has ended already), then the calls of open runs, then what is known of sessions, then every delivery that waits, then says where
     /// the numbers stand.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
 
@@ -150,6 +150,8 @@ pub enum Loaded {
     /// An open attempt whose job has ended already. The row's `status.last_event` is the end's, so that the next event
     /// names it as the one before.
     Lingering(JobRow, OpenAttempt),
+    /// The latest call of a node of an open run. All of them come after the open attempts.
+    Call(Box<CallRow>),
     /// A delivery that waits.
     Delivery(DeliveryRow),
     /// What is known of a session beside its jobs.

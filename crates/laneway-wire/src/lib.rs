@@ -49,7 +49,7 @@ pub use lane::{Lane, LaneList, LaneRequest, OldestJob};
 pub use log::{LogLine, LogList};
 pub use object::Object;
 pub use problem::Problem;
-pub use run::{NodeBinding, NodeRequest, Run, RunError, RunList, RunNode, RunRequest};
+pub use run::{NodeBinding, NodeChain, NodeRequest, Run, RunError, RunList, RunNode, RunRequest};
 pub use schedule::{
     PreviewedRun, Schedule, ScheduleList, SchedulePreview, ScheduleRan, ScheduleRun, ScheduleRunList,
 };

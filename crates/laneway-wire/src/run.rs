@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Job, JobRequest};
+use crate::{Job, JobRequest, object};
 
 /// A run to submit: jobs that depend on one another. Only `nodes` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -53,6 +53,22 @@ pub struct NodeRequest<'a> {
     /// Where parts of its payload come from.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub bindings: Vec<NodeBinding<'a>>,
+    /// Its place in a middleware chain. Every node of a chain names all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub middleware: Option<NodeChain<'a>>,
+}
+
+/// A node's place in a middleware chain.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeChain<'a> {
+    /// The node that the chain is around. It starts only when the last middleware calls it.
+    pub host: Cow<'a, str>,
+    /// The middlewares, the outermost first.
+    pub chain: Vec<Cow<'a, str>>,
+    /// Which of them the node is, from 0; absent for the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
 }
 
 /// Data that goes from one node to another. Where the source is not there, nothing is written.
@@ -123,6 +139,9 @@ pub struct RunNode<'a> {
     /// Nodes that must have succeeded before it may start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Cow<'a, str>>,
+    /// Its place in a middleware chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub middleware: Option<NodeChain<'a>>,
     /// Which attempt of the run its open attempt is: 1, 2, 3, … over all nodes. Absent while none is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_seq: Option<u64>,

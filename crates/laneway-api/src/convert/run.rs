@@ -1,8 +1,8 @@
 //! Turns what a client sends for a run into what the engine takes.
 
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{Binding, Bytes, FailurePolicy, Member, Name, RunId, RunSpec, Settings};
-use laneway_wire::{NodeBinding, NodeRequest, RunRequest};
+use laneway_core::{Binding, Bytes, Chain, FailurePolicy, Member, Name, RunId, RunSpec, Settings};
+use laneway_wire::{NodeBinding, NodeChain, NodeRequest, RunRequest};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
@@ -60,6 +60,19 @@ pub fn run_member(
         payload,
         depends_on: depends_on.collect::<Result<_, _>>()?,
         bindings: request.bindings.iter().map(binding).collect::<Result<_, ApiError>>()?,
+        chain: request.middleware.as_ref().map(chain).transpose()?,
+    })
+}
+
+fn chain(request: &NodeChain<'_>) -> Result<Chain, ApiError> {
+    Ok(Chain {
+        host: name("middleware.host", &request.host)?,
+        middlewares: request
+            .chain
+            .iter()
+            .map(|node| name("middleware.chain", node))
+            .collect::<Result<_, _>>()?,
+        index: request.index,
     })
 }
 

@@ -43,6 +43,11 @@ fn node(view: &JobView) -> wire::RunNode<'_> {
     wire::RunNode {
         node: member.map_or("", |member| member.node.as_str()).into(),
         depends_on: member.map_or(&[][..], |member| &member.depends_on).iter().map(shown_name).collect(),
+        middleware: member.and_then(|member| member.chain.as_ref()).map(|chain| wire::NodeChain {
+            host: shown_name(&chain.host),
+            chain: chain.middlewares.iter().map(shown_name).collect(),
+            index: chain.index,
+        }),
         dispatch_seq: view.open.as_ref().map(|open| open.dispatch_seq),
         job: super::job(view, None),
     }

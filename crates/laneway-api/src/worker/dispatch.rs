@@ -5,7 +5,7 @@
 
 use laneway_core::{Failure, JobId, Name, Outcome, Task};
 use laneway_wire::frame::{
-    Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, JsonObject, Message,
+    Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message,
     NextRequest, NextResponse, ResultStatus, TaskResult, Text, Uninstall,
 };
 use serde::Deserialize;
@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// What became of the rest of a chain.
-    fn next_done(&mut self, now: Now, response: NextResponse, out: &mut Vec<Action>) {
+    pub fn next_done(&mut self, now: Now, response: NextResponse, out: &mut Vec<Action>) {
         let about = (Some(response.request_id.clone()), None);
         self.send_kept(now, About::Other, about, Message::NextResponse(response), out);
     }
@@ -260,25 +260,14 @@ impl Session {
 
     /// A middleware wants the rest of its chain to run. Jobs have no chains here, and that is what it is told.
     pub(super) fn next_asked(&mut self, now: Now, head: Head, request: NextRequest, out: &mut Vec<Action>) {
-        let bound = self.task_of(&head, None).is_some_and(|task| self.tasks.contains_key(&task));
-        match &head.corr {
-            Some(_) if bound => {
-                self.ack(now, &head, None, out);
-                let error = json!({"code": "next_no_chain", "message": "middleware chain not found"});
-                let NextRequest { request_id, run_id, node_id, middleware_id, .. } = request;
-                let response = NextResponse {
-                    request_id,
-                    run_id,
-                    node_id,
-                    middleware_id,
-                    result: None,
-                    error: JsonObject::of(&error).ok(),
-                    trace: None,
-                };
-                self.next_done(now, response, out);
+        let bound = self.task_of(&head, None).filter(|task| self.tasks.contains_key(task));
+        match (bound, &head.corr) {
+            (Some(task), _) => {
+                let question = Question::Next(task, Box::new(request));
+                self.ask(Some(head), OwedFor::Plain, question, out);
             }
-            Some(corr) => self.refuse_stale(now, &head, &corr.clone(), head.seq, out),
-            None => {
+            (None, Some(corr)) => self.refuse_stale(now, &head, &corr.clone(), head.seq, out),
+            (None, None) => {
                 let message = "`corr` is missing; it names the task that asks";
                 let report = report(ErrorCode::CmdUnknown, "envelope", message);
                 self.refuse(now, &head, None, None, report, out);

@@ -7,16 +7,20 @@ use std::time::Instant;
 
 use laneway_core::worker::{WorkerOffer, WorkerSaid};
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, EventKind, JobState, Name, Origin, Outcome, Reason, Reply, Span, Task,
+    AttemptEnd, ClosedAttempt, EventKind, JobState, Name, NextAnswer, Origin, Outcome, Reason, Reply, Span,
+    Task,
 };
 use laneway_runtime::feedback::{Body, Piece};
 use laneway_runtime::metrics::Retry;
 use laneway_runtime::store::{Reader, StoreError};
-use laneway_runtime::{ARTIFACTS, BoundTask, Scheduler, Stopped, WorkerLink, WorkerRun, WorkerTask};
-use laneway_wire::frame::{Chunk, Feedback, PackageEvent, Register};
+use laneway_runtime::{
+    ARTIFACTS, BoundTask, Scheduler, Stopped, ToWorker, WorkerLink, WorkerRun, WorkerTask,
+};
+use laneway_wire::frame::{Chunk, Feedback, NextRequest, NextResponse, PackageEvent, Register};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::chain::Place;
 use super::offer::{self, beat_of, offer_after, offer_of};
 use super::words::{Answer, Ended, Member, Question};
 
@@ -38,6 +42,7 @@ pub struct House {
 struct Run {
     run: WorkerRun,
     sent: Instant,
+    place: Option<Place>,
 }
 
 impl House {
@@ -60,7 +65,7 @@ impl House {
     /// A task is the connection's from now on.
     pub fn holds(&mut self, bound: &BoundTask) {
         let run = self.link.run(self.member.tenant.clone(), bound);
-        self.runs.insert(bound.task, Run { run, sent: Instant::now() });
+        self.runs.insert(bound.task, Run { run, sent: Instant::now(), place: None });
     }
 
     /// A task is about to be sent.
@@ -72,6 +77,44 @@ impl House {
             workers.retried(Retry::Rebound);
         }
         self.holds(&BoundTask { task: task.task, fence, kind });
+        if let Some(run) = self.runs.get_mut(&task.task) {
+            run.place = Place::of(&task.work.row.spec);
+        }
+    }
+
+    /// What a call of the next element is answered. `None`: the task that called is not here any more.
+    pub fn response(&self, task: Task, request: &Name, answer: &NextAnswer) -> Option<NextResponse> {
+        Some(self.runs.get(&task)?.place.as_ref()?.response(request, answer))
+    }
+
+    /// A middleware calls the next element of its chain. The answer comes as a word of its own, at once or later.
+    fn next(&mut self, task: Task, asked: &NextRequest) -> Pending {
+        let Some(Run { run, place, .. }) = self.runs.get_mut(&task) else {
+            return Box::pin(ready(Answer::Stale));
+        };
+        let place = place.get_or_insert_with(|| Place::asked(asked));
+        let Ok(request) = Name::new(&asked.request_id) else {
+            return Box::pin(ready(Answer::Refused(
+                "`requestId` has more than 128 bytes or is no name".into(),
+            )));
+        };
+        let index = asked.chain_index.map_or(place.index, |index| u32::try_from(index).ok());
+        let (timeout, fence) = (asked.timeout_ms.map(Span), run.fence());
+        let (scheduler, connection) = (self.scheduler.clone(), self.link.connection());
+        Box::pin(async move {
+            // A host, or a place that there is not, calls nobody: the engine says so.
+            let index = index.unwrap_or(u32::MAX);
+            match scheduler.call_next(fence, request.clone(), index, timeout).await {
+                Ok(Reply::NextCalled) => Answer::Done,
+                Ok(Reply::NextAnswered(answer)) => {
+                    // A connection that is gone has nobody to tell.
+                    scheduler.tell_worker(connection, ToWorker::Next { task, request, answer });
+                    Answer::Done
+                }
+                Ok(reply) => settled(reply),
+                Err(Stopped) => stopped(),
+            }
+        })
     }
 
     /// Nothing more is heard of a task here.
@@ -116,6 +159,7 @@ impl House {
                 Box::pin(ready(Answer::Done))
             }
             Question::Package(event) => self.packaged(&event),
+            Question::Next(task, request) => self.next(task, &request),
         }
     }
 
@@ -150,7 +194,7 @@ impl House {
         let said = self.link.say(WorkerSaid::Ended { task, outcome: outcome.clone(), stored: None });
         let recall = self.recall(task, outcome);
         let run = self.runs.remove(&task);
-        if let Some(Run { run, sent }) = &run {
+        if let Some(Run { run, sent, .. }) = &run {
             let took_ms = sent.elapsed().as_secs_f64() * 1_000.0;
             self.scheduler.metrics().workers().answered(&self.member.tenant, run.kind(), took_ms);
         }

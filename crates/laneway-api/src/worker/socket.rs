@@ -305,6 +305,13 @@ impl Conversation {
             ToWorker::Unreadable(task) => self.session.give_back(task, &mut self.out),
             ToWorker::Unfit(task, clash) => self.session.fail_unsent(task, *clash, &mut self.out),
             ToWorker::Stop(task) => self.session.cancel(now, task, None, &mut self.out),
+            ToWorker::Next { task, request, answer } => {
+                let response =
+                    self.member.as_ref().and_then(|inside| inside.house.response(task, &request, &answer));
+                if let Some(response) = response {
+                    self.session.next_done(now, response, &mut self.out);
+                }
+            }
             ToWorker::Superseded => self.session.superseded(now, &mut self.out),
             ToWorker::Drain => self.session.drain(now, Drain::default(), &mut self.out),
             ToWorker::Install(order) => {

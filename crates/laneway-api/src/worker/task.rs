@@ -6,6 +6,7 @@ use laneway_runtime::WorkerTask;
 use laneway_wire::frame::{self, Constraints, Dispatch, JsonObject, List, Text, Timestamp};
 use serde_json::value::RawValue;
 
+use super::chain::Place;
 use super::dispatch::task_id;
 
 /// The name of the key by which jobs exclude one another on workers, too.
@@ -29,6 +30,7 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
         Some(member) => (Text::fixed(&member.run.to_string()), text(&member.node)),
         None => (id.clone(), id.clone()),
     };
+    let place = Place::of(spec);
     Some(Dispatch {
         run_id,
         task_id: id,
@@ -39,9 +41,9 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
         parameters: parameters(&work.payload, &work.merged)?,
         constraints: Constraints { timeout_ms: work.timeout.map(|timeout| timeout.0).filter(|ms| *ms > 0) },
         priority: (spec.priority != 0).then_some(spec.priority),
-        host_node_id: None,
-        middleware_chain: None,
-        chain_index: None,
+        host_node_id: place.as_ref().map(Place::host),
+        middleware_chain: place.as_ref().map(Place::chain),
+        chain_index: place.as_ref().and_then(|place| place.index),
         concurrency_key: concurrency_key(spec),
         resource_refs: wants.map(|wants| refs(&wants.resources)).filter(|refs| !refs.is_empty()),
         affinity: wants.and_then(|wants| wants.affinity.as_ref()).map(affinity),

@@ -4,7 +4,7 @@
 //! which the answer finds its frame.
 
 use laneway_core::{Name, Outcome, Span, Task};
-use laneway_wire::frame::{Feedback, Heartbeat, PackageEvent, Register, Text};
+use laneway_wire::frame::{Feedback, Heartbeat, NextRequest, PackageEvent, Register, Text};
 
 /// By which an answer finds its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +40,8 @@ pub enum Question {
     Feedback(Task, Box<Feedback>),
     /// Something became of a package.
     Package(Box<PackageEvent>),
+    /// A middleware that is bound here calls the next element of its chain.
+    Next(Task, Box<NextRequest>),
 }
 
 /// Why a worker does not run what it was sent.

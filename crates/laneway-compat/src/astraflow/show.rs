@@ -104,6 +104,18 @@ fn node(view: &JobView, progress: Option<&Progress>) -> Node {
     let open = view.open.as_ref().filter(|_| view.end.is_none());
     let mut metadata = Map::new();
     metadata.insert("jobId".to_owned(), view.row.id.to_string().into());
+    if let Some(chain) = spec.member.as_ref().and_then(|member| member.chain.as_ref()) {
+        match chain.index {
+            Some(index) => {
+                metadata.insert("host_node_id".to_owned(), chain.host.as_str().into());
+                metadata.insert("chain_index".to_owned(), index.into());
+            }
+            None => {
+                let names: Vec<&str> = chain.middlewares.iter().map(Name::as_str).collect();
+                metadata.insert("middlewares".to_owned(), names.into());
+            }
+        }
+    }
     Node {
         task_id: node.clone(),
         node_id: node,

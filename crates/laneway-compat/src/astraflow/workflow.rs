@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use laneway_core::call::{CHAIN_MAX, Chain};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::worker::Package;
 use laneway_core::{
@@ -171,13 +172,18 @@ impl Workflow {
         let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, node) in self.nodes.iter().enumerate() {
             let field = format!("workflow.nodes[{at}]");
-            for (node, field) in node.with_middlewares(&field)? {
+            let chain = node.chain(&field)?;
+            for (index, (node, field)) in node.with_middlewares(&field)?.into_iter().enumerate() {
                 if positions.insert(&node.id, members.len()).is_some() {
                     let remedy =
                         format!("{:?} is the id of another node already; give it one of its own", node.id);
                     return Err(Problem::field(format!("{field}.id"), remedy));
                 }
-                members.push(node.member(&field, run, settings)?);
+                let mut member = node.member(&field, run, settings)?;
+                // The host comes first and has no index.
+                let index = u32::try_from(index).ok().and_then(|index| index.checked_sub(1));
+                member.chain = chain.clone().map(|chain| Chain { index, ..chain });
+                members.push(member);
             }
         }
         let nodes: BTreeMap<&str, &Node> = self.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
@@ -251,6 +257,21 @@ impl Node {
         Ok(all)
     }
 
+    /// The chain that the node is the host of.
+    fn chain(&self, field: &str) -> Result<Option<Chain>, Problem> {
+        if self.middlewares.is_empty() {
+            return Ok(None);
+        }
+        if self.middlewares.len() > CHAIN_MAX {
+            let remedy = format!("has {}, at most {CHAIN_MAX} are allowed", self.middlewares.len());
+            return Err(Problem::field(format!("{field}.middlewares"), remedy));
+        }
+        let middlewares = self.middlewares.iter().enumerate();
+        let names = middlewares.map(|(at, node)| name(&format!("{field}.middlewares[{at}].id"), &node.id));
+        let host = name(&format!("{field}.id"), &self.id)?;
+        Ok(Some(Chain { host, middlewares: names.collect::<Result<_, _>>()?, index: None }))
+    }
+
     /// The job that the node is, without what edges mean for it.
     fn member(&self, field: &str, run: &RunSpec, settings: &Settings) -> Result<Member, Problem> {
         let part = |part: &str| format!("{field}.{part}");
@@ -305,6 +326,7 @@ impl Node {
             payload: parameters.as_bytes().into(),
             depends_on: Vec::new(),
             bindings: Vec::new(),
+            chain: None,
         })
     }
 }

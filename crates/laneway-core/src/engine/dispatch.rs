@@ -278,6 +278,7 @@ impl Engine {
             pid: taker.and_then(|taker| taker.holder.pid),
             number: self.starts,
             dispatch_seq: entry.attempts.into(),
+            next_until: None,
         };
         entry.open = self.attempts.insert(open);
         running

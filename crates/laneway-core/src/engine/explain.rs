@@ -54,6 +54,11 @@ pub enum Hold {
         /// How many there are.
         count: u32,
     },
+    /// It starts when another node of its run calls it.
+    Uncalled {
+        /// That node.
+        by: Name,
+    },
     /// An earlier job of its session goes first.
     SessionOrder {
         /// The session.
@@ -254,6 +259,10 @@ impl Engine {
                 let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
                 nodes.truncate(Hold::UPSTREAM_LISTED_MAX);
                 holds.push(Hold::Upstream { nodes, count });
+            }
+            Some(Wake::Called) => {
+                let by = self.caller_of(ix).unwrap_or_else(|| Name::fixed("another"));
+                holds.push(Hold::Uncalled { by });
             }
             None => {}
         }

@@ -144,6 +144,10 @@ impl Engine {
     }
 
     fn requeue(&mut self, now: Now, job: Ix, end: AttemptEnd, reason: Reason, effects: &mut Effects) {
+        if self.jobs[job].in_run && (self.is_uncalled(job) || self.was_given_up(job)) {
+            self.put_back(now, job, end, None, effects);
+            return self.resume_awaited(now, job, effects);
+        }
         self.close_attempt(now, job, end, None, false, effects);
         self.set_state(job, JobState::Queued);
         self.count_waiting(job);
@@ -210,6 +214,12 @@ impl Engine {
         origin: Option<&Origin>,
         effects: &mut Effects,
     ) {
+        if self.jobs[job].in_run
+            && let Some(answer) = self.answer_of(job, reason, closed.as_ref(), result.as_ref())
+        {
+            let closed = closed.expect("an attempt answers");
+            return self.return_called(now, job, closed, answer, effects);
+        }
         let waited = self.jobs[job].open == NONE;
         let open = (!waited).then(|| &self.attempts[self.jobs[job].open]);
         let started_at = open.and_then(|open| open.started_at);
@@ -269,7 +279,7 @@ impl Engine {
     }
 
     /// Closes the open attempt and frees its gates.
-    fn close_attempt(
+    pub(super) fn close_attempt(
         &mut self,
         now: Now,
         job: Ix,
@@ -279,6 +289,9 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let open = self.open_row(job);
+        if self.jobs[job].in_run {
+            self.caller_closes(job);
+        }
         #[cfg(feature = "zoo")]
         let leaks = zoo::is_out(Bug::CounterLeakOnDrop) && end == AttemptEnd::Lost;
         #[cfg(not(feature = "zoo"))]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::runs::Link;
 use super::submit::refuse;
+use crate::call::{CHAIN_MAX, Chain};
 use crate::run::{BINDINGS_MAX, POINTER_LEN_MAX};
 use crate::{Member, Name, Refusal, RefusalCode, RunSettings};
 
@@ -10,6 +12,8 @@ use crate::{Member, Name, Refusal, RefusalCode, RunSettings};
 pub(super) struct Graph {
     /// For each node, those it waits for, each once.
     pub(super) depends_on: Vec<Box<[u32]>>,
+    /// For each node, its place in a chain.
+    pub(super) links: Vec<Option<Link>>,
 }
 
 impl Graph {
@@ -37,7 +41,10 @@ impl Graph {
             return Err(invalid(message));
         }
         let positions = positions(members)?;
-        let graph = Graph { depends_on: dependencies(members, &positions, limits)? };
+        let links = links(members, &positions)?;
+        let mut depends_on = dependencies(members, &positions, limits)?;
+        join_chains(members, &links, &mut depends_on)?;
+        let graph = Graph { depends_on, links };
         let order = graph.order(members)?;
         graph.check_depth(members, &order, limits)?;
         graph.check_bindings(members, &positions, &order)?;
@@ -230,6 +237,100 @@ fn dependencies(
         all.push(mine.into_boxed_slice());
     }
     Ok(all)
+}
+
+/// Reads the chains: every node that a chain names must say the same of it.
+fn links(members: &[Member], positions: &BTreeMap<&Name, u32>) -> Result<Vec<Option<Link>>, Refusal> {
+    for (member, chain) in members.iter().filter_map(|member| Some((member, member.chain.as_ref()?))) {
+        check_place(member, chain)?;
+    }
+    let mut links = Vec::with_capacity(members.len());
+    for member in members {
+        let Some(chain) = &member.chain else {
+            links.push(None);
+            continue;
+        };
+        check_chain(member, chain, members, positions)?;
+        let next = chain.next().and_then(|next| positions.get(next).copied());
+        links.push(Some(Link { index: chain.index, next }));
+    }
+    Ok(links)
+}
+
+/// Is the node where it says it is?
+fn check_place(member: &Member, chain: &Chain) -> Result<(), Refusal> {
+    let fault = |what: String| Err(invalid(format!("node {:?}: middleware: {what}", member.node.as_str())));
+    if chain.middlewares.is_empty() || chain.middlewares.len() > CHAIN_MAX {
+        return fault(format!("a chain has 1 to {CHAIN_MAX} middlewares"));
+    }
+    match chain.index {
+        None if chain.host != member.node => {
+            fault("index is missing; give the node's place in the chain, from 0".into())
+        }
+        Some(_) if chain.host == member.node => fault("the host has no index; take it away".into()),
+        Some(index) if chain.middlewares.get(index as usize) != Some(&member.node) => {
+            fault(format!("the chain does not have this node at index {index}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Do all nodes of the chain say the same of it?
+fn check_chain(
+    member: &Member,
+    chain: &Chain,
+    members: &[Member],
+    positions: &BTreeMap<&Name, u32>,
+) -> Result<(), Refusal> {
+    let same = |name: &Name, index: Option<u32>| {
+        let other = positions.get(name).and_then(|at| members[*at as usize].chain.as_ref());
+        other.is_some_and(|other| {
+            other.host == chain.host && other.middlewares == chain.middlewares && other.index == index
+        })
+    };
+    let inner = (0u32..).zip(&chain.middlewares).find(|(index, name)| !same(name, Some(*index)));
+    let odd = inner.map(|(_, name)| name).or((!same(&chain.host, None)).then_some(&chain.host));
+    match odd {
+        None => Ok(()),
+        Some(odd) => Err(invalid(format!(
+            "node {:?}: middleware: {:?} is not a node with the same chain; every node of a chain names all of it",
+            member.node.as_str(),
+            odd.as_str()
+        ))),
+    }
+}
+
+/// The outermost middleware waits for all that nodes of its chain wait for; they wait for it.
+fn join_chains(
+    members: &[Member],
+    links: &[Option<Link>],
+    depends_on: &mut [Box<[u32]>],
+) -> Result<(), Refusal> {
+    for first in 0..members.len() {
+        let Some(link) = links[first].filter(|link| link.index == Some(0)) else { continue };
+        let mut chain = vec![first as u32];
+        let mut next = link.next;
+        while let Some(position) = next {
+            chain.push(position);
+            next = links[position as usize].and_then(|link| link.next);
+        }
+        let mut above: Vec<u32> =
+            chain.iter().flat_map(|node| depends_on[*node as usize].iter().copied()).collect();
+        if let Some(within) = above.iter().find(|node| chain.contains(node)) {
+            return Err(invalid(format!(
+                "node {:?}: a node of its own middleware chain depends on it; the order of a chain is its own, take that \
+                 away",
+                members[*within as usize].node.as_str()
+            )));
+        }
+        above.sort_unstable();
+        above.dedup();
+        for node in &chain[1..] {
+            depends_on[*node as usize] = [first as u32].into();
+        }
+        depends_on[first] = above.into();
+    }
+    Ok(())
 }
 
 fn invalid(message: String) -> Refusal {

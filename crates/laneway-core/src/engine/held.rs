@@ -147,7 +147,7 @@ impl Engine {
         let at = match wake {
             Wake::NotBefore(at) => Some(at),
             Wake::Backoff(at) | Wake::Debounce(at) => Some(now.wall + at.since(now.mono)),
-            Wake::Upstream => None,
+            Wake::Upstream | Wake::Called => None,
         };
         let status = self.status_of(job, at);
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });

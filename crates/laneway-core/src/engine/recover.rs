@@ -10,8 +10,9 @@ use crate::schedule::Plan;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, DeliveryRow, Effects, EndedMember, JobRow, JobState, Name, Now, OpenAttempt, PlaceMode,
-    PlaceOffer, RunId, RunLog, RunRow, Schedule, ScheduleId, SessionRow, Settings, Span, TokenRecord, Wall,
+    AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, JobRow, JobState, Name, Now, OpenAttempt,
+    PlaceMode, PlaceOffer, RunId, RunLog, RunRow, Schedule, ScheduleId, Seq, SessionRow, Settings, Span,
+    TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -44,6 +45,8 @@ pub struct Recovery {
     unreadable: Vec<ScheduleId>,
     /// Where the nodes of open runs stand in them.
     nodes: BTreeMap<RunId, BTreeMap<Name, u32>>,
+    /// Open runs by their first jobs.
+    firsts: BTreeMap<Seq, RunId>,
 }
 
 impl Recovery {
@@ -54,7 +57,14 @@ impl Recovery {
         engine.last_seq = head.last_seq;
         engine.last_event = head.last_event;
         engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
-        Recovery { engine, now, open: Vec::new(), unreadable: Vec::new(), nodes: BTreeMap::new() }
+        Recovery {
+            engine,
+            now,
+            open: Vec::new(),
+            unreadable: Vec::new(),
+            nodes: BTreeMap::new(),
+            firsts: BTreeMap::new(),
+        }
     }
 
     /// Takes up a schedule. All of them come before the jobs.
@@ -74,6 +84,7 @@ impl Recovery {
     /// Takes up an open run, with those of its members that have ended. All of them come before the jobs.
     pub fn run(&mut self, row: RunRow, ended: &[EndedMember]) {
         self.nodes.insert(row.id, row.nodes.iter().cloned().zip(0..).collect());
+        self.firsts.insert(row.first, row.id);
         self.engine.resume_run(row, ended);
     }
 
@@ -99,9 +110,11 @@ impl Recovery {
             engine.resume_dependencies(nodes, of, job);
         }
         match row.status.state {
-            // Only a member that waits for others is scheduled for no time.
+            // Only a member that waits for others, or to be called, is scheduled for no time.
             JobState::Scheduled if row.spec.member.is_some() && row.status.wake_at.is_none() => {
-                engine.jobs[job].wake = Some(Wake::Upstream);
+                let chain = row.spec.member.as_ref().and_then(|member| member.chain.as_ref());
+                let called = chain.is_some_and(crate::Chain::is_called);
+                engine.jobs[job].wake = Some(if called { Wake::Called } else { Wake::Upstream });
             }
             JobState::Scheduled => {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
@@ -217,6 +230,7 @@ impl Recovery {
             pid: open.holder.as_ref().and_then(|holder| holder.pid),
             number: 0,
             dispatch_seq: open.dispatch_seq,
+            next_until: None,
         });
         if engine.jobs[job].in_run {
             engine.resume_member_attempt(job, open.fence.attempt);
@@ -226,6 +240,13 @@ impl Recovery {
         engine.refresh_session(job);
         engine.arm(job);
         self.open.push(job);
+    }
+
+    /// Takes up the latest call of a node of an open run. All of them come after the open attempts.
+    pub fn call(&mut self, row: CallRow) {
+        if let Some((_, &run)) = self.firsts.range(..=row.target).next_back() {
+            self.engine.resume_call(self.now, row, run);
+        }
     }
 
     /// Takes up what was stored of a session beside its jobs.

@@ -16,9 +16,9 @@ use crate::run::RunLine;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId, JobRow, JobState, Member,
-    MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply, RunId, RunRow, RunState,
-    RunSubmission, RunSubmitted, Seq, Wall,
+    AttemptEnd, Bytes, CallRow, Change, Effects, EndedMember, EventKind, FailurePolicy, JobEnd, JobId,
+    JobRow, JobState, Member, MemberOf, Name, Now, Origin, PriorRun, Reason, Refusal, RefusalCode, Reply,
+    RunId, RunRow, RunState, RunSubmission, RunSubmitted, Seq, Wall,
 };
 
 /// All open runs.
@@ -29,6 +29,8 @@ pub(super) struct Runs {
     pub(super) members: BTreeMap<Ix, (RunId, u32)>,
     /// Ends that have not been settled, in order.
     pub(super) ended: VecDeque<(RunId, u32)>,
+    /// Called members whose caller may be gone.
+    pub(super) abandoned: VecDeque<(RunId, u32)>,
     /// Nodes of all open runs.
     pub(super) nodes: u32,
     /// Idempotency keys that the store does not know yet.
@@ -63,12 +65,43 @@ pub(super) struct MemberEntry {
     pub(super) ended_at: Option<Wall>,
     /// Attempts opened so far.
     pub(super) attempts: u32,
+    /// Its place in a chain.
+    pub(super) link: Option<Link>,
+    /// Its latest call.
+    pub(super) call: Option<Box<Call>>,
+    /// Its latest result, for one that is called.
+    pub(super) result: Option<Bytes>,
     /// Results that came twice and were counted twice.
     #[cfg(feature = "zoo")]
     pub(super) miscounted: u32,
 }
 
+/// A member's place in a chain.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    /// `None` for the host.
+    pub(super) index: Option<u32>,
+    /// The position of the element after it.
+    pub(super) next: Option<u32>,
+}
+
+/// The latest call of a member.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) row: CallRow,
+}
+
 impl MemberEntry {
+    /// True for a member that starts only when it is called.
+    pub(super) fn is_called(&self) -> bool {
+        self.link.is_some_and(|link| link.index != Some(0))
+    }
+
+    /// True while somebody waits for it to answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.row.answer.is_none())
+    }
+
     fn unknown() -> MemberEntry {
         MemberEntry {
             job: NONE,
@@ -79,6 +112,9 @@ impl MemberEntry {
             ended: None,
             ended_at: None,
             attempts: 0,
+            link: None,
+            call: None,
+            result: None,
             #[cfg(feature = "zoo")]
             miscounted: 0,
         }
@@ -146,11 +182,16 @@ impl Engine {
         self.open_run(row);
         let entry = self.runs.open.get_mut(&run).expect("it was just opened");
         let below = dependents(&graph.depends_on);
-        for ((entry, above), below) in entry.members.iter_mut().zip(graph.depends_on).zip(below) {
-            (entry.depends_on, entry.dependents) = (above, below);
+        let links = graph.links;
+        for (((entry, above), below), link) in
+            entry.members.iter_mut().zip(graph.depends_on).zip(below).zip(links)
+        {
+            (entry.depends_on, entry.dependents, entry.link) = (above, below, link);
         }
-        let jobs =
-            members.iter().map(|member| self.create_member(now, run, member, &origin, effects)).collect();
+        let jobs = (0..)
+            .zip(&members)
+            .map(|(at, member)| self.create_member(now, run, at, member, &origin, effects))
+            .collect();
         effects.changes.extend(definition.map(|definition| Change::RunDefined { first, definition }));
         Ok(RunSubmitted { run, existing: false, jobs, state: RunState::Queued })
     }
@@ -159,12 +200,20 @@ impl Engine {
         &mut self,
         now: Now,
         run: RunId,
+        position: u32,
         member: &Member,
         origin: &Origin,
         effects: &mut Effects,
     ) -> JobId {
-        let begins = if member.depends_on.is_empty() { Begins::AtOnce } else { Begins::Upstream };
-        let submission = member.submission(run, origin);
+        let open = &self.runs.open[&run];
+        let entry = &open.members[position as usize];
+        let above = entry.depends_on.iter().map(|above| open.row.nodes[*above as usize].clone()).collect();
+        let begins = match (entry.is_called(), entry.depends_on.is_empty()) {
+            (true, _) => Begins::Called,
+            (false, true) => Begins::AtOnce,
+            (false, false) => Begins::Upstream,
+        };
+        let submission = member.submission(run, above, origin);
         let belongs = self.locate(&submission.spec);
         self.create(now, submission, belongs, begins, effects).job
     }
@@ -203,7 +252,7 @@ impl Engine {
                 ..refusal
             };
             check_member(spec.tenant.clone(), member).map_err(named)?;
-            let item = member.submission(RunId(0), &submission.origin);
+            let item = member.submission(RunId(0), Vec::new(), &submission.origin);
             self.check_item(now, &item, &mut extra).map_err(named)?;
         }
         Ok(graph)
@@ -300,18 +349,29 @@ impl Engine {
 
     /// What the ends of this turn mean for the other members of their runs, and theirs in turn.
     pub(super) fn settle_runs(&mut self, now: Now, effects: &mut Effects) {
-        if self.runs.ended.is_empty() {
+        if self.runs.ended.is_empty() && self.runs.abandoned.is_empty() {
             return;
         }
         let mut touched = BTreeSet::new();
-        while let Some((id, position)) = self.runs.ended.pop_front() {
+        loop {
+            while let Some((id, position)) = self.runs.abandoned.pop_front() {
+                self.abandon_call(now, id, position, effects);
+            }
+            let Some((id, position)) = self.runs.ended.pop_front() else { break };
             touched.insert(id);
             let run = &self.runs.open[&id];
             let member = &run.members[position as usize];
             let below = member.dependents.clone();
             let ended = member.ended.expect("it has ended");
-            match (ended, run.row.spec.failure) {
-                (JobState::Succeeded, _) => self.release_members(now, id, &below, effects),
+            let failure = run.row.spec.failure;
+            if member.is_awaited() {
+                self.answer_ended(id, position, ended, effects);
+            }
+            match (ended, failure) {
+                (JobState::Succeeded, _) => {
+                    self.release_members(now, id, &below, effects);
+                    self.finish_chain(now, id, position, effects);
+                }
                 (JobState::Failed, FailurePolicy::Stop) => {
                     self.cancel_members(now, id, Reason::RunFailed, None, effects);
                 }
@@ -416,6 +476,29 @@ impl Engine {
         self.house_event(now, kind, tenant, origin, line.to_string().into(), effects);
     }
 
+    /// A member, to be changed.
+    pub(super) fn member_mut(&mut self, id: RunId, position: u32) -> &mut MemberEntry {
+        &mut self.runs.open.get_mut(&id).expect("a member's run is open").members[position as usize]
+    }
+
+    /// The node that calls a member of a chain.
+    pub(super) fn caller_of(&self, job: Ix) -> Option<Name> {
+        let (id, position) = self.runs.members.get(&job)?;
+        let run = &self.runs.open[id];
+        let calls = |member: &MemberEntry| member.link.is_some_and(|link| link.next == Some(*position));
+        let caller = run.members.iter().position(calls)?;
+        Some(run.row.nodes[caller].clone())
+    }
+
+    /// True for a called member whose run was told to stop because its caller is gone.
+    pub(super) fn was_given_up(&self, job: Ix) -> bool {
+        let Some((id, position)) = self.runs.members.get(&job) else { return false };
+        let open = self.jobs[job].open;
+        let given_up =
+            open != NONE && matches!(self.attempts[open].stopping, Some((AttemptEnd::HandedBack, _)));
+        given_up && self.runs.open[id].members[*position as usize].is_called()
+    }
+
     /// The names of the nodes that a live job waits for.
     pub(super) fn upstream_of(&self, job: Ix) -> Vec<Name> {
         let Some((id, position)) = self.runs.members.get(&job) else { return Vec::new() };
@@ -455,7 +538,12 @@ impl Engine {
             of.depends_on.iter().filter_map(|node| positions.get(node).copied()).collect();
         above.sort_unstable();
         above.dedup();
-        run.members[position as usize].depends_on = above.into();
+        let entry = &mut run.members[position as usize];
+        entry.depends_on = above.into();
+        entry.link = of.chain.as_ref().map(|chain| Link {
+            index: chain.index,
+            next: chain.next().and_then(|next| positions.get(next).copied()),
+        });
     }
 
     /// All members are known: who waits for whom, the other way round.
@@ -556,6 +644,9 @@ impl Engine {
                 if job.id != member.id || job.attempts != member.attempts {
                     return fault("a member is another job");
                 }
+                if member.is_called() {
+                    continue;
+                }
                 let (waits, must_wait) =
                     (job.wake == Some(Wake::Upstream), run.missing(position).next().is_some());
                 // With the zoo built in, it is the simulator's checker that must see this, from outside.
@@ -570,7 +661,7 @@ impl Engine {
         if nodes != self.runs.nodes as usize || live != self.runs.members.len() {
             return Err(format!("{nodes} nodes and {live} live members of runs were counted otherwise"));
         }
-        if !self.runs.ended.is_empty() {
+        if !self.runs.ended.is_empty() || !self.runs.abandoned.is_empty() {
             return Err("an end of a member is not settled".into());
         }
         Ok(())

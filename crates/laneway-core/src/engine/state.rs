@@ -76,6 +76,8 @@ pub(super) enum Wake {
     Debounce(Mono),
     /// Not before other nodes of its run have ended well.
     Upstream,
+    /// Not before another node of its run calls it.
+    Called,
 }
 
 /// What the timers hold for a job.
@@ -170,6 +172,8 @@ pub(super) struct Open {
     pub(super) number: u64,
     /// Which attempt of its run it is; outside of runs, of its job.
     pub(super) dispatch_seq: u64,
+    /// Until when the call that it waits for must be answered.
+    pub(super) next_until: Option<Mono>,
 }
 
 impl Open {

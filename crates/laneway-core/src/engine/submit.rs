@@ -42,6 +42,8 @@ pub(super) enum Begins {
     Merged(MergedInto),
     /// For other nodes of its run to end well.
     Upstream,
+    /// For another node of its run to call it.
+    Called,
 }
 
 /// Jobs that a batch will add, counted before any of them is added.
@@ -339,11 +341,12 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        let upstream = matches!(begins, Begins::Upstream);
+        let upstream = matches!(begins, Begins::Upstream | Begins::Called);
         let not_before = first_start(&spec, now.wall).filter(|&at| at > now.wall && !upstream);
         let near_deadline = self.near_at(&spec).is_some_and(|at| at <= now.wall);
         let wake = match (not_before, begins) {
             (_, Begins::Upstream) => Some((Wake::Upstream, None)),
+            (_, Begins::Called) => Some((Wake::Called, None)),
             (Some(at), _) => Some((Wake::NotBefore(at), Some(at))),
             (None, Begins::Gathering(window)) => {
                 Some((Wake::Debounce(now.mono + window), Some(now.wall + window)))
@@ -385,7 +388,7 @@ impl Engine {
         self.jobs[job].wake = wake.map(|(wake, _)| wake);
         match (wake, begins) {
             (Some((Wake::NotBefore(_), _)), _) => self.wait_for_later(job),
-            (Some((Wake::Upstream, _)), _) => {}
+            (Some((Wake::Upstream | Wake::Called, _)), _) => {}
             (Some(_), _) => self.enqueue(job),
             (None, Begins::Merged(_)) => {}
             (None, _) => {
@@ -548,7 +551,7 @@ impl Engine {
         if entry.open != NONE {
             let open = &self.attempts[entry.open];
             let stop = open.stopping.map(|(_, until)| until);
-            let mono = [open.lease_until, open.timeout_at, stop].into_iter().flatten().min();
+            let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();
             let wall = if asked { MaybeWall::NONE } else { entry.deadline };
             return Armed { mono: mono.into(), wall };
@@ -561,7 +564,7 @@ impl Engine {
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
                 Armed { mono: Some(at).into(), wall: entry.deadline }
             }
-            Some(Wake::Upstream) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
+            Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
             None if entry.near_at == MaybeWall::NONE
                 && entry.hours_end == MaybeWall::NONE
                 && self.classes[entry.class].want == NONE =>

@@ -11,6 +11,7 @@
 mod admission;
 mod bursts;
 mod calendar;
+mod calls;
 mod cancel;
 mod capacity;
 mod counts;

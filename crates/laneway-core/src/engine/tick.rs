@@ -76,7 +76,7 @@ impl Engine {
         let due = match entry.wake {
             Some(Wake::NotBefore(at)) => at <= now.wall,
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => at <= now.mono,
-            Some(Wake::Upstream) | None => false,
+            Some(Wake::Upstream | Wake::Called) | None => false,
         };
         if due {
             self.become_queued(now, job, Reason::Due, effects);
@@ -181,6 +181,9 @@ impl Engine {
             if open.timeout_at.is_some_and(|at| at <= now.mono) {
                 return self.ask_to_stop(now, job, AttemptEnd::TimedOut, effects);
             }
+        }
+        if open.next_until.is_some_and(|at| at <= now.mono) {
+            self.call_timed_out(now, job, effects);
         }
         self.extend_to_floor(now, job);
         self.arm(job);

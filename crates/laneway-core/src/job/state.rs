@@ -43,7 +43,8 @@ impl JobState {
     pub fn allows(self, next: JobState) -> bool {
         use JobState::*;
         match self {
-            Scheduled => matches!(next, Queued | Canceled | Failed),
+            // A called node of a run ends well with the chain that it is part of.
+            Scheduled => matches!(next, Queued | Canceled | Failed | Succeeded),
             Queued => matches!(next, Assigned | Running | Scheduled | Canceled | Failed),
             Assigned => matches!(next, Running | Queued | Canceled | Failed),
             Running => matches!(next, Succeeded | Failed | Canceled | Scheduled | Queued),
@@ -157,13 +158,17 @@ pub enum Reason {
     UpstreamFailed = 26,
     /// Another node of its run failed, and its run stops then.
     RunFailed = 27,
+    /// A node of its run called it.
+    Called = 28,
+    /// It has answered whoever called it, and may be called again.
+    Returned = 29,
     /// No worker took it, too often; or the one that has what it needs is gone.
-    Unavailable = 28,
+    Unavailable = 30,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 29] = [
+    pub const ALL: [Reason; 31] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -192,6 +197,8 @@ impl Reason {
         Reason::Released,
         Reason::UpstreamFailed,
         Reason::RunFailed,
+        Reason::Called,
+        Reason::Returned,
         Reason::Unavailable,
     ];
 
@@ -226,6 +233,8 @@ impl Reason {
             Reason::Released => "released",
             Reason::UpstreamFailed => "upstream_failed",
             Reason::RunFailed => "run_failed",
+            Reason::Called => "called",
+            Reason::Returned => "returned",
             Reason::Unavailable => "unavailable",
         }
     }

@@ -24,6 +24,17 @@ impl Loop {
                     to_workers.push((connection, ToWorker::Stop(Task { job: fence.job, dispatch_seq })));
                 }
                 Notice::Stop { fence, place, .. } => stops.entry(place).or_default().push(fence),
+                Notice::Next {
+                    fence, connection: Some(connection), dispatch_seq, request, answer, ..
+                } => {
+                    let task = Task { job: fence.job, dispatch_seq };
+                    to_workers.push((connection, ToWorker::Next { task, request, answer }));
+                }
+                Notice::Next { fence, place, request, answer, .. } => {
+                    if let Some(placed) = self.places.get(&place) {
+                        placed.answer(fence, &request, &answer);
+                    }
+                }
                 Notice::Superseded(connection) => to_workers.push((connection, ToWorker::Superseded)),
                 Notice::DrainConnection(connection) => to_workers.push((connection, ToWorker::Drain)),
                 Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),

@@ -1,11 +1,13 @@
 //! Runs through the loop: data between nodes, restarts, cancels, retries by hand.
 
+use std::sync::Arc;
+
 use laneway_core::{
-    Binding, Bytes, Failure, FailurePolicy, JobState, Member, Name, Outcome, Reason, Reply, RunId, RunSpec,
-    RunState, RunSubmission, Span,
+    Binding, Bytes, Chain, Failure, FailurePolicy, Fence, JobState, Member, Name, NextAnswer, NextCode,
+    Outcome, PlaceMode, PlaceOffer, Reason, Reply, RunId, RunSpec, RunState, RunSubmission, Span,
 };
 use laneway_runtime::store::RunFilter;
-use laneway_runtime::{Handlers, JobContext, Retried, RunView, Scheduler};
+use laneway_runtime::{Handlers, JobContext, Offered, Place, Retried, RunView, Scheduler};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -31,6 +33,7 @@ fn node(
         payload: Bytes::from(payload.to_string().into_bytes()),
         depends_on: depends_on.iter().map(named).collect(),
         bindings: bindings.iter().map(bind).collect(),
+        chain: None,
     }
 }
 
@@ -215,4 +218,59 @@ async fn the_results_of_nodes_stay_as_long_as_their_run_is_open() {
     assert_eq!(scheduler.run(None, submitted.run).await.unwrap(), None);
     let job = submitted.jobs[0];
     assert_eq!(scheduler.query(move |reader| reader.job(job)).await.unwrap(), None);
+}
+
+/// A place elsewhere: the test plays its workers.
+struct Elsewhere {
+    offers: mpsc::Sender<Offered>,
+    answers: mpsc::Sender<(Fence, Name, NextAnswer)>,
+}
+
+impl Place for Elsewhere {
+    fn offer(&self, offered: Vec<Offered>) {
+        offered.into_iter().for_each(|offered| self.offers.try_send(offered).unwrap());
+    }
+
+    fn stop(&self, _: &[Fence], _: Span) {}
+
+    fn answer(&self, fence: Fence, request: Name, answer: NextAnswer) {
+        self.answers.try_send((fence, request, answer)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_middleware_elsewhere_calls_its_host_and_hears_the_answer() {
+    let (scheduler, _running, _clock) = start(&TestStore::default(), Handlers::new()).await;
+    let (offers, mut offered) = mpsc::channel(10);
+    let (answers, mut answered) = mpsc::channel(10);
+    let kinds = vec![Name::fixed("work")];
+    let offer = PlaceOffer { place: Name::fixed("far"), mode: PlaceMode::Leased, kinds, slots: 9 };
+    scheduler.add_place(offer, Arc::new(Elsewhere { offers, answers })).await.unwrap();
+    let chain =
+        |index| Some(Chain { host: Name::fixed("host"), middlewares: vec![Name::fixed("guard")], index });
+    let host = Member { chain: chain(None), ..node("host", "work", json!({}), &[], &[]) };
+    let guard = Member { chain: chain(Some(0)), ..node("guard", "work", json!({}), &[], &[]) };
+    let submitted = scheduler.submit_run(run_of(vec![host, guard])).await.unwrap().unwrap();
+    let first = offered.recv().await.unwrap();
+    assert_eq!((first.fence.job, first.dispatch_seq), (submitted.jobs[1], 1));
+    scheduler.send(laneway_core::Command::Start(first.fence)).await.unwrap();
+    let call = || scheduler.call_next(first.fence, Name::fixed("q1"), 0, None);
+    assert_eq!(call().await.unwrap(), Reply::NextCalled);
+    let refused = Reply::NextAnswered(NextAnswer::refused(NextCode::Duplicate));
+    assert_eq!(call().await.unwrap(), refused);
+    let called = offered.recv().await.unwrap();
+    assert_eq!((called.fence.job, called.dispatch_seq), (submitted.jobs[0], 2));
+    let result: Option<Bytes> = Some(b"7".as_slice().into());
+    scheduler.finish(called.fence, Outcome::Succeeded(result.clone())).await.unwrap();
+    let told = (first.fence, Name::fixed("q1"), NextAnswer::Done(result.clone()));
+    assert_eq!(answered.recv().await.unwrap(), told);
+    assert_eq!(call().await.unwrap(), Reply::NextAnswered(NextAnswer::Done(result)));
+    scheduler.finish(first.fence, Outcome::Succeeded(None)).await.unwrap();
+    let view = look(&scheduler, submitted.run).await;
+    assert_eq!(view.row.state, RunState::Succeeded);
+    assert_eq!(result_of(&view, 0), json!(7));
+}
+
+fn result_of(view: &RunView, position: usize) -> Value {
+    result(view, view.row.nodes[position].as_str())
 }

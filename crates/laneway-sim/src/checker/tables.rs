@@ -39,7 +39,7 @@ impl Checker {
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
-                Loaded::Schedule(_) | Loaded::Run(_) => {}
+                Loaded::Schedule(_) | Loaded::Run(_) | Loaded::Call(_) => {}
                 Loaded::OpenRun(row, ended) => {
                     let run = self.ledger.runs.get(&row.first);
                     let known = row.seqs().filter_map(|seq| self.ledger.member(Seq(seq)));

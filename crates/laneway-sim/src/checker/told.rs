@@ -317,7 +317,9 @@ impl Checker {
     /// A notice was told.
     pub fn noticed(&self, notice: &Notice) -> Checked {
         let fence = match notice {
-            Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. } => fence,
+            Notice::Offer(laneway_core::effect::Offer { fence, .. })
+            | Notice::Stop { fence, .. }
+            | Notice::Next { fence, .. } => fence,
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
             Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
         };

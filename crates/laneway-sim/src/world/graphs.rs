@@ -27,6 +27,7 @@ impl World {
                 payload: submission.payload,
                 depends_on,
                 bindings: Vec::new(),
+                chain: None,
             });
         }
         if self.rng.chance(3) {

@@ -184,6 +184,8 @@ impl World {
                     run.told_to_stop = true;
                 }
             }
+            // No node of the world calls another.
+            Notice::Next { .. } => {}
         }
     }
 

@@ -23,3 +23,18 @@ CREATE INDEX run_ended ON run (lane, finished_at) WHERE finished_at IS NOT NULL;
 -- Which attempt of its run it is. NULL: its own number.
 ALTER TABLE open_attempt ADD COLUMN dispatch_seq INTEGER;
 ALTER TABLE attempt ADD COLUMN dispatch_seq INTEGER;
+
+-- The latest call of a node that others of its run call: at most one a node.
+CREATE TABLE run_call (
+    target      INTEGER PRIMARY KEY,        -- the job of the node that was called
+    caller      BLOB    NOT NULL,           -- the fence of the attempt that called: job, attempt, id, epoch
+    attempt     INTEGER NOT NULL,
+    attempt_id  BLOB    NOT NULL,
+    lease_epoch INTEGER NOT NULL,
+    request     TEXT    NOT NULL,           -- the caller's own name for the call
+    until       INTEGER,
+    answer      INTEGER NOT NULL CHECK (answer BETWEEN 0 AND 2), -- 0 none yet, 1 the result, 2 a failure
+    code        INTEGER,
+    message     TEXT,
+    result      BLOB                        -- the latest result of the node
+) STRICT;

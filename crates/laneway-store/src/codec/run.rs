@@ -1,6 +1,6 @@
 //! The part of a run's row that no list filters by, and the part of a job's row that says which node of a run it is.
 
-use laneway_core::{Binding, FailurePolicy, MemberOf, Name, RunId, RunRow};
+use laneway_core::{Binding, Chain, FailurePolicy, MemberOf, Name, RunId, RunRow};
 
 use super::{Input, put_bytes, put_u64};
 use crate::StoreError;
@@ -64,7 +64,7 @@ pub(crate) fn read_run(bytes: &[u8]) -> Result<RunRest, StoreError> {
 
 /// Appends the form of `member` to `out`.
 pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
-    let MemberOf { run, node, depends_on, bindings } = member;
+    let MemberOf { run, node, depends_on, bindings, chain } = member;
     out.extend_from_slice(&run.0.to_be_bytes());
     put_bytes(out, node.as_str().as_bytes());
     put_names(out, depends_on);
@@ -74,6 +74,11 @@ pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
         put_bytes(out, source.as_bytes());
         put_bytes(out, target.as_bytes());
     }
+    // 0: no chain, 1: the host of one, 2 and more: a middleware and its place.
+    let Some(Chain { host, middlewares, index }) = chain else { return out.push(0) };
+    put_u64(out, index.map_or(1, |index| u64::from(index) + 2));
+    put_bytes(out, host.as_str().as_bytes());
+    put_names(out, middlewares);
 }
 
 /// Reads a form back.
@@ -86,7 +91,15 @@ pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError>
         let (from, source, target) = (input.name()?, input.text()?.into(), input.text()?.into());
         bindings.push(Binding { from, source, target });
     }
-    Ok(MemberOf { run, node, depends_on, bindings })
+    let chain = match input.u64()? {
+        0 => None,
+        place => {
+            let index = place.checked_sub(2).map(u32::try_from).transpose();
+            let index = index.map_err(|_| input.damaged("a place in a chain is too large"))?;
+            Some(Chain { host: input.name()?, middlewares: read_names(input)?, index })
+        }
+    };
+    Ok(MemberOf { run, node, depends_on, bindings, chain })
 }
 
 fn put_names(out: &mut Vec<u8>, names: &[Name]) {

@@ -1,8 +1,8 @@
 //! What was written comes back; what was damaged is refused, whatever the damage.
 
 use laneway_core::{
-    Binding, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, RunId, RunRow, RunSpec, RunState, Seq,
-    Session, Wall,
+    Binding, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, RunId, RunRow, RunSpec,
+    RunState, Seq, Session, Wall,
 };
 use proptest::prelude::*;
 
@@ -77,6 +77,11 @@ fn member_row() -> JobRow {
         node: Name::fixed("b"),
         depends_on: vec![Name::fixed("a")],
         bindings: vec![binding],
+        chain: Some(Chain {
+            host: Name::fixed("h"),
+            middlewares: vec![Name::fixed("a"), Name::fixed("b")],
+            index: Some(1),
+        }),
     }));
     row
 }

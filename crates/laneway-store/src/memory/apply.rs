@@ -72,7 +72,7 @@ impl Before {
             last_seq: state.last_seq,
             ended: state.ended,
             calendar: Vec::new(),
-            runs: runs::Before::new(),
+            runs: runs::Before::default(),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Commit<'_> {
                 self.stored_job(*first)?.definition = Some(Bytes::clone(definition));
                 Ok(())
             }
-            Change::RunCreated(_) | Change::RunMoved { .. } => {
+            Change::RunCreated(_) | Change::RunMoved { .. } | Change::CallPut(_) => {
                 runs::apply(self.state, change, &mut self.before.runs)
             }
             Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, max } => {
@@ -277,11 +277,14 @@ impl Commit<'_> {
     ) {
         for row in runs::due(self.state, lane, finished_before, keyed_finished_before, max) {
             for seq in row.seqs().map(Seq) {
+                if let Some(call) = self.state.calls.remove(&seq) {
+                    self.before.runs.calls.entry(seq).or_insert(Some(call));
+                }
                 self.before.jobs.entry(seq).or_insert_with(|| self.state.jobs.get(&seq).cloned());
                 self.state.remove(seq);
             }
             self.state.run_rows.remove(&row.first);
-            self.before.runs.entry(row.first).or_insert(Some(row));
+            self.before.runs.rows.entry(row.first).or_insert(Some(row));
         }
     }
 

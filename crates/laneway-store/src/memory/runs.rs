@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use laneway_core::{Change, EndedMember, RunRow, Seq, Wall};
+use laneway_core::{CallRow, Change, EndedMember, RunRow, Seq, Wall};
 
 use super::state::State;
 use crate::StoreError;
 
-/// What the runs were before a commit touched them; `None`: it was not there.
-pub(super) type Before = BTreeMap<Seq, Option<Arc<RunRow>>>;
+/// What runs and calls were before a commit touched them; `None`: it was not there.
+#[derive(Default)]
+pub(super) struct Before {
+    pub rows: BTreeMap<Seq, Option<Arc<RunRow>>>,
+    pub calls: BTreeMap<Seq, Option<Arc<CallRow>>>,
+}
 
 /// Applies one change of a run itself.
 pub(super) fn apply(state: &mut State, change: &Change, before: &mut Before) -> Result<(), StoreError> {
@@ -29,16 +33,20 @@ pub(super) fn apply(state: &mut State, change: &Change, before: &mut Before) -> 
             if state.run_rows.values().any(|other| same_key(&other)) {
                 return refused("its idempotency key");
             }
-            before.entry(row.first).or_insert(None);
+            before.rows.entry(row.first).or_insert(None);
             state.run_rows.insert(row.first, Arc::new(RunRow::clone(row)));
         }
         Change::RunMoved { first, state: moved, finished_at } => {
             let Some(row) = state.run_rows.get_mut(first) else {
                 return Err(StoreError::Disagree(format!("the run from job {} on is not stored", first.0)));
             };
-            before.entry(*first).or_insert_with(|| Some(Arc::clone(row)));
+            before.rows.entry(*first).or_insert_with(|| Some(Arc::clone(row)));
             let row = Arc::make_mut(row);
             (row.state, row.finished_at) = (*moved, *finished_at);
+        }
+        Change::CallPut(row) => {
+            let was = state.calls.insert(row.target, Arc::new(CallRow::clone(row)));
+            before.calls.entry(row.target).or_insert(was);
         }
         _ => {}
     }
@@ -47,7 +55,13 @@ pub(super) fn apply(state: &mut State, change: &Change, before: &mut Before) -> 
 
 /// Takes everything back.
 pub(super) fn undo(state: &mut State, before: Before) {
-    for (first, was) in before {
+    for (target, was) in before.calls {
+        match was {
+            Some(row) => drop(state.calls.insert(target, row)),
+            None => drop(state.calls.remove(&target)),
+        }
+    }
+    for (first, was) in before.rows {
         match was {
             Some(row) => drop(state.run_rows.insert(first, row)),
             None => drop(state.run_rows.remove(&first)),
@@ -82,6 +96,11 @@ pub(super) fn due(
         taken
     });
     rows
+}
+
+/// The calls of a run's nodes.
+pub(super) fn calls<'a>(state: &'a State, row: &RunRow) -> impl Iterator<Item = &'a Arc<CallRow>> {
+    state.calls.range(Seq(row.seqs().start)..Seq(row.seqs().end)).map(|(_, call)| call)
 }
 
 /// Those members of a run that have ended.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    Bytes, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, JobEnd, JobId, JobRow, Name,
-    OpenAttempt, Prior, PriorRun, RunLog, RunRow, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, JobEnd, JobId, JobRow,
+    Name, OpenAttempt, Prior, PriorRun, RunLog, RunRow, Schedule, ScheduleId, Seq, SessionRow, TokenRecord,
+    Wall,
 };
 
 use crate::logs::LogTally;
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub runs: BTreeMap<u64, Arc<RunLog>>,
     /// Runs by their first jobs.
     pub run_rows: BTreeMap<Seq, Arc<RunRow>>,
+    /// The latest call of each node that was called.
+    pub calls: BTreeMap<Seq, Arc<CallRow>>,
 }
 
 /// All that is stored of one job.

@@ -40,6 +40,7 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }
@@ -68,6 +69,7 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::MoveRun(first, state, finished_at) => {
                 runs::move_on(&store.conn, *first, *state, *finished_at)?;
             }
+            Step::PutCall(row) => runs::put_call(&store.conn, row)?,
             Step::PurgeEndedRuns(purge) => runs::purge(store, purge)?,
         }
     }

@@ -24,6 +24,7 @@ pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Re
         load_chunk(store, chunk, &mut names, visit)?;
     }
     load_open(store, &mut names, visit)?;
+    runs::load_calls(&store.conn, visit)?;
     sessions::load(&store.conn, visit)?;
     deliveries::load(&store.conn, visit)?;
     head(store)

@@ -1,7 +1,10 @@
 //! Runs: written by the commit, read at a start and for people, forgotten with all their jobs.
 
 use laneway_core::job::IdempotencyKey;
-use laneway_core::{Bytes, EndedMember, Name, PriorRun, RunId, RunRow, RunSpec, RunState, Seq, Wall};
+use laneway_core::{
+    Bytes, CallRow, EndedMember, Fence, Name, NextAnswer, PriorRun, RunId, RunRow, RunSpec, RunState, Seq,
+    Wall,
+};
 use rusqlite::{Connection, Row, params};
 
 use super::SqliteStore;
@@ -9,9 +12,16 @@ use super::columns::{number, small};
 use super::commit::refused;
 use crate::batch::JobPurge;
 use crate::codec::{RunRest, read_run, write_run};
-use crate::rows::{stored_digest, stored_job_id, stored_name, stored_run_id, stored_run_state, stored_state};
+use crate::rows::{
+    stored_attempt_id, stored_digest, stored_job_id, stored_name, stored_next_code, stored_run_id,
+    stored_run_state, stored_state,
+};
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{Loaded, Page, RunFilter, StoreError};
+
+/// The columns that [`read_call`] reads, in its order. All of table `run_call`.
+const CALL: &str =
+    "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result";
 
 /// The columns that [`read`] reads, in its order.
 const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";
@@ -101,6 +111,72 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
     Ok(())
 }
 
+/// Keeps the latest call of a node.
+pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreError> {
+    let CallRow { target, caller, request, until, answer, result } = row;
+    let (answered, failure) = match answer {
+        None => (0, None),
+        Some(NextAnswer::Done(_)) => (1, None),
+        Some(NextAnswer::Failed(code, message)) => (2, Some((code.code(), message))),
+    };
+    let mut put = conn.prepare_cached(&format!(
+        "REPLACE INTO run_call ({CALL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+    ))?;
+    let done = put.execute(params![
+        target.0.cast_signed(),
+        &caller.job.0.to_be_bytes()[..],
+        caller.attempt,
+        &caller.attempt_id.0.to_be_bytes()[..],
+        caller.lease_epoch,
+        request.as_str(),
+        until.map(|at| at.0),
+        answered,
+        failure.map(|(code, _)| code),
+        failure.map(|(_, message)| message.as_ref()),
+        result.as_deref(),
+    ]);
+    done.map_err(|error| refused(error, || format!("a call of job {}", target.0)))?;
+    Ok(())
+}
+
+/// Gives the latest call of every node of an open run that was called.
+pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let mut runs =
+        conn.prepare("SELECT first, first + members - 1 FROM run WHERE finished_at IS NULL ORDER BY first")?;
+    let mut calls =
+        conn.prepare(&format!("SELECT {CALL} FROM run_call WHERE target BETWEEN ?1 AND ?2 ORDER BY target"))?;
+    let mut rows = runs.query([])?;
+    while let Some(row) = rows.next()? {
+        let mut rows = calls.query([row.get::<_, i64>(0)?, row.get::<_, i64>(1)?])?;
+        while let Some(row) = rows.next()? {
+            visit(Loaded::Call(Box::new(read_call(row)?)));
+        }
+    }
+    Ok(())
+}
+
+fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
+    let result: Option<Bytes> = row.get_ref(10)?.as_blob_or_null()?.map(Bytes::from);
+    let answer = match small::<u8>(row, 7)? {
+        0 => None,
+        1 => Some(NextAnswer::Done(result.clone())),
+        _ => Some(NextAnswer::Failed(stored_next_code(small(row, 8)?)?, row.get_ref(9)?.as_str()?.into())),
+    };
+    Ok(CallRow {
+        target: Seq(number(row, 0)?),
+        caller: Fence {
+            job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
+            attempt: small(row, 2)?,
+            attempt_id: stored_attempt_id(row.get_ref(3)?.as_blob()?)?,
+            lease_epoch: small(row, 4)?,
+        },
+        request: stored_name(row.get_ref(5)?.as_str()?)?,
+        until: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
+        answer,
+        result,
+    })
+}
+
 /// What a committed idempotency key stands for.
 pub(super) fn prior(conn: &Connection, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError> {
     let mut select = conn.prepare_cached("SELECT id, digest FROM run WHERE tenant = ?1 AND key = ?2")?;
@@ -170,6 +246,10 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
     drop(select);
     if due.is_empty() {
         return Ok(());
+    }
+    let mut delete = store.conn.prepare_cached("DELETE FROM run_call WHERE target BETWEEN ?1 AND ?2")?;
+    for (first, last) in &due {
+        delete.execute([first, last])?;
     }
     for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try", "done", "run_definition"] {
         let sql = format!("DELETE FROM {table} WHERE seq BETWEEN ?1 AND ?2");

@@ -12,10 +12,11 @@ use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
-    AttemptEnd, AttemptId, Backoff, Bytes, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy, Effects,
-    EndedMember, Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState,
-    JobStatus, Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason, RetryPolicy, RunLog,
-    RunRow, Schedule, ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, Wall, Wants,
+    AttemptEnd, AttemptId, Backoff, Bytes, CallRow, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy,
+    Effects, EndedMember, Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec,
+    JobState, JobStatus, Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason,
+    RetryPolicy, RunLog, RunRow, Schedule, ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow,
+    Span, Wall, Wants,
 };
 
 use super::Place;
@@ -415,6 +416,8 @@ pub struct Load {
     pub jobs: Vec<JobRow>,
     /// Open attempts, in the order they came; with their job where that has ended.
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
+    /// Calls of open runs, in the order they came.
+    pub calls: Vec<CallRow>,
     /// What is known of sessions, in the order it came.
     pub sessions: Vec<SessionRow>,
     /// Deliveries that wait, in the order they came.
@@ -442,6 +445,7 @@ pub fn load(store: &mut dyn Store) -> Load {
         }
         Loaded::Open(open) => load.open.push((None, open)),
         Loaded::Lingering(row, open) => load.open.push((Some(row), open)),
+        Loaded::Call(row) => load.calls.push(*row),
         Loaded::Session(row) => load.sessions.push(row),
         Loaded::Delivery(row) => load.deliveries.push(row),
     });

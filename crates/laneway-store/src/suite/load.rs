@@ -115,6 +115,7 @@ fn recover(store: &mut dyn Store) -> Effects {
         Loaded::Session(row) => recovery.session(row),
         Loaded::Delivery(row) => recovery.delivery(row, false),
         Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
+        Loaded::Call(row) => recovery.call(*row),
     });
     loaded.expect("loads");
     let mut effects = Effects::default();

@@ -1,8 +1,8 @@
 //! Runs: kept with their jobs, taken up at a start, listed for people, gone with all their jobs and not before.
 
 use laneway_core::{
-    AttemptEnd, Binding, Change, DeliveryRow, DeliveryState, EndedMember, FailurePolicy, MemberOf, Name,
-    OpenAttempt, RunId, RunRow, RunSpec, RunState, Seq, Wall,
+    AttemptEnd, Binding, Bytes, CallRow, Change, DeliveryRow, DeliveryState, EndedMember, FailurePolicy,
+    MemberOf, Name, NextAnswer, NextCode, OpenAttempt, RunId, RunRow, RunSpec, RunState, Seq, Wall,
 };
 
 use super::driver::{Driver, key, load};
@@ -21,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
     ("what a run still owes keeps it", owing_keeps_it),
     ("runs with an idempotency key are kept longer", keyed_kept_longer),
     ("a purge of runs stops when enough jobs are gone", bounded_purge),
+    ("the latest call of a node comes back as long as its run is open", calls_come_back),
 ];
 
 const EVER: Wall = Wall(i64::MAX);
@@ -64,6 +65,7 @@ fn submit(driver: &mut Driver, spec: RunSpec, nodes: usize) -> RunRow {
             node: name(node),
             bindings: above.iter().map(binding).collect(),
             depends_on: above.into_iter().collect(),
+            chain: None,
         }));
         driver.submit(job.clone(), b"{}");
     }
@@ -323,4 +325,36 @@ fn bounded_purge(place: &dyn Place) {
     driver.effects.changes.push(purge(EVER, EVER, 3));
     driver.commit();
     assert_eq!(all(&driver), [ended[2].clone()]);
+}
+
+fn calls_come_back(place: &dyn Place) {
+    let mut driver = Driver::new(place);
+    let run = submit(&mut driver, spec(), 3);
+    driver.commit();
+    let caller = driver.open(run.first).fence;
+    let call = |target: u64, answer: Option<NextAnswer>, result: Option<Bytes>| CallRow {
+        target: Seq(run.first.0 + target),
+        caller,
+        request: Name::fixed("q 1"),
+        until: answer.is_none().then_some(Wall(77)),
+        answer,
+        result,
+    };
+    let result: Option<Bytes> = Some(b"[1]".as_slice().into());
+    let failed = NextAnswer::Failed(NextCode::Timeout, "too slow, ünd".into());
+    let rows =
+        [call(1, Some(NextAnswer::Done(result.clone())), result.clone()), call(2, Some(failed), result)];
+    for first in [call(1, None, None), call(2, None, None)] {
+        driver.effects.changes.push(Change::CallPut(Box::new(first)));
+    }
+    driver.commit();
+    assert_eq!(load(&mut *driver.store).calls, [call(1, None, None), call(2, None, None)]);
+    driver.effects.changes.extend(rows.iter().map(|row| Change::CallPut(Box::new(row.clone()))));
+    driver.commit();
+    let mut driver = driver.reopen(place);
+    assert_eq!(load(&mut *driver.store).calls, rows);
+    let run = end(&mut driver, &run);
+    assert_eq!(load(&mut *driver.store).calls, []);
+    purge_all(&mut driver);
+    assert_eq!(driver.reader.run(run.id).expect("reads"), None);
 }

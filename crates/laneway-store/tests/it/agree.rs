@@ -123,7 +123,7 @@ fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: u
     driver.effects.changes.push(Change::RunCreated(Box::new(row.clone())));
     for (mut job, node) in jobs.into_iter().zip(row.nodes.clone()) {
         let (depends_on, bindings) = (Vec::new(), Vec::new());
-        job.spec.member = Some(Box::new(MemberOf { run: row.id, node, depends_on, bindings }));
+        job.spec.member = Some(Box::new(MemberOf { run: row.id, node, depends_on, bindings, chain: None }));
         driver.submit(job, b"{}");
     }
     row

@@ -169,7 +169,7 @@ fn nodes(nodes: &[RunNode<'_>]) -> Table {
         .right("ATTEMPT")
         .left("WAITS FOR")
         .left("JOB");
-    for RunNode { node, depends_on, dispatch_seq: _, job } in nodes {
+    for RunNode { node, depends_on, middleware: _, dispatch_seq: _, job } in nodes {
         let depends_on = (!depends_on.is_empty()).then(|| depends_on.join(" "));
         table.row(vec![
             Cell::plain(node),

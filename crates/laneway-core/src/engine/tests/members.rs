@@ -6,8 +6,8 @@ use super::story::{Story, text};
 use crate::effect::Offer;
 use crate::job::IdempotencyKey;
 use crate::{
-    Change, Command, EndedMember, FailurePolicy, JobEnd, JobId, Member, Name, Origin, PriorRun, Recovery,
-    RunId, RunRow, RunSpec, RunSubmission,
+    Bytes, CallRow, Chain, Change, Command, EndedMember, FailurePolicy, JobEnd, JobId, Member, Name, Origin,
+    PriorRun, Recovery, RunId, RunRow, RunSpec, RunSubmission,
 };
 
 /// Runs by the names that the scenario gave them, and their rows.
@@ -17,8 +17,12 @@ pub(super) struct Members {
     rows: BTreeMap<u64, RunRow>,
     ended: BTreeMap<u64, EndedMember>,
     keys: BTreeMap<Name, PriorRun>,
+    /// The latest call of each node.
+    pub(super) calls: BTreeMap<u64, CallRow>,
     /// The numbers of the attempts that were offered, by run, in order.
     numbers: BTreeMap<String, Vec<u64>>,
+    /// What ended jobs gave back.
+    results: BTreeMap<u64, Option<Bytes>>,
     /// The name of the run that is being submitted.
     pub(super) naming: String,
 }
@@ -48,6 +52,7 @@ impl Members {
     }
 
     pub(super) fn ended(&mut self, job: JobId, end: &JobEnd) {
+        self.results.insert(end.seq.0, end.result.clone());
         self.ended.insert(end.seq.0, EndedMember::of(job, end));
     }
 
@@ -64,6 +69,7 @@ impl Members {
                 assert!(!row.state.is_terminal() && row.state != *state, "a run's state changed");
                 (row.state, row.finished_at) = (*state, *finished_at);
             }
+            Change::CallPut(row) => drop(self.calls.insert(row.target.0, (**row).clone())),
             _ => {}
         }
     }
@@ -78,12 +84,18 @@ impl Members {
     pub(super) fn show(&self, name: &str) -> String {
         let row = self.rows.values().find(|row| self.name_of(row.id) == name).expect("a run of that name");
         let attempts = self.numbers.get(name).map_or(0, Vec::len);
-        format!("{name} is {}, {attempts} attempts", row.state)
+        let results = row.seqs().zip(&row.nodes).filter_map(|(seq, node)| {
+            let result = self.results.get(&seq)?.as_ref()?;
+            Some(format!(", {node}={}", String::from_utf8_lossy(result)))
+        });
+        let results: String = results.collect();
+        format!("{name} is {}, {attempts} attempts{results}", row.state)
     }
 }
 
 impl Story {
-    /// `submitrun r a b@kind+5s c<a,b failure=continue key=x digest=1 …`; other options hold for every node.
+    /// `submitrun r a b@kind+5s c<a,b failure=continue key=x digest=1 chain=host:m1,m2 …`; other options hold for every
+    /// node.
     /// `cancelrun r`.
     pub(super) fn run_command(
         &mut self,
@@ -119,6 +131,7 @@ impl Story {
                 payload: submission.payload,
                 depends_on: above.split(',').filter(|name| !name.is_empty()).map(text).collect(),
                 bindings: Vec::new(),
+                chain: chain_of(node, options.get("chain").copied(), options.get("odd").copied()),
             }
         });
         let members = members.collect();
@@ -145,4 +158,22 @@ impl Story {
             prior,
         }))
     }
+}
+
+/// The place of a node in `host:m1,m2`. `odd` is `node:index`, `node:-` (no index) or `node:none` (no chain), to be wrong.
+fn chain_of(node: &str, chain: Option<&str>, odd: Option<&str>) -> Option<Chain> {
+    let (host, middlewares) = chain?.split_once(':').expect("host:middlewares");
+    let middlewares: Vec<Name> = middlewares.split(',').map(text).collect();
+    let index = (0u32..).zip(&middlewares).find(|(_, name)| name.as_str() == node).map(|(index, _)| index);
+    if node != host && index.is_none() {
+        return None;
+    }
+    let odd = odd.and_then(|odd| odd.split_once(':')).filter(|(name, _)| *name == node);
+    let index = match odd {
+        Some((_, "none")) => return None,
+        Some((_, "-")) => None,
+        Some((_, index)) => Some(super::story::number(index)),
+        None => index,
+    };
+    Some(Chain { host: text(host), middlewares, index })
 }

@@ -136,6 +136,12 @@ impl Story {
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
             "submitrun" | "cancelrun" => self.run_command(verb, rest, &options),
+            "next" => Command::CallNext {
+                fence: self.fence(name),
+                request: text(rest[1]),
+                index: options.get("index").map_or(0, |index| number(index)),
+                timeout: options.get("timeout").map(|timeout| span(timeout)),
+            },
             "showrun" => return vec![self.members.show(name)],
             "resetall" => Command::ResetSessions { origin: Origin::house("test") },
             "show" => return vec![self.show_schedule(name)],
@@ -258,6 +264,13 @@ impl Story {
                 }
                 Notice::Superseded(connection) => said.push(format!("{connection} is superseded")),
                 Notice::DrainConnection(connection) => said.push(format!("drain {connection}")),
+                Notice::Next { fence, request, answer, .. } => {
+                    said.push(format!(
+                        "{} hears {request}: {}",
+                        self.name_of(fence.job),
+                        answer_words(answer)
+                    ));
+                }
                 Notice::Deliver { seq, job, number } => {
                     self.told.insert(seq.0, *number);
                     said.push(format!("tell {} try {number}", self.name_of(*job)));
@@ -318,7 +331,8 @@ impl Story {
             Change::RunCreated(_)
             | Change::RunDefined { .. }
             | Change::RunMoved { .. }
-            | Change::EndedRunsPurged { .. } => {
+            | Change::EndedRunsPurged { .. }
+            | Change::CallPut(_) => {
                 self.members.keep(change);
             }
             other => self.calendar.keep(other),
@@ -395,6 +409,7 @@ impl Story {
                 None => recovery.open(open.clone()),
             }
         }
+        self.members.calls.values().for_each(|row| recovery.call(row.clone()));
         for row in self.sessions.values() {
             recovery.session(row.clone());
         }
@@ -588,7 +603,8 @@ impl Story {
             Reply::RunSubmitted(submitted) if submitted.existing => {
                 vec![format!("{} exists already, {}", names[0], submitted.state)]
             }
-            Reply::RunSubmitted(_) => Vec::new(),
+            Reply::RunSubmitted(_) | Reply::NextCalled => Vec::new(),
+            Reply::NextAnswered(answer) => vec![answer_words(answer)],
             Reply::RunCanceled { canceled, state } => vec![format!("canceled {canceled} jobs, {state}")],
             Reply::SessionStopped(stopped) => vec![self.stopped_words(stopped)],
             Reply::ScheduleRan { reason: Some(reason), .. } => {
@@ -750,6 +766,7 @@ fn hold_words(hold: &Hold) -> String {
         Hold::NotBefore { at } => format!("not before {} s from the start", at.since(START.wall).0 / 1_000),
         Hold::Backoff { remaining } => format!("backoff {} ms", remaining.0),
         Hold::Debounce { remaining } => format!("debounce {} ms", remaining.0),
+        Hold::Uncalled { by } => format!("waits for a call of {by}"),
         Hold::Upstream { nodes, count } => {
             let nodes: Vec<&str> = nodes.iter().map(Name::as_str).collect();
             format!("waits for {count}: {}", nodes.join(" "))
@@ -821,6 +838,16 @@ fn claim(worker: &str, options: &BTreeMap<&str, &str>, start: bool) -> Claim {
     }
 }
 
+fn answer_words(answer: &crate::NextAnswer) -> String {
+    match answer {
+        crate::NextAnswer::Done(result) => {
+            let result = result.as_deref().map_or("nothing".into(), String::from_utf8_lossy);
+            format!("done with {result}")
+        }
+        crate::NextAnswer::Failed(code, message) => format!("{} ({message})", code.word()),
+    }
+}
+
 fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
     PlaceOffer {
         place: text(name),
@@ -833,6 +860,7 @@ fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
 fn outcome(word: &str) -> Outcome {
     match word {
         "ok" => Outcome::Succeeded(None),
+        result if result.starts_with("ok:") => Outcome::Succeeded(Some(result[3..].as_bytes().into())),
         "skip" => Outcome::Skipped(None),
         "fail" => Outcome::Failed(Failure::retryable("test", "it failed")),
         "permanent" => Outcome::Failed(Failure::permanent("test", "it cannot work")),
