@@ -5,8 +5,8 @@
 
 use laneway_core::{Failure, JobId, Name, Outcome, Task};
 use laneway_wire::frame::{
-    Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message,
-    NextRequest, NextResponse, ResultStatus, TaskResult, Text, Uninstall,
+    Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message, NextRequest,
+    NextResponse, ResultStatus, TaskResult, Text, Uninstall,
 };
 use serde::Deserialize;
 use serde_json::json;

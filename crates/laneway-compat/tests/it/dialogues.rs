@@ -1,8 +1,8 @@
 //! Golden dialogues: every file below `scenarios/` is said to a real server, and what it answers must be what is written.
 //!
 //! A file is made of lines that prepare (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
-//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<task 2>`, … in the order in
-//! which they appear; the clock stands still. `UPDATE_EXPECT=1` writes what is answered into the files.
+//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<run 1>`, … in the order in
+//! which they appear, and a call's own is `<request>`; the clock stands still. `UPDATE_EXPECT=1` writes what is answered into the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,20 +11,38 @@ use std::path::{Path, PathBuf};
 use laneway_core::{Role, Span};
 use laneway_runtime::config::parse_span;
 
+use crate::astraflow::hand::Hand;
 use crate::instance::Instance;
 use crate::world::World;
 
 /// Headers of answers that dialogues show.
-const SHOWN: [&str; 6] =
-    ["content-type", "allow", "retry-after", "www-authenticate", "x-pinchtab-task-id", "x-request-id"];
+const SHOWN: [&str; 7] = [
+    "content-type",
+    "allow",
+    "retry-after",
+    "www-authenticate",
+    "etag",
+    "x-pinchtab-task-id",
+    "x-request-id",
+];
 
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/pinchtab");
+    hold_all("pinchtab", 10).await;
+}
+
+#[tokio::test]
+async fn every_dialogue_of_astraflow_is_answered_as_written() {
+    hold_all("astraflow", 6).await;
+}
+
+/// Holds every dialogue of a dialect; there are at least `count_min`.
+async fn hold_all(dialect: &str, count_min: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(dialect);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 10, "the dialogues are gone: {files:?}");
+    assert!(files.len() >= count_min, "the dialogues are gone: {files:?}");
     let mut wrong = String::new();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();
@@ -48,6 +66,7 @@ struct Dialogue {
     /// What stands in the file, by what it stands for.
     names: Vec<(String, String)>,
     instances: Vec<Instance>,
+    hands: Vec<Hand>,
 }
 
 /// One part of a file.
@@ -71,7 +90,7 @@ impl Dialogue {
             })
             .collect();
         let world = World::new(&config.join("\n")).await;
-        let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new() };
+        let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new(), hands: Vec::new() };
         let mut said = String::new();
         for part in parts {
             match part {
@@ -105,6 +124,10 @@ impl Dialogue {
                 let id: &'static str = id.to_owned().leak();
                 self.world.put_instance(id, instance.address, tabs).await;
                 self.instances.push(instance);
+            }
+            ["worker", name, package, version] => {
+                let hand = Hand::registered(self.world.address, name, package, version, 4).await;
+                self.hands.push(hand);
             }
             ["wait", "for", "task", number] => {
                 let id = self.named(&format!("<task {number}>"));
@@ -141,22 +164,26 @@ impl Dialogue {
             }
         }
         let body = response.text().await.unwrap();
+        let body = if id.is_empty() { body } else { body.replace(&id, "<request>") };
         writeln!(said, "\n{body}").unwrap();
         self.shown(&said)
     }
 
     /// The text with names for what differs from run to run.
     fn shown(&mut self, text: &str) -> String {
-        let mut rest = text;
-        while let Some(at) = rest.find("tsk_") {
-            let id: String = rest[at..]
-                .chars()
-                .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
-                .collect();
-            rest = &rest[at + id.len()..];
-            if id.len() == 36 && !self.names.iter().any(|(_, real)| *real == id) {
-                let number = self.names.iter().filter(|(name, _)| name.starts_with("<task ")).count() + 1;
-                self.names.push((format!("<task {number}>"), id));
+        for (prefix, len, what) in [("tsk_", 36, "task"), ("run_", 40, "run")] {
+            let mut rest = text;
+            while let Some(at) = rest.find(prefix) {
+                let id: String = rest[at..]
+                    .chars()
+                    .take_while(|letter| letter.is_ascii_alphanumeric() || "_-".contains(*letter))
+                    .collect();
+                rest = &rest[at + id.len()..];
+                if id.len() == len && !self.names.iter().any(|(_, real)| *real == id) {
+                    let begin = format!("<{what} ");
+                    let number = self.names.iter().filter(|(name, _)| name.starts_with(&begin)).count() + 1;
+                    self.names.push((format!("{begin}{number}>"), id));
+                }
             }
         }
         self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(real, name))

@@ -57,7 +57,8 @@ impl World {
         scheduler.run_here(Name::fixed("tabs"), tabs.handlers(), 64).await.unwrap();
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
         let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
-        let app = router_with(api.clone(), vec![gated(spoken)]).unwrap();
+        let astraflow = laneway_compat::astraflow::dialect(scheduler.clone(), live.clone());
+        let app = router_with(api.clone(), vec![gated(spoken), gated(astraflow)]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
