@@ -57,6 +57,7 @@ pub async fn send_worker_command(
 /// A command as a client sends it.
 #[derive(Deserialize)]
 struct Command {
+    #[serde(default)]
     r#type: String,
     queue: Option<String>,
     name: Option<String>,

@@ -33,8 +33,8 @@ const HASH_TAG: &str = "sha256:";
 #[serde(rename_all = "camelCase")]
 struct StartRequest<'a> {
     #[serde(borrow)]
-    workflow: &'a RawValue,
-    client_id: String,
+    workflow: Option<&'a RawValue>,
+    client_id: Option<String>,
 }
 
 /// A workflow, as far as it is understood. What only its editor needs is left alone, and kept in the definition.
@@ -123,7 +123,10 @@ pub fn run_of(
     caller: &Caller,
     settings: &Settings,
 ) -> Result<RunSubmission, Problem> {
-    let StartRequest { workflow: raw, client_id } = read(body, "")?;
+    let StartRequest { workflow, client_id } = read(body, "")?;
+    let raw = workflow.ok_or_else(|| Problem::field("workflow", "is missing: it says what to run"))?;
+    let client_id = client_id
+        .ok_or_else(|| Problem::field("clientId", "is missing: it says whose events the run's are"))?;
     let client = name("clientId", &client_id)?;
     let form: Value = read(raw.get().as_bytes(), "workflow.")?;
     let workflow: Workflow = read(raw.get().as_bytes(), "workflow.")?;

@@ -26,6 +26,9 @@ const SHOWN: [&str; 7] = [
     "x-request-id",
 ];
 
+/// What stands before the id of a job.
+const JOB_ID: &str = "\"jobId\":\"";
+
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
     hold_all("pinchtab", 10).await;
@@ -171,14 +174,17 @@ impl Dialogue {
 
     /// The text with names for what differs from run to run.
     fn shown(&mut self, text: &str) -> String {
-        for (prefix, len, what) in [("tsk_", 36, "task"), ("run_", 40, "run")] {
+        for (prefix, len, what) in [("tsk_", 36, "task"), ("run_", 40, "run"), (JOB_ID, 36, "job")] {
             let mut rest = text;
             while let Some(at) = rest.find(prefix) {
-                let id: String = rest[at..]
+                let named: String = rest[at + prefix.len()..]
                     .chars()
-                    .take_while(|letter| letter.is_ascii_alphanumeric() || "_-".contains(*letter))
+                    .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '-')
                     .collect();
+                let id = &rest[at..at + prefix.len() + named.len()];
                 rest = &rest[at + id.len()..];
+                // The prefix is a part of what is named, unless it is the name of a field.
+                let id = if prefix == JOB_ID { &id[prefix.len()..] } else { id }.to_owned();
                 if id.len() == len && !self.names.iter().any(|(_, real)| *real == id) {
                     let begin = format!("<{what} ");
                     let number = self.names.iter().filter(|(name, _)| name.starts_with(&begin)).count() + 1;

@@ -57,7 +57,7 @@ async fn x1_a_result_that_comes_twice_does_not_release_a_join() {
 
 /// X6: a worker that cancels, a graph that leads back to itself, a failure without a reason.
 #[tokio::test]
-async fn x6_a_cancelled_node_ends_its_run_and_failures_have_reasons() {
+async fn x6_a_worker_that_cancels_ends_the_run_and_failures_have_reasons() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
     let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
@@ -65,10 +65,14 @@ async fn x6_a_cancelled_node_ends_its_run_and_failures_have_reasons() {
     let id = world.start_run("desk", &workflow(&[node("a"), node("b")], &[edge("a", "b")])).await;
     let task = hand.take().await;
     hand.end(&task, "CANCELLED", json!({})).await;
-    page.until("cancelled").await;
+    page.until("failed").await;
     let run = world.run(&id).await;
-    assert_eq!(run["status"], "cancelled");
-    assert_eq!(statuses(&run), [("a", "cancelled"), ("b", "cancelled")]);
+    assert_eq!(
+        (&run["status"], &run["error"]["code"]),
+        (&json!("failed"), &json!("canceled")),
+        "nobody asked it to"
+    );
+    assert_eq!(statuses(&run), [("a", "failed"), ("b", "cancelled")]);
 
     let cycle = json!({"workflow": workflow(&[node("a"), node("b")], &[edge("a", "b"), edge("b", "a")]),
         "clientId": "desk"});
