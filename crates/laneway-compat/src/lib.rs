@@ -9,6 +9,8 @@ pub mod astraflow;
 mod body;
 mod dialect;
 pub mod goclaw;
+mod names;
 pub mod pinchtab;
+pub mod synthia;
 
 pub use dialect::{Dialect, Route};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::call::Chain;
 use crate::job::IdempotencyKey;
-use crate::{JobId, JobSpec, JobState, Name, Origin, RunId, Seq, Submission, Wall};
+use crate::{JobEnd, JobId, JobSpec, JobState, Name, Origin, RunId, Seq, Submission, Wall};
 
 /// Most bindings of one node: each is a pointer into a result and one into a payload.
 pub const BINDINGS_MAX: usize = 64;
@@ -288,6 +288,19 @@ pub struct EndedMember {
     pub attempts: u32,
     /// When it ended.
     pub finished_at: Wall,
+}
+
+impl EndedMember {
+    /// What is kept of `end`.
+    pub fn of(job: JobId, end: &JobEnd) -> EndedMember {
+        EndedMember {
+            seq: end.seq,
+            job,
+            state: end.state,
+            attempts: end.attempts,
+            finished_at: end.finished_at,
+        }
+    }
 }
 
 /// An admitted run.

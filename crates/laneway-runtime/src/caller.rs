@@ -67,6 +67,8 @@ pub enum Right {
     Look,
     /// To submit and cancel jobs of the caller's tenant.
     Submit,
+    /// To take and run jobs of the caller's tenant.
+    Work,
     /// To run the place for the caller's tenant: to say what its workers do.
     Operate,
     /// To change settings of the whole server.

@@ -22,6 +22,7 @@ fn spoken(laneway: &Laneway, name: &str) -> Option<laneway_compat::Dialect> {
         "pinchtab" => Some(laneway_compat::pinchtab::dialect(scheduler, live, laneway.tabs()?.clone())),
         "astraflow" => Some(laneway_compat::astraflow::dialect(scheduler, live)),
         "goclaw" => Some(laneway_compat::goclaw::dialect(scheduler, &live)),
+        "synthia" => Some(laneway_compat::synthia::dialect(scheduler)),
         _ => None,
     }
 }

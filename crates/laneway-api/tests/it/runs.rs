@@ -195,7 +195,7 @@ async fn wrong_runs_are_refused_with_the_node_and_the_remedy() {
         400 invalid_field: timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms
         400 invalid_field: node may hold only the letters A-Z and a-z, digits, and . _ : -
         400 invalid_field: nodes[0].job.kind: missing field `kind`
-        400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`
+        400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`, `middleware`
         422 invalid: nodes: a run has at least one; add a node
         429 queue_full: node "c": the queue is full (server: limits.queued_max): 2 of 2 jobs wait; submit again later
         422 invalid: nodes: the run has 4, at most 3 are allowed (runs.nodes_max); split it
@@ -235,4 +235,25 @@ async fn t16_the_stream_tells_of_a_run_when_its_state_changes() {
     let told: Vec<&str> =
         events.items.iter().map(|event| event.kind.word()).filter(|word| word.starts_with("run.")).collect();
     assert_eq!(told, ["run.submitted", "run.started", "run.succeeded"]);
+}
+
+#[tokio::test]
+async fn nodes_of_a_chain_show_it_and_wait_for_a_call() {
+    let world = World::new().await;
+    let place = |index: Option<u32>| match index {
+        Some(index) => json!({"host": "page", "chain": ["auth", "cache"], "index": index}),
+        None => json!({"host": "page", "chain": ["auth", "cache"]}),
+    };
+    let node = |name: &str, index| json!({"node": name, "job": {"kind": "k"}, "middleware": place(index)});
+    let nodes = json!([node("page", None), node("auth", Some(0)), node("cache", Some(1))]);
+    let run = world.ask("POST", "/v1/runs", &json!({"nodes": nodes}).to_string()).await;
+    assert_eq!(states(&run), [("page", "scheduled"), ("auth", "queued"), ("cache", "scheduled")]);
+    assert_eq!(run["nodes"][0]["middleware"], place(None));
+    assert_eq!(run["nodes"][2]["middleware"], place(Some(1)));
+    let id = run["nodes"][0]["job"]["id"].as_str().unwrap();
+    let why = world.ask("GET", &format!("/v1/jobs/{id}/explain"), "").await;
+    assert_eq!((&why["holds"][0]["code"], &why["holds"][0]["name"]), (&json!("uncalled"), &json!("cache")));
+    let alone = json!({"nodes": [node("auth", Some(0))]}).to_string();
+    let (status, problem) = answer(world.request("POST", "/v1/runs").body(alone)).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("invalid")));
 }

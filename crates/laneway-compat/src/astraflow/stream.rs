@@ -17,7 +17,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
-use laneway_core::{Name, Span, Wall};
+use laneway_core::{EventKind, Name, Span, Wall};
 use laneway_runtime::{Caller, Item, QueryError, Scheduler, Subscription, TokenTable};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
@@ -114,6 +114,8 @@ pub(super) struct Stream {
     /// How many frames were sent that are not durable.
     passing: u64,
     ready: VecDeque<String>,
+    /// The server stops: streams must not hold it up.
+    stopping: bool,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -139,6 +141,7 @@ impl Stream {
             passing: 0,
             // Something must be sent at once, or the client does not learn that the stream stands.
             ready: VecDeque::from(["retry: 1000\n\n".to_owned()]),
+            stopping: false,
             listener: Listener::new(scheduler.clone(), caller.tenant.clone(), session.clone()),
             scheduler,
             caller,
@@ -153,6 +156,9 @@ impl Stream {
         loop {
             if let Some(text) = self.ready.pop_front() {
                 return Some(text);
+            }
+            if self.stopping {
+                return None;
             }
             tokio::select! {
                 biased;
@@ -184,6 +190,7 @@ impl Stream {
                 let passed = self.seen.filter(|(at, _)| *at == number).map_or(0, |(_, frames)| frames);
                 let correlation = event.request.as_ref().map(Name::to_string);
                 let replayed = number <= self.replay_until;
+                self.stopping |= event.kind == EventKind::DrainBegan && !replayed;
                 for (at, told) in (1..).zip(told).skip(passed) {
                     let id = if at == last { number.to_string() } else { format!("{number}.{at}") };
                     self.put(id, told, event.at, replayed, correlation.clone());

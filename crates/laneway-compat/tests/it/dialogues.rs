@@ -1,14 +1,15 @@
 //! Golden dialogues: every file below `scenarios/` is said to a real server, and what it answers must be what is written.
 //!
 //! A file is made of lines that prepare (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
-//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<run 1>`, … in the order in
-//! which they appear, and a call's own is `<request>`; the clock stands still. `UPDATE_EXPECT=1` writes what is answered into the files.
+//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>` (of PinchTab's shape), `<run 1>`,
+//! `<job 1>` and `<id 1>` (UUIDs), … in the order in which they appear, and a call's own is `<request>`; the clock stands
+//! still. `UPDATE_EXPECT=1` writes what is answered into the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use laneway_core::{Role, Span};
+use laneway_core::{QuietState, Role, Span};
 use laneway_runtime::config::parse_span;
 
 use crate::astraflow::hand::Hand;
@@ -31,21 +32,25 @@ const JOB_ID: &str = "\"jobId\":\"";
 
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
-    hold_all("pinchtab", 10).await;
+    every_dialogue_of("pinchtab").await;
+}
+
+#[tokio::test]
+async fn every_dialogue_of_synthia_is_answered_as_written() {
+    every_dialogue_of("synthia").await;
 }
 
 #[tokio::test]
 async fn every_dialogue_of_astraflow_is_answered_as_written() {
-    hold_all("astraflow", 6).await;
+    every_dialogue_of("astraflow").await;
 }
 
-/// Holds every dialogue of a dialect; there are at least `count_min`.
-async fn hold_all(dialect: &str, count_min: usize) {
+async fn every_dialogue_of(dialect: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(dialect);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= count_min, "the dialogues are gone: {files:?}");
+    assert!(files.len() >= 8, "the dialogues are gone: {files:?}");
     let mut wrong = String::new();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();
@@ -138,7 +143,11 @@ impl Dialogue {
             }
             ["advance", span] => {
                 let Span(ms) = parse_span(span).unwrap();
-                self.world.clock.advance(Span(ms));
+                self.world.advance(Span(ms)).await;
+            }
+            ["load", busy, quiet] => {
+                let quiet = QuietState::ALL.into_iter().find(|state| state.word() == quiet).unwrap();
+                self.world.load(busy.parse().unwrap(), quiet).await;
             }
             _ => panic!("{file}: nobody knows how to {line:?}"),
         }
@@ -168,7 +177,8 @@ impl Dialogue {
         }
         let body = response.text().await.unwrap();
         let body = if id.is_empty() { body } else { body.replace(&id, "<request>") };
-        writeln!(said, "\n{body}").unwrap();
+        let gap = if body.ends_with('\n') { "" } else { "\n" };
+        writeln!(said, "\n{body}{gap}").unwrap();
         self.shown(&said)
     }
 
@@ -190,6 +200,13 @@ impl Dialogue {
                     let number = self.names.iter().filter(|(name, _)| name.starts_with(&begin)).count() + 1;
                     self.names.push((format!("{begin}{number}>"), id));
                 }
+            }
+        }
+        for word in text.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-') {
+            let is_id = word.len() == 36 && [8, 13, 18, 23].iter().all(|&at| word.as_bytes()[at] == b'-');
+            if is_id && !self.names.iter().any(|(_, real)| real == word) {
+                let number = self.names.iter().filter(|(name, _)| name.starts_with("<id ")).count() + 1;
+                self.names.push((format!("<id {number}>"), word.to_owned()));
             }
         }
         self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(real, name))

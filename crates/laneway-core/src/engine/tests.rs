@@ -19,6 +19,7 @@ mod crew;
 mod deliveries;
 mod dispatch;
 mod explain;
+mod ids;
 mod lease;
 mod members;
 mod outbound;

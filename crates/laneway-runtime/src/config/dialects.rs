@@ -29,6 +29,8 @@ pub struct Dialects {
     pub pinchtab: Pinchtab,
     /// Cron jobs of agents: `/ws`.
     pub goclaw: Goclaw,
+    /// Heavy jobs of add-ons: `/api/system/scheduler`, `/api/system-stats`, ….
+    pub synthia: Synthia,
     /// Runs of workflows, their events and their workers: `/api/v1/…`.
     pub astraflow: Astraflow,
 }
@@ -68,6 +70,15 @@ pub struct Goclaw {
     pub mount: Mount,
     /// Most sockets at once.
     pub sockets_max: u32,
+    /// Most sockets at once beside these that have not said who they are.
+    pub strangers_max: u32,
+}
+
+/// The dialect `synthia`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synthia {
+    /// How it is mounted.
+    pub mount: Mount,
 }
 
 /// The dialect `astraflow`.
@@ -81,11 +92,13 @@ pub struct Astraflow {
 
 impl Dialects {
     /// How every dialect is mounted, by name.
-    pub fn mounts(&self) -> [(&'static str, &Mount); 3] {
+    pub fn mounts(&self) -> [(&'static str, &Mount); 4] {
+        let Dialects { pinchtab, goclaw, synthia, astraflow } = self;
         [
-            ("pinchtab", &self.pinchtab.mount),
-            ("goclaw", &self.goclaw.mount),
-            ("astraflow", &self.astraflow.mount),
+            ("pinchtab", &pinchtab.mount),
+            ("goclaw", &goclaw.mount),
+            ("synthia", &synthia.mount),
+            ("astraflow", &astraflow.mount),
         ]
     }
 
@@ -96,12 +109,14 @@ impl Dialects {
 
     /// Takes what only a restart can change from `current`.
     pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
-        let mounts = [&mut self.pinchtab.mount, &mut self.goclaw.mount, &mut self.astraflow.mount];
+        let Dialects { pinchtab, goclaw, synthia, astraflow } = self;
+        let mounts = [&mut pinchtab.mount, &mut goclaw.mount, &mut synthia.mount, &mut astraflow.mount];
         for (mount, (_, current)) in mounts.into_iter().zip(current.mounts()) {
             let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = current;
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
         }
         self.goclaw.sockets_max = current.goclaw.sockets_max;
+        self.goclaw.strangers_max = current.goclaw.strangers_max;
         self.astraflow.streams_max = current.astraflow.streams_max;
     }
 }
@@ -121,13 +136,20 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     }
     own.finish();
     let own = of_dialect(&section, "goclaw");
-    let goclaw = Goclaw { mount: mount(&own), sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX) };
+    let goclaw = Goclaw {
+        mount: mount(&own),
+        sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX),
+        strangers_max: own.count("strangers_max", 1..=SOCKETS_MAX),
+    };
+    own.finish();
+    let own = of_dialect(&section, "synthia");
+    let synthia = Synthia { mount: mount(&own) };
     own.finish();
     let own = of_dialect(&section, "astraflow");
     let astraflow = Astraflow { mount: mount(&own), streams_max: own.count("streams_max", 1..=SOCKETS_MAX) };
     own.finish();
     section.finish();
-    Dialects { pinchtab, goclaw, astraflow }
+    Dialects { pinchtab, goclaw, synthia, astraflow }
 }
 
 /// The section of one dialect, whether or not anybody wrote one.

@@ -281,6 +281,7 @@ fn owing_keeps_it(place: &dyn Place) {
         seq: owes.first,
         job: driver.jobs[&owes.first].view.row.id,
         tenant: Name::fixed("default"),
+        host: "".into(),
         state: DeliveryState::Waiting,
         tries: 0,
         next_at: Some(driver.now),

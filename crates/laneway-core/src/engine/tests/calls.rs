@@ -1,6 +1,8 @@
 //! Middleware chains: nodes of a run that call one another. Ids in names are those of the acceptance lists.
 
 use super::check;
+use super::story::Story;
+use crate::engine::rng::Rng;
 use expect_test::expect;
 
 #[test]
@@ -759,4 +761,60 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
                 r is succeeded, 2 attempts
         "#]],
     );
+}
+
+/// Nodes that call, answer, fail, are given back, canceled and lost, with crashes anywhere: after every step the engine
+/// agrees with itself, attempts of a run are numbered without gaps, and in the end every run has ended.
+#[test]
+fn chains_of_any_life_come_to_an_end() {
+    let mut heard = std::collections::BTreeMap::<String, u32>::new();
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed.into());
+        let mut pick = |below: usize| (rng.jitter() % below as u64) as usize;
+        let mut story = Story::new();
+        story.play("place far leased kinds=w slots=9");
+        let failure = ["stop", "continue"][pick(2)];
+        let kinds = [["h@w", "m1", "m2@w"], ["h", "m1@w", "m2"]][pick(2)];
+        let nodes = format!("a {}<a {} {} b<h", kinds[0], kinds[1], kinds[2]);
+        story.play(&format!("submitrun r {nodes} chain=h:m1,m2 failure={failure}"));
+        for step in 0..80 {
+            let open = story.open_jobs();
+            let line = match (pick(20), open.is_empty()) {
+                (0, _) => "crash".to_owned(),
+                (1..=3, _) | (_, true) => format!("wait {}s", 1 + pick(12)),
+                (4, _) if step > 40 => {
+                    ["cancel r/h", "cancel r/m2", "cancelrun r", "rebuild"][pick(4)].to_owned()
+                }
+                (roll, _) => {
+                    let name = &open[pick(open.len())];
+                    let index = u32::from(name == "r/m2");
+                    let timeout = ["", " timeout=3s"][pick(2)];
+                    match roll {
+                        4..=9 => format!("next {name} q{step} index={index}{timeout}"),
+                        10..=12 => format!("start {name}"),
+                        13 => format!("finish {name} fail"),
+                        14 => format!("finish {name} back"),
+                        15 => format!("finish {name} {}", ["permanent", "canceled"][pick(2)]),
+                        _ => format!("finish {name} ok:{step}"),
+                    }
+                }
+            };
+            for said in story.play(&line) {
+                if let Some((_, answer)) = said.split_once(" hears ") {
+                    let code = answer.split(' ').nth(1).unwrap_or_default();
+                    *heard.entry(code.to_owned()).or_default() += 1;
+                }
+            }
+        }
+        for _ in 0..100 {
+            for name in story.open_jobs() {
+                story.play(&format!("finish {name} ok"));
+            }
+            story.play("wait 12s");
+        }
+        assert!(story.members.all_ended() && story.open_jobs().is_empty(), "seed {seed} does not end");
+    }
+    for code in ["done", "next_timeout", "next_failed", "next_cancelled"] {
+        assert!(heard.get(code).is_some_and(|count| *count > 5), "too few calls are answered so: {heard:?}");
+    }
 }

@@ -81,6 +81,11 @@ impl Members {
         }
     }
 
+    /// True once every run has ended.
+    pub(super) fn all_ended(&self) -> bool {
+        self.rows.values().all(|row| row.state.is_terminal())
+    }
+
     pub(super) fn show(&self, name: &str) -> String {
         let row = self.rows.values().find(|row| self.name_of(row.id) == name).expect("a run of that name");
         let attempts = self.numbers.get(name).map_or(0, Vec::len);
