@@ -116,6 +116,7 @@ impl Asked {
             schedule: None,
             callback: None,
             member: None,
+            wants: None,
             needs,
         };
         spec.idempotency = self.idempotency_key.map(|key| idempotency(lane, &key, &spec, &payload));
