@@ -41,9 +41,10 @@ async fn pinchtab_is_on_the_main_port_and_its_tasks_are_jobs() {
 #[tokio::test]
 async fn a_dialect_can_be_switched_off() {
     let dir = TempDir::new().unwrap();
-    let off = ["--set", "dialects.pinchtab.enabled=false", "--set", "dialects.goclaw.enabled=false"];
+    let off = ["pinchtab", "goclaw", "synthia"].map(|name| format!("dialects.{name}.enabled=false"));
+    let off: Vec<&str> = off.iter().flat_map(|set| ["--set", set.as_str()]).collect();
     let server = Server::start(dir.path(), &off);
-    for path in ["/tasks", "/scheduler/stats", "/tabs/t1/action", "/ws"] {
+    for path in ["/tasks", "/scheduler/stats", "/tabs/t1/action", "/ws", "/api/system/scheduler/status"] {
         assert_eq!(status(&format!("{}{path}", server.url)).await, 404, "{path}");
     }
     assert_eq!(status(&format!("{}/livez", server.url)).await, 200);
