@@ -175,7 +175,13 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleToggled
         | EventKind::ScheduleFired
         | EventKind::ScheduleRunEnded
-        | EventKind::Outbound => false,
+        | EventKind::Outbound
+        | EventKind::JobReturned
+        | EventKind::RunSubmitted
+        | EventKind::RunStarted
+        | EventKind::RunSucceeded
+        | EventKind::RunFailed
+        | EventKind::RunCanceled => false,
     }
 }
 

@@ -107,11 +107,23 @@ pub enum EventKind {
     JobHastened = 25,
     /// The machine has no room for a waiting job, or is not quiet enough.
     JobDenied = 26,
+    /// A run was admitted.
+    RunSubmitted = 27,
+    /// A run's first job started, or ended before it could.
+    RunStarted = 28,
+    /// All jobs of a run have ended, and it succeeded.
+    RunSucceeded = 29,
+    /// All jobs of a run have ended, and one failed.
+    RunFailed = 30,
+    /// All jobs of a run were canceled.
+    RunCanceled = 31,
+    /// A called node of a run has answered, and waits to be called again.
+    JobReturned = 32,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 27] = [
+    pub const ALL: [EventKind; 33] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -139,6 +151,12 @@ impl EventKind {
         EventKind::JobDeferred,
         EventKind::JobHastened,
         EventKind::JobDenied,
+        EventKind::RunSubmitted,
+        EventKind::RunStarted,
+        EventKind::RunSucceeded,
+        EventKind::RunFailed,
+        EventKind::RunCanceled,
+        EventKind::JobReturned,
     ];
 
     /// The word users see.
@@ -171,6 +189,12 @@ impl EventKind {
             EventKind::JobDeferred => "job.deferred",
             EventKind::JobHastened => "job.hastened",
             EventKind::JobDenied => "job.denied",
+            EventKind::RunSubmitted => "run.submitted",
+            EventKind::RunStarted => "run.started",
+            EventKind::RunSucceeded => "run.succeeded",
+            EventKind::RunFailed => "run.failed",
+            EventKind::RunCanceled => "run.canceled",
+            EventKind::JobReturned => "job.returned",
         }
     }
 

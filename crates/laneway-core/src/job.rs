@@ -7,7 +7,7 @@ pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
 use crate::capacity::Needs;
-use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
+use crate::{AttemptId, Bytes, Failure, JobId, MemberOf, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall};
 
 /// Most keys a job may hold at once.
 pub const KEYS_MAX: usize = 8;
@@ -57,6 +57,8 @@ pub struct JobSpec {
     pub callback: Option<Callback>,
     /// What it asks of the machine.
     pub needs: Needs,
+    /// The run that it is a member of, and which node of it.
+    pub member: Option<Box<MemberOf>>,
 }
 
 /// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again

@@ -107,6 +107,7 @@ impl AgentTurn {
             needs: Default::default(),
             callback: None,
             schedule: None,
+            member: None,
         }
     }
 

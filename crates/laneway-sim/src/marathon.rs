@@ -258,6 +258,7 @@ fn put(number: u32, every: Span) -> Command {
         needs: Default::default(),
         callback: None,
         schedule: None,
+        member: None,
     };
     let spec = ScheduleSpec {
         tenant: job.tenant.clone(),

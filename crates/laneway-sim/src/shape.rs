@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use laneway_core::settings::{
-    AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
+    AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PlaceMode,
@@ -204,6 +204,7 @@ fn draw_settings(
         },
         webhooks: draw_webhooks(rng),
         capacity: draw_capacity(rng),
+        runs: RunSettings::default(),
     };
     for kind in kinds {
         if rng.chance(60) {

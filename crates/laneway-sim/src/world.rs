@@ -6,13 +6,14 @@
 mod askers;
 mod calendars;
 mod clients;
+mod graphs;
 mod house;
 mod news;
 mod workers;
 
 use std::collections::VecDeque;
 
-use laneway_core::{Command, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span};
+use laneway_core::{Command, Fence, JobId, Name, Origin, PlaceOffer, RunId, Settings, Span};
 use laneway_runtime::Turn;
 
 use crate::checker::Checker;
@@ -131,11 +132,15 @@ pub enum Step {
     Request,
     /// Somebody speaks by a lease's id.
     LeaseWord,
+    /// A client submits a run.
+    SubmitRun,
+    /// A client cancels a run.
+    CancelRun,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 29] = [
+    pub const ALL: [Step; 31] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -165,6 +170,8 @@ impl Step {
         Step::Claim,
         Step::Request,
         Step::LeaseWord,
+        Step::SubmitRun,
+        Step::CancelRun,
     ];
 
     /// How often it usually happens, against the others.
@@ -199,6 +206,8 @@ impl Step {
             Step::Claim => 30,
             Step::Request => 10,
             Step::LeaseWord => 20,
+            Step::SubmitRun => 12,
+            Step::CancelRun => 3,
         }
     }
 
@@ -224,6 +233,8 @@ impl Step {
                 | Schedule
                 | Tell
                 | Redeliver
+                | SubmitRun
+                | CancelRun
         )
     }
 }
@@ -248,6 +259,8 @@ pub struct World {
     runs: Vec<Run>,
     old_fences: VecDeque<Fence>,
     known_jobs: VecDeque<(JobId, Name)>,
+    /// Runs that a client was told of, and whose they are.
+    known_runs: VecDeque<(RunId, Name)>,
     /// News that the house wants told.
     news: Vec<News>,
     submits: u64,
@@ -289,6 +302,7 @@ impl World {
             runs: Vec::new(),
             old_fences: VecDeque::new(),
             known_jobs: VecDeque::new(),
+            known_runs: VecDeque::new(),
             news: Vec::new(),
             submits: 0,
             healed: false,
@@ -385,6 +399,8 @@ impl World {
             Step::Claim => Some(self.claim()),
             Step::Request => self.request(),
             Step::LeaseWord => self.lease_word(),
+            Step::SubmitRun => Some(self.submit_run()),
+            Step::CancelRun => self.cancel_run(),
             _ => None,
         }
     }

@@ -115,6 +115,7 @@ impl Asked {
             tags,
             schedule: None,
             callback: None,
+            member: None,
             needs,
         };
         spec.idempotency = self.idempotency_key.map(|key| idempotency(lane, &key, &spec, &payload));

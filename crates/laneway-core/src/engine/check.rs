@@ -21,6 +21,7 @@ impl Engine {
         self.check_deliveries()?;
         self.check_units()?;
         self.check_timers()?;
+        self.check_runs()?;
         self.check_schedules()
     }
 

@@ -119,6 +119,8 @@ impl Checker {
                 let wanted = if let Expected::LeaseWord(answer) = expected { Some(*answer) } else { None };
                 self.told_lease_word(word, reply, wanted)
             }
+            (Command::SubmitRun(run), _) => self.told_run(run, reply),
+            (Command::CancelRun { run, .. }, _) => self.told_run_canceled(*run, reply),
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
@@ -315,7 +317,9 @@ impl Checker {
     /// A notice was told.
     pub fn noticed(&self, notice: &Notice) -> Checked {
         let fence = match notice {
-            Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. } => fence,
+            Notice::Offer(laneway_core::effect::Offer { fence, .. })
+            | Notice::Stop { fence, .. }
+            | Notice::Next { fence, .. } => fence,
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
         };
         let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);

@@ -55,6 +55,7 @@ impl World {
         match self.rng.below(20) {
             0 => Outcome::HandedBack,
             1 => Outcome::Canceled,
+            2 => Outcome::Skipped(None),
             _ => Outcome::Succeeded(Some(Bytes::from(&b"result"[..]))),
         }
     }
@@ -182,6 +183,8 @@ impl World {
                     run.told_to_stop = true;
                 }
             }
+            // No node of the world calls another.
+            Notice::Next { .. } => {}
         }
     }
 

@@ -3,10 +3,11 @@
 use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, Needs, QuietRule, RetryPolicy,
-    ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
+    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name, Needs, QuietRule,
+    RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
 };
 
+use super::run::{read_member, write_member};
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
 
@@ -29,7 +30,8 @@ const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
 const POSITION: u64 = 1 << 20;
 const NEEDS: u64 = 1 << 14;
-const ALL: u64 = ((1 << 11) - 1) | NEEDS | CALLBACK | SCHEDULE | POSITION;
+const MEMBER: u64 = 1 << 24;
+const ALL: u64 = ((1 << 11) - 1) | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -67,6 +69,7 @@ pub(crate) struct SpecRest {
     pub schedule: Option<ScheduleRef>,
     /// Without the cost, which has a column.
     pub needs: Needs,
+    pub member: Option<Box<MemberOf>>,
 }
 
 /// A session without its key, which has a column.
@@ -129,6 +132,7 @@ pub(super) fn write_rest(
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
+            | flag(spec.member.is_some(), MEMBER)
             | flag(position > 0, POSITION)
             | flag(asks_more_than_units(&spec.needs), NEEDS),
     );
@@ -190,6 +194,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
     }
     if asks_more_than_units(&spec.needs) {
         write_needs(out, &spec.needs);
+    }
+    if let Some(member) = &spec.member {
+        write_member(out, member);
     }
 }
 
@@ -305,6 +312,7 @@ pub(crate) fn read_spec(
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
         needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
+        member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;

@@ -53,6 +53,7 @@ pub(crate) fn read_template(
         schedule,
         callback,
         needs,
+        member,
     } = rest;
     let session = match (session, session_rest) {
         ("", None) => None,
@@ -78,5 +79,6 @@ pub(crate) fn read_template(
         schedule,
         callback,
         needs: Needs { cost, ..needs },
+        member,
     })
 }

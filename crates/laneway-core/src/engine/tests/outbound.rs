@@ -47,6 +47,7 @@ fn schedule(session: &str) -> ScheduleSpec {
         callback: None,
         needs: Default::default(),
         schedule: None,
+        member: None,
     };
     ScheduleSpec {
         tenant: Name::fixed("acme"),
