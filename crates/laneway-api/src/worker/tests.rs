@@ -263,6 +263,7 @@ fn ask_word(question: &Question) -> String {
         }
         Question::Feedback(task, _) => format!("feedback t{}", task.job.0),
         Question::Package(event) => format!("package {}", event.name),
+        Question::Next(task, request) => format!("next t{} {}", task.job.0, request.request_id),
     }
 }
 
