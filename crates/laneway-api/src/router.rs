@@ -34,8 +34,12 @@ pub struct Route {
 
 /// Every route.
 pub fn routes() -> Vec<Route> {
-    let (get, post, put, patch, delete) =
-        (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    [job_routes(), house_routes(), plan_routes()].into_iter().flatten().collect()
+}
+
+/// The server itself, jobs, and what happens to them.
+fn job_routes() -> Vec<Route> {
+    let (get, post) = (Method::GET, Method::POST);
     vec![
         route(&get, "/", "get_index", server::get_index),
         route(&get, "/livez", "get_livez", server::get_livez),
@@ -55,15 +59,19 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/jobs/{id}/artifacts", "list_job_artifacts", jobs::list_job_artifacts),
         route(&get, "/v1/jobs/{id}/events", "list_job_events", jobs::list_job_events),
         route(&get, "/v1/jobs/{id}/attempts", "list_attempts", jobs::list_attempts),
-        route(&post, "/v1/runs", "submit_run", runs::submit_run),
-        route(&get, "/v1/runs", "list_runs", runs::list_runs),
-        route(&get, "/v1/runs/{id}", "get_run", runs::get_run),
-        route(&post, "/v1/runs/{id}/cancel", "cancel_run", runs::cancel_run),
         route(&get, "/v1/deliveries", "list_deliveries", deliveries::list_deliveries),
         route(&get, "/v1/deliveries/{id}", "get_delivery", deliveries::get_delivery),
         route(&post, "/v1/deliveries/{id}/replay", "replay_delivery", deliveries::replay_delivery),
         route(&get, "/v1/events", "stream_events", events::stream_events),
         route(&get, "/v1/stats", "get_stats", stats::get_stats),
+    ]
+}
+
+/// What jobs run in and under: lanes, instances, leases, workers, settings, tokens.
+fn house_routes() -> Vec<Route> {
+    let (get, post, put, patch, delete) =
+        (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    vec![
         route(&get, "/v1/lanes", "list_lanes", lanes::list_lanes),
         route(&get, "/v1/lanes/{name}", "get_lane", lanes::get_lane),
         route(&put, "/v1/lanes/{name}", "put_lane", lanes::put_lane),
@@ -81,6 +89,35 @@ pub fn routes() -> Vec<Route> {
         route(&post, "/v1/leases/{id}/release", "release_lease", leases::release_lease),
         route(&post, "/v1/leases/{id}/revoke", "revoke_lease", leases::revoke_lease),
         route(&get, "/v1/capacity", "get_capacity", leases::get_capacity),
+        route(&get, "/v1/workers", "list_workers", workers::list_workers),
+        route(&get, "/v1/workers/{id}", "get_worker", workers::get_worker),
+        route(&post, "/v1/workers/{id}/drain", "drain_worker", workers::drain_worker),
+        route(&post, "/v1/workers/{id}/packages", "change_worker_packages", workers::change_worker_packages),
+        route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
+        route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),
+        route(&get, "/ws/worker", "connect_v1_worker", socket::connect_v1_worker),
+        route(&get, "/v1/config", "get_config", config::get_config),
+        route(&patch, "/v1/config", "patch_config", config::patch_config),
+        route(&post, "/v1/config/reload", "reload_config", config::reload_config),
+        route(&get, "/v1/audit", "list_audit", audit::list_audit),
+        route(&get, "/v1/tokens", "list_tokens", tokens::list_tokens),
+        route(&post, "/v1/tokens", "create_token", tokens::create_token),
+        route(&get, "/v1/tokens/{id}", "get_token", tokens::get_token),
+        route(&delete, "/v1/tokens/{id}", "revoke_token", tokens::revoke_token),
+        route(&post, "/v1/tokens/{id}/rotate", "rotate_token", tokens::rotate_token),
+        route(&get, "/v1/caller", "get_caller", tokens::get_caller),
+    ]
+}
+
+/// What makes jobs or keeps them together: sessions, schedules, runs.
+fn plan_routes() -> Vec<Route> {
+    let (get, post, put, patch, delete) =
+        (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    vec![
+        route(&post, "/v1/runs", "submit_run", runs::submit_run),
+        route(&get, "/v1/runs", "list_runs", runs::list_runs),
+        route(&get, "/v1/runs/{id}", "get_run", runs::get_run),
+        route(&post, "/v1/runs/{id}/cancel", "cancel_run", runs::cancel_run),
         route(&get, "/v1/sessions", "list_sessions", sessions::list_sessions),
         route(&get, "/v1/sessions/{key}", "get_session", sessions::get_session),
         route(&post, "/v1/sessions/{key}/stop", "stop_session", sessions::stop_session),
@@ -98,23 +135,6 @@ pub fn routes() -> Vec<Route> {
         route(&post, "/v1/schedules/{id}/resume", "resume_schedule", schedules::resume_schedule),
         route(&post, "/v1/schedules/{id}/run", "run_schedule", schedules::run_schedule),
         route(&get, "/v1/schedules/{id}/runs", "list_schedule_runs", schedules::list_schedule_runs),
-        route(&get, "/v1/config", "get_config", config::get_config),
-        route(&patch, "/v1/config", "patch_config", config::patch_config),
-        route(&post, "/v1/config/reload", "reload_config", config::reload_config),
-        route(&get, "/v1/audit", "list_audit", audit::list_audit),
-        route(&get, "/v1/tokens", "list_tokens", tokens::list_tokens),
-        route(&post, "/v1/tokens", "create_token", tokens::create_token),
-        route(&get, "/v1/tokens/{id}", "get_token", tokens::get_token),
-        route(&delete, "/v1/tokens/{id}", "revoke_token", tokens::revoke_token),
-        route(&post, "/v1/tokens/{id}/rotate", "rotate_token", tokens::rotate_token),
-        route(&get, "/v1/caller", "get_caller", tokens::get_caller),
-        route(&get, "/v1/workers", "list_workers", workers::list_workers),
-        route(&get, "/v1/workers/{id}", "get_worker", workers::get_worker),
-        route(&post, "/v1/workers/{id}/drain", "drain_worker", workers::drain_worker),
-        route(&post, "/v1/workers/{id}/packages", "change_worker_packages", workers::change_worker_packages),
-        route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
-        route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),
-        route(&get, "/ws/worker", "connect_v1_worker", socket::connect_v1_worker),
     ]
 }
 

@@ -45,7 +45,14 @@ async fn a_dialect_can_be_switched_off() {
         ["pinchtab", "goclaw", "synthia", "astraflow"].map(|name| format!("dialects.{name}.enabled=false"));
     let off: Vec<&str> = off.iter().flat_map(|switch| ["--set", switch]).collect();
     let server = Server::start(dir.path(), &off);
-    for path in ["/tasks", "/scheduler/stats", "/tabs/t1/action", "/ws", "/api/v1/runs"] {
+    for path in [
+        "/tasks",
+        "/scheduler/stats",
+        "/tabs/t1/action",
+        "/ws",
+        "/api/system/scheduler/status",
+        "/api/v1/runs",
+    ] {
         assert_eq!(status(&format!("{}{path}", server.url)).await, 404, "{path}");
     }
     assert_eq!(status(&format!("{}/livez", server.url)).await, 200);
