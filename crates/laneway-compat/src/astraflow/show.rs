@@ -185,9 +185,7 @@ pub fn error_of(end: &JobEnd) -> Option<ResultError> {
     let details = Map::from_iter([("reason".to_owned(), Value::from(end.reason.word()))]);
     let (code, message) = match (&end.error, end.reason) {
         (Some(error), _) => (error.code.to_string(), error.message.to_string()),
-        (None, Reason::Unavailable) => {
-            ("E.DISPATCH.UNAVAILABLE".to_owned(), "worker unavailable".to_owned())
-        }
+        (None, Reason::Unavailable) => ("E.DISPATCH.UNAVAILABLE".to_owned(), "worker unavailable".to_owned()),
         (None, Reason::TimedOut) => ("E.TIMEOUT".to_owned(), "the node ran too long".to_owned()),
         (None, reason) => ("E.INTERNAL".to_owned(), format!("the node failed: {reason}")),
     };
