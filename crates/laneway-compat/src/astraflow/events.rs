@@ -141,7 +141,10 @@ impl Listener {
 
     async fn node(&mut self, kind: EventKind, line: &JobLine, at: Wall) -> Result<Vec<Told>, QueryError> {
         let stage = match kind {
-            EventKind::JobQueued | EventKind::JobRetrying | EventKind::JobDeferred => "queued",
+            EventKind::JobQueued
+            | EventKind::JobRetrying
+            | EventKind::JobDeferred
+            | EventKind::JobReturned => "queued",
             EventKind::JobAssigned => "dispatching",
             EventKind::JobStarted => "running",
             EventKind::JobSucceeded | EventKind::JobFailed | EventKind::JobCanceled => "",

@@ -184,11 +184,8 @@ pub fn error_of(end: &JobEnd) -> Option<ResultError> {
     }
     let details = Map::from_iter([("reason".to_owned(), Value::from(end.reason.word()))]);
     let (code, message) = match (&end.error, end.reason) {
-        (error, Reason::Unavailable) => {
-            let message = error.as_ref().map_or("worker unavailable", |error| &error.message);
-            ("E.DISPATCH.UNAVAILABLE".to_owned(), message.to_owned())
-        }
         (Some(error), _) => (error.code.to_string(), error.message.to_string()),
+        (None, Reason::Unavailable) => ("E.DISPATCH.UNAVAILABLE".to_owned(), "worker unavailable".to_owned()),
         (None, Reason::TimedOut) => ("E.TIMEOUT".to_owned(), "the node ran too long".to_owned()),
         (None, reason) => ("E.INTERNAL".to_owned(), format!("the node failed: {reason}")),
     };

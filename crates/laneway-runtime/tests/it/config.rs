@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use expect_test::{Expect, expect};
-use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, Name, Settings, ShutdownPolicy, Span};
+use laneway_core::{
+    Backoff, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings, Settings,
+    ShutdownPolicy, Span,
+};
 use laneway_runtime::config::{
     Config, ConfigErrorKind, ConfigErrors, DEFAULTS, Layers, LogFormat, Overrides, Secret, changed_keys,
     format_size, format_span, parse_size, parse_span, preview,
@@ -63,9 +66,9 @@ fn main_lane(config: &Config) -> &LaneSettings {
 
 /// What the engine defaults to, with the lanes of a gateway.
 fn builtin_settings() -> Settings {
-    let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30), ("astraflow", 1_000)].map(
-        |(name, running_max)| (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() }),
-    );
+    let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30)].map(|(name, running_max)| {
+        (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() })
+    });
     let mut settings = Settings { lanes: lanes.into(), ..Settings::default() };
     let pinchtab = LaneSettings {
         queued_max: 1_000,
@@ -76,6 +79,24 @@ fn builtin_settings() -> Settings {
         retention: Span::mins(5),
         ..LaneSettings::default()
     };
+    let synthia = |aging_step, dispatch, on_lease_lost| LaneSettings {
+        order: LaneOrder::Priority,
+        aging_step,
+        retention: Span::hours(30 * 24),
+        pull: PullSettings {
+            dispatch,
+            lease: Some(Span::secs(60)),
+            on_lease_lost,
+            ..PullSettings::default()
+        },
+        ..LaneSettings::default()
+    };
+    let intents = synthia(Some(Span::secs(30)), Dispatch::Reserve, LostPolicy::Requeue);
+    let astraflow =
+        LaneSettings { running_max: 1_000, running_per_agent_max: 1_000, ..LaneSettings::default() };
+    settings.lanes.insert(Name::fixed("synthia"), intents);
+    settings.lanes.insert(Name::fixed("synthia_jobs"), synthia(None, Dispatch::Claim, LostPolicy::Fail));
+    settings.lanes.insert(Name::fixed("astraflow"), astraflow);
     settings.lanes.insert(Name::fixed("pinchtab"), pinchtab);
     settings
 }

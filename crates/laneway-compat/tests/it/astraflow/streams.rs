@@ -1,6 +1,8 @@
 //! The stream of events: what a page hears, in which order, and what it never hears.
 
 use laneway_core::{Name, Origin, Role};
+use laneway_runtime::Clock;
+use laneway_store::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
 use super::hand::Hand;
@@ -154,6 +156,32 @@ async fn a_page_that_comes_back_hears_what_it_missed_and_nothing_twice() {
             assert_eq!(event["replayed"], true);
         }
     }
+}
+
+/// Numbers are durable: a page that was cut off by a restart of the server goes on where it was.
+#[tokio::test]
+async fn a_stream_goes_on_after_a_restart_of_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Box::new(SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap());
+    let world = World::over(open(), "", Clock::system()).await;
+    let mut page = Page::open(&world, "desk").await;
+    let id = world.start_run("desk", &workflow(&[node("a"), node("b")], &[edge("a", "b")])).await;
+    let last = page.hear("run.snapshot").await["id"].as_str().unwrap().to_owned();
+    drop(page);
+    world.die().await;
+
+    let world = World::over(open(), "", Clock::system()).await;
+    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 1).await;
+    for _ in 0..2 {
+        hand.finish_next(json!({"out": 1})).await;
+    }
+    let mut page = Page::open_after(&world, "desk", Some(&last)).await;
+    let heard = page.until("succeeded").await;
+    let of_runs = heard.iter().filter(|event| event["type"] == "run.status");
+    let words: Vec<&Value> = of_runs.map(|event| &event["data"]["status"]).collect();
+    assert_eq!(words, ["running", "succeeded"], "what was heard before is not told again");
+    let (status, definition) = world.ask("GET", &format!("/api/v1/runs/{id}/definition"), &Value::Null).await;
+    assert_eq!((status, &definition["nodes"][1]["id"]), (200, &json!("b")));
 }
 
 #[tokio::test]
