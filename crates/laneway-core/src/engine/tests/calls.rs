@@ -95,8 +95,8 @@ fn t4_a_chain_does_not_go_on_without_next() {
                 r/m1 hears q1: done with framed
             finish r/m1 ok:done
                 r/m1 succeeded #1 (done)
-                r/m2 succeeded #1 (done)
                 r/h succeeded #1 (done)
+                r/m2 succeeded #1 (done)
                 r/b queued #0 (released)
                 r/b started #1
             finish r/b ok
@@ -163,8 +163,8 @@ fn a_chain_that_is_cut_short_ends_with_what_there_is() {
                 r/m1 started #1
             finish r/m1 ok:cached
                 r/m1 succeeded #1 (done)
-                r/m2 succeeded #0 (skipped)
                 r/h succeeded #0 (skipped)
+                r/m2 succeeded #0 (skipped)
                 r/b queued #0 (released)
                 r/b started #1
             finish r/b ok
@@ -280,8 +280,8 @@ fn calls_from_the_wrong_place_are_refused() {
                 stop r/m1
                 stop r/m2
                 stop r/x
-                r/m2 hears q1: next_cancelled (next request cancelled)
                 r/m1 hears q1: next_cancelled (next request cancelled)
+                r/m2 hears q1: next_cancelled (next request cancelled)
             next r/m1 q5
                 next_run_finalised (run already in final status)
             next r/x q5
@@ -707,8 +707,8 @@ fn calls_outlive_a_crash() {
                 r/h is scheduled, 0 ahead: waits for a call of m2
             finish r/m1 ok
                 r/m1 succeeded #1 (done)
-                r/m2 succeeded #1 (done)
                 r/h succeeded #1 (done)
+                r/m2 succeeded #1 (done)
                 r succeeded
             showrun r
                 r is succeeded, 3 attempts, h=inner, m2=outer
@@ -768,7 +768,7 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
 #[test]
 fn chains_of_any_life_come_to_an_end() {
     let mut heard = std::collections::BTreeMap::<String, u32>::new();
-    for seed in 0..150 {
+    for seed in 0..300 {
         let mut rng = Rng::new(seed);
         let mut pick = |below: usize| (rng.next_u64() % below as u64) as usize;
         let mut story = Story::new();
@@ -789,6 +789,8 @@ fn chains_of_any_life_come_to_an_end() {
                     let name = &open[pick(open.len())];
                     let index = u32::from(name == "r/m2");
                     let timeout = ["", " timeout=3s"][pick(2)];
+                    // The outermost middleware mostly calls on: its end is the end of the chain.
+                    let roll = if name == "r/m1" && roll > 12 && pick(6) > 0 { 9 } else { roll };
                     match roll {
                         4..=9 => format!("next {name} q{step} index={index}{timeout}"),
                         10..=12 => format!("start {name}"),
