@@ -7,6 +7,7 @@
 mod calls;
 mod cancel;
 mod capacity;
+mod chacha;
 mod check;
 mod claim;
 mod configure;
@@ -20,8 +21,10 @@ mod firing;
 mod gates;
 mod graph;
 mod held;
+mod idle;
 mod index;
 mod lease;
+mod lines;
 mod members;
 mod needs;
 mod record;
@@ -47,6 +50,7 @@ mod tokens;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use capacity::{CapacityView, LeaseView};
 pub use counts::Counts;
@@ -60,6 +64,7 @@ pub use stats::{AgentStats, LaneStats, Stats};
 use capacity::Capacity;
 use counts::Forgotten;
 use deliveries::Deliveries;
+use idle::IdleSessions;
 use index::{Hashing, Index};
 use rng::Rng;
 use runs::Runs;
@@ -73,8 +78,8 @@ use timers::Timers;
 use crate::capacity::Hours;
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
-    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord,
-    Wall,
+    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Seed, Settings,
+    TokenRecord, Wall,
 };
 
 /// The engine. One loop owns it.
@@ -104,7 +109,7 @@ pub struct Engine {
     /// By tenant and name.
     sessions: Pool<(Ix, Name), SessionEntry>,
     /// Sessions without jobs of which something is remembered, by when that last changed.
-    idle_sessions: BTreeSet<(Wall, Ix)>,
+    idle_sessions: IdleSessions,
     /// By tenant, name and value.
     keys: Pool<(Ix, Name, Name), KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
@@ -118,6 +123,10 @@ pub struct Engine {
     fresh_keys: BTreeMap<(Name, Name), Prior>,
     schedules: Schedules,
     deliveries: Deliveries,
+    /// Hosts of callbacks, each kept once.
+    callback_hosts: Pool<Arc<str>, ()>,
+    /// Which host a live job calls back, by the job's number.
+    host_of: BTreeMap<u64, Ix>,
     runs: Runs,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
@@ -157,14 +166,15 @@ pub struct Wakeup {
 
 impl Engine {
     /// An empty engine.
-    pub fn new(settings: Settings, seed: u64, now: Now) -> Engine {
-        Engine::empty(settings, seed, now)
+    pub fn new(settings: Settings, seed: impl Into<Seed>, now: Now) -> Engine {
+        Engine::empty(settings, seed.into(), now)
     }
 
-    fn empty(mut settings: Settings, seed: u64, now: Now) -> Engine {
+    fn empty(mut settings: Settings, seed: Seed, now: Now) -> Engine {
         settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
         let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
-        let hashing = Hashing { seed };
+        let mut rng = Rng::new(seed);
+        let hashing = Hashing { seed: rng.secret() };
         let mut engine = Engine {
             settings,
             tokens: BTreeMap::new(),
@@ -184,7 +194,7 @@ impl Engine {
             classes: Pool::new(hashing),
             places: Pool::new(hashing),
             sessions: Pool::new(hashing),
-            idle_sessions: BTreeSet::new(),
+            idle_sessions: IdleSessions::default(),
             keys: Pool::new(hashing),
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
@@ -195,6 +205,8 @@ impl Engine {
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
             deliveries: Deliveries::default(),
+            callback_hosts: Pool::new(hashing),
+            host_of: BTreeMap::new(),
             runs: Runs::default(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
@@ -202,7 +214,7 @@ impl Engine {
             looked_at: now.mono,
             born: now,
             lease_floor: Mono(0),
-            rng: Rng::new(seed),
+            rng,
             last_seq: 0,
             last_event: 0,
             rank_base: u64::try_from(now.wall.0).unwrap_or(0),
@@ -305,6 +317,9 @@ impl Engine {
             Command::RequestLease(request) => self.request_lease(now, *request, effects),
             Command::Lease(word) => self.lease_word(now, *word, effects),
             Command::Load(reading) => self.take_reading(now, reading),
+            Command::Forget { lane, finished_before } => {
+                self.forget_ended(now, lane, finished_before, effects)
+            }
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

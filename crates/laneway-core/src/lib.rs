@@ -21,6 +21,7 @@ pub mod name;
 pub mod retry;
 pub mod run;
 pub mod schedule;
+pub mod seed;
 pub mod settings;
 pub mod time;
 pub mod token;
@@ -55,6 +56,7 @@ pub use schedule::{
     CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
     Timing, TimingError,
 };
+pub use seed::Seed;
 pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};

@@ -18,6 +18,7 @@ mod counts;
 mod deliveries;
 mod dispatch;
 mod explain;
+mod ids;
 mod lease;
 mod members;
 mod outbound;

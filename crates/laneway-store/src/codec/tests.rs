@@ -1,7 +1,7 @@
 //! What was written comes back; what was damaged is refused, whatever the damage.
 
 use laneway_core::{
-    Binding, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, RunId, RunRow, RunSpec,
+    Binding, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, Needs, RunId, RunRow, RunSpec,
     RunState, Seq, Session, Wall,
 };
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ fn read_all(bytes: &[u8]) {
 fn a_session_without_rules_has_the_old_form() {
     let mut row = rich_row();
     (row.spec.schedule, row.spec.callback, row.position) = (None, None, 0);
-    row.spec.needs = Default::default();
+    row.spec.needs = Needs::default();
     row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
     let mut bytes = Vec::new();
     write_spec(&mut bytes, &row);
