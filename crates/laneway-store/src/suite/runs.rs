@@ -273,6 +273,7 @@ fn owing_keeps_it(place: &dyn Place) {
         ended_at: None,
         last_status: None,
         last_error: None,
+        host: "hooks.example:443".into(),
     };
     driver.effects.changes.push(Change::DeliveryPut(Box::new(delivery.clone())));
     driver.commit();
