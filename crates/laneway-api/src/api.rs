@@ -16,6 +16,7 @@ use crate::auth::{BadTokens, Principal, random};
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;
 use crate::v1::server::Figures;
+use crate::worker::Room;
 
 /// Most event streams at once: each holds a connection and a task.
 const STREAMS_MAX: usize = 1_024;
@@ -43,6 +44,8 @@ pub struct Inner {
     pub(crate) cursors: Cursors,
     pub(crate) bad_tokens: BadTokens,
     pub(crate) notes: NoteLimits,
+    /// Room for sockets of workers.
+    pub(crate) worker_room: Room,
     pub(crate) started: Instant,
     pub(crate) streams: Arc<Semaphore>,
     /// What `/health` and `/readyz` said last.
@@ -54,11 +57,13 @@ pub struct Inner {
     /// Differs from boot to boot, so that request ids of two boots do not meet.
     boot: u32,
     requests: AtomicU64,
+    sockets: AtomicU64,
 }
 
 impl Api {
     /// The API over a running scheduler. Fails when the system has no random numbers.
     pub fn new(scheduler: Scheduler, config: LiveConfig) -> Result<Api, getrandom::Error> {
+        let worker_room = Room::new(&config.current().workers);
         let inner = Inner {
             guard: Guard::live(config.subscribe()),
             scheduler,
@@ -69,6 +74,7 @@ impl Api {
             cursors: Cursors::new(random()?),
             bad_tokens: BadTokens::default(),
             notes: NoteLimits::default(),
+            worker_room,
             started: Instant::now(),
             figures: Mutex::new(None),
             schedule_patches: Mutex::new(()),
@@ -76,6 +82,7 @@ impl Api {
             closing: CancellationToken::new(),
             boot: u32::from_be_bytes(random()?),
             requests: AtomicU64::new(0),
+            sockets: AtomicU64::new(0),
         };
         Ok(Api { inner: Arc::new(inner) })
     }
@@ -95,6 +102,13 @@ impl Api {
         let number = self.inner.requests.fetch_add(1, Ordering::Relaxed);
         let text = format!("{:08x}-{number:08x}", self.inner.boot);
         Name::new(&text).expect("hex digits and a hyphen are a name")
+    }
+}
+
+impl Api {
+    /// A new socket's number; two boots never give the same.
+    pub(crate) fn next_socket(&self) -> u64 {
+        (u64::from(self.inner.boot) << 32) | self.inner.sockets.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 70] = [
+pub static TABLE: [Authority; 78] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -75,6 +75,7 @@ pub static TABLE: [Authority; 70] = [
     changes("retry_job", SUBMITTERS, Reach::Tenant),
     looks("explain_job", READERS, Reach::Tenant),
     looks("list_job_logs", READERS, Reach::Tenant),
+    looks("list_job_artifacts", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
     changes("submit_run", SUBMITTERS, Reach::Tenant),
@@ -131,6 +132,14 @@ pub static TABLE: [Authority; 70] = [
     changes("revoke_token", ADMINS, Reach::Tenant),
     changes("rotate_token", ADMINS, Reach::Tenant),
     looks("get_caller", Who::Roles(&Role::ALL), Reach::Tenant),
+    looks("list_workers", READERS, Reach::Tenant),
+    looks("get_worker", READERS, Reach::Tenant),
+    changes("drain_worker", OPERATORS, Reach::Tenant),
+    changes("change_worker_packages", OPERATORS, Reach::Tenant),
+    looks("get_schema", Who::Anyone, Reach::Tenant),
+    // Who they are is said in the first frame.
+    looks("connect_worker", Who::Anyone, Reach::Tenant),
+    looks("connect_v1_worker", Who::Anyone, Reach::Tenant),
 ];
 
 /// The row of an operation.
@@ -145,6 +154,7 @@ impl Authority {
             Right::Converse => looks(operation, Who::Anyone, Reach::Tenant),
             Right::Look => looks(operation, READERS, Reach::Tenant),
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
+            Right::Operate => changes(operation, OPERATORS, Reach::Tenant),
             // Workers speak often, and what they say is in the jobs' trails: it leaves no lines in the audit list.
             Right::Work => looks(operation, WORKERS, Reach::Tenant),
             Right::Administer => changes(operation, ADMINS, Reach::Server),

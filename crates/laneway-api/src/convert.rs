@@ -8,6 +8,7 @@ mod needs;
 mod run;
 mod schedule;
 mod session;
+mod wants;
 
 use std::borrow::Cow;
 
@@ -116,6 +117,7 @@ fn spec_with(
         kind,
         needs: needs::needs(request)?,
         member: None,
+        wants: request.worker.as_ref().map(wants::wants).transpose()?.map(Box::new),
     })
 }
 

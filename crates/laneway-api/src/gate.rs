@@ -165,6 +165,20 @@ pub fn doorkeeper(api: &Api, request: &Request, id: &Name) -> Result<Doorkeeper,
     }))
 }
 
+/// Says who is at the other end of a worker's connection, and for which tenant it speaks.
+pub fn identify_worker(
+    api: &Api,
+    headers: &HeaderMap,
+    peer: &Peer,
+    token: Option<&str>,
+    tenant: &str,
+    id: &Name,
+) -> Result<Caller, ApiError> {
+    let principal = identify(api, headers, peer, token, |peer| bad_token(api, peer))?;
+    let named = auth::tenant_named(tenant, &principal)?;
+    Ok(caller_of(api, principal, Some(named), id))
+}
+
 /// Why a call is turned away, in the words that dialects translate.
 pub fn denied_by(error: &ApiError, shows_token: bool) -> Denied {
     match error.code {

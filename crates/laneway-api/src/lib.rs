@@ -28,6 +28,7 @@ mod show;
 mod sse;
 mod tls;
 mod v1;
+mod worker;
 
 pub use api::Api;
 pub use auth::{ListenRefused, check_listen, mint};

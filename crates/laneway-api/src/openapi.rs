@@ -13,8 +13,9 @@ use utoipa::{Modify, OpenApi};
 use crate::authority::{self, Who};
 use crate::v1::{
     audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server, sessions,
-    stats, submit, tokens,
+    stats, submit, tokens, workers,
 };
+use crate::worker::socket;
 
 /// The document.
 pub fn document() -> &'static Document {
@@ -33,7 +34,7 @@ pub fn document() -> &'static Document {
         server::get_openapi,
         submit::submit_job, submit::submit_batch,
         jobs::list_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
-        jobs::list_job_logs, jobs::list_job_events, jobs::list_attempts,
+        jobs::list_job_logs, jobs::list_job_artifacts, jobs::list_job_events, jobs::list_attempts,
         runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
         events::stream_events, stats::get_stats,
@@ -51,6 +52,9 @@ pub fn document() -> &'static Document {
         audit::list_audit,
         tokens::list_tokens, tokens::create_token, tokens::get_token, tokens::revoke_token, tokens::rotate_token,
         tokens::get_caller,
+        workers::list_workers, workers::get_worker, workers::drain_worker, workers::change_worker_packages,
+        workers::get_schema,
+        socket::connect_worker, socket::connect_v1_worker,
     ),
     components(schemas(laneway_wire::Event, laneway_wire::Gap, laneway_wire::JobProgress)),
     modifiers(&Bearer, &Problems, &Tenants)

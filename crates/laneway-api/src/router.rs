@@ -17,8 +17,9 @@ use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
     audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server, sessions,
-    stats, submit, tokens,
+    stats, submit, tokens, workers,
 };
+use crate::worker::socket;
 
 /// One route: a method, a path, and the operation behind them.
 pub struct Route {
@@ -51,6 +52,7 @@ pub fn routes() -> Vec<Route> {
         route(&post, "/v1/jobs/{id}/retry", "retry_job", jobs::retry_job),
         route(&get, "/v1/jobs/{id}/explain", "explain_job", jobs::explain_job),
         route(&get, "/v1/jobs/{id}/logs", "list_job_logs", jobs::list_job_logs),
+        route(&get, "/v1/jobs/{id}/artifacts", "list_job_artifacts", jobs::list_job_artifacts),
         route(&get, "/v1/jobs/{id}/events", "list_job_events", jobs::list_job_events),
         route(&get, "/v1/jobs/{id}/attempts", "list_attempts", jobs::list_attempts),
         route(&post, "/v1/runs", "submit_run", runs::submit_run),
@@ -106,6 +108,13 @@ pub fn routes() -> Vec<Route> {
         route(&delete, "/v1/tokens/{id}", "revoke_token", tokens::revoke_token),
         route(&post, "/v1/tokens/{id}/rotate", "rotate_token", tokens::rotate_token),
         route(&get, "/v1/caller", "get_caller", tokens::get_caller),
+        route(&get, "/v1/workers", "list_workers", workers::list_workers),
+        route(&get, "/v1/workers/{id}", "get_worker", workers::get_worker),
+        route(&post, "/v1/workers/{id}/drain", "drain_worker", workers::drain_worker),
+        route(&post, "/v1/workers/{id}/packages", "change_worker_packages", workers::change_worker_packages),
+        route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
+        route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),
+        route(&get, "/ws/worker", "connect_v1_worker", socket::connect_v1_worker),
     ]
 }
 

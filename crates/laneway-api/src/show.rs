@@ -7,6 +7,7 @@ mod figures;
 mod leases;
 mod runs;
 mod schedules;
+mod workers;
 
 use std::borrow::Cow;
 
@@ -36,6 +37,7 @@ pub use figures::{explanation, explanation_of_ended, lane, stats};
 pub use leases::{capacity, denial, lease};
 pub use runs::{run, run_row};
 pub use schedules::{idle_session, preview, schedule, schedule_run, session, session_stopped, template};
+pub use workers::{wants, worker};
 
 /// A time as clients see it: UTC with milliseconds.
 pub fn time(at: Wall) -> String {

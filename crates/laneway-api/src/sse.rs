@@ -141,6 +141,8 @@ impl Stream {
                 let asked = self.filter.job.is_none_or(|id| progress.job == id);
                 (ours && asked).then(|| frame(None, "job.progress", &show::job_progress(&progress)))
             }
+            // Told by the dialect that has words for it.
+            Item::Feedback(_) => None,
             Item::Gap { from, to } => Some(write_gap(from.saturating_sub(1), to)),
         }
     }
@@ -174,6 +176,13 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleDeleted
         | EventKind::ScheduleToggled
         | EventKind::ScheduleFired
+        | EventKind::WorkerConnected
+        | EventKind::WorkerSuperseded
+        | EventKind::WorkerDegraded
+        | EventKind::WorkerLost
+        | EventKind::WorkerDrained
+        | EventKind::WorkerSaturated
+        | EventKind::WorkerDisconnected
         | EventKind::ScheduleRunEnded
         | EventKind::Outbound
         | EventKind::JobReturned

@@ -15,3 +15,4 @@ pub mod sessions;
 pub mod stats;
 pub mod submit;
 pub mod tokens;
+pub mod workers;

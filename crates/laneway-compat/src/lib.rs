@@ -5,6 +5,8 @@
 //! the configuration; who may call is judged by the gate that the program puts in front of [`Dialect::routes`]. What each
 //! of their words means here is told in `docs/compat/`.
 
+pub mod astraflow;
+mod body;
 mod dialect;
 pub mod goclaw;
 mod names;

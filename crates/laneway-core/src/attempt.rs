@@ -37,7 +37,7 @@ pub struct OpenAttempt {
     pub lease: Span,
     /// Number of the job's latest event.
     pub last_event: u64,
-    /// Who holds it, where workers ask for work.
+    /// Who holds it, where workers run it.
     pub holder: Option<Holder>,
     /// Which attempt of its run it is: 1, 2, 3, … over all members. Outside of runs: the attempt's number.
     pub dispatch_seq: u64,

@@ -7,6 +7,7 @@ use std::fmt;
 use crate::capacity::LoadReading;
 use crate::lease::{Claim, Denial, Grant, LeaseRequest, LeaseWord};
 use crate::schedule::{NotRan, RunMode};
+use crate::worker::{Register, Registered, WorkerWord};
 use crate::{
     Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, RunId, RunState, RunSubmission,
     RunSubmitted, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord,
@@ -211,6 +212,21 @@ pub enum Command {
     RequestLease(Box<LeaseRequest>),
     /// Something is said about an attempt, by the attempt's id alone.
     Lease(Box<LeaseWord>),
+    /// A worker registers over a connection. Answered with [`Reply::Registered`].
+    Register(Box<Register>),
+    /// Something is said over a worker's connection.
+    Worker(Box<WorkerWord>),
+    /// A worker is to take nothing new (or something again); what it runs goes on.
+    DrainWorker {
+        /// Whose worker it is.
+        tenant: Name,
+        /// Its name.
+        worker: Name,
+        /// False: it takes something again.
+        drain: bool,
+        /// Who asks.
+        origin: Origin,
+    },
     /// What a probe says of the machine.
     Load(LoadReading),
     /// Forget jobs of a lane that ended before a time, whatever its retention; a bounded number of them.
@@ -380,6 +396,12 @@ pub enum Reply {
     Denied(Denial),
     /// The attempt is another worker's. Nothing changed.
     NotYours,
+    /// The worker is registered.
+    Registered(Box<Registered>),
+    /// This very result was taken before. Nothing changed.
+    Duplicate,
+    /// The job was never dispatched under this number: what was dispatched before is missing. Nothing changed.
+    Gap,
 }
 
 /// Which jobs of a session ended. All counts are zero when there was none.

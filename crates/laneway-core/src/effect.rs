@@ -1,6 +1,7 @@
 //! What follows from a command: changes to make durable, events to keep, notices to give after the commit.
 
 use crate::command::LogLine;
+use crate::worker::ConnectionId;
 use crate::{
     Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus,
     Name, NextAnswer, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
@@ -53,6 +54,9 @@ pub enum Change {
     AttemptOpened(OpenAttempt),
     /// The open attempt runs now. The fence must match.
     AttemptStarted(OpenAttempt),
+    /// The open attempt belongs to another connection of its worker: its lease epoch is one more than the stored row's, and
+    /// the rest of the fence must match.
+    AttemptRebound(OpenAttempt),
     /// Remove the open attempt. The fence must match exactly one row.
     AttemptClosed(Box<ClosedAttempt>),
     /// The job ended: it leaves the live jobs. An attempt that outlives it keeps its open row until it is closed.
@@ -137,6 +141,13 @@ pub enum Change {
     DeliveryTried(Box<DeliveryTry>),
     /// Insert a run, with its idempotency key if it has one. Its jobs are created in the same turn.
     RunCreated(Box<RunRow>),
+    /// Keep what the client calls the whole of a run, with its first job, which must be stored. It goes with the run.
+    RunDefined {
+        /// Its first job.
+        first: Seq,
+        /// The client's own words.
+        definition: Bytes,
+    },
     /// A run's state changed. It must be stored.
     RunMoved {
         /// Its first job.
@@ -175,7 +186,15 @@ pub enum Notice {
         fence: Fence,
         /// Where it runs.
         place: Name,
+        /// For a worker's: the connection to tell. `None`: it has none just now.
+        connection: Option<ConnectionId>,
+        /// Which dispatch it was (see [`Offer::dispatch_seq`]).
+        dispatch_seq: u64,
     },
+    /// Another connection has taken the place of this one; whatever it says changes nothing from now on.
+    Superseded(ConnectionId),
+    /// The worker of this connection is to take nothing new, to end what it runs, and to go.
+    DrainConnection(ConnectionId),
     /// Tell this attempt what its call was answered.
     Next {
         /// The job that called.
@@ -184,6 +203,10 @@ pub enum Notice {
         fence: Fence,
         /// Where it runs.
         place: Name,
+        /// For a worker's: the connection to tell. `None`: it has none just now.
+        connection: Option<ConnectionId>,
+        /// Which dispatch it was (see [`Offer::dispatch_seq`]).
+        dispatch_seq: u64,
         /// The caller's own name for the call.
         request: Name,
         /// The answer.
@@ -215,6 +238,23 @@ pub struct Offer {
     pub timeout: Option<Span>,
     /// When its job's deadline passes.
     pub deadline: Option<Wall>,
-    /// Which attempt of its run it is (see [`OpenAttempt::dispatch_seq`]).
+    /// Which attempt of its run it is; outside of runs: the attempt's number.
     pub dispatch_seq: u64,
+    /// For a worker's: who is told. `None` for all other places.
+    pub to: Option<OfferTo>,
+}
+
+/// The worker that an offer is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferTo {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// Whose worker it is.
+    pub tenant: Name,
+    /// Its name.
+    pub worker: Name,
+    /// How long the attempt lives without a sign of life.
+    pub lease: Span,
+    /// True: it was offered before, over another connection. Who runs it already only says so again.
+    pub again: bool,
 }

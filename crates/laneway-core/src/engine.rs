@@ -18,6 +18,7 @@ mod explain;
 mod facts;
 mod finish;
 mod firing;
+mod fleet;
 mod gates;
 mod graph;
 mod held;
@@ -27,9 +28,11 @@ mod lease;
 mod lines;
 mod members;
 mod needs;
+mod placing;
 mod record;
 mod recover;
 mod refuse;
+mod register;
 mod rng;
 mod runs;
 mod schedules;
@@ -48,6 +51,7 @@ mod tick;
 mod timers;
 mod tokens;
 mod waiting;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +59,7 @@ use std::sync::Arc;
 pub use capacity::{CapacityView, LeaseView};
 pub use counts::Counts;
 pub use deliveries::DeliveryStats;
-pub use explain::{Explanation, Hold};
+pub use explain::{Explanation, Hold, Lacks};
 pub use facts::SessionView;
 pub use recover::{Head, Recovery, Restart};
 pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
@@ -64,6 +68,7 @@ pub use stats::{AgentStats, LaneStats, Stats};
 use capacity::Capacity;
 use counts::Forgotten;
 use deliveries::Deliveries;
+use fleet::{Fleet, Want, Worker};
 use idle::IdleSessions;
 use index::{Hashing, Index};
 use rng::Rng;
@@ -71,7 +76,8 @@ use runs::Runs;
 use schedules::Schedules;
 use slab::{Ix, Pool, Slab};
 use state::{
-    Bin, BinKey, Class, ClassKey, Job, KeyEntry, Kind, Lane, Need, Node, Open, Place, SessionEntry, Tenant,
+    Bin, BinKey, Class, ClassKey, Job, KeyEntry, KeyName, Kind, Lane, Need, Node, Open, Place, SessionEntry,
+    Tenant,
 };
 use timers::Timers;
 
@@ -110,14 +116,15 @@ pub struct Engine {
     sessions: Pool<(Ix, Name), SessionEntry>,
     /// Sessions without jobs of which something is remembered, by when that last changed.
     idle_sessions: IdleSessions,
-    /// By tenant, name and value.
-    keys: Pool<(Ix, Name, Name), KeyEntry>,
+    keys: Pool<KeyName, KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
     policies: Pool<RetryPolicy, ()>,
     needs: Pool<Need, ()>,
     hours: Pool<Hours, ()>,
-    /// Workers that hold attempts they asked for, by tenant and name.
-    workers: Pool<(Ix, Name), ()>,
+    wants: Pool<Want, ()>,
+    /// Workers that hold attempts or are registered, by tenant and name.
+    workers: Pool<(Ix, Name), Worker>,
+    fleet: Fleet,
     capacity: Capacity,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: BTreeMap<(Name, Name), Prior>,
@@ -200,7 +207,9 @@ impl Engine {
             policies: Pool::new(hashing),
             needs: Pool::new(hashing),
             hours: Pool::new(hashing),
+            wants: Pool::new(hashing),
             workers: Pool::new(hashing),
+            fleet: Fleet::new(hashing),
             capacity: Capacity::default(),
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
@@ -271,8 +280,11 @@ impl Engine {
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
-            Command::Offer(offer) if offer.place.as_str() == held::LEASES => {
-                let message = "place: the name \"leases\" is taken by the house; choose another";
+            Command::Offer(offer) if matches!(offer.place.as_str(), held::LEASES | workers::WORKERS) => {
+                let message = format!(
+                    "place: the name {:?} is taken by the house; choose another",
+                    offer.place.as_str()
+                );
                 Reply::Refused(submit::refuse(crate::RefusalCode::Invalid, message))
             }
             Command::Offer(offer) => self.offer_place(offer),
@@ -316,6 +328,11 @@ impl Engine {
             Command::Claim(claim) => self.claim(now, &claim, effects),
             Command::RequestLease(request) => self.request_lease(now, *request, effects),
             Command::Lease(word) => self.lease_word(now, *word, effects),
+            Command::Register(register) => self.register(now, *register, effects),
+            Command::Worker(word) => self.worker_word(now, *word, effects),
+            Command::DrainWorker { tenant, worker, drain, origin } => {
+                self.drain_worker(now, &tenant, &worker, drain, &origin, effects)
+            }
             Command::Load(reading) => self.take_reading(now, reading),
             Command::Forget { lane, finished_before } => {
                 self.forget_ended(now, lane, finished_before, effects)

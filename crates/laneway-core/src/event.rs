@@ -119,11 +119,25 @@ pub enum EventKind {
     RunCanceled = 31,
     /// A called node of a run has answered, and waits to be called again.
     JobReturned = 32,
+    /// A worker has registered. The detail names it, as in all events about workers.
+    WorkerConnected = 33,
+    /// A worker has registered again while its older connection was still there; that one is out.
+    WorkerSuperseded = 34,
+    /// A worker has missed two heartbeats.
+    WorkerDegraded = 35,
+    /// A worker has missed three heartbeats: it gets nothing new.
+    WorkerLost = 36,
+    /// A worker takes nothing new: somebody said so, it said so itself, or it is too full.
+    WorkerDrained = 37,
+    /// A worker has had no free slot for long.
+    WorkerSaturated = 38,
+    /// A worker's connection is gone.
+    WorkerDisconnected = 39,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 33] = [
+    pub const ALL: [EventKind; 40] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -157,6 +171,13 @@ impl EventKind {
         EventKind::RunFailed,
         EventKind::RunCanceled,
         EventKind::JobReturned,
+        EventKind::WorkerConnected,
+        EventKind::WorkerSuperseded,
+        EventKind::WorkerDegraded,
+        EventKind::WorkerLost,
+        EventKind::WorkerDrained,
+        EventKind::WorkerSaturated,
+        EventKind::WorkerDisconnected,
     ];
 
     /// The word users see.
@@ -195,6 +216,13 @@ impl EventKind {
             EventKind::RunFailed => "run.failed",
             EventKind::RunCanceled => "run.canceled",
             EventKind::JobReturned => "job.returned",
+            EventKind::WorkerConnected => "worker.connected",
+            EventKind::WorkerSuperseded => "worker.superseded",
+            EventKind::WorkerDegraded => "worker.degraded",
+            EventKind::WorkerLost => "worker.lost",
+            EventKind::WorkerDrained => "worker.drained",
+            EventKind::WorkerSaturated => "worker.saturated",
+            EventKind::WorkerDisconnected => "worker.disconnected",
         }
     }
 

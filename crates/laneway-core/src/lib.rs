@@ -25,6 +25,7 @@ pub mod seed;
 pub mod settings;
 pub mod time;
 pub mod token;
+pub mod worker;
 #[cfg(feature = "zoo")]
 pub mod zoo;
 
@@ -60,6 +61,7 @@ pub use seed::Seed;
 pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
+pub use worker::{ConnectionId, Task, Wants, WorkerOffer, WorkerSettings};
 
 /// Opaque bytes that ride with a change: payloads, results, error details. The engine sees their length only.
 pub type Bytes = std::sync::Arc<[u8]>;

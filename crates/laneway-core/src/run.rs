@@ -158,6 +158,8 @@ pub struct RunSubmission {
     pub spec: RunSpec,
     /// The nodes, in order.
     pub members: Vec<Member>,
+    /// What the client itself calls the whole of it, in its own form: kept with the run and given back, never read.
+    pub definition: Option<crate::Bytes>,
     /// Who asks.
     pub origin: Origin,
     /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::capacity::{CapacitySettings, Hours};
 use crate::lease::PullSettings;
+use crate::worker::WorkerSettings;
 use crate::{Name, RetryPolicy, Span};
 
 /// The lane that jobs with an unknown lane run in. It always exists.
@@ -63,6 +64,8 @@ pub struct Settings {
     pub capacity: CapacitySettings,
     /// How big runs may be.
     pub runs: RunSettings,
+    /// What holds for workers that are told what to run.
+    pub workers: WorkerSettings,
 }
 
 /// How big runs may be. A run is admitted and canceled in one commit, so it has bounds.
@@ -244,6 +247,7 @@ impl Default for Settings {
             schedules: ScheduleSettings::default(),
             capacity: CapacitySettings::default(),
             runs: RunSettings::default(),
+            workers: WorkerSettings::default(),
         }
     }
 }

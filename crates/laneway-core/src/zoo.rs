@@ -69,6 +69,8 @@ bugs! {
     PanicLetsHighPass = "panic-lets-high-pass": "A job of high priority starts in a panic.",
     BigJobStarves = "big-job-starves": "A big job is overtaken without end.",
     LeaseGivenTwice = "lease-given-twice": "A job that is set aside is given to a second worker.",
+    MaxParallelIgnored = "max-parallel-ignored": "A worker gets one task more than it takes.",
+    AckTimeoutResetsCount = "ack-timeout-resets-count": "A dispatch that nobody answers is tried for ever.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
     WebhookBeforeCommit = "webhook-before-commit": "The news of an end leaves before the commit.",
     DoubleDeliveryRecord = "double-delivery-record": "A canceled run that ends is told a second time.",

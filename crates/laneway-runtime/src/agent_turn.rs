@@ -105,6 +105,7 @@ impl AgentTurn {
             retry_of: None,
             tags: Vec::new(),
             needs: Default::default(),
+            wants: None,
             callback: None,
             schedule: None,
             member: None,

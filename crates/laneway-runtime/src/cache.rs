@@ -75,6 +75,7 @@ mod tests {
             callback: None,
             needs: Default::default(),
             member: None,
+            wants: None,
         };
         let status = JobStatus {
             state: JobState::Queued,

@@ -69,6 +69,8 @@ pub enum Right {
     Submit,
     /// To take and run jobs of the caller's tenant.
     Work,
+    /// To run the place for the caller's tenant: to say what its workers do.
+    Operate,
     /// To change settings of the whole server.
     Administer,
 }

@@ -23,6 +23,7 @@ mod secret;
 mod section;
 mod units;
 mod webhooks;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use laneway_core::{Name, Settings};
 
-pub use dialects::{Dialects, Goclaw, Mount, Pinchtab, Synthia};
+pub use dialects::{Astraflow, Dialects, Goclaw, Mount, Pinchtab, Synthia};
 pub use diff::{ChangedKey, changed_keys};
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use instances::{Instance, InstancePatch, TAB_LEN_MAX};
@@ -61,6 +62,8 @@ pub struct Config {
     pub targets: BTreeMap<Name, Target>,
     /// How news of ended jobs is sent.
     pub webhooks: WebhookConfig,
+    /// How workers come in.
+    pub workers: WorkersConfig,
     /// The dialects, and how they are mounted.
     pub dialects: Dialects,
     /// Servers of browser tabs.
@@ -134,6 +137,20 @@ pub struct WebhookConfig {
     pub tenant_secrets: BTreeMap<Name, SigningSecrets>,
 }
 
+/// How workers come in. When one is too full, and how many there may be, is a matter of
+/// `laneway_core::worker::WorkerSettings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersConfig {
+    /// Most sockets of workers.
+    pub sockets_max: u32,
+    /// Most of these of one tenant.
+    pub sockets_per_tenant_max: u32,
+    /// Most sockets whose worker has not said who it is.
+    pub strangers_max: u32,
+    /// True: only client certificates let a worker in.
+    pub require_certificate: bool,
+}
+
 /// What deliveries are signed with; all of them sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SigningSecrets {
@@ -192,6 +209,8 @@ impl Config {
         self.server = current.server.clone();
         self.log = current.log.clone();
         self.local_slots = current.local_slots;
+        (self.workers.sockets_max, self.workers.strangers_max) =
+            (current.workers.sockets_max, current.workers.strangers_max);
         self.dialects.keep_until_restart(&current.dialects);
         self.places.retain(|key, _| !diff::needs_restart(key));
         let kept = current.places.iter().filter(|(key, _)| diff::needs_restart(key));

@@ -11,12 +11,15 @@ use laneway_core::{Event, JobId, Name, Wall};
 use laneway_store::{EventFilter, Reader};
 use tokio::sync::{Semaphore, broadcast, watch};
 
+use crate::feedback::Feedback;
 use crate::scheduler::{QueryError, Stopped, query};
 
 /// How many events a listener reads from the store at once.
 const REPLAY_PAGE: usize = 512;
 /// How many progress reports wait for a slow listener before it loses the oldest.
 const PROGRESS_WAITING_MAX: usize = 1_024;
+/// How many reports of runs wait for a slow listener before it loses the oldest. Each has a bound in bytes.
+const FEEDBACK_WAITING_MAX: usize = 256;
 /// How many jobs' progress is remembered: more than can run at once with any sane setting.
 const PROGRESS_JOBS_MAX: usize = 65_536;
 
@@ -32,6 +35,7 @@ struct Shared {
     latest: Mutex<Option<watch::Sender<u64>>>,
     follow: watch::Receiver<u64>,
     progress: broadcast::Sender<Progress>,
+    feedback: broadcast::Sender<Arc<Feedback>>,
     reader: Arc<dyn Reader>,
     permits: Arc<Semaphore>,
 }
@@ -50,6 +54,8 @@ pub enum Item {
     Event(Arc<Event>),
     /// A running job says how far it is. Not numbered, not kept.
     Progress(Progress),
+    /// A running job says what it writes, or what it has so far. Not numbered, not kept.
+    Feedback(Arc<Feedback>),
     /// These numbers are gone: they are older than what is kept.
     Gap {
         /// The first one.
@@ -68,6 +74,8 @@ pub struct Progress {
     pub tenant: Name,
     /// The attempt that says so.
     pub attempt: u32,
+    /// Where in its life it is, in its own words, bounded.
+    pub stage: Option<Box<str>>,
     /// From 0 to 1.
     pub fraction: f64,
     /// What it says, bounded.
@@ -91,6 +99,7 @@ impl EventBus {
             latest: Mutex::new(Some(latest)),
             follow,
             progress: broadcast::Sender::new(PROGRESS_WAITING_MAX),
+            feedback: broadcast::Sender::new(FEEDBACK_WAITING_MAX),
             reader,
             permits,
         };
@@ -106,6 +115,7 @@ impl EventBus {
             after: after.map_or(latest, |after| after.min(latest)),
             follow,
             progress: self.shared.progress.subscribe(),
+            feedback: self.shared.feedback.subscribe(),
             ready: VecDeque::new(),
             bus: self.clone(),
         }
@@ -135,6 +145,11 @@ impl EventBus {
     pub(crate) fn publish_progress(&self, progress: Progress) {
         // Fails when nobody listens.
         drop(self.shared.progress.send(progress));
+    }
+
+    pub(crate) fn publish_feedback(&self, feedback: Feedback) {
+        // Fails when nobody listens.
+        drop(self.shared.feedback.send(Arc::new(feedback)));
     }
 
     /// The loop has ended: listeners hear what is left, and then that it is over.
@@ -171,6 +186,7 @@ pub struct Subscription {
     after: u64,
     follow: watch::Receiver<u64>,
     progress: broadcast::Receiver<Progress>,
+    feedback: broadcast::Receiver<Arc<Feedback>>,
     ready: VecDeque<Item>,
     bus: EventBus,
 }
@@ -197,6 +213,12 @@ impl Subscription {
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return Err(Stopped.into()),
                 },
+                feedback = self.feedback.recv() => match feedback {
+                    Ok(feedback) => return Ok(Item::Feedback(feedback)),
+                    // The numbers of the next ones tell that some are missing.
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return Err(Stopped.into()),
+                },
             }
         }
     }
@@ -210,7 +232,7 @@ impl Subscription {
         match item {
             Item::Event(event) => self.after = event.number,
             Item::Gap { to, .. } => self.after = *to,
-            Item::Progress(_) => {}
+            Item::Progress(_) | Item::Feedback(_) => {}
         }
     }
 
@@ -263,6 +285,8 @@ impl Subscription {
 #[derive(Default)]
 pub(crate) struct ProgressTable {
     by_job: Mutex<HashMap<JobId, Progress>>,
+    /// How much feedback each running job has given, with the attempt that gave it.
+    given: Mutex<HashMap<JobId, (u32, u64)>>,
 }
 
 impl ProgressTable {
@@ -277,8 +301,27 @@ impl ProgressTable {
         }
     }
 
+    /// Counts `count` more pieces of feedback of an attempt, and gives the number of the first.
+    pub(crate) fn count(&self, job: JobId, attempt: u32, count: usize) -> u64 {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        if given.len() >= PROGRESS_JOBS_MAX && !given.contains_key(&job) {
+            return 1;
+        }
+        let (counted, so_far) = given.entry(job).or_default();
+        if *counted != attempt {
+            (*counted, *so_far) = (attempt, 0);
+        }
+        *so_far += count as u64;
+        *so_far - count as u64 + 1
+    }
+
     /// Forgets what this attempt said; a later one's words stay.
     pub(crate) fn remove(&self, job: JobId, attempt: u32) {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        if given.get(&job).is_some_and(|(counted, _)| *counted <= attempt) {
+            given.remove(&job);
+        }
+        drop(given);
         let mut by_job = self.by_job();
         if by_job.get(&job).is_some_and(|progress| progress.attempt <= attempt) {
             by_job.remove(&job);

@@ -7,11 +7,12 @@
 pub mod context;
 pub mod http;
 pub mod local;
-mod logs;
+pub(crate) mod logs;
 
 use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, Wall};
 
 pub use context::JobContext;
+pub(crate) use context::cut;
 pub use local::{Handler, HandlerFuture, Handlers, IntoOutcome, IntoResult};
 
 /// Where attempts run. Both calls come from the loop's thread and must return at once.

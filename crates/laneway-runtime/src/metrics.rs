@@ -3,6 +3,8 @@
 //! Counters follow from what was committed, histograms from what was measured, gauges from the engine at the moment of the
 //! scrape. Labels are lanes, codes and states only: agents, tenants and sessions come from clients and have no bound.
 
+mod workers;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,7 @@ use laneway_core::{
     Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -23,6 +25,8 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Stopwatch;
 use crate::turn::Told;
+
+pub use workers::{ConnectionFigures, Retry, WorkerFigures};
 
 /// Bounds for times in seconds: a no-op handler and a long browser job both show.
 const TIMES: [f64; 15] =
@@ -49,6 +53,9 @@ pub struct Metrics {
 
 struct Figures {
     registry: Registry,
+    /// Figures whose names have no prefix.
+    plain: Registry,
+    workers: WorkerFigures,
     /// The lanes' counters, found without a lookup by text. Written by the loop only.
     lanes: Mutex<BTreeMap<Name, LaneCounters>>,
     jobs: Family<LaneEvent, Counter>,
@@ -138,13 +145,22 @@ impl Metrics {
     /// The page for Prometheus. Gauges are as of the last [`crate::Scheduler::render_metrics`].
     pub fn render(&self) -> String {
         let mut page = String::new();
-        encode(&mut page, &self.shared.registry).expect("a string takes whatever is written to it");
+        [&self.shared.registry, &self.shared.plain]
+            .into_iter()
+            .try_for_each(|registry| encode_registry(&mut page, registry))
+            .and_then(|()| encode_eof(&mut page))
+            .expect("a string takes whatever is written to it");
         page
     }
 
     /// A call was refused before it reached the loop, for the reason `code`.
     pub fn refused(&self, code: &'static str) {
         self.shared.refusals.get_or_create(&CodeLabel { code }).inc();
+    }
+
+    /// Figures of the worker protocol.
+    pub fn workers(&self) -> &WorkerFigures {
+        &self.shared.workers
     }
 
     /// Counts what one turn let out.
@@ -284,6 +300,8 @@ impl Figures {
         let sizes = || Histogram::new(exponential_buckets(1.0, 2.0, 13));
         Figures {
             registry: Registry::with_prefix("laneway"),
+            plain: Registry::default(),
+            workers: WorkerFigures::default(),
             lanes: Mutex::default(),
             jobs: Family::default(),
             refusals: Family::default(),
@@ -313,6 +331,7 @@ impl Figures {
 
     /// Names every figure. A counter's name gets `_total` from the encoder.
     fn register(&mut self) {
+        self.workers.register(&mut self.plain);
         let to = &mut self.registry;
         to.register("jobs", "What happened to jobs, by lane", self.jobs.clone());
         to.register("refusals", "Calls that were refused, by code", self.refusals.clone());

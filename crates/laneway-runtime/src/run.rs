@@ -7,16 +7,17 @@
 //!
 //! [`Stopped`]: crate::Stopped
 
+mod places;
+
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use laneway_core::effect::Offer;
 use laneway_core::{
-    AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, NextAnswer, Notice, Now, Outcome,
-    PlaceOffer, Reply, Seed, Settings, Span, TryOutcome,
+    AttemptEnd, Change, Command, Engine, EventKind, Fence, Name, NextAnswer, Now, PlaceOffer, Reply, Seed,
+    Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -25,7 +26,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::cache::PayloadCache;
 use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
-use crate::executors::{Offered, Place};
+use crate::executors::Place;
 use crate::job_log;
 use crate::metrics::{Metrics, TimedStore};
 use crate::news::NewsBox;
@@ -33,7 +34,6 @@ use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::sessions::TokenEstimate;
 use crate::turn::{Told, Turn, fresh_seed};
-use crate::webhooks::News;
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
 const TAKEN_MAX: usize = 1_024;
@@ -228,6 +228,7 @@ impl Scheduler {
             draining: AtomicBool::new(false),
             running: AtomicBool::new(true),
             token_estimate,
+            workers: Default::default(),
             asks: asks.downgrade(),
         });
         let (words, words_in) = mpsc::channel(words_len_max);
@@ -513,82 +514,6 @@ impl Loop {
             }
         }
         tokens_changed
-    }
-
-    fn tell_places(&mut self, now: Now, notices: Vec<Notice>) {
-        let mut offers = Vec::new();
-        let mut stops: BTreeMap<Name, Vec<Fence>> = BTreeMap::new();
-        for notice in notices {
-            match notice {
-                Notice::Offer(offer) => offers.push(offer),
-                Notice::Stop { fence, place, .. } => stops.entry(place).or_default().push(fence),
-                Notice::Next { seq: _, fence, place, request, answer } => {
-                    if let Some(placed) = self.places.get(&place) {
-                        placed.answer(fence, &request, &answer);
-                    }
-                }
-                Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),
-            }
-        }
-        if !stops.is_empty() {
-            self.hand_back_stopped(&mut offers, &stops);
-        }
-        for (place, offered) in self.by_place(now, offers) {
-            match self.places.get(&place) {
-                Some(placed) => placed.now.offer(offered),
-                None => self.fail_placeless(&place, offered),
-            }
-        }
-        let grace = self.turn.engine().settings().stop_grace;
-        for (place, fences) in stops {
-            if let Some(placed) = self.places.get(&place) {
-                placed.stop(&fences, grace);
-            }
-        }
-    }
-
-    /// News goes to whoever sends it. The box has room for more than the engine hands out at once.
-    fn hand_out(&mut self, news: News) {
-        let News { seq, number, .. } = news;
-        if !self.shared.news.put(news) {
-            let outcome = TryOutcome::Unanswered("too much news waits to be sent".into());
-            let command = Command::DeliveryTried { seq, number, took: Span(0), outcome };
-            self.put_word_first(Word { command, reply: None });
-        }
-    }
-
-    /// An attempt that was opened and told to stop in the same turn never reaches its place.
-    fn hand_back_stopped(&mut self, offers: &mut Vec<Offer>, stops: &BTreeMap<Name, Vec<Fence>>) {
-        let stopped: HashSet<_> = stops.values().flatten().map(|fence| fence.attempt_id).collect();
-        offers.retain(|offer| {
-            let goes_on = !stopped.contains(&offer.fence.attempt_id);
-            if !goes_on {
-                let command = Command::Finish(offer.fence, Outcome::HandedBack);
-                self.put_word_first(Word { command, reply: None });
-            }
-            goes_on
-        });
-    }
-
-    /// Everything on offer by its place, with row and payload where they are still in memory.
-    fn by_place(&mut self, now: Now, offers: Vec<Offer>) -> BTreeMap<Name, Vec<Offered>> {
-        let mut by_place: BTreeMap<Name, Vec<Offered>> = BTreeMap::new();
-        for offer in offers {
-            let Offer { seq, fence, place, kind: _, timeout, deadline, dispatch_seq } = offer;
-            let kept = self.cache.take(seq);
-            let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept, dispatch_seq };
-            by_place.entry(place).or_default().push(offered);
-        }
-        by_place
-    }
-
-    /// The engine knows a place that the loop does not: its attempts fail rather than hang.
-    fn fail_placeless(&mut self, place: &Name, offered: Vec<Offered>) {
-        for offered in offered {
-            let failure = Failure::retryable("no_place", format!("the place {place} is not here"));
-            let command = Command::Finish(offered.fence, Outcome::Failed(failure));
-            self.put_word_first(Word { command, reply: None });
-        }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::sessions::TokenEstimate;
 use crate::turn::is_runners_word;
 use crate::waiters::Waiters;
 use crate::webhooks::News;
+use crate::workers::Connections;
 
 /// The handle that everybody holds.
 #[derive(Clone)]
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
     pub(crate) token_estimate: Option<TokenEstimate>,
+    pub(crate) workers: Connections,
     /// Weak: a loop ends when the last handle is gone, and this is none.
     pub(crate) asks: mpsc::WeakSender<Ask>,
 }
@@ -344,7 +346,15 @@ impl Scheduler {
         self.read(move |engine, now| {
             let Some(view) = engine.lease(now, None, lease) else { return };
             let LeaseView { job, tenant, attempt, .. } = view;
-            let progress = Progress { job, tenant, attempt, fraction, message: message.into(), at: now.wall };
+            let progress = Progress {
+                job,
+                tenant,
+                attempt,
+                stage: None,
+                fraction,
+                message: message.into(),
+                at: now.wall,
+            };
             shared.progress.put(progress.clone());
             shared.events.publish_progress(progress);
         })

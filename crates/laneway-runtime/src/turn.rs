@@ -9,6 +9,7 @@ use std::sync::Arc;
 use laneway_core::command::Submitted;
 use laneway_core::engine::Restart;
 use laneway_core::lease::{LeaseWord, Said};
+use laneway_core::worker::{ConnectionId, Register, WorkerSaid, WorkerWord};
 use laneway_core::{
     Change, Command, Effects, Engine, Event, Failure, LoadReading, Name, Notice, Now, Outcome, PlaceOffer,
     Recovery, Refusal, RefusalCode, Reply, Seed, Seq, Settings, Submission,
@@ -63,6 +64,8 @@ struct Kept {
     under_way: BTreeMap<Seq, u32>,
     /// What the probe said last.
     reading: Option<LoadReading>,
+    /// Who registered over which connection.
+    registrations: BTreeMap<ConnectionId, Register>,
 }
 
 impl Kept {
@@ -74,6 +77,7 @@ impl Kept {
             draining: false,
             under_way: BTreeMap::new(),
             reading: None,
+            registrations: BTreeMap::new(),
         }
     }
 }
@@ -205,6 +209,10 @@ impl Turn {
                     self.kept.under_way.remove(seq);
                 }
                 Command::Load(_) => self.kept.reading = self.engine.reading(),
+                Command::Register(register) => self.keep_registration(register.connection),
+                Command::Worker(word) if matches!(word.said, WorkerSaid::Gone | WorkerSaid::Offers(_)) => {
+                    self.keep_registration(word.connection);
+                }
                 _ => {}
             }
         }
@@ -213,6 +221,15 @@ impl Turn {
                 self.kept.under_way.insert(*seq, *number);
             }
         }
+    }
+
+    /// Who is registered over this connection now; one that lost its place to it is nobody's.
+    fn keep_registration(&mut self, connection: ConnectionId) {
+        self.kept.registrations.remove(&connection);
+        let Some(register) = self.engine.registration(connection) else { return };
+        let (engine, kept) = (&self.engine, &mut self.kept.registrations);
+        kept.retain(|connection, _| engine.registration(*connection).is_some());
+        kept.insert(connection, register);
     }
 
     /// A refused row is the fault of one command, and the others are applied without it. Every other failure leaves
@@ -271,6 +288,9 @@ impl Turn {
         for offer in self.kept.offers.clone() {
             self.engine.apply(now, Command::Offer(offer), &mut effects);
         }
+        for register in self.kept.registrations.clone().into_values() {
+            self.engine.apply(now, Command::Register(Box::new(register)), &mut effects);
+        }
         commit(self.store.as_mut(), &effects)?;
         self.settle(&[], &effects);
         told.take_in(effects);
@@ -302,6 +322,18 @@ impl Turn {
                 // The run has ended, whatever it said: an attempt that stayed open would hold its gates for nothing.
                 let failure = result_refused(refusal);
                 self.commit_alone(now, Command::Finish(fence, Outcome::Failed(failure)), told)
+            }
+            Command::Worker(word) => {
+                let reply = self.commit_alone(now, Command::Worker(word.clone()), told)?;
+                match (&reply, word.said) {
+                    (Reply::Refused(refusal), WorkerSaid::Ended { task, stored, .. }) => {
+                        let outcome = Outcome::Failed(result_refused(refusal));
+                        let said = WorkerSaid::Ended { task, outcome, stored };
+                        let word = WorkerWord { connection: word.connection, said };
+                        self.commit_alone(now, Command::Worker(Box::new(word)), told)
+                    }
+                    _ => Ok(reply),
+                }
             }
             Command::Lease(word) => {
                 let reply = self.commit_alone(now, Command::Lease(word.clone()), told)?;
@@ -462,6 +494,7 @@ fn opaque_len(change: &Change) -> usize {
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
         Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
         Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
+        Change::RunDefined { definition, .. } => definition.len(),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }
@@ -477,6 +510,7 @@ pub(crate) fn is_runners_word(command: &Command) -> bool {
             | Command::Log(..)
             | Command::CallNext { .. }
             | Command::Lease(_)
+            | Command::Worker(_)
     )
 }
 

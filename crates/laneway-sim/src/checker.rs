@@ -285,7 +285,7 @@ impl Checker {
         });
         let offered = effects.notices.iter().filter_map(|notice| match notice {
             Notice::Offer(offer) => Some(&offer.fence),
-            Notice::Stop { .. } | Notice::Deliver { .. } | Notice::Next { .. } => None,
+            _ => None,
         });
         hold("I6", opened.eq(offered), || "what opens is not what is offered".to_owned())
     }

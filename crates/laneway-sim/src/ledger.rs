@@ -187,9 +187,10 @@ impl Ledger {
                 }
                 Ok(())
             }
-            Change::RunCreated(_) | Change::RunMoved { .. } | Change::EndedRunsPurged { .. } => {
-                self.run_change(change)
-            }
+            Change::RunCreated(_)
+            | Change::RunDefined { .. }
+            | Change::RunMoved { .. }
+            | Change::EndedRunsPurged { .. } => self.run_change(change),
             Change::TokenPut(token) => {
                 self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())

@@ -256,6 +256,7 @@ fn put(number: u32, every: Span) -> Command {
         retry_of: None,
         tags: Vec::new(),
         needs: Default::default(),
+        wants: None,
         callback: None,
         schedule: None,
         member: None,

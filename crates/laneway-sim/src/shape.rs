@@ -204,6 +204,7 @@ fn draw_settings(
         },
         webhooks: draw_webhooks(rng),
         capacity: draw_capacity(rng),
+        workers: Default::default(),
         runs: RunSettings::default(),
     };
     for kind in kinds {

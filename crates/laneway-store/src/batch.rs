@@ -27,10 +27,10 @@ pub(crate) struct Batch<'a> {
     pub moved: Vec<(Seq, &'a JobStatus)>,
     /// Jobs that must have no open attempt before the batch, and get none by it.
     pub not_open: Vec<Seq>,
-    /// Open attempts to remove: exactly one row each.
-    pub closed: Vec<(Seq, &'a Fence)>,
-    /// Open attempts to replace: exactly one row each.
-    pub started: Vec<&'a OpenAttempt>,
+    /// Open attempts to remove, by the fence that is stored: exactly one row each.
+    pub closed: Vec<(Seq, Fence)>,
+    /// Open attempts to replace, with the lease epoch that is stored: exactly one row each.
+    pub started: Vec<(&'a OpenAttempt, u32)>,
     /// Open attempts to insert, after the removals; there must be none.
     pub opened: Vec<&'a OpenAttempt>,
     /// Closed attempts to keep.
@@ -110,6 +110,8 @@ pub(crate) enum Step<'a> {
     PurgeRuns(RunsPurge),
     /// Insert a run.
     PutRun(&'a RunRow),
+    /// Keep what a client calls the whole of a run.
+    DefineRun(Seq, &'a Bytes),
     /// A run's state changed.
     MoveRun(Seq, RunState, Option<Wall>),
     /// Keep the latest call of a node.
@@ -143,6 +145,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                 })
             }
             Change::RunCreated(row) => Step::PutRun(row),
+            Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
             Change::CallPut(row) => Step::PutCall(row),
             Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
             Change::EventsPurged { before } => Step::PurgeEvents(*before),
@@ -169,7 +172,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                 of_jobs.push((*seq, index, change));
                 continue;
             }
-            Change::AttemptOpened(open) | Change::AttemptStarted(open) => {
+            Change::AttemptOpened(open) | Change::AttemptStarted(open) | Change::AttemptRebound(open) => {
                 of_jobs.push((open.seq, index, change));
                 continue;
             }
@@ -242,7 +245,7 @@ struct Fold<'a> {
     touched: bool,
     status: Option<&'a JobStatus>,
     /// The stored open attempt that goes.
-    removed: Option<&'a Fence>,
+    removed: Option<Fence>,
     open: Open<'a>,
 }
 
@@ -258,8 +261,8 @@ enum Open<'a> {
     NeverStored,
     /// One was opened here.
     Opened(&'a OpenAttempt),
-    /// The stored one was replaced.
-    Started(&'a OpenAttempt),
+    /// The stored one was replaced; it has this lease epoch.
+    Started(&'a OpenAttempt, u32),
 }
 
 impl<'a> Fold<'a> {
@@ -275,6 +278,7 @@ impl<'a> Fold<'a> {
                 self.open(open)?;
             }
             Change::AttemptStarted(open) => self.start(open)?,
+            Change::AttemptRebound(open) => self.rebind(open)?,
             Change::AttemptClosed(closed) => self.close(seq, &closed.open.fence)?,
             Change::JobEnded(_) => {
                 self.live(seq)?;
@@ -313,28 +317,41 @@ impl<'a> Fold<'a> {
                 self.open = Open::Opened(open);
                 Ok(())
             }
-            Open::Opened(_) | Open::Started(_) => Err(disagree(open.seq, "has an open attempt already")),
+            Open::Opened(_) | Open::Started(..) => Err(disagree(open.seq, "has an open attempt already")),
         }
     }
 
     fn start(&mut self, open: &'a OpenAttempt) -> Result<(), StoreError> {
         self.open = match self.open {
-            Open::Untouched => Open::Started(open),
-            Open::Started(now) if now.fence == open.fence => Open::Started(open),
+            Open::Untouched => Open::Started(open, open.fence.lease_epoch),
+            Open::Started(now, stored) if now.fence == open.fence => Open::Started(open, stored),
             Open::Opened(now) if now.fence == open.fence => Open::Opened(open),
             _ => return Err(disagree(open.seq, "has no open attempt with that fence")),
         };
         Ok(())
     }
 
-    fn close(&mut self, seq: Seq, fence: &'a Fence) -> Result<(), StoreError> {
+    /// The next lease epoch of the same attempt.
+    fn rebind(&mut self, open: &'a OpenAttempt) -> Result<(), StoreError> {
+        let before =
+            open.fence.lease_epoch.checked_sub(1).map(|epoch| Fence { lease_epoch: epoch, ..open.fence });
+        self.open = match (self.open, before) {
+            (Open::Untouched, Some(before)) => Open::Started(open, before.lease_epoch),
+            (Open::Started(now, stored), Some(before)) if now.fence == before => Open::Started(open, stored),
+            (Open::Opened(now), Some(before)) if now.fence == before => Open::Opened(open),
+            _ => return Err(disagree(open.seq, "has no open attempt with the fence before that")),
+        };
+        Ok(())
+    }
+
+    fn close(&mut self, seq: Seq, fence: &Fence) -> Result<(), StoreError> {
         self.open = match self.open {
             Open::Untouched => {
-                self.removed = Some(fence);
+                self.removed = Some(*fence);
                 Open::None
             }
-            Open::Started(now) if now.fence == *fence => {
-                self.removed = Some(fence);
+            Open::Started(now, stored) if now.fence == *fence => {
+                self.removed = Some(Fence { lease_epoch: stored, ..*fence });
                 Open::None
             }
             Open::Opened(now) if now.fence == *fence => {
@@ -365,7 +382,7 @@ impl<'a> Fold<'a> {
             Open::Untouched | Open::None => {}
             Open::NeverStored => batch.not_open.push(seq),
             Open::Opened(open) => batch.opened.push(open),
-            Open::Started(open) => batch.started.push(open),
+            Open::Started(open, stored) => batch.started.push((open, stored)),
         }
     }
 }

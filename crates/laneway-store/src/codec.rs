@@ -9,6 +9,7 @@ mod failure;
 mod run;
 mod spec;
 mod template;
+mod wants;
 
 pub(crate) use events::{EventReader, EventWriter};
 pub(crate) use failure::{read_failure, write_failure};

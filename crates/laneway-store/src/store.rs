@@ -71,6 +71,9 @@ pub trait Reader: Send + Sync {
     fn runs(&self, filter: &RunFilter, before: Option<Seq>, limit: usize)
     -> Result<Page<RunRow>, StoreError>;
 
+    /// What the client called the whole of a run, by the run's first job. `None`: nothing, or there is no such run.
+    fn run_definition(&self, first: Seq) -> Result<Option<Bytes>, StoreError>;
+
     /// Rows and payloads, in the order asked for: what the runtime needs to run jobs. All of them must be stored.
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError>;
 
@@ -316,15 +319,18 @@ pub struct RunFilter {
     pub states: Vec<RunState>,
     /// Only of this client.
     pub client: Option<Name>,
+    /// Only in this lane.
+    pub lane: Option<Name>,
 }
 
 impl RunFilter {
     /// Does the list show this run?
     pub fn matches(&self, row: &RunRow) -> bool {
-        let RunFilter { tenant, states, client } = self;
+        let RunFilter { tenant, states, client, lane } = self;
         tenant.as_ref().is_none_or(|tenant| *tenant == row.spec.tenant)
             && (states.is_empty() || states.contains(&row.state))
             && (client.is_none() || *client == row.spec.client)
+            && lane.as_ref().is_none_or(|lane| *lane == row.spec.lane)
     }
 }
 

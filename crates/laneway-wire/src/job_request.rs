@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::object;
+use crate::worker::WorkerWants;
 
 /// A job to run. Only `kind` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -91,6 +92,9 @@ pub struct JobRequest<'a> {
     /// True: it is given only to a worker that holds nothing else. For lanes whose workers ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<bool>,
+    /// What it wants of the worker that runs it.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub worker: Option<WorkerWants<'a>>,
 }
 
 /// A session: its name, or its name with what this job asks of it.

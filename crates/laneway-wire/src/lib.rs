@@ -5,6 +5,7 @@
 //! client sends refuse unknown and repeated fields; objects that a server sends may gain fields, and readers skip what
 //! they do not know.
 
+mod artifact;
 mod attempt;
 mod batch;
 mod config;
@@ -27,10 +28,12 @@ mod server;
 mod session;
 mod stats;
 mod token;
+mod worker;
 
 #[cfg(test)]
 mod tests;
 
+pub use artifact::{ArtifactList, JobArtifact};
 pub use attempt::{Attempt, AttemptList};
 pub use batch::{BatchItem, BatchRequest, BatchResponse};
 pub use config::ConfigReload;
@@ -62,3 +65,7 @@ pub use server::{Health, HealthQueue, Index, Readiness};
 pub use session::{Session, SessionList, SessionStopped, SessionUsageRequest};
 pub use stats::{AgentStats, Counts, Stats};
 pub use token::{Caller, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
+pub use worker::{
+    AffinityWanted, DrainRequest, PackageRequest, PackageWanted, ResourceWanted, Worker, WorkerList,
+    WorkerPackage, WorkerTold, WorkerWants,
+};

@@ -6,7 +6,7 @@ use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
     capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, runs, schedules,
-    serve, sessions, stats, submit, token, worker,
+    serve, sessions, stats, submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
@@ -83,6 +83,8 @@ pub enum Command {
     Config(config::ConfigArgs),
     /// Make, list, replace and revoke tokens
     Token(token::TokenArgs),
+    /// List, show, drain and equip workers
+    Workers(workers::WorkersArgs),
     /// Run a worker whose handlers are programs
     Worker(Box<worker::WorkerArgs>),
     /// Measure this machine: every figure beside its raw limit

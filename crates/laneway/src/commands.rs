@@ -19,3 +19,4 @@ pub mod stats;
 pub mod submit;
 pub mod token;
 pub mod worker;
+pub mod workers;

@@ -20,6 +20,7 @@ fn spoken(laneway: &Laneway, name: &str) -> Option<laneway_compat::Dialect> {
     let (scheduler, live) = (laneway.scheduler().clone(), laneway.live_config().clone());
     match name {
         "pinchtab" => Some(laneway_compat::pinchtab::dialect(scheduler, live, laneway.tabs()?.clone())),
+        "astraflow" => Some(laneway_compat::astraflow::dialect(scheduler, live)),
         "goclaw" => Some(laneway_compat::goclaw::dialect(scheduler, &live)),
         "synthia" => Some(laneway_compat::synthia::dialect(scheduler)),
         _ => None,

@@ -85,6 +85,7 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Deliveries(args) => commands::deliveries::run(screen, &client, &args).await,
         Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
         Command::Instances(args) => commands::instances::run(screen, &client, &args).await,
+        Command::Workers(args) => commands::workers::run(screen, &client, &args).await,
         Command::Leases(args) => commands::leases::run(screen, &client, &args).await,
         Command::Capacity(args) => commands::capacity::run(screen, &client, &args).await,
         Command::Runs(args) => commands::runs::run(screen, &client, &args).await,

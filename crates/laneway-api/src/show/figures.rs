@@ -119,8 +119,8 @@ pub fn explanation_of_ended(id: String, view: &JobView) -> wire::Explanation {
 }
 
 fn hold(hold: &Hold) -> wire::Hold {
-    if let Some(full) = full(hold) {
-        return full;
+    if let Some(told) = full(hold).or_else(|| super::workers::hold(hold)) {
+        return told;
     }
     let plain = |code: &str, name: Option<&Name>, message: String| wire::Hold {
         code: code.to_owned(),
@@ -243,6 +243,8 @@ fn full(hold: &Hold) -> Option<wire::Hold> {
         | Hold::NoUnits { .. }
         | Hold::Reserved { .. }
         | Hold::Unclaimed { .. }
+        | Hold::NoWorker { .. }
+        | Hold::WorkerBusy { .. }
         | Hold::Turn => return None,
     };
     let message = format!("{who} runs {used} of {limit} jobs; one must end first.");

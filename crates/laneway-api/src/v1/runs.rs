@@ -66,7 +66,7 @@ pub async fn submit_run(State(api): State<Api>, caller: Caller, _: NoParameters,
         }
         members.push(member);
     }
-    let submission = RunSubmission { spec, members, origin: caller.origin(), prior: None };
+    let submission = RunSubmission { spec, members, definition: None, origin: caller.origin(), prior: None };
     let submitted = api.scheduler.submit_run(submission).await??;
     let view = find(&api, &caller, submitted.run).await?;
     reply::json(StatusCode::ACCEPTED, &Run { existing: submitted.existing, ..show::run(&view) })
@@ -89,6 +89,7 @@ pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters)
         tenant: caller.scope().cloned(),
         states: list.words("state", &RunState::ALL, RunState::word, RunState::parse)?,
         client: list.name("client")?,
+        lane: None,
     };
     let name = format!("runs {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);

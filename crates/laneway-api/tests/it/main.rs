@@ -23,4 +23,5 @@ mod submit;
 mod tenants;
 mod tls;
 mod tokens;
+mod workers;
 mod world;

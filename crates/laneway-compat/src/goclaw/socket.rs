@@ -210,7 +210,7 @@ impl Conversation {
                 }
             },
             Item::Gap { from, to } => Some(frame::event("gap", &json!({"from": from, "to": to}), None)),
-            Item::Progress(_) => None,
+            Item::Progress(_) | Item::Feedback(_) => None,
         };
         match frame {
             Some(frame) => self.send(frame).await,

@@ -2,61 +2,28 @@
 //! JSON value of the body, `null` for nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_LENGTH;
-use futures_util::StreamExt;
 use serde_json::error::Category;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use super::error::Problem;
+use crate::body::{self, BodyError};
 
 /// Largest body, in bytes.
 pub const BODY_MAX: usize = 1 << 20;
-/// Bodies up to this many bytes are read without asking for room.
-const SMALL: usize = 64 << 10;
-/// A body must have arrived after this long.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The whole body of a request, if it is not too large. `room` bounds how many large ones are read at once.
 pub async fn read_body(room: &Arc<Semaphore>, request: Request) -> Result<Vec<u8>, Problem> {
-    let said = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let len_max = said.unwrap_or(BODY_MAX);
-    if len_max > BODY_MAX {
-        return Err(too_large());
-    }
-    let read = async {
-        let _room = match len_max > SMALL {
-            true => Arc::clone(room).acquire_owned().await.ok(),
-            false => None,
-        };
-        collect(request.into_body()).await
-    };
-    match tokio::time::timeout(READ_TIMEOUT, read).await {
-        Ok(read) => read,
-        Err(_) => Err(Problem::generic(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
-    }
-}
-
-async fn collect(body: Body) -> Result<Vec<u8>, Problem> {
-    let mut chunks = body.into_data_stream();
-    let mut bytes = Vec::new();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| Problem::bad_request("unexpected EOF"))?;
-        if bytes.len() + chunk.len() > BODY_MAX {
-            return Err(too_large());
+    body::read(room, request, BODY_MAX).await.map_err(|error| match error {
+        BodyError::TooLarge => {
+            Problem::generic(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large")
         }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes)
-}
-
-fn too_large() -> Problem {
-    Problem::generic(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large")
+        BodyError::Late => Problem::generic(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+        BodyError::Broken => Problem::bad_request("unexpected EOF"),
+    })
 }
 
 /// The fields of an object, asked for by their names in any case.

@@ -148,6 +148,7 @@ impl Asked {
             retry_of: None,
             tags: Vec::new(),
             needs: Default::default(),
+            wants: None,
             schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(callback::FORMAT) }),
             member: None,

@@ -111,7 +111,7 @@ impl News {
                     Item::Gap { from, to } => {
                         return Some(frame(None, "gap", &json!({"from": from, "to": to})));
                     }
-                    Item::Progress(_) => {}
+                    Item::Progress(_) | Item::Feedback(_) => {}
                 },
                 () = tokio::time::sleep_until(keep_alive_at) => return Some(": keep-alive\n\n".to_owned()),
             }

@@ -115,6 +115,8 @@ impl Asked {
             tags,
             schedule: None,
             callback: None,
+            member: None,
+            wants: None,
             needs,
         };
         spec.idempotency = self.idempotency_key.map(|key| idempotency(lane, &key, &spec, &payload));

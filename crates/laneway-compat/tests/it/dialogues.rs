@@ -1,9 +1,9 @@
 //! Golden dialogues: every file below `scenarios/` is said to a real server, and what it answers must be what is written.
 //!
 //! A file is made of lines that prepare (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
-//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<task 2>`, … (of PinchTab's
-//! shape) and `<id 1>`, `<id 2>`, … (UUIDs) in the order in which they appear; the clock stands still. `UPDATE_EXPECT=1`
-//! writes what is answered into the files.
+//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>` (of PinchTab's shape), `<run 1>`,
+//! `<job 1>` and `<id 1>` (UUIDs), … in the order in which they appear, and a call's own is `<request>`; the clock stands
+//! still. `UPDATE_EXPECT=1` writes what is answered into the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,23 @@ use std::path::{Path, PathBuf};
 use laneway_core::{QuietState, Role, Span};
 use laneway_runtime::config::parse_span;
 
+use crate::astraflow::hand::Hand;
 use crate::instance::Instance;
 use crate::world::World;
 
 /// Headers of answers that dialogues show.
-const SHOWN: [&str; 6] =
-    ["content-type", "allow", "retry-after", "www-authenticate", "x-pinchtab-task-id", "x-request-id"];
+const SHOWN: [&str; 7] = [
+    "content-type",
+    "allow",
+    "retry-after",
+    "www-authenticate",
+    "etag",
+    "x-pinchtab-task-id",
+    "x-request-id",
+];
+
+/// What stands before the id of a job.
+const JOB_ID: &str = "\"jobId\":\"";
 
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
@@ -29,12 +40,17 @@ async fn every_dialogue_of_synthia_is_answered_as_written() {
     every_dialogue_of("synthia").await;
 }
 
+#[tokio::test]
+async fn every_dialogue_of_astraflow_is_answered_as_written() {
+    every_dialogue_of("astraflow").await;
+}
+
 async fn every_dialogue_of(dialect: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(dialect);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 10, "the dialogues are gone: {files:?}");
+    assert!(files.len() >= 8, "the dialogues are gone: {files:?}");
     let mut wrong = String::new();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();
@@ -58,6 +74,7 @@ struct Dialogue {
     /// What stands in the file, by what it stands for.
     names: Vec<(String, String)>,
     instances: Vec<Instance>,
+    hands: Vec<Hand>,
 }
 
 /// One part of a file.
@@ -81,7 +98,7 @@ impl Dialogue {
             })
             .collect();
         let world = World::new(&config.join("\n")).await;
-        let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new() };
+        let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new(), hands: Vec::new() };
         let mut said = String::new();
         for part in parts {
             match part {
@@ -115,6 +132,10 @@ impl Dialogue {
                 let id: &'static str = id.to_owned().leak();
                 self.world.put_instance(id, instance.address, tabs).await;
                 self.instances.push(instance);
+            }
+            ["worker", name, package, version] => {
+                let hand = Hand::registered(self.world.address, name, package, version, 4).await;
+                self.hands.push(hand);
             }
             ["wait", "for", "task", number] => {
                 let id = self.named(&format!("<task {number}>"));
@@ -155,6 +176,7 @@ impl Dialogue {
             }
         }
         let body = response.text().await.unwrap();
+        let body = if id.is_empty() { body } else { body.replace(&id, "<request>") };
         let gap = if body.ends_with('\n') { "" } else { "\n" };
         writeln!(said, "\n{body}{gap}").unwrap();
         self.shown(&said)
@@ -162,16 +184,22 @@ impl Dialogue {
 
     /// The text with names for what differs from run to run.
     fn shown(&mut self, text: &str) -> String {
-        let mut rest = text;
-        while let Some(at) = rest.find("tsk_") {
-            let id: String = rest[at..]
-                .chars()
-                .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
-                .collect();
-            rest = &rest[at + id.len()..];
-            if id.len() == 36 && !self.names.iter().any(|(_, real)| *real == id) {
-                let number = self.names.iter().filter(|(name, _)| name.starts_with("<task ")).count() + 1;
-                self.names.push((format!("<task {number}>"), id));
+        for (prefix, len, what) in [("tsk_", 36, "task"), ("run_", 40, "run"), (JOB_ID, 36, "job")] {
+            let mut rest = text;
+            while let Some(at) = rest.find(prefix) {
+                let named: String = rest[at + prefix.len()..]
+                    .chars()
+                    .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '-')
+                    .collect();
+                let id = &rest[at..at + prefix.len() + named.len()];
+                rest = &rest[at + id.len()..];
+                // The prefix is a part of what is named, unless it is the name of a field.
+                let id = if prefix == JOB_ID { &id[prefix.len()..] } else { id }.to_owned();
+                if id.len() == len && !self.names.iter().any(|(_, real)| *real == id) {
+                    let begin = format!("<{what} ");
+                    let number = self.names.iter().filter(|(name, _)| name.starts_with(&begin)).count() + 1;
+                    self.names.push((format!("{begin}{number}>"), id));
+                }
             }
         }
         for word in text.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-') {

@@ -59,8 +59,10 @@ impl World {
         scheduler.run_here(Name::fixed("tabs"), tabs.handlers(), 64).await.unwrap();
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
         let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
+        let astraflow = laneway_compat::astraflow::dialect(scheduler.clone(), live.clone());
         let synthia = laneway_compat::synthia::dialect(scheduler.clone());
-        let app = router_with(api.clone(), vec![gated(spoken), gated(synthia)]).unwrap();
+        let spoken = vec![gated(spoken), gated(synthia), gated(astraflow)];
+        let app = router_with(api.clone(), spoken).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();

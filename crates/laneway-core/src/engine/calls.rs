@@ -75,10 +75,12 @@ impl Engine {
         let member = &run.members[target as usize];
         if let Some(call) = &member.call {
             match &call.row.answer {
-                Some(answer) if call.row.caller == *fence && call.row.request == *request => {
+                Some(answer)
+                    if call.row.caller.attempt_id == fence.attempt_id && call.row.request == *request =>
+                {
                     return Err(answer.clone());
                 }
-                None if call.row.caller == *fence && call.row.request == *request => {
+                None if call.row.caller.attempt_id == fence.attempt_id && call.row.request == *request => {
                     return refused(NextCode::Duplicate);
                 }
                 None => return refused(NextCode::TargetNotReady),
@@ -194,13 +196,20 @@ impl Engine {
         let row = call.row.clone();
         let (fence, request) = (row.caller, row.request.clone());
         effects.changes.push(Change::CallPut(Box::new(row)));
-        let Some(caller) = self.fenced(&fence) else { return };
+        let Some(caller) = self.attempt_of_caller(&fence) else { return };
         let open = self.jobs[caller].open;
         self.attempts[open].next_until = None;
         self.arm(caller);
-        let place = self.places.key(self.attempts[open].place).clone();
-        let seq = Seq(self.jobs[caller].seq);
-        effects.notices.push(Notice::Next { seq, fence, place, request, answer });
+        let open = &self.attempts[open];
+        effects.notices.push(Notice::Next {
+            seq: Seq(self.jobs[caller].seq),
+            fence: self.fence_of(caller),
+            place: self.places.key(open.place).clone(),
+            connection: self.connection_of(open),
+            dispatch_seq: open.dispatch_seq,
+            request,
+            answer,
+        });
     }
 
     /// A call has waited as long as it may.
@@ -210,6 +219,14 @@ impl Engine {
         let Some((id, target)) = self.called_by(caller) else { return };
         self.answer(id, target, NextAnswer::refused(NextCode::Timeout), effects);
         self.withdraw_call(now, id, target, effects);
+    }
+
+    /// The job whose open attempt has called. It may be bound to another connection by now: then its fence has changed, and
+    /// the attempt is the same.
+    fn attempt_of_caller(&self, fence: &Fence) -> Option<Ix> {
+        let job = self.find_job(fence.job)?;
+        let open = self.jobs[job].open;
+        (open != NONE && self.fence_of(job).attempt_id == fence.attempt_id).then_some(job)
     }
 
     /// The element that a member's open attempt has called and waits for.
@@ -231,7 +248,7 @@ impl Engine {
     pub(super) fn abandon_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
         let Some(run) = self.runs.open.get(&id) else { return };
         let Some(call) = run.members[target as usize].call.as_ref() else { return };
-        let caller = self.fenced(&call.row.caller);
+        let caller = self.attempt_of_caller(&call.row.caller);
         let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state.is_terminal());
         if call.row.answer.is_some() || goes_on {
             return;
@@ -301,7 +318,7 @@ impl Engine {
         let (pending, caller, until) = (row.answer.is_none(), row.caller, row.until);
         member.call = Some(Box::new(Call { row }));
         if let Some(until) = until.filter(|_| pending)
-            && let Some(caller) = self.fenced(&caller)
+            && let Some(caller) = self.attempt_of_caller(&caller)
         {
             let open = self.jobs[caller].open;
             self.attempts[open].next_until = Some(now.mono + until.since(now.wall));

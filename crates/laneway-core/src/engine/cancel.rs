@@ -53,14 +53,23 @@ impl Engine {
     /// Tells a run to stop and gives it the grace to do so.
     pub(super) fn ask_to_stop(&mut self, now: Now, job: Ix, cause: AttemptEnd, effects: &mut Effects) {
         let until = now.mono + self.settings.stop_grace;
-        let fence = self.fence_of(job);
-        let seq = Seq(self.jobs[job].seq);
         let open = &mut self.attempts[self.jobs[job].open];
         open.stopping = Some((cause, until));
         open.timeout_at = None;
-        let place = self.places.key(open.place).clone();
         self.arm(job);
-        effects.notices.push(Notice::Stop { seq, fence, place });
+        self.tell_stop(job, effects);
+    }
+
+    /// Tells the runner of an attempt to stop.
+    pub(super) fn tell_stop(&self, job: Ix, effects: &mut Effects) {
+        let open = &self.attempts[self.jobs[job].open];
+        effects.notices.push(Notice::Stop {
+            seq: Seq(self.jobs[job].seq),
+            fence: self.fence_of(job),
+            place: self.places.key(open.place).clone(),
+            connection: self.connection_of(open),
+            dispatch_seq: self.dispatch_seq(job),
+        });
     }
 
     /// The server stops: admit and start nothing; cancel what waits in lanes that say so.

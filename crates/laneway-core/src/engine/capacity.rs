@@ -154,13 +154,10 @@ impl Engine {
     pub(super) fn free_units(&mut self, job: Ix) {
         self.capacity.used -= self.cost_of(job);
         let open = &self.attempts[self.jobs[job].open];
-        let (id, number, worker) = (open.attempt_id, open.number, open.worker);
+        let (id, number) = (open.attempt_id, open.number);
         self.capacity.leases.remove(&id);
         let lane = self.nodes[self.jobs[job].node].lane as usize;
         self.lanes[lane].aside.remove(&(number, job));
-        if worker != NONE {
-            self.workers.release(worker);
-        }
     }
 
     /// Remembers a decision for people.

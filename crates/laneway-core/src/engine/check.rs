@@ -1,5 +1,7 @@
 //! Recounts everything from the jobs and compares: counters are derived, never free-standing.
 
+mod fleet;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
@@ -20,6 +22,7 @@ impl Engine {
         self.check_heads()?;
         self.check_deliveries()?;
         self.check_units()?;
+        self.check_fleet()?;
         self.check_timers()?;
         self.check_runs()?;
         self.check_schedules()
@@ -247,10 +250,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Units, leases, jobs that are set aside and workers are what open attempts say.
+    /// Units, leases and jobs that are set aside are what open attempts say.
     fn check_units(&self) -> Result<(), String> {
         let (mut used, mut leases, mut aside) = (0, 0, 0);
-        let mut workers: BTreeMap<Ix, u32> = BTreeMap::new();
         for (ix, job) in self.jobs.iter() {
             let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
             let due = self.capacity.due.contains(&(job.seq, ix));
@@ -264,9 +266,6 @@ impl Engine {
             let open = &self.attempts[job.open];
             if open.job != ix {
                 return fault("its attempt is another job's");
-            }
-            if open.worker != NONE {
-                *workers.entry(open.worker).or_default() += 1;
             }
             if !open.pull {
                 continue;
@@ -290,11 +289,6 @@ impl Engine {
         }
         if aside != self.lanes.iter().map(|lane| lane.aside.len()).sum::<usize>() {
             return Err("strangers are set aside".into());
-        }
-        for (ix, (_, name), ()) in self.workers.iter() {
-            if workers.get(&ix) != Some(&self.workers.users(ix)) {
-                return Err(format!("worker {name} does not hold what it is said to"));
-            }
         }
         Ok(())
     }

@@ -112,7 +112,10 @@ impl Engine {
         if max_cost.is_some_and(|max| need.cost > max) {
             return Some(DenyReason::TooBig { cost: need.cost });
         }
-        let holds_some = || self.workers.find(&(tenant, worker.clone())).is_some();
+        let holds_some = || {
+            let known = self.workers.find(&(tenant, worker.clone()));
+            known.is_some_and(|worker| !self.workers[worker].held.is_empty())
+        };
         (need.unique && holds_some()).then_some(DenyReason::Unique)
     }
 
@@ -383,12 +386,14 @@ impl Engine {
         let (tenant, node) = (self.classes[self.jobs[job].class].tenant, self.jobs[job].node);
         let lane = self.nodes[node].lane as usize;
         let lease = self.lease_of(job);
-        let worker = self.workers.hold(&(tenant, taker.holder.worker.clone()), || ());
+        let worker = self.hold_worker(tenant, &taker.holder.worker);
         #[cfg(feature = "zoo")]
         let worker = self.rebind_in_the_zoo(job, worker);
         let open = &mut self.attempts[self.jobs[job].open];
         open.worker = worker;
         open.pid = taker.holder.pid;
+        self.workers[worker].held.insert(job);
+        let open = &mut self.attempts[self.jobs[job].open];
         open.lease_until = open.lease_until.max(Some(now.mono + lease));
         let number = open.number;
         self.lanes[lane].aside.remove(&(number, job));
@@ -436,6 +441,7 @@ impl Engine {
     fn rebind_in_the_zoo(&mut self, job: Ix, worker: Ix) -> Ix {
         let before = self.attempts[self.jobs[job].open].worker;
         if before != NONE {
+            self.workers[before].held.remove(&job);
             self.workers.release(before);
         }
         worker

@@ -5,8 +5,9 @@
 use super::Engine;
 use super::held::LEASES;
 use super::slab::{Ix, NONE};
-use super::state::{Gate, Place};
+use super::state::{Gate, KeyName, Place};
 use super::submit::refuse;
+use super::workers::WORKERS;
 use crate::settings::MAIN_LANE;
 use crate::{Bytes, Change, Effects, EventKind, Name, Now, Origin, PlaceOffer, RefusalCode, Reply, Settings};
 
@@ -81,7 +82,8 @@ impl Engine {
             self.reshow_class(class);
         }
         for key in self.keys.handles() {
-            self.keys[key].gate.limit = self.key_limit(&self.keys.key(key).1);
+            let KeyName::Named(_, name, _) = self.keys.key(key) else { continue };
+            self.keys[key].gate.limit = self.key_limit(name);
             self.reshow_key(key);
         }
     }
@@ -158,7 +160,7 @@ impl Engine {
     pub fn offers(&self) -> Vec<PlaceOffer> {
         self.places
             .iter()
-            .filter(|(_, name, _)| name.as_str() != LEASES)
+            .filter(|(_, name, _)| !matches!(name.as_str(), LEASES | WORKERS))
             .map(|(_, name, place)| PlaceOffer {
                 place: name.clone(),
                 mode: place.mode,

@@ -7,9 +7,9 @@
 use super::Engine;
 use super::claim::Taker;
 use super::needs::Room;
+use super::placing::Pick;
 use super::slab::{Ix, NONE};
 use super::state::{BinKey, Head, MaybeMono, Open, SourceKey};
-use crate::effect::Offer;
 use crate::lease::Dispatch;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
@@ -65,6 +65,9 @@ impl Engine {
                 // The rest follows in the next turn: their timers are due, so it comes at once.
                 *expiries_left = expiries_left.checked_sub(1)?;
                 self.expire(now, job, effects);
+            } else if self.is_missing(now, job) {
+                *expiries_left = expiries_left.checked_sub(1)?;
+                self.fail_missing(now, job, effects);
             } else if self.is_clear(bin, job) {
                 return Some(job);
             }
@@ -97,6 +100,17 @@ impl Engine {
         }
         if !self.class_is_open(class) {
             self.park(bin, SourceKey { class, key: NONE });
+            return false;
+        }
+        if self.goes_to_workers(class)
+            && let Pick::Later { worker, kind } = self.pick(job)
+        {
+            let (key, new) = self.slot_gate(worker, kind);
+            self.park(bin, SourceKey { class, key });
+            if new {
+                // From now on bins that hang on it are its only users.
+                self.release_key(key);
+            }
             return false;
         }
         true
@@ -183,6 +197,10 @@ impl Engine {
         self.bins[bin].jobs.remove(&order);
         self.uncount_waiting(job);
         self.take_gates(job);
+        let open = &self.attempts[self.jobs[job].open];
+        if open.is_pushed() {
+            self.note_affinity(job, open.worker);
+        }
         // Back to where it hangs by itself: the gate it was parked on may have room for more.
         self.refresh_in(bin, self.home_of(bin));
         self.rekey_node(node);
@@ -199,7 +217,7 @@ impl Engine {
             self.remember_decision(decision);
         }
         if need.is_none_or(|need| !need.pull) {
-            effects.notices.push(Notice::Offer(self.offer(job)));
+            effects.notices.push(Notice::Offer(self.offer(job, false)));
         }
     }
 
@@ -219,12 +237,27 @@ impl Engine {
     fn make_attempt(&mut self, now: Now, job: Ix, pull: bool, taker: Option<&Taker<'_>>) -> bool {
         let class = &self.classes[self.jobs[job].class];
         let (tenant, kind) = (class.tenant, class.kind);
-        let place = if pull { self.leases_place() } else { self.kinds[kind].place };
+        let told = if pull { None } else { self.told_worker(job) };
+        let place = match told {
+            _ if pull => self.leases_place(),
+            Some(_) => self.workers_place(),
+            None => self.kinds[kind].place,
+        };
         let leased = self.places[place].mode == PlaceMode::Leased;
-        let (lease, until) = if leased { self.first_lease(job, pull, taker) } else { Default::default() };
+        let (lease, until) = match told {
+            Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
+            None if leased => self.first_lease(job, pull, taker),
+            None => Default::default(),
+        };
         let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker =
-            taker.map_or(NONE, |taker| self.workers.hold(&(tenant, taker.holder.worker.clone()), || ()));
+        let worker = match (told, taker) {
+            (Some(worker), _) => {
+                self.workers.hold_again(worker);
+                worker
+            }
+            (None, Some(taker)) => self.hold_worker(tenant, &taker.holder.worker),
+            (None, None) => NONE,
+        };
         let entry = &mut self.jobs[job];
         entry.attempts += 1;
         entry.queue_until = MaybeMono::NONE;
@@ -241,6 +274,7 @@ impl Engine {
             stopping: None,
             pull,
             worker,
+            acked: false,
             pid: taker.and_then(|taker| taker.holder.pid),
             number: self.starts,
             dispatch_seq: entry.attempts.into(),
@@ -265,20 +299,6 @@ impl Engine {
             lease: open.lease,
             last_event: entry.last_event,
             holder: self.holder_of(open),
-            dispatch_seq: open.dispatch_seq,
-        }
-    }
-
-    fn offer(&self, job: Ix) -> Offer {
-        let entry = &self.jobs[job];
-        let open = &self.attempts[entry.open];
-        Offer {
-            seq: crate::Seq(entry.seq),
-            fence: self.fence_of(job),
-            place: self.places.key(open.place).clone(),
-            kind: self.kinds.key(self.classes[entry.class].kind).clone(),
-            timeout: Some(Span(entry.timeout_ms)),
-            deadline: entry.deadline.get(),
             dispatch_seq: open.dispatch_seq,
         }
     }

@@ -1,9 +1,12 @@
 //! Why is my job not running? Every closed gate, with figures.
 
 use super::Engine;
+use super::fleet::Lack;
+use super::placing::Pick;
 use super::slab::{Ix, NONE};
-use super::state::Wake;
+use super::state::{KeyName, Wake};
 use crate::capacity::{QuietRule, QuietState};
+use crate::worker::{Package, Standing};
 use crate::{JobId, JobState, Name, Now, Span, Wall};
 
 /// Why a job does not run.
@@ -141,6 +144,28 @@ pub enum Hold {
         /// The kind.
         kind: Name,
     },
+    /// Workers are there, and none of them can take it now.
+    NoWorker {
+        /// The kind.
+        kind: Name,
+        /// What the nearest of them does not have, where none fits.
+        lacks: Option<Lacks>,
+        /// Workers that fit.
+        fit: u32,
+        /// Of these, how many have no free slot.
+        full: u32,
+        /// Of these, how many take nothing new.
+        draining: u32,
+        /// Of these, how many are lost, away or not well.
+        unwell: u32,
+    },
+    /// Only one worker may run it, and that one has no free slot, or is not there.
+    WorkerBusy {
+        /// The worker.
+        worker: Name,
+        /// How it stands; `None`: it is not there and may come back.
+        standing: Option<Standing>,
+    },
     /// The place that runs the kind is full.
     PlaceFull {
         /// The place.
@@ -194,6 +219,19 @@ pub enum Hold {
 impl Hold {
     /// Most nodes listed of those that a member waits for.
     pub const UPSTREAM_LISTED_MAX: usize = 16;
+}
+
+/// What workers do not have that a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lacks {
+    /// Nobody names the kind.
+    Kind,
+    /// Nobody has the package in that version.
+    Package(Package),
+    /// Nobody has all the features.
+    Features,
+    /// Nobody carries all the labels.
+    Labels,
 }
 
 impl Engine {
@@ -318,15 +356,56 @@ impl Engine {
         if self.is_pull(class.need) {
             return;
         }
-        if kind.place == NONE {
-            holds.push(Hold::NoPlace { kind: kind_name.clone() });
-            return;
+        if kind.place == NONE || class.want != NONE {
+            return self.explain_workers(job, holds);
         }
         let gate = &self.places[kind.place].gate;
         if !gate.is_open() {
             let place = self.places.key(kind.place).clone();
             holds.push(Hold::PlaceFull { place, used: gate.used, limit: gate.limit });
         }
+    }
+
+    /// Why no worker takes it.
+    fn explain_workers(&self, job: Ix, holds: &mut Vec<Hold>) {
+        let class = &self.classes[self.jobs[job].class];
+        let kind = self.kinds.key(class.kind);
+        match self.pick(job) {
+            Pick::Worker(_) | Pick::Missing => return,
+            Pick::Later { worker, .. } => {
+                let standing = self.workers[worker].post.as_ref().map(|post| post.standing());
+                let worker = self.workers.key(worker).1.clone();
+                return holds.push(Hold::WorkerBusy { worker, standing });
+            }
+            Pick::Nobody => {}
+        }
+        let Some(groups) = self.fleet.groups_of.get(&class.tenant) else {
+            return holds.push(Hold::NoPlace { kind: kind.clone() });
+        };
+        let want = self.want_of(self.jobs[job].class);
+        let lacks: Vec<(Ix, Option<Lack>)> =
+            groups.iter().map(|&group| (group, self.fleet.groups[group].skills.lacks(kind, want))).collect();
+        let fits = |group: Ix| lacks.contains(&(group, None));
+        // Who lacks the last thing that is looked at has all the others.
+        let nearest = lacks.iter().map(|(_, lack)| *lack).max().flatten();
+        let (mut fit, mut full, mut draining, mut unwell) = (0, 0, 0, 0);
+        let posts = self.fleet.watch.iter().filter_map(|(_, worker)| self.workers[*worker].post.as_deref());
+        for post in posts.filter(|post| fits(post.group)) {
+            fit += 1;
+            match post.standing() {
+                Standing::Draining => draining += 1,
+                Standing::Lost | Standing::Away | Standing::Unhealthy => unwell += 1,
+                Standing::Ready | Standing::Late | Standing::Degraded => full += 1,
+            }
+        }
+        let package = || want.and_then(|want| want.package.clone());
+        let lacks = nearest.filter(|_| fit == 0).map(|lack| match (lack, package()) {
+            (Lack::Package, Some(package)) => Lacks::Package(package),
+            (Lack::Feature, _) => Lacks::Features,
+            (Lack::Label, _) => Lacks::Labels,
+            _ => Lacks::Kind,
+        });
+        holds.push(Hold::NoWorker { kind: kind.clone(), lacks, fit, full, draining, unwell });
     }
 
     fn explain_needs(&self, now: Now, job: Ix, holds: &mut Vec<Hold>) {
@@ -358,7 +437,7 @@ impl Engine {
         for &key in self.keysets.key(keyset).iter() {
             let gate = &self.keys[key].gate;
             if !gate.is_open() {
-                let (_, name, value) = self.keys.key(key).clone();
+                let KeyName::Named(_, name, value) = self.keys.key(key).clone() else { continue };
                 holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
             }
         }

@@ -17,8 +17,13 @@ impl Engine {
         }
         self.turn_class_gates(class, place, take);
         self.turn_key_gates(keyset, take);
-        if self.classes[class].need != NONE || self.attempts[self.jobs[job].open].pull {
+        let open = &self.attempts[self.jobs[job].open];
+        let (pull, held) = (open.pull, open.worker != NONE);
+        if self.classes[class].need != NONE || pull {
             self.take_units(job);
+        }
+        if held {
+            self.take_worker(job);
         }
     }
 
@@ -31,8 +36,13 @@ impl Engine {
         self.nodes[node].open -= 1;
         self.turn_class_gates(class, place, free);
         self.turn_key_gates(keyset, free);
-        if self.classes[class].need != NONE || self.attempts[self.jobs[job].open].pull {
+        let open = &self.attempts[self.jobs[job].open];
+        let (pull, held) = (open.pull, open.worker != NONE);
+        if self.classes[class].need != NONE || pull {
             self.free_units(job);
+        }
+        if held {
+            self.free_worker(job);
         }
         self.rekey_node(node);
         if session != NONE {

@@ -17,8 +17,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Reads the graph of the nodes, or says which node is wrong and what to do.
-    pub(super) fn of(members: &[Member], limits: &RunSettings) -> Result<Graph, Refusal> {
+    /// Reads the graph of the nodes, or says which node is wrong and what to do. `defined`: how long the definition is.
+    pub(super) fn of(members: &[Member], defined: usize, limits: &RunSettings) -> Result<Graph, Refusal> {
         if members.is_empty() {
             return Err(invalid("nodes: a run has at least one; add a node".into()));
         }
@@ -30,10 +30,11 @@ impl Graph {
             );
             return Err(invalid(message));
         }
-        let bytes: u64 = members.iter().map(|member| member.payload.len() as u64).sum();
+        let payloads = members.iter().map(|member| member.payload.len());
+        let bytes = payloads.chain([defined]).map(|len| len as u64).sum::<u64>();
         if bytes > limits.payload_bytes_max {
             let message = format!(
-                "nodes: their payloads have {bytes} bytes, at most {} are allowed (runs.payload_bytes_max); pass \
+                "nodes: their payloads and the definition have {bytes} bytes, at most {} are allowed (runs.payload_bytes_max); pass \
                  addresses instead of data",
                 limits.payload_bytes_max
             );

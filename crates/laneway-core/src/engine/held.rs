@@ -100,6 +100,9 @@ impl Engine {
 
     /// How long an attempt of this job lives without a heartbeat.
     pub(super) fn lease_of(&self, job: Ix) -> Span {
+        if let Some(lease) = self.worker_lease_of(job) {
+            return lease;
+        }
         let lane = self.nodes[self.jobs[job].node].lane as usize;
         self.lanes[lane].settings.pull.lease.unwrap_or(self.settings.lease)
     }

@@ -96,8 +96,9 @@ impl Engine {
         }
         let old = self.jobs[job].class;
         let (tenant, kind) = (self.classes[old].tenant, self.classes[old].kind);
+        let want = self.want_of(old).cloned();
         let names = (self.tenants.key(tenant).clone(), self.kinds.key(kind).clone());
-        self.jobs[job].class = self.hold_class(tenant, kind, &names.0, &names.1, need);
+        self.jobs[job].class = self.hold_class(tenant, kind, &names.0, &names.1, want, need);
         self.release_class(old);
         if waits {
             self.enqueue(job);
@@ -173,6 +174,7 @@ impl Engine {
             && node.open < lane.settings.running_per_agent_max
             && self.class_is_open(entry.class)
             && self.first_closed_key(job).is_none()
+            && !(self.goes_to_workers(entry.class) && self.told_worker(job).is_none())
             && self.need_of_job(job).is_none_or(|need| room.is_quiet_for(need))
     }
 

@@ -195,7 +195,7 @@ impl Engine {
             && let Some((keys, ())) = self.keysets.release(entry.keyset)
         {
             for key in keys.iter() {
-                self.keys.release(*key);
+                self.release_key(*key);
             }
         }
         self.release_class(entry.class);

@@ -207,10 +207,7 @@ impl Recovery {
         let place = engine.places.find(&open.place).expect("it was just made");
         let leased = open.mode == PlaceMode::Leased;
         let tenant = engine.classes[engine.jobs[job].class].tenant;
-        let worker = open
-            .holder
-            .as_ref()
-            .map_or(NONE, |holder| engine.workers.hold(&(tenant, holder.worker.clone()), || ()));
+        let worker = open.holder.as_ref().map_or(NONE, |holder| engine.hold_worker(tenant, &holder.worker));
         // Its runner goes by what it was told, not by what the settings say by now.
         let lease = engine.lease_of(job).max(open.lease);
         let entry = &mut engine.jobs[job];
@@ -235,6 +232,7 @@ impl Recovery {
             stopping: None,
             pull: open.place.as_str() == LEASES,
             worker,
+            acked: open.started_at.is_some(),
             pid: open.holder.as_ref().and_then(|holder| holder.pid),
             number: 0,
             dispatch_seq: open.dispatch_seq,

@@ -166,7 +166,7 @@ impl Engine {
             return Ok(RunSubmitted { run, existing: true, jobs: Vec::new(), state });
         }
         let graph = self.check_run(now, &submission)?;
-        let RunSubmission { mut spec, members, origin, prior: _ } = submission;
+        let RunSubmission { mut spec, members, definition, origin, prior: _ } = submission;
         let lane = self.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
         spec.lane = self.lanes[lane as usize].name.clone();
         let row = RunRow {
@@ -183,7 +183,7 @@ impl Engine {
             let prior = PriorRun { run: row.id, digest: key.digest };
             self.runs.fresh_keys.insert((row.spec.tenant.clone(), key.key.clone()), prior);
         }
-        let run = row.id;
+        let (run, first) = (row.id, row.first);
         self.run_event(now, EventKind::RunSubmitted, &row, Some(&origin), effects);
         effects.changes.push(Change::RunCreated(Box::new(row.clone())));
         self.open_run(row);
@@ -199,6 +199,7 @@ impl Engine {
             .zip(&members)
             .map(|(at, member)| self.create_member(now, run, at, member, &origin, effects))
             .collect();
+        effects.changes.extend(definition.map(|definition| Change::RunDefined { first, definition }));
         Ok(RunSubmitted { run, existing: false, jobs, state: RunState::Queued })
     }
 
@@ -241,7 +242,8 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(refuse(RefusalCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
-        let graph = Graph::of(members, limits)?;
+        let defined = submission.definition.as_ref().map_or(0, |definition| definition.len());
+        let graph = Graph::of(members, defined, limits)?;
         let nodes = u32::try_from(members.len()).unwrap_or(u32::MAX);
         if self.runs.nodes.saturating_add(nodes) > limits.open_nodes_max {
             let message = format!(

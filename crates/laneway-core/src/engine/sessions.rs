@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Buffer, Rank, Wake};
+use super::state::{Buffer, KeyName, Rank, Wake};
 use super::submit::{Begins, Belongs, RETRY_SOON, refuse};
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::session::{
@@ -69,6 +69,8 @@ impl Burst {
             && lane == self.lane
             && spec.keys.iter().all(|key| self.keys.contains(key))
             && self.keys.iter().all(|key| spec.keys.contains(key))
+            // What it wants of a worker is its own.
+            && spec.wants.is_none()
             && self.bytes.saturating_add(len) <= SESSION_MERGE_BYTES_MAX
     }
 }
@@ -175,15 +177,15 @@ impl Engine {
             let leader = &self.jobs[buffer.leader];
             let (lane, _, agent) = self.nodes.key(leader.node);
             let keys = if leader.keyset == NONE { &[][..] } else { self.keysets.key(leader.keyset) };
-            let key = |&key: &Ix| {
-                let (_, name, value) = self.keys.key(key).clone();
-                Key { name, value }
+            let key = |&key: &Ix| match self.keys.key(key).clone() {
+                KeyName::Named(_, name, value) => Some(Key { name, value }),
+                _ => None,
             };
             Burst {
                 kind: self.kinds.key(self.classes[leader.class].kind).clone(),
                 agent: agent.clone(),
                 lane: *lane,
-                keys: keys.iter().map(key).collect(),
+                keys: keys.iter().filter_map(key).collect(),
                 absorbed: buffer.absorbed,
                 bytes: buffer.bytes,
             }

@@ -1,10 +1,11 @@
 //! The things that jobs share (tenants, kinds, classes, agents in lanes, sessions, keys): found, made and forgotten.
 
 use super::Engine;
+use super::fleet::Want;
 use super::slab::{Ix, NONE};
-use super::state::{Class, Gate, KeyEntry, Kind, Lane, Need, Node, Tenant};
+use super::state::{Class, Gate, KeyEntry, KeyName, Kind, Lane, Need, Node, Tenant};
 use crate::settings::{LaneSettings, MAIN_LANE, TenantSettings};
-use crate::{Key, Name};
+use crate::{Key, Name, Wants};
 
 /// Agents that are remembered although they have no job, so that the order of turns is kept.
 const IDLE_NODES_MAX: usize = 10_000;
@@ -22,22 +23,27 @@ impl Engine {
         known_kind: Ix,
         tenant: &Name,
         kind: &Name,
+        want: Option<Want>,
         need: Option<Need>,
     ) -> Ix {
         let need = self.hold_need(need);
-        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE, need)) {
-            // The class itself is one user of its need.
+        let want = want.map_or(NONE, |want| self.wants.hold(&want, || ()));
+        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE, want, need)) {
+            // The class itself is one user of its want and its need.
+            self.release_want(want);
             self.release_need(need);
             self.classes.hold_again(class);
             return class;
         }
         let tenant = self.hold_tenant(tenant);
         let kind = self.hold_kind(kind);
-        let class = self.classes.hold(&(tenant, kind, NONE, need), || Class {
+        let class = self.classes.hold(&(tenant, kind, NONE, want, need), || Class {
             tenant,
             kind,
             place: NONE,
+            want,
             need,
+            route: NONE,
             shelf: NONE,
             lanes: Default::default(),
         });
@@ -59,8 +65,13 @@ impl Engine {
     }
 
     pub(super) fn release_class(&mut self, class: Ix) {
-        if let Some(((tenant, kind, _, need), gone)) = self.classes.release(class) {
+        if let Some(((tenant, kind, _, want, need), gone)) = self.classes.release(class) {
+            self.release_want(want);
             self.release_need(need);
+            if gone.route != NONE {
+                self.fleet.routes[gone.route].classes.remove(&class);
+                self.release_route(gone.route);
+            }
             if gone.shelf != class {
                 self.release_shelf(gone.shelf);
             }
@@ -68,6 +79,12 @@ impl Engine {
             self.kinds[kind].classes.remove(&class);
             self.tenants.release(tenant);
             self.kinds.release(kind);
+        }
+    }
+
+    fn release_want(&mut self, want: Ix) {
+        if want != NONE {
+            self.wants.release(want);
         }
     }
 
@@ -135,17 +152,26 @@ impl Engine {
     }
 
     /// Adds a user of a set of keys; `NONE` for the empty set.
-    pub(super) fn hold_keyset(&mut self, tenant: Ix, keys: &[Key]) -> Ix {
-        if keys.is_empty() {
+    pub(super) fn hold_keyset(&mut self, tenant: Ix, keys: &[Key], wants: Option<&Wants>) -> Ix {
+        if keys.is_empty() && wants.is_none() {
             return NONE;
         }
         let mut handles = Vec::with_capacity(keys.len());
         for key in keys {
             let limit = self.key_limit(&key.name);
-            handles.push(self.keys.hold(&(tenant, key.name.clone(), key.value.clone()), || KeyEntry {
-                gate: Gate::with_limit(limit),
-                sources: Default::default(),
-            }));
+            let name = KeyName::Named(tenant, key.name.clone(), key.value.clone());
+            handles.push(self.hold_key(&name, limit));
+        }
+        if let Some(affinity) = wants.and_then(|wants| wants.affinity.clone()) {
+            handles.push(self.hold_key(&KeyName::Affinity { tenant, affinity }, u32::MAX));
+        }
+        if let Some(first) = wants.and_then(|wants| wants.resources.first()) {
+            let expiries = wants.into_iter().flat_map(|wants| &wants.resources);
+            let expires_at = expiries.filter_map(|resource| resource.expires_at).min();
+            handles.push(self.hold_pin(tenant, &first.worker, expires_at));
+        }
+        if handles.is_empty() {
+            return NONE;
         }
         let handles: Box<[Ix]> = handles.into();
         let known = self.keysets.find(&handles).is_some();
@@ -157,6 +183,10 @@ impl Engine {
             }
         }
         keyset
+    }
+
+    fn hold_key(&mut self, name: &KeyName, limit: u32) -> Ix {
+        self.keys.hold(name, || KeyEntry { gate: Gate::with_limit(limit), sources: Default::default() })
     }
 
     pub(super) fn key_limit(&self, name: &Name) -> u32 {

@@ -30,9 +30,10 @@ impl Engine {
 
     pub(super) fn reshelve_class(&mut self, class: Ix) {
         let (tenant, need) = (self.classes[class].tenant, self.classes[class].need);
+        self.reroute_class(class);
         let kind = &self.kinds[self.classes[class].kind];
-        // Workers ask for kinds by name, so each of those has its own bins.
-        let shared = kind.place != NONE && kind.gate.limit == u32::MAX && !self.is_pull(need);
+        // Workers ask for kinds by name, or are found by them, so each of those has its own bins.
+        let shared = kind.gate.limit == u32::MAX && !self.is_pull(need) && self.goes_to_place(class);
         let shelf = if shared { self.hold_shelf(tenant, kind.place, need) } else { class };
         let before = std::mem::replace(&mut self.classes[class].shelf, shelf);
         if before != class {
@@ -61,11 +62,13 @@ impl Engine {
     }
 
     fn hold_shelf(&mut self, tenant: Ix, place: Ix, need: Ix) -> Ix {
-        let (shelf, new) = self.classes.find_or_make(&(tenant, NONE, place, need), || Class {
+        let (shelf, new) = self.classes.find_or_make(&(tenant, NONE, place, NONE, need), || Class {
             tenant,
             kind: NONE,
             place,
+            want: NONE,
             need,
+            route: NONE,
             shelf: NONE,
             lanes: Default::default(),
         });
@@ -80,7 +83,7 @@ impl Engine {
     }
 
     pub(super) fn release_shelf(&mut self, shelf: Ix) {
-        if let Some(((tenant, _, place, need), _)) = self.classes.release(shelf) {
+        if let Some(((tenant, _, place, _, need), _)) = self.classes.release(shelf) {
             self.release_need(need);
             self.tenants[tenant].classes.remove(&shelf);
             self.places[place].shelves.remove(&shelf);

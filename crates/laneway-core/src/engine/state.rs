@@ -10,6 +10,7 @@ use super::slab::{Ix, NONE};
 use super::sorted::Sorted;
 use crate::capacity::QuietRule;
 use crate::settings::KindSettings;
+use crate::worker::Affinity;
 use crate::{AttemptEnd, AttemptId, JobId, JobState, LaneSettings, Mono, Name, PlaceMode, Span, Wall};
 
 /// A live job, or an ended one whose run has not ended yet. Holds no strings.
@@ -160,8 +161,11 @@ pub(super) struct Open {
     pub(super) stopping: Option<(AttemptEnd, Mono)>,
     /// True: workers ask for it, and somebody may find it by its id.
     pub(super) pull: bool,
-    /// The worker that asked for it, or `NONE`.
+    /// The worker that asked for it or was told of it, or `NONE`.
     pub(super) worker: Ix,
+    /// For a worker that was told: it said that it took it, over the connection it has now. Only then its signs of life keep
+    /// the attempt alive.
+    pub(super) acked: bool,
     /// That worker's process.
     pub(super) pid: Option<u32>,
     /// How many attempts were opened up to it, since the start; 0 for one from before.
@@ -173,6 +177,11 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// True for an attempt that a worker was told of.
+    pub(super) fn is_pushed(&self) -> bool {
+        self.worker != NONE && !self.pull
+    }
+
     /// How it lives and dies. Fixed when it opened: a place may change its mode while its attempts go on.
     pub(super) fn mode(&self) -> PlaceMode {
         if self.lease_until.is_some() { PlaceMode::Leased } else { PlaceMode::Attached }
@@ -370,16 +379,20 @@ pub(super) struct Class {
     pub(super) kind: Ix,
     /// The place of a shelf, else `NONE`.
     pub(super) place: Ix,
+    /// What its jobs want of workers beside their kind, or `NONE`.
+    pub(super) want: Ix,
     /// What its jobs ask of the machine, or `NONE`.
     pub(super) need: Ix,
+    /// The workers that fit, or `NONE`.
+    pub(super) route: Ix,
     /// The class that its jobs' bins stand for: a shelf, or itself.
     pub(super) shelf: Ix,
     /// Lanes where bins hang on it.
     pub(super) lanes: BTreeSet<Ix>,
 }
 
-/// A tenant, a kind or (for a shelf) a place, and a need.
-pub(super) type ClassKey = (Ix, Ix, Ix, Ix);
+/// A tenant, a kind or (for a shelf) a place, a want and a need.
+pub(super) type ClassKey = (Ix, Ix, Ix, Ix, Ix);
 
 /// What a job asks of the machine, and whether workers ask for it. There are few different ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -402,7 +415,20 @@ pub(super) struct Place {
     pub(super) shelves: BTreeSet<Ix>,
 }
 
-/// A named resource.
+/// What a key stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KeyName {
+    /// A named resource of a tenant.
+    Named(Ix, Name, Name),
+    /// Jobs that stay together. Always open: it keeps them in bins of their own.
+    Affinity { tenant: Ix, affinity: Affinity },
+    /// Jobs that use something on a worker, until then. Always open, too.
+    Pin { worker: Ix, expires_at: Option<Wall> },
+    /// Jobs that wait for a free slot of a worker, for any kind (`NONE`) or for one. No job holds it.
+    Slot { worker: Ix, kind: Ix, number: u64 },
+}
+
+/// A named resource, or another thing that jobs wait for together.
 pub(super) struct KeyEntry {
     pub(super) gate: Gate,
     /// Sources that hang on it, by lane.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Engine;
+use super::fleet::Want;
 use super::sessions::{Arrival, Outlook};
 use super::slab::{Ix, NONE};
 use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
@@ -246,6 +247,9 @@ impl Engine {
             return Err(refuse(RefusalCode::Invalid, message));
         }
         self.check_needs(&spec.needs)?;
+        if let Some(wants) = &spec.wants {
+            self.check_wants(wants)?;
+        }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
                 return Err(refuse(
@@ -260,6 +264,8 @@ impl Engine {
         }
         let pull = self.lanes[belongs.lane as usize].settings.pull.is_pull();
         let offered = pull || (belongs.kind != NONE && self.kinds[belongs.kind].place != NONE);
+        let offered =
+            offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs.tenant));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",
@@ -454,14 +460,15 @@ impl Engine {
         let spec = &row.spec;
         let near = row.status.near_deadline;
         let need = Engine::need_of(&spec.needs, near, &self.lanes[belongs.lane as usize].settings);
-        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, need);
+        let want = Want::of(spec.wants.as_deref());
+        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, want, need);
         let tenant = self.classes[class].tenant;
         let node = self.hold_node(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
             Some(session) => (self.hold_session(tenant, &session.key), session.max_concurrent.max(1)),
             None => (NONE, 0),
         };
-        let keyset = self.hold_keyset(tenant, &spec.keys);
+        let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
         let policy = self.policies.hold(spec.retry.as_ref().expect("defaults are filled in"), || ());
         self.remember_callback(row);
         let job = self.jobs.insert(Job {
@@ -553,11 +560,14 @@ impl Engine {
                 Armed { mono: Some(at).into(), wall: entry.deadline }
             }
             Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
-            None if entry.near_at == MaybeWall::NONE && entry.hours_end == MaybeWall::NONE => {
+            None if entry.near_at == MaybeWall::NONE
+                && entry.hours_end == MaybeWall::NONE
+                && self.classes[entry.class].want == NONE =>
+            {
                 Armed { mono: entry.queue_until, wall: entry.deadline }
             }
             None => {
-                let times = [entry.deadline, entry.near_at, entry.hours_end];
+                let times = [entry.deadline, entry.near_at, entry.hours_end, self.pin_expiry(job).into()];
                 let wall = times.into_iter().filter_map(MaybeWall::get).min();
                 Armed { mono: entry.queue_until, wall: wall.into() }
             }

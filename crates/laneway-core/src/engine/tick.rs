@@ -30,6 +30,8 @@ impl Engine {
             let Some(job) = self.timers.due(now) else { break };
             self.look_at(now, job, effects);
         }
+        self.watch_workers(now, effects);
+        self.expire_bindings(now);
         self.fire_schedules(now, effects);
         if self.sweep_at <= now.mono {
             let left_over = self.sweep(now, effects);
@@ -41,15 +43,18 @@ impl Engine {
     pub fn next_wakeup(&self) -> Wakeup {
         let mono = self.timers.next_mono().map_or(self.sweep_at, |at| at.min(self.sweep_at));
         let mono = self.next_delivery().map_or(mono, |at| at.min(mono));
+        let mono = self.fleet.watch.first().map_or(mono, |&(at, _)| at.min(mono));
         let slot = self.schedules.due.first().filter(|_| !self.draining).map(|(at, _)| *at);
-        let wall = [self.timers.next_wall(), slot].into_iter().flatten().min();
+        let wall =
+            [self.timers.next_wall(), slot, self.fleet.bindings.next_expiry()].into_iter().flatten().min();
         Wakeup { mono: Some(mono), wall }
     }
 
     /// A process that was stopped heard no heartbeats: leases get the lost time back.
     fn notice_stall(&mut self, now: Now) {
         let looked_at = std::mem::replace(&mut self.looked_at, now.mono);
-        let Some(asked) = self.timers.next_mono() else { return };
+        let watched = self.fleet.watch.first().map(|&(at, _)| at);
+        let Some(asked) = [self.timers.next_mono(), watched].into_iter().flatten().min() else { return };
         let late = now.mono.since(asked.max(looked_at));
         if late > STALL {
             self.lease_floor = now.mono + Span(late.0.min(self.settings.lease.0));
@@ -77,6 +82,9 @@ impl Engine {
         };
         if due {
             self.become_queued(now, job, Reason::Due, effects);
+        }
+        if self.pin_expiry(job).is_some_and(|at| at <= now.wall) {
+            return self.fail_missing(now, job, effects);
         }
         if self.jobs[job].state == JobState::Queued {
             self.look_at_needs(now, job, effects);
@@ -152,13 +160,15 @@ impl Engine {
         {
             return self.close_stopped(now, job, cause, effects);
         }
-        if self.lease_is_over(now, open.lease_until) {
+        let until = self.lease_end(open);
+        if self.is_over(now, until) {
             return match (stopping, entry.state) {
                 (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
                 (None, JobState::Assigned) if self.is_aside(job) => self.reject(now, job, effects),
                 (None, JobState::Assigned) if open.worker == NONE => {
                     self.hand_back(now, job, AttemptEnd::Unanswered, effects)
                 }
+                (None, JobState::Assigned) if open.is_pushed() => self.unanswered(now, job, effects),
                 (None, _) => self.lose(now, job, effects),
             };
         }
@@ -184,14 +194,24 @@ impl Engine {
     fn look_at_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let open = &self.attempts[self.jobs[job].open];
         let grace_over = open.stopping.is_some_and(|(_, until)| until <= now.mono);
-        if grace_over || self.lease_is_over(now, open.lease_until) {
+        if grace_over || self.is_over(now, self.lease_end(open)) {
             return self.release_lingering(now, job, effects);
         }
         self.extend_to_floor(now, job);
         self.arm(job);
     }
 
-    fn lease_is_over(&self, now: Now, until: Option<Mono>) -> bool {
+    /// What is due of a job with an open attempt, whether it has ended or not.
+    pub(super) fn look_at_open_or_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        if self.jobs[job].state.is_terminal() {
+            self.look_at_lingering(now, job, effects);
+        } else {
+            self.look_at_open(now, job, effects);
+        }
+    }
+
+    /// Is a lease over that lasts until then?
+    pub(super) fn is_over(&self, now: Now, until: Option<Mono>) -> bool {
         #[cfg(feature = "zoo")]
         if crate::zoo::is_out(crate::zoo::Bug::LeaseByWallclock) {
             let by_wall = self.born.mono + now.wall.since(self.born.wall);
@@ -200,9 +220,10 @@ impl Engine {
         until.is_some_and(|until| until.max(self.lease_floor) <= now.mono)
     }
 
-    /// A lease that is only kept by the lost time is written as what it is, so that its timer moves.
+    /// A lease that is only kept by its worker or by the lost time is written as what it is, so that its timer moves.
     fn extend_to_floor(&mut self, now: Now, job: Ix) {
-        let floor = self.lease_floor;
+        let end = self.lease_end(&self.attempts[self.jobs[job].open]);
+        let floor = end.map_or(self.lease_floor, |end| end.max(self.lease_floor));
         let open = &mut self.attempts[self.jobs[job].open];
         if let Some(until) = &mut open.lease_until
             && *until <= now.mono

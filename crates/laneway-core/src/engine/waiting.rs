@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// True while the gates of tenant, kind and place all have room.
+    /// True while the gates of tenant, kind and place (or a worker that fits) all have room.
     pub(super) fn class_is_open(&self, class: Ix) -> bool {
         let class = &self.classes[class];
         if class.kind == NONE {
@@ -137,10 +137,13 @@ impl Engine {
         if self.is_pull(class.need) {
             return kind.gate.is_open() && self.tenants[class.tenant].gate.is_open();
         }
-        kind.gate.is_open()
-            && kind.place != NONE
-            && self.places[kind.place].gate.is_open()
-            && self.tenants[class.tenant].gate.is_open()
+        let has_room = match class.route {
+            NONE if class.want == NONE => kind.place != NONE && self.places[kind.place].gate.is_open(),
+            // Whoever uses something on one worker looks at that one itself.
+            NONE => self.wants.key(class.want).pinned,
+            route => !self.fleet.routes[route].heads.is_empty(),
+        };
+        has_room && kind.gate.is_open() && self.tenants[class.tenant].gate.is_open()
     }
 
     /// The rank of a job among its agent's jobs.
@@ -184,6 +187,12 @@ impl Engine {
         if from == to {
             return;
         }
+        // A bin that hangs on a key is one of its users: the gate of a worker has no others.
+        if let Some(at) = to
+            && at.source.key != NONE
+        {
+            self.keys.hold_again(at.source.key);
+        }
         if let Some(at) = from {
             let group = self.nodes[at.node].groups.get_mut(at.source).expect("a hanging bin has its group");
             group.bins.remove(&(at.rank, bin));
@@ -200,6 +209,11 @@ impl Engine {
                     self.rekey(at.node, at.source);
                 }
             }
+        }
+        if let Some(at) = from
+            && at.source.key != NONE
+        {
+            self.release_key(at.source.key);
         }
     }
 

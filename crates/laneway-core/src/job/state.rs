@@ -162,11 +162,13 @@ pub enum Reason {
     Called = 28,
     /// It has answered whoever called it, and may be called again.
     Returned = 29,
+    /// No worker took it, too often; or the one that has what it needs is gone.
+    Unavailable = 30,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 30] = [
+    pub const ALL: [Reason; 31] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -197,6 +199,7 @@ impl Reason {
         Reason::RunFailed,
         Reason::Called,
         Reason::Returned,
+        Reason::Unavailable,
     ];
 
     /// The word users see.
@@ -232,6 +235,7 @@ impl Reason {
             Reason::RunFailed => "run_failed",
             Reason::Called => "called",
             Reason::Returned => "returned",
+            Reason::Unavailable => "unavailable",
         }
     }
 

@@ -10,6 +10,7 @@ use laneway_core::capacity::{BUSY_MAX, Hours};
 use laneway_core::settings::{
     AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
+use laneway_core::worker::WorkerSettings;
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings,
     RetryPolicy, Settings, ShutdownPolicy, Span, Timing,
@@ -23,9 +24,10 @@ use super::layers::{BUILTIN, Places};
 use super::path::KeyPath;
 use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
+use super::workers::TenantPressure;
 use super::{
     Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, Target, TlsConfig, dialects,
-    instances, webhooks,
+    instances, webhooks, workers,
 };
 
 /// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
@@ -81,10 +83,15 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
     settings.lanes = lanes(&root);
     let (kinds, targets) = kinds(&root);
     settings.kinds = kinds;
-    let (tenants, tenant_secrets) = tenants(&root);
+    let (tenants, tenant_secrets, tenant_pressures) = tenants(&root);
     settings.tenants = tenants;
     let (webhook_settings, webhooks) = webhooks::read(fixed(&root, "webhooks"), tenant_secrets);
     settings.webhooks = webhook_settings;
+    let (worker_settings, workers) = workers::read(fixed(&root, "workers"));
+    settings.workers = WorkerSettings {
+        pressure_of: workers::pressures(tenant_pressures, worker_settings.pressure),
+        ..worker_settings
+    };
     settings.agents = agents(&root);
     settings.keys = keys(&root);
     let dialects = dialects::read(fixed(&root, "dialects"));
@@ -98,6 +105,7 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
         storage_low,
         targets,
         webhooks,
+        workers,
         dialects,
         instances,
         settings,
@@ -221,6 +229,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         schedules: schedules(root),
         runs: runs(root),
         webhooks: WebhookSettings::default(),
+        workers: WorkerSettings::default(),
         capacity: capacity(root),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
@@ -487,18 +496,22 @@ fn target_headers(section: &Section<'_>) -> Vec<(String, Secret)> {
     headers
 }
 
-fn tenants(root: &Section<'_>) -> (BTreeMap<Name, TenantSettings>, BTreeMap<Name, SigningSecrets>) {
+/// Limits of tenants, what their news is signed with, and when their workers are too full.
+type Tenants = (BTreeMap<Name, TenantSettings>, BTreeMap<Name, SigningSecrets>, Vec<(Name, TenantPressure)>);
+
+fn tenants(root: &Section<'_>) -> Tenants {
     let defaults = root.get("tenants_default").and_then(Value::as_table);
-    let (mut tenants, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+    let (mut tenants, mut secrets, mut pressures) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for (name, section) in root.named("tenants", defaults, NAMED_MAX) {
         let signing = webhooks::secrets(&section, "webhook_secret", "webhook_secret_previous");
         if signing.current.is_some() {
             secrets.insert(name.clone(), signing);
         }
+        pressures.push((name.clone(), workers::tenant_pressure(&section)));
         tenants.insert(name, tenant(&section));
         section.finish();
     }
-    (tenants, secrets)
+    (tenants, secrets, pressures)
 }
 
 fn tenant(section: &Section<'_>) -> TenantSettings {

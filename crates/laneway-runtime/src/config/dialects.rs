@@ -19,7 +19,7 @@ const WORKERS_MAX: u32 = 1_000_000;
 /// Largest batch that a dialect may take.
 const BATCH_MAX: u32 = 10_000;
 
-/// Most sockets that a dialect may hold: each costs a task and some buffers.
+/// Most sockets or streams that a dialect may hold: each costs a task and some buffers.
 const SOCKETS_MAX: u32 = 100_000;
 
 /// Every dialect that this program speaks.
@@ -31,6 +31,8 @@ pub struct Dialects {
     pub goclaw: Goclaw,
     /// Heavy jobs of add-ons: `/api/system/scheduler`, `/api/system-stats`, ….
     pub synthia: Synthia,
+    /// Runs of workflows, their events and their workers: `/api/v1/…`.
+    pub astraflow: Astraflow,
 }
 
 /// How a dialect is mounted.
@@ -79,11 +81,25 @@ pub struct Synthia {
     pub mount: Mount,
 }
 
+/// The dialect `astraflow`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Astraflow {
+    /// How it is mounted.
+    pub mount: Mount,
+    /// Most streams of events at once.
+    pub streams_max: u32,
+}
+
 impl Dialects {
     /// How every dialect is mounted, by name.
-    pub fn mounts(&self) -> [(&'static str, &Mount); 3] {
-        let Dialects { pinchtab, goclaw, synthia } = self;
-        [("pinchtab", &pinchtab.mount), ("goclaw", &goclaw.mount), ("synthia", &synthia.mount)]
+    pub fn mounts(&self) -> [(&'static str, &Mount); 4] {
+        let Dialects { pinchtab, goclaw, synthia, astraflow } = self;
+        [
+            ("pinchtab", &pinchtab.mount),
+            ("goclaw", &goclaw.mount),
+            ("synthia", &synthia.mount),
+            ("astraflow", &astraflow.mount),
+        ]
     }
 
     /// How the dialect of this name is mounted.
@@ -93,14 +109,15 @@ impl Dialects {
 
     /// Takes what only a restart can change from `current`.
     pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
-        let Dialects { pinchtab, goclaw, synthia } = self;
-        let mounts = [&mut pinchtab.mount, &mut goclaw.mount, &mut synthia.mount];
+        let Dialects { pinchtab, goclaw, synthia, astraflow } = self;
+        let mounts = [&mut pinchtab.mount, &mut goclaw.mount, &mut synthia.mount, &mut astraflow.mount];
         for (mount, (_, current)) in mounts.into_iter().zip(current.mounts()) {
             let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = current;
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
         }
         self.goclaw.sockets_max = current.goclaw.sockets_max;
         self.goclaw.strangers_max = current.goclaw.strangers_max;
+        self.astraflow.streams_max = current.astraflow.streams_max;
     }
 }
 
@@ -128,8 +145,11 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     let own = of_dialect(&section, "synthia");
     let synthia = Synthia { mount: mount(&own) };
     own.finish();
+    let own = of_dialect(&section, "astraflow");
+    let astraflow = Astraflow { mount: mount(&own), streams_max: own.count("streams_max", 1..=SOCKETS_MAX) };
+    own.finish();
     section.finish();
-    Dialects { pinchtab, goclaw, synthia }
+    Dialects { pinchtab, goclaw, synthia, astraflow }
 }
 
 /// The section of one dialect, whether or not anybody wrote one.

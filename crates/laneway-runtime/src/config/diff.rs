@@ -8,7 +8,13 @@ use super::path::KeyPath;
 use super::render::{Entry, entries};
 
 /// Keys and sections whose values hold only after a restart.
-const RESTART_ONLY: [&[&str]; 3] = [&["server"], &["log"], &["limits", "local_slots"]];
+const RESTART_ONLY: [&[&str]; 5] = [
+    &["server"],
+    &["log"],
+    &["limits", "local_slots"],
+    &["workers", "sockets_max"],
+    &["workers", "strangers_max"],
+];
 
 /// A key whose value changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

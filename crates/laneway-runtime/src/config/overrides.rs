@@ -138,6 +138,9 @@ fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
             refuse(KeyPath::of(&path).join(key), SENT.to_owned());
         }
     }
+    if patch.get("workers").and_then(|keys| keys.get("require_certificate")).is_some() {
+        refuse(KeyPath::of(&["workers", "require_certificate"]), SENT.to_owned());
+    }
     let kinds = patch.get("kinds").and_then(Value::as_object).into_iter().flatten();
     for (kind, keys) in kinds {
         for key in

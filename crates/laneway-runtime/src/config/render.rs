@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use laneway_core::settings::{
     AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
+use laneway_core::worker::{Pressure, WorkerSettings};
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
     RetryPolicy, ShutdownPolicy, Span,
@@ -16,8 +17,8 @@ use super::secret::REDACTED;
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
-    Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret, ServerConfig,
-    SigningSecrets, Synthia, Target, WebhookConfig,
+    Astraflow, Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret,
+    ServerConfig, SigningSecrets, Synthia, Target, WebhookConfig, WorkersConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -104,6 +105,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         storage_low,
         targets,
         webhooks,
+        workers,
         dialects,
         instances,
         settings,
@@ -142,11 +144,16 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         list.kind(name.as_str(), kind, targets.get(name));
     }
     list.webhooks(webhooks, &settings.webhooks);
+    list.workers(workers, &settings.workers);
     list.section(&["tenants_default"]);
     list.tenant(&settings.tenant_default);
     for (name, tenant) in &settings.tenants {
         list.section(&["tenants", name.as_str()]);
         list.tenant(tenant);
+        if let Some(Pressure { memory, disk, relief: _ }) = settings.workers.pressure_of.get(name) {
+            list.put("worker_memory_full", i64::from(*memory / 10));
+            list.put("worker_disk_full", i64::from(*disk / 10));
+        }
         if let Some(secrets) = webhooks.tenant_secrets.get(name) {
             list.secrets(secrets, "webhook_secret", "webhook_secret_previous");
         }
@@ -374,7 +381,7 @@ impl List {
     }
 
     fn dialects(&mut self, dialects: &Dialects) {
-        let Dialects { pinchtab, goclaw, synthia } = dialects;
+        let Dialects { pinchtab, goclaw, synthia, astraflow } = dialects;
         let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
         self.section(&["dialects", "pinchtab"]);
         self.mount(mount);
@@ -389,6 +396,10 @@ impl List {
         let Synthia { mount } = synthia;
         self.section(&["dialects", "synthia"]);
         self.mount(mount);
+        let Astraflow { mount, streams_max } = astraflow;
+        self.section(&["dialects", "astraflow"]);
+        self.mount(mount);
+        self.put("streams_max", *streams_max);
     }
 
     fn mount(&mut self, mount: &Mount) {
@@ -428,6 +439,24 @@ impl List {
         self.put("timeout", span(Span(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))));
         self.put("allow_hosts", allow_hosts.clone());
         self.secrets(secrets, "secret", "secret_previous");
+    }
+
+    fn workers(&mut self, workers: &WorkersConfig, settings: &WorkerSettings) {
+        let WorkersConfig { sockets_max, sockets_per_tenant_max, strangers_max, require_certificate } =
+            workers;
+        self.section(&["workers"]);
+        self.put("sockets_max", *sockets_max);
+        self.put("sockets_per_tenant_max", *sockets_per_tenant_max);
+        self.put("strangers_max", *strangers_max);
+        self.put("require_certificate", *require_certificate);
+        self.put("workers_max", settings.workers_max);
+        self.put("workers_per_tenant_max", settings.workers_per_tenant_max);
+        self.put("rejections_max", settings.rejections_max);
+        self.put("saturated_after", span(settings.saturated_after));
+        let Pressure { memory, disk, relief } = settings.pressure;
+        for (key, thousandths) in [("memory_full", memory), ("disk_full", disk), ("relief", relief)] {
+            self.put(key, i64::from(thousandths / 10));
+        }
     }
 
     fn secrets(&mut self, secrets: &SigningSecrets, current: &str, previous: &str) {

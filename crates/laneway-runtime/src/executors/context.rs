@@ -170,6 +170,7 @@ impl JobContext {
             job: self.job(),
             tenant: self.tenant().clone(),
             attempt: self.attempt(),
+            stage: None,
             fraction,
             message: cut(message, PROGRESS_LEN_MAX).into(),
             at: self.run.shared.clock.now().wall,

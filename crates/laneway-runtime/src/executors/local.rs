@@ -435,7 +435,10 @@ impl Runners {
 }
 
 /// Jobs and what they get. One whose bindings cannot be carried out gets a failure instead.
-fn runnable(reader: &dyn Reader, jobs: &[Seq]) -> Result<Vec<Result<Runnable, Failure>>, StoreError> {
+pub(crate) fn runnable(
+    reader: &dyn Reader,
+    jobs: &[Seq],
+) -> Result<Vec<Result<Runnable, Failure>>, StoreError> {
     let composed = |job: Runnable| {
         let payload = compose(reader, &job.row, &job.payload)?;
         Ok(payload.map(|payload| Runnable { payload, ..job }))

@@ -63,9 +63,9 @@ fn main_lane(config: &Config) -> &LaneSettings {
 
 /// What the engine defaults to, with the lanes of a gateway.
 fn builtin_settings() -> Settings {
-    let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30)].map(|(name, running_max)| {
-        (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() })
-    });
+    let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30), ("astraflow", 1_000)].map(
+        |(name, running_max)| (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() }),
+    );
     let mut settings = Settings { lanes: lanes.into(), ..Settings::default() };
     let pinchtab = LaneSettings {
         queued_max: 1_000,
@@ -642,7 +642,7 @@ fn mistakes_in_dialects_and_instances_are_named() {
         laneway.toml:3: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
         laneway.toml:4: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
         laneway.toml:5: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:6: dialects.elsewhere: unknown key; known here: pinchtab, goclaw
+        laneway.toml:6: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow
     "#]]);
     Given::file(
         "[dialects.pinchtab]\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n[dialects.elsewhere]\nenabled = true\n\
@@ -652,7 +652,7 @@ fn mistakes_in_dialects_and_instances_are_named() {
         laneway.toml:2: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
         laneway.toml:3: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
         laneway.toml:4: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:5: dialects.elsewhere: unknown key; known here: pinchtab, goclaw
+        laneway.toml:5: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow
         laneway.toml:7: instances.a.url: is missing; write `url`, or `port` for an instance on this machine
         laneway.toml:10: instances.b.port: stands beside `url`; write one of them
         laneway.toml:13: instances.c.tabs: holds an id that is empty or longer than 256 bytes

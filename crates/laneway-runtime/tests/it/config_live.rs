@@ -101,6 +101,7 @@ impl World {
             callback: None,
             needs: Default::default(),
             member: None,
+            wants: None,
         };
         let payload: Bytes = b"{}".to_vec().into();
         let submission =

@@ -124,6 +124,7 @@ pub fn job(kind: &str) -> Submission {
         callback: None,
         needs: Default::default(),
         member: None,
+        wants: None,
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
 }

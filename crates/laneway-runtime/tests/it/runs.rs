@@ -47,7 +47,7 @@ fn run_of(members: Vec<Member>) -> RunSubmission {
         idempotency: None,
         tags: Vec::new(),
     };
-    RunSubmission { spec, members, origin: origin(), prior: None }
+    RunSubmission { spec, members, definition: None, origin: origin(), prior: None }
 }
 
 async fn look(scheduler: &Scheduler, run: RunId) -> RunView {

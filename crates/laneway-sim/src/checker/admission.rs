@@ -272,6 +272,7 @@ impl Checker {
             schedule,
             callback,
             needs,
+            wants,
             // Compared with the run that asked for it.
             member: _,
         } = &asked.spec;
@@ -298,7 +299,8 @@ impl Checker {
             && spec.tags == *tags
             && spec.schedule == *schedule
             && spec.callback == *callback
-            && spec.needs == *needs;
+            && spec.needs == *needs
+            && spec.wants == *wants;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

@@ -321,6 +321,7 @@ impl Checker {
             | Notice::Stop { fence, .. }
             | Notice::Next { fence, .. } => fence,
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
+            Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
         };
         let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
         hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))

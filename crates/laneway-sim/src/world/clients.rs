@@ -166,6 +166,7 @@ impl World {
                 format: Name::fixed("laneway"),
             }),
             needs: draw_needs(rng, habits),
+            wants: None,
             member: None,
         }
     }

@@ -53,7 +53,7 @@ impl World {
             tags: Vec::new(),
         };
         let origin = Origin::house("client");
-        Command::SubmitRun(Box::new(RunSubmission { spec, members, origin, prior: None }))
+        Command::SubmitRun(Box::new(RunSubmission { spec, members, definition: None, origin, prior: None }))
     }
 
     /// A client cancels a run, perhaps another tenant's or one that has ended.

@@ -177,6 +177,7 @@ impl World {
             Notice::Deliver { seq, job, number } => {
                 self.news.push(News { seq: *seq, job: *job, number: *number });
             }
+            Notice::Superseded(_) | Notice::DrainConnection(_) => {}
             Notice::Stop { fence, .. } => {
                 let run = self.runs.iter_mut().find(|run| run.fence == *fence && !run.cut);
                 if let Some(run) = run {

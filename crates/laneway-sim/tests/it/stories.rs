@@ -41,6 +41,7 @@ fn spec(kind: &'static str) -> JobSpec {
         callback: None,
         needs: Default::default(),
         member: None,
+        wants: None,
     }
 }
 
@@ -74,7 +75,7 @@ fn turn(house: &mut Turn, now: Now, commands: impl Into<VecDeque<Command>>) -> T
 fn offered(told: &Told) -> Vec<Fence> {
     let offers = told.notices.iter().filter_map(|notice| match notice {
         Notice::Offer(offer) => Some(offer.fence),
-        Notice::Stop { .. } | Notice::Deliver { .. } | Notice::Next { .. } => None,
+        _ => None,
     });
     offers.collect()
 }
@@ -180,7 +181,7 @@ fn a_stopped_run_that_starts_late_does_not_spin() {
     engine.apply(at(0), submit(late), &mut effects);
     let fence = effects.notices.iter().find_map(|notice| match notice {
         Notice::Offer(offer) => Some(offer.fence),
-        Notice::Stop { .. } | Notice::Deliver { .. } | Notice::Next { .. } => None,
+        _ => None,
     });
     engine.apply(at(1_000), Command::Tick, &mut effects);
     engine.apply(at(1_100), Command::Start(fence.expect("is offered")), &mut effects);

@@ -69,7 +69,7 @@ fn a_stored_attempt_goes_before_the_next_comes() {
     let second = driver.start(job);
     let steps = fold(&driver.effects.changes).unwrap();
     let batch = only_batch(&steps);
-    assert_eq!(batch.closed, [(job, &first.fence)]);
+    assert_eq!(batch.closed, [(job, first.fence)]);
     assert_eq!(batch.opened, [&second]);
     assert!(batch.started.is_empty() && batch.not_open.is_empty());
     assert_eq!(batch.moved.len(), 1);

@@ -4,10 +4,11 @@ use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name, Needs, QuietRule,
-    RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
+    RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall, Wants,
 };
 
 use super::run::{read_member, write_member};
+use super::wants::{read_wants, write_wants};
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
 
@@ -30,8 +31,9 @@ const CALLBACK: u64 = 1 << 15;
 const SCHEDULE: u64 = 1 << 16;
 const POSITION: u64 = 1 << 20;
 const NEEDS: u64 = 1 << 14;
+const WANTS: u64 = 1 << 13;
 const MEMBER: u64 = 1 << 24;
-const ALL: u64 = ((1 << 11) - 1) | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER;
+const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -70,6 +72,7 @@ pub(crate) struct SpecRest {
     /// Without the cost, which has a column.
     pub needs: Needs,
     pub member: Option<Box<MemberOf>>,
+    pub wants: Option<Box<Wants>>,
 }
 
 /// A session without its key, which has a column.
@@ -134,7 +137,8 @@ pub(super) fn write_rest(
             | flag(spec.callback.is_some(), CALLBACK)
             | flag(spec.member.is_some(), MEMBER)
             | flag(position > 0, POSITION)
-            | flag(asks_more_than_units(&spec.needs), NEEDS),
+            | flag(asks_more_than_units(&spec.needs), NEEDS)
+            | flag(spec.wants.is_some(), WANTS),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -197,6 +201,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
     }
     if let Some(member) = &spec.member {
         write_member(out, member);
+    }
+    if let Some(wants) = &spec.wants {
+        write_wants(out, wants);
     }
 }
 
@@ -313,6 +320,7 @@ pub(crate) fn read_spec(
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
         needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
         member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
+        wants: has(WANTS).then(|| read_wants(&mut input, intern).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
@@ -428,7 +436,7 @@ fn read_schedule(
     }
 }
 
-fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
+pub(super) fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
     match usize::try_from(input.u64()?) {
         Ok(count) if count <= input.left() => Ok(count),
         _ => Err(input.damaged("a list is longer than its bytes")),

@@ -54,6 +54,7 @@ pub(crate) fn read_template(
         callback,
         needs,
         member,
+        wants,
     } = rest;
     let session = match (session, session_rest) {
         ("", None) => None,
@@ -80,5 +81,6 @@ pub(crate) fn read_template(
         callback,
         needs: Needs { cost, ..needs },
         member,
+        wants,
     })
 }

@@ -134,6 +134,7 @@ fn a_session_without_rules_has_the_old_form() {
     let mut row = rich_row();
     (row.spec.schedule, row.spec.callback, row.position) = (None, None, 0);
     row.spec.needs = Needs::default();
+    row.spec.wants = None;
     row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
     let mut bytes = Vec::new();
     write_spec(&mut bytes, &row);

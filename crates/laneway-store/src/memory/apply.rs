@@ -84,6 +84,7 @@ impl Commit<'_> {
             Change::JobMoved { seq, status } => self.move_job(*seq, status),
             Change::AttemptOpened(open) => self.open_attempt(open),
             Change::AttemptStarted(open) => self.start_attempt(open),
+            Change::AttemptRebound(open) => self.rebind_attempt(open),
             Change::AttemptClosed(closed) => self.close_attempt(closed),
             Change::JobEnded(end) => self.end_job(end),
             Change::LogAppended { seq, attempt, lines } => self.append_log(*seq, *attempt, lines),
@@ -125,6 +126,10 @@ impl Commit<'_> {
                 self.sessions().remove(&(tenant.clone(), key.clone()));
                 Ok(())
             }
+            Change::RunDefined { first, definition } => {
+                self.stored_job(*first)?.definition = Some(Bytes::clone(definition));
+                Ok(())
+            }
             Change::RunCreated(_) | Change::RunMoved { .. } | Change::CallPut(_) => {
                 runs::apply(self.state, change, &mut self.before.runs)
             }
@@ -157,6 +162,7 @@ impl Commit<'_> {
             end: None,
             merged: Default::default(),
             logs: Vec::new(),
+            definition: None,
             tally: Default::default(),
             delivery: None,
             tries: Vec::new(),
@@ -187,6 +193,14 @@ impl Commit<'_> {
 
     fn start_attempt(&mut self, open: &OpenAttempt) -> Result<(), StoreError> {
         let job = self.fenced_job(open.seq, &open.fence)?;
+        job.open = Some(open.clone());
+        Ok(())
+    }
+
+    /// The next lease epoch of the same attempt.
+    fn rebind_attempt(&mut self, open: &OpenAttempt) -> Result<(), StoreError> {
+        let before = Fence { lease_epoch: open.fence.lease_epoch.saturating_sub(1), ..open.fence };
+        let job = self.fenced_job(open.seq, &before)?;
         job.open = Some(open.clone());
         Ok(())
     }

@@ -59,6 +59,10 @@ impl Reader for MemoryReader {
         Ok(page(numbered, limit, |row| filter.matches(row).then(|| RunRow::clone(row))))
     }
 
+    fn run_definition(&self, first: Seq) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.0.read().jobs.get(&first).and_then(|job| job.definition.clone()))
+    }
+
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {
         let state = self.0.read();
         let find = |seq: &Seq| match state.jobs.get(seq) {

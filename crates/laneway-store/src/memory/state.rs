@@ -71,6 +71,8 @@ pub(super) struct Job {
     pub delivery: Option<DeliveryRow>,
     /// Tries at it, oldest first.
     pub tries: Vec<DeliveryTry>,
+    /// What a client calls the whole of the run that it is the first job of.
+    pub definition: Option<Bytes>,
 }
 
 /// The events of one commit.

@@ -53,6 +53,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         callback,
         needs,
         member,
+        wants,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
         (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
@@ -83,6 +84,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             callback,
             needs: Needs { cost: small(row, 17)?, ..needs },
             member,
+            wants,
         },
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),

@@ -65,6 +65,7 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::LogRun(log) => schedules::log(&store.conn, log)?,
             Step::PurgeRuns(purge) => schedules::purge(&store.conn, purge)?,
             Step::PutRun(row) => runs::insert(&store.conn, &mut store.blob, row)?,
+            Step::DefineRun(first, definition) => runs::define(&store.conn, *first, definition)?,
             Step::MoveRun(first, state, finished_at) => {
                 runs::move_on(&store.conn, *first, *state, *finished_at)?;
             }
@@ -247,11 +248,12 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.started.is_empty() {
         let mut update = conn.prepare_cached(
             "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10, \
-             lease_ms = ?11, worker = ?12, pid = ?13, dispatch_seq = ?14 \
-             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?4",
+             lease_ms = ?11, worker = ?12, pid = ?13, dispatch_seq = ?14, lease_epoch = ?4 \
+             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?15",
         )?;
-        for open in &batch.started {
-            one_row(put_open(&mut update, open)?, open.seq, "has no open attempt with that fence")?;
+        for (open, stored) in &batch.started {
+            let put = put_open(&mut update, open, Some(*stored))?;
+            one_row(put, open.seq, "has no open attempt with that fence")?;
         }
     }
     if !batch.opened.is_empty() {
@@ -261,21 +263,24 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?;
         for open in &batch.opened {
-            put_open(&mut insert, open)?;
+            put_open(&mut insert, open, None)?;
         }
     }
     Ok(())
 }
 
-/// Runs a statement whose parameters are the columns of `open_attempt`, in their order.
+/// Runs a statement whose parameters are the columns of `open_attempt`, in their order, and the lease epoch that is stored
+/// where a row is to be replaced.
 fn put_open(
     statement: &mut CachedStatement<'_>,
     open: &laneway_core::OpenAttempt,
+    stored: Option<u32>,
 ) -> Result<usize, StoreError> {
-    let put = statement.execute(params![
+    let attempt_id = open.fence.attempt_id.0.to_be_bytes();
+    let columns = params![
         open.seq.0.cast_signed(),
         open.fence.attempt,
-        &open.fence.attempt_id.0.to_be_bytes()[..],
+        &attempt_id[..],
         open.fence.lease_epoch,
         open.place.as_str(),
         open.mode.code(),
@@ -287,7 +292,10 @@ fn put_open(
         open.holder.as_ref().map(|holder| holder.worker.as_str()),
         open.holder.as_ref().and_then(|holder| holder.pid),
         dispatch_seq_of(open),
-    ]);
+        stored,
+    ];
+    let columns = if stored.is_some() { columns } else { &columns[..columns.len() - 1] };
+    let put = statement.execute(columns);
     // Two open attempts of one job, or a state that no open attempt has: not a client's doing.
     put.map_err(|error| {
         match refused(error, || format!("job {} cannot have this open attempt", open.seq.0)) {

@@ -48,6 +48,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/sqlite/0006_delivery_hosts.sql"),
     },
     Migration { version: 7, name: "0007_runs", sql: include_str!("../../migrations/sqlite/0007_runs.sql") },
+    Migration {
+        version: 9,
+        name: "0009_run_definitions",
+        sql: include_str!("../../migrations/sqlite/0009_run_definitions.sql"),
+    },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

@@ -62,6 +62,10 @@ impl Reader for SqliteReader {
         self.0.read(|conn| runs::list(conn, filter, before, limit))
     }
 
+    fn run_definition(&self, first: Seq) -> Result<Option<Bytes>, StoreError> {
+        self.0.read(|conn| runs::definition(conn, first))
+    }
+
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {
         self.0.read(|conn| super::load::payloads(conn, &mut Interner::default(), jobs))
     }

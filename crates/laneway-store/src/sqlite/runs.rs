@@ -52,6 +52,23 @@ pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Res
     Ok(())
 }
 
+/// Keeps what a client calls the whole of a run.
+pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result<(), StoreError> {
+    let mut insert = conn.prepare_cached("INSERT INTO run_definition (seq, bytes) VALUES (?1, ?2)")?;
+    let inserted = insert.execute(params![first.0.cast_signed(), definition]);
+    inserted
+        .map_err(|error| refused(error, || format!("the definition of the run from job {} on", first.0)))?;
+    Ok(())
+}
+
+/// What a client calls the whole of a run.
+pub(super) fn definition(conn: &Connection, first: Seq) -> Result<Option<Bytes>, StoreError> {
+    let mut select = conn.prepare_cached("SELECT bytes FROM run_definition WHERE seq = ?1")?;
+    let mut rows = select.query([first.0.cast_signed()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some(Bytes::from(row.get_ref(0)?.as_blob()?)))
+}
+
 /// A run's state changed.
 pub(super) fn move_on(
     conn: &Connection,
@@ -234,7 +251,7 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
     for (first, last) in &due {
         delete.execute([first, last])?;
     }
-    for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try", "done"] {
+    for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try", "done", "run_definition"] {
         let sql = format!("DELETE FROM {table} WHERE seq BETWEEN ?1 AND ?2");
         let mut delete = store.conn.prepare_cached(&sql)?;
         for (first, last) in &due {

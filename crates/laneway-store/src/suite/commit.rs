@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     ("a whole life in one commit", whole_life_in_one_commit),
     ("several lives of attempts in one commit", several_attempts_in_one_commit),
     ("who holds an attempt comes back", holders),
+    ("an attempt that is rebound has the next epoch", rebound),
     ("tokens and overrides come back", tokens_and_overrides),
     ("keys are found again", keys_are_found_again),
     ("a taken number, id or key is refused", taken_is_refused),
@@ -139,6 +140,37 @@ fn holders(place: &dyn Place) {
     driver.commit();
     driver.check();
     driver.open(job);
+    driver.commit();
+    driver.reopen(place).check();
+}
+
+fn rebound(place: &dyn Place) {
+    let mut driver = Driver::new(place);
+    let jobs: [Seq; 4] = std::array::from_fn(|_| driver.submit_plain());
+    for job in jobs {
+        driver.open(job);
+        driver.hold(job, "w1", None);
+    }
+    // In the commit that opened it, too, and more than once.
+    driver.rebind(jobs[0]);
+    driver.rebind(jobs[0]);
+    driver.commit();
+    driver.check();
+    driver.rebind(jobs[1]);
+    driver.start(jobs[1]);
+    driver.rebind(jobs[1]);
+    driver.start(jobs[2]);
+    driver.rebind(jobs[2]);
+    driver.rebind(jobs[3]);
+    driver.close(jobs[3], AttemptEnd::Lost, None);
+    driver.wait(jobs[3], None);
+    driver.commit();
+    let mut driver = driver.reopen(place);
+    driver.check();
+    for job in &jobs[..3] {
+        driver.close(*job, AttemptEnd::Lost, None);
+        driver.wait(*job, None);
+    }
     driver.commit();
     driver.reopen(place).check();
 }

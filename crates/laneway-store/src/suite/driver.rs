@@ -10,12 +10,13 @@ use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
+use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, CallRow, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy,
     Effects, EndedMember, Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec,
     JobState, JobStatus, Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason,
     RetryPolicy, RunLog, RunRow, Schedule, ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow,
-    Span, Wall,
+    Span, Wall, Wants,
 };
 
 use super::Place;
@@ -171,6 +172,15 @@ impl Driver {
         open.holder = Some(Holder { worker: Name::fixed(worker), pid });
         let open = open.clone();
         self.effects.changes.push(Change::AttemptStarted(open.clone()));
+        open
+    }
+
+    /// The open attempt of a job belongs to another connection of its worker.
+    pub fn rebind(&mut self, seq: Seq) -> OpenAttempt {
+        let open = self.known(seq).view.open.as_mut().expect("an attempt is open");
+        open.fence.lease_epoch += 1;
+        let open = open.clone();
+        self.effects.changes.push(Change::AttemptRebound(open.clone()));
         open
     }
 
@@ -467,6 +477,7 @@ pub fn plain_spec() -> JobSpec {
         callback: None,
         needs: Needs::default(),
         member: None,
+        wants: None,
     }
 }
 
@@ -526,6 +537,32 @@ pub fn rich_spec() -> JobSpec {
             }),
         },
         member: None,
+        wants: Some(Box::new(rich_wants())),
+    }
+}
+
+/// Wants with everything.
+fn rich_wants() -> Wants {
+    let resource = |id: &'static str, scope, expires_at| ResourceRef {
+        id: Name::fixed(id),
+        worker: Name::fixed("w-1"),
+        sort: Name::fixed("file"),
+        scope,
+        expires_at,
+    };
+    Wants {
+        package: Some(Package { name: Name::fixed("img"), version: Name::fixed("1.0.0-ä") }),
+        features: vec![Name::fixed("gpu"), Name::fixed("a b")],
+        labels: vec![(Name::fixed("zone"), Name::fixed("eu"))],
+        affinity: Some(Affinity {
+            key: Name::fixed("model-7"),
+            mode: AffinityMode::Preferred,
+            expires_at: Some(Wall(-9)),
+        }),
+        resources: vec![
+            resource("r1", Some(Name::fixed("run")), Some(START + Span::secs(9))),
+            resource("r2", None, None),
+        ],
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) const CASES: &[Case] = &[
     ("a wrong fence closes nothing", wrong_fence_closes_nothing),
     ("a wrong fence starts nothing", wrong_fence_starts_nothing),
     ("a wrong fence is seen within a commit", wrong_fence_within_a_commit),
+    ("an attempt is rebound by one epoch", rebound_by_one_epoch),
     ("one open attempt a job", one_open_attempt),
     ("nothing follows an end", nothing_follows_an_end),
     ("nothing is done to a job that is not there", nothing_without_a_job),
@@ -94,6 +95,26 @@ fn wrong_fence_within_a_commit(place: &dyn Place) {
         disagrees(&mut driver, &[Change::AttemptStarted(first.clone()), closed(&wrong)]);
         disagrees(&mut driver, &[Change::AttemptStarted(wrong.clone()), closed(&wrong)]);
     }
+}
+
+fn rebound_by_one_epoch(place: &dyn Place) {
+    let (mut driver, open) = with_open_attempt(place);
+    let epoch =
+        |epoch: u32| OpenAttempt { fence: Fence { lease_epoch: epoch, ..open.fence }, ..open.clone() };
+    for wrong in [0, 1, 3] {
+        disagrees(&mut driver, &[Change::AttemptRebound(epoch(wrong))]);
+    }
+    let other = Fence { attempt_id: AttemptId(open.fence.attempt_id.0 ^ 1), lease_epoch: 2, ..open.fence };
+    disagrees(&mut driver, &[Change::AttemptRebound(OpenAttempt { fence: other, ..open.clone() })]);
+    // What the old epoch says comes too late, in the same commit and after it.
+    disagrees(&mut driver, &[Change::AttemptRebound(epoch(2)), closed(&open)]);
+    disagrees(&mut driver, &[Change::AttemptRebound(epoch(2)), Change::AttemptStarted(open.clone())]);
+    driver.rebind(open.seq);
+    driver.commit();
+    disagrees(&mut driver, &[closed(&open)]);
+    disagrees(&mut driver, &[Change::AttemptStarted(open.clone())]);
+    disagrees(&mut driver, &[Change::AttemptRebound(epoch(2))]);
+    driver.check();
 }
 
 fn one_open_attempt(place: &dyn Place) {

@@ -11,6 +11,7 @@ use crate::{JobFilter, RunFilter, StoreError};
 
 pub(super) const CASES: &[Case] = &[
     ("a run comes back as it was put", comes_back),
+    ("what a client calls the whole of a run comes back and goes with it", definition_comes_back),
     ("the number of an attempt within its run comes back", numbers_come_back),
     ("a start finds open runs and who of them has ended", found_at_a_start),
     ("a run's idempotency key is its tenant's and is taken once", keyed_once),
@@ -251,6 +252,20 @@ fn go_together(place: &dyn Place) {
     assert_eq!(all(&driver), []);
     assert_eq!(driver.reader.payload(Seq(2)).expect("reads"), None);
     assert_eq!(load(&mut *driver.store).numbers.0, 4, "no number is given twice");
+}
+
+fn definition_comes_back(place: &dyn Place) {
+    let mut driver = Driver::new(place);
+    let (with, without) = (submit(&mut driver, spec(), 2), submit(&mut driver, spec(), 1));
+    let definition = Bytes::from(&b"{\"nodes\": []}"[..]);
+    driver.effects.changes.push(Change::RunDefined { first: with.first, definition: definition.clone() });
+    driver.commit();
+    let with = end(&mut driver, &with);
+    let mut driver = driver.reopen(place);
+    assert_eq!(driver.reader.run_definition(with.first).expect("reads"), Some(definition));
+    assert_eq!(driver.reader.run_definition(without.first).expect("reads"), None);
+    purge_all(&mut driver);
+    assert_eq!(driver.reader.run_definition(with.first).expect("reads"), None);
 }
 
 fn owing_keeps_it(place: &dyn Place) {

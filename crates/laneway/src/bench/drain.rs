@@ -181,6 +181,7 @@ pub fn job(number: u64) -> Submission {
             callback: None,
             needs: Default::default(),
             member: None,
+            wants: None,
         },
         number,
     )

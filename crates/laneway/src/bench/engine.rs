@@ -195,6 +195,7 @@ impl World {
             callback: None,
             needs: Default::default(),
             member: None,
+            wants: None,
         }
     }
 

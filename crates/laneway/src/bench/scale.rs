@@ -113,7 +113,7 @@ fn make_ended(bench: &Bench, dir: &Path, ended: u64) -> anyhow::Result<()> {
             let told = turn.turn(now, &mut commands)?;
             open.extend(told.notices.iter().filter_map(|notice| match notice {
                 Notice::Offer(offer) => Some(offer.fence),
-                Notice::Stop { .. } | Notice::Deliver { .. } | Notice::Next { .. } => None,
+                _ => None,
             }));
         }
         if finished % 50_000 < 250 {

@@ -41,9 +41,11 @@ async fn pinchtab_is_on_the_main_port_and_its_tasks_are_jobs() {
 #[tokio::test]
 async fn a_dialect_can_be_switched_off() {
     let dir = TempDir::new().unwrap();
-    let off = ["--set", "dialects.pinchtab.enabled=false", "--set", "dialects.goclaw.enabled=false"];
+    let off =
+        ["pinchtab", "goclaw", "synthia", "astraflow"].map(|name| format!("dialects.{name}.enabled=false"));
+    let off: Vec<&str> = off.iter().flat_map(|switch| ["--set", switch]).collect();
     let server = Server::start(dir.path(), &off);
-    for path in ["/tasks", "/scheduler/stats", "/tabs/t1/action", "/ws"] {
+    for path in ["/tasks", "/scheduler/stats", "/tabs/t1/action", "/ws", "/api/v1/runs"] {
         assert_eq!(status(&format!("{}{path}", server.url)).await, 404, "{path}");
     }
     assert_eq!(status(&format!("{}/livez", server.url)).await, 200);
@@ -77,7 +79,12 @@ async fn a_dialect_can_have_an_address_of_its_own() {
 /// The switches are the same for every dialect: each can be off, behind a prefix, or on an address of its own.
 #[tokio::test]
 async fn every_dialect_has_the_same_switches() {
-    for (name, path) in [("pinchtab", "/tasks"), ("goclaw", "/ws")] {
+    for (name, path) in [
+        ("pinchtab", "/tasks"),
+        ("goclaw", "/ws"),
+        ("synthia", "/api/system/scheduler/queue/jobs"),
+        ("astraflow", "/api/v1/runs"),
+    ] {
         let set = |key: &str, value: &str| format!("dialects.{name}.{key}={value}");
         let start = |switch: String| {
             let dir = TempDir::new().unwrap();

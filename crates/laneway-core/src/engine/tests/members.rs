@@ -155,7 +155,13 @@ impl Story {
             idempotency,
             tags: Vec::new(),
         };
-        Command::SubmitRun(Box::new(RunSubmission { spec, members, origin: Origin::house("test"), prior }))
+        Command::SubmitRun(Box::new(RunSubmission {
+            spec,
+            members,
+            definition: None,
+            origin: Origin::house("test"),
+            prior,
+        }))
     }
 }
 

@@ -46,6 +46,7 @@ fn schedule(session: &str) -> ScheduleSpec {
         tags: Vec::new(),
         callback: None,
         needs: Default::default(),
+        wants: None,
         schedule: None,
         member: None,
     };

@@ -32,6 +32,7 @@ fn spec() -> JobSpec {
         callback: None,
         needs: Default::default(),
         member: None,
+        wants: None,
     }
 }
 

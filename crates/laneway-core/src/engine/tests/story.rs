@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
+use super::crew;
 use super::members::Members;
 use crate::capacity::{Hours, HoursClock};
 use crate::command::{PlaceMode, PlaceOffer, Submission};
@@ -23,7 +24,7 @@ pub(super) struct Story {
     pub(super) engine: Engine,
     pub(super) now: Now,
     pub(super) settings: Settings,
-    jobs: BTreeMap<String, JobId>,
+    pub(super) jobs: BTreeMap<String, JobId>,
     fences: BTreeMap<(String, u32), Fence>,
     rows: BTreeMap<u64, JobRow>,
     open: BTreeMap<u64, OpenAttempt>,
@@ -156,6 +157,9 @@ impl Story {
                 before = self.restart(Restart::Rebuild);
                 Command::Tick
             }
+            "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
+            | "undrain" => crew::command(self, verb, rest, &options),
+            "workers" => return crew::workers(self),
             _ => self.configure(verb, name, &options),
         };
         let names = command_names(&command, rest);
@@ -221,6 +225,9 @@ impl Story {
                 let schedule = event.detail.as_deref().and_then(crate::schedule::ScheduleLine::parse);
                 let run = event.detail.as_deref().and_then(crate::run::RunLine::parse);
                 said.push(match schedule {
+                    _ if event.kind >= crate::EventKind::WorkerConnected => {
+                        format!("{} {}", event.kind, event.detail.as_deref().unwrap_or_default())
+                    }
                     None if run.is_some() => {
                         let word = event.kind.word().split_once('.').expect("two parts").1;
                         format!("{} {word}", self.members.name_of(run.expect("a run").id))
@@ -245,9 +252,18 @@ impl Story {
                 Notice::Offer(offer) => {
                     let name = self.name_of(offer.fence.job);
                     self.members.offered(&name, offer);
+                    if let Some(to) = &offer.to {
+                        let again = if to.again { " again" } else { "" };
+                        said.push(format!("offer {name}#{} to {}{again}", offer.dispatch_seq, to.connection));
+                    }
                     self.fences.insert((name, offer.fence.attempt), offer.fence);
                 }
-                Notice::Stop { fence, .. } => said.push(format!("stop {}", self.name_of(fence.job))),
+                Notice::Stop { fence, connection, .. } => {
+                    let at = connection.map_or(String::new(), |connection| format!(" at {connection}"));
+                    said.push(format!("stop {}{at}", self.name_of(fence.job)));
+                }
+                Notice::Superseded(connection) => said.push(format!("{connection} is superseded")),
+                Notice::DrainConnection(connection) => said.push(format!("drain {connection}")),
                 Notice::Next { fence, request, answer, .. } => {
                     said.push(format!(
                         "{} hears {request}: {}",
@@ -283,6 +299,13 @@ impl Story {
             Change::AttemptStarted(open) => {
                 self.open.insert(open.seq.0, open.clone());
             }
+            Change::AttemptRebound(open) => {
+                let before = self.open.insert(open.seq.0, open.clone()).expect("an open attempt is rebound");
+                assert_eq!(before.fence.lease_epoch + 1, open.fence.lease_epoch);
+                assert_eq!(before.fence.attempt_id, open.fence.attempt_id);
+                let name = self.name_of(open.fence.job);
+                self.fences.insert((name, open.fence.attempt), open.fence);
+            }
             Change::AttemptClosed(closed) => {
                 let open = self.open.remove(&closed.open.seq.0).expect("an open attempt closed");
                 assert_eq!(open.fence, closed.open.fence);
@@ -306,6 +329,7 @@ impl Story {
                 assert!(was.is_some(), "a stored session is forgotten");
             }
             Change::RunCreated(_)
+            | Change::RunDefined { .. }
             | Change::RunMoved { .. }
             | Change::EndedRunsPurged { .. }
             | Change::CallPut(_) => {
@@ -395,12 +419,16 @@ impl Story {
             recovery.delivery(row.clone(), under_way);
         }
         let offers = self.engine.offers();
+        let registrations = self.engine.registrations();
         let mut effects = Effects::default();
         self.engine = recovery.finish(self.now, restart, &mut effects);
         self.engine.check_invariants().expect("the recovered engine agrees with itself");
         let mut said = self.tell(&effects);
         for offer in offers {
             said.extend(self.apply(Command::Offer(offer), &[]));
+        }
+        for register in registrations.into_iter().filter(|_| restart == Restart::Rebuild) {
+            said.extend(self.apply(Command::Register(Box::new(register)), &[]));
         }
         said
     }
@@ -456,6 +484,7 @@ impl Story {
                 .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
             needs: needs(options),
             member: None,
+            wants: crew::wants(options, self.now),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_refusal = options.contains_key("record");
@@ -548,6 +577,12 @@ impl Story {
         *offers.last().unwrap_or_else(|| panic!("{name} was never offered")).1
     }
 
+    /// The number of a job's latest attempt; 1 before the first.
+    pub(super) fn latest_attempt(&self, name: &str) -> u32 {
+        let offers = self.fences.range((name.to_owned(), 0)..=(name.to_owned(), u32::MAX));
+        offers.last().map_or(1, |((_, attempt), _)| *attempt)
+    }
+
     /// The jobs with an open attempt, ended ones included.
     pub(super) fn open_jobs(&self) -> Vec<String> {
         self.open.values().map(|open| self.name_of(open.fence.job)).collect()
@@ -596,6 +631,9 @@ impl Story {
                 vec![format!("denied: {:?}, ask again in {} ms", denial.reason, denial.retry_after.0)]
             }
             Reply::NotYours => vec!["not yours".into()],
+            Reply::Duplicate => vec!["duplicate".into()],
+            Reply::Gap => vec!["gap".into()],
+            Reply::Registered(registered) => vec![format!("lease {} s", registered.lease.0 / 1_000)],
             Reply::Submitted(_) | Reply::Done | Reply::Alive { .. } => Vec::new(),
         }
     }
@@ -753,6 +791,13 @@ fn hold_words(hold: &Hold) -> String {
         Hold::ServerFull { used, limit } => format!("server {used}/{limit}"),
         Hold::TenantFull { used, limit } => format!("tenant {used}/{limit}"),
         Hold::KindFull { kind, used, limit } => format!("kind {kind} {used}/{limit}"),
+        Hold::NoWorker { lacks: Some(lacks), .. } => format!("workers lack {lacks:?}"),
+        Hold::NoWorker { fit, full, draining, unwell, .. } => {
+            format!("{fit} workers: {full} full, {draining} draining, {unwell} unwell")
+        }
+        Hold::WorkerBusy { worker, standing } => {
+            format!("worker {worker} is {}", standing.map_or("awaited", |standing| standing.word()))
+        }
         Hold::NoPlace { kind } => format!("no place for {kind}"),
         Hold::PlaceFull { place, used, limit } => format!("place {place} {used}/{limit}"),
         Hold::KeyFull { name, value, used, limit } => format!("key {name}:{value} {used}/{limit}"),

@@ -1,0 +1,124 @@
+//! Workers, for people.
+
+use std::borrow::Cow;
+
+use laneway_core::engine::{Hold, Lacks};
+use laneway_core::worker::{Affinity, Package, ResourceRef, Wants, WorkerView};
+use laneway_core::{Name, Span};
+use laneway_wire::{
+    self as wire, AffinityWanted, PackageWanted, ResourceWanted, Worker, WorkerPackage, WorkerWants,
+};
+
+use super::time;
+
+/// A worker as it stands now.
+pub fn worker(view: &WorkerView) -> Worker {
+    let WorkerView {
+        offer,
+        connection: _,
+        standing,
+        open,
+        connected_at,
+        silent: Span(silent_ms),
+        heartbeat: Span(heartbeat_ms),
+        beat,
+        drained,
+        pressed,
+    } = view;
+    let texts = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
+    let percent = |thousandths: Option<u16>| thousandths.map(|share| f64::from(share) / 10.0);
+    let packages = offer.packages.iter().map(|package| WorkerPackage {
+        name: package.name.to_string(),
+        version: package.version.to_string(),
+    });
+    Worker {
+        id: offer.worker.to_string(),
+        tenant: offer.tenant.to_string(),
+        state: standing.word().to_owned(),
+        version: offer.version.to_string(),
+        hostname: offer.hostname.to_string(),
+        max_parallel: offer.max_parallel,
+        running: *open,
+        kinds: texts(&offer.kinds),
+        kind_limits: offer.kind_limits.iter().map(|(kind, limit)| (kind.to_string(), *limit)).collect(),
+        packages: packages.collect(),
+        features: texts(&offer.features),
+        runtimes: texts(&offer.runtimes),
+        labels: offer.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        connected_at: time(*connected_at),
+        silent_ms: *silent_ms,
+        heartbeat_ms: *heartbeat_ms,
+        drained: *drained,
+        too_full: *pressed,
+        mem_pct: percent(beat.memory),
+        disk_pct: percent(beat.disk),
+        cpu_pct: percent(beat.cpu),
+        latency_ms: beat.latency.map(|latency| latency.0),
+    }
+}
+
+/// What a job wants of its worker, as it was asked for.
+pub fn wants(wants: &Wants) -> WorkerWants<'_> {
+    let Wants { package, features, labels, affinity, resources } = wants;
+    let text = |name: &'_ Name| Cow::Owned(name.to_string());
+    let labels = labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+    let features = features.iter().map(text);
+    WorkerWants {
+        package: package
+            .as_ref()
+            .map(|Package { name, version }| PackageWanted { name: text(name), version: text(version) }),
+        features: Some(features.collect::<Vec<_>>()).filter(|list| !list.is_empty()),
+        labels: Some(labels.collect()).filter(|list: &std::collections::BTreeMap<_, _>| !list.is_empty()),
+        affinity: affinity.as_ref().map(|Affinity { key, mode, expires_at }| AffinityWanted {
+            key: text(key),
+            mode: Some(mode.word().into()),
+            expires_at: expires_at.map(|at| time(at).into()),
+        }),
+        resources: Some(resources.iter().map(resource).collect::<Vec<_>>()).filter(|list| !list.is_empty()),
+    }
+}
+
+fn resource(resource: &ResourceRef) -> ResourceWanted<'_> {
+    let ResourceRef { id, worker, sort, scope, expires_at } = resource;
+    ResourceWanted {
+        id: id.as_str().into(),
+        worker: worker.as_str().into(),
+        sort: sort.as_str().into(),
+        scope: scope.as_ref().map(|scope| scope.as_str().into()),
+        expires_at: expires_at.map(|at| time(at).into()),
+    }
+}
+
+/// Why no worker runs a job, where that holds it.
+pub fn hold(hold: &Hold) -> Option<wire::Hold> {
+    let (code, name, message) = match hold {
+        Hold::NoWorker { kind, lacks: Some(lacks), .. } => {
+            let missing = match lacks {
+                Lacks::Kind => "runs the kind".to_owned(),
+                Lacks::Package(package) => format!("has package {} {}", package.name, package.version),
+                Lacks::Features => "has all the features it wants".to_owned(),
+                Lacks::Labels => "carries all the labels it wants".to_owned(),
+            };
+            ("no_worker", kind, format!("Workers are there, but none of them {missing}."))
+        }
+        Hold::NoWorker { kind, lacks: None, fit, full, draining, unwell } => {
+            let message = format!(
+                "Of {fit} workers that could run it, {full} are full, {draining} take nothing new and {unwell} are not well."
+            );
+            ("workers_full", kind, message)
+        }
+        Hold::WorkerBusy { worker, standing } => {
+            let how = match standing {
+                Some(standing) => format!("is {}", standing.word()),
+                None => "is not there".to_owned(),
+            };
+            (
+                "worker_busy",
+                worker,
+                format!("Only worker {worker} may run it, and that one has no room or {how}."),
+            )
+        }
+        _ => return None,
+    };
+    Some(wire::Hold { code: code.to_owned(), message, name: Some(name.to_string()), ..wire::Hold::default() })
+}

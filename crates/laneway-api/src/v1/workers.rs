@@ -1,0 +1,169 @@
+//! Workers: looked at, told to drain, told to install and remove packages; and the schemas of what they say.
+//!
+//! A worker is named within a tenant. A caller who may act for several names one with `Laneway-Tenant`, as for a submit.
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use laneway_core::worker::WorkerView;
+use laneway_core::{EventKind, Name, Reply};
+use laneway_runtime::{PackageOrder, ToWorker};
+use laneway_wire::frame::Text;
+use laneway_wire::{DrainRequest, PackageRequest, Problem, Worker, WorkerList, WorkerTold};
+use serde::de::DeserializeOwned;
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::{NoParameters, PathKey};
+use crate::reply::{self, Answer};
+use crate::show;
+
+/// Longest address of a package's archive, in bytes.
+const URL_LEN_MAX: usize = 2_048;
+
+/// Lists workers, those that lost their connection and may come back included.
+#[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers", responses((status = 200, body = WorkerList)))]
+pub async fn list_workers(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
+    let scope = caller.scope().cloned();
+    let views = api.scheduler.read(move |engine, now| engine.workers(now, scope.as_ref())).await?;
+    reply::ok(&WorkerList { workers: views.iter().map(show::worker).collect() })
+}
+
+/// Shows a worker.
+#[utoipa::path(
+    get, path = "/v1/workers/{id}", operation_id = "get_worker", tag = "workers", params(("id" = String, Path)),
+    responses((status = 200, body = Worker), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_worker(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(id): PathKey,
+    _: NoParameters,
+) -> Answer {
+    reply::ok(&show::worker(&find(&api, &caller, &id).await?))
+}
+
+/// Tells a worker to take nothing new, to end what it runs, and to go; or, with `drain` false, to take tasks again.
+#[utoipa::path(
+    post, path = "/v1/workers/{id}/drain", operation_id = "drain_worker", tag = "workers", params(("id" = String, Path)),
+    request_body = DrainRequest,
+    responses((status = 200, body = Worker), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn drain_worker(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(id): PathKey,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let DrainRequest { drain } = read_or_default(&api, request).await?;
+    let drain = drain.unwrap_or(true);
+    match api.scheduler.drain_worker(caller.tenant.clone(), id.clone(), drain, caller.origin()).await? {
+        Reply::Done => reply::ok(&show::worker(&find(&api, &caller, &id).await?)),
+        Reply::NotFound => Err(no_worker()),
+        other => Err(ApiError::internal(format!("the engine answered a drain with {other:?}"))),
+    }
+}
+
+/// Tells a worker to install or remove a package. What becomes of it stands in the audit list.
+#[utoipa::path(
+    post, path = "/v1/workers/{id}/packages", operation_id = "change_worker_packages", tag = "workers",
+    params(("id" = String, Path)), request_body = PackageRequest,
+    responses((status = 202, body = WorkerTold), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is not connected", body = Problem))
+)]
+pub async fn change_worker_packages(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(id): PathKey,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let asked: PackageRequest = read(&api, request).await?;
+    let word = word_of(&asked)?;
+    let view = find(&api, &caller, &id).await?;
+    let told = view.connection.is_some_and(|connection| api.scheduler.tell_worker(connection, word));
+    if !told {
+        return Err(ApiError::new(Code::Conflict, "the worker is not connected; ask again when it is back"));
+    }
+    let PackageRequest { operation, name, version, .. } = &asked;
+    let detail = format!("pkg.{operation} {name} {} asked of worker {id}", version.as_deref().unwrap_or("*"));
+    let tenant = Some(caller.tenant.clone());
+    api.scheduler.note(EventKind::CallDone, tenant, &detail, caller.origin()).await?;
+    reply::json(StatusCode::ACCEPTED, &WorkerTold { worker: id.to_string(), operation: operation.clone() })
+}
+
+/// A schema of the worker protocol, such as `ws.result.schema.json`.
+#[utoipa::path(
+    get, path = "/v1/schemas/{name}", operation_id = "get_schema", tag = "workers", params(("name" = String, Path)),
+    responses((status = 200, description = "A JSON Schema (2020-12)"), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_schema(Path(name): Path<String>, _: NoParameters) -> Answer {
+    let found = laneway_wire::frame::schemas().into_iter().find(|(file, _)| *file == name);
+    let (_, schema) = found.ok_or_else(|| {
+        ApiError::new(Code::NotFound, "there is no such schema; they are called ws.<type>.schema.json")
+    })?;
+    reply::ok(&schema)
+}
+
+async fn find(api: &Api, caller: &Caller, id: &Name) -> Result<WorkerView, ApiError> {
+    let (tenant, id) = (caller.tenant.clone(), id.clone());
+    let view = api.scheduler.read(move |engine, now| engine.worker(now, &tenant, &id)).await?;
+    view.ok_or_else(no_worker)
+}
+
+fn no_worker() -> ApiError {
+    ApiError::new(
+        Code::NotFound,
+        "there is no such worker; it is forgotten when it is gone and holds nothing",
+    )
+}
+
+/// What a worker is told about a package; whatever cannot be is refused here, with the name of the field.
+fn word_of(asked: &PackageRequest) -> Result<ToWorker, ApiError> {
+    let PackageRequest { operation, name, version, url, sha256 } = asked;
+    let text = |field: &str, text: &str| {
+        Text::new(text).map(|text| text.as_str().into()).map_err(|error| ApiError::field(field, error))
+    };
+    let needed = |field: &str, value: &Option<String>| {
+        let value = value.as_deref().ok_or_else(|| ApiError::field(field, "is needed for an install"))?;
+        text(field, value)
+    };
+    let name: Box<str> = text("name", name)?;
+    match operation.as_str() {
+        "install" => {
+            let (url, sha256) = (needed("url", url)?, needed("sha256", sha256)?);
+            let is_url = ["https://", "http://", "file://"].iter().any(|scheme| url.starts_with(scheme));
+            if !is_url || url.len() > URL_LEN_MAX {
+                return Err(ApiError::field("url", "must begin with https://, http:// or file://"));
+            }
+            if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(ApiError::field("sha256", "must have 64 hexadecimal digits"));
+            }
+            Ok(ToWorker::Install(PackageOrder { name, version: needed("version", version)?, url, sha256 }))
+        }
+        "uninstall" => {
+            let version = version.as_deref().map(|version| text("version", version)).transpose()?;
+            Ok(ToWorker::Uninstall { name, version })
+        }
+        _ => Err(ApiError::field("operation", "must be install or uninstall")),
+    }
+}
+
+async fn read<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, ApiError> {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+    json::parse(&bytes, json::DEPTH_MAX)
+}
+
+async fn read_or_default<T: DeserializeOwned + Default>(api: &Api, request: Request) -> Result<T, ApiError> {
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    json::check_content_type(&parts.headers)?;
+    json::parse(&bytes, json::DEPTH_MAX)
+}

@@ -1,0 +1,84 @@
+//! Middleware chains in frames: where a task stands in its chain, and what a call of the next element is answered.
+
+use laneway_core::{JobSpec, Name, NextAnswer};
+use laneway_wire::frame::{JsonObject, List, MIDDLEWARES_MAX, NextRequest, NextResponse, Text};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// Where a task stands in its chain.
+#[derive(Clone, Debug)]
+pub struct Place {
+    run: Text,
+    host: Text,
+    node: Text,
+    chain: Vec<Text>,
+    /// Which middleware it is; `None` for the host.
+    pub index: Option<u32>,
+}
+
+impl Place {
+    /// The place of a job. `None`: it is in no chain.
+    pub fn of(spec: &JobSpec) -> Option<Place> {
+        let member = spec.member.as_deref()?;
+        let chain = member.chain.as_ref()?;
+        Some(Place {
+            run: Text::fixed(&member.run.to_string()),
+            host: text(&chain.host),
+            node: text(&member.node),
+            chain: chain.middlewares.iter().map(text).collect(),
+            index: chain.index,
+        })
+    }
+
+    /// The place that a task says it has: whoever is in no chain is answered in its own words.
+    pub fn asked(request: &NextRequest) -> Place {
+        Place {
+            run: request.run_id.clone(),
+            host: request.node_id.clone(),
+            node: request.middleware_id.clone(),
+            chain: Vec::new(),
+            index: None,
+        }
+    }
+
+    /// The node that the chain is around.
+    pub fn host(&self) -> Text {
+        self.host.clone()
+    }
+
+    /// The middlewares, the outermost first.
+    pub fn chain(&self) -> List<Text, 0, MIDDLEWARES_MAX> {
+        List::new(self.chain.clone()).unwrap_or_default()
+    }
+
+    /// What a call of the next element is answered.
+    pub fn response(&self, request: &Name, answer: &NextAnswer) -> NextResponse {
+        let (result, error) = match answer {
+            NextAnswer::Done(result) => (Some(object(result.as_deref().unwrap_or(b"{}"))), None),
+            NextAnswer::Failed(code, message) => {
+                (None, JsonObject::of(&json!({"code": code.word(), "message": message})).ok())
+            }
+        };
+        NextResponse {
+            request_id: text(request),
+            run_id: self.run.clone(),
+            node_id: self.host.clone(),
+            middleware_id: self.node.clone(),
+            result,
+            error,
+            trace: None,
+        }
+    }
+}
+
+/// A result. What is no object stands in one, as `value`.
+fn object(result: &[u8]) -> JsonObject {
+    let raw: Option<Box<RawValue>> = serde_json::from_slice(result).ok();
+    let whole = raw.clone().and_then(|raw| JsonObject::from_raw(raw).ok());
+    whole.or_else(|| JsonObject::of(&json!({"value": raw})).ok()).expect("an object of JSON is JSON")
+}
+
+/// Names are shorter than texts may be.
+fn text(name: &Name) -> Text {
+    Text::fixed(name.as_str())
+}

@@ -1,0 +1,460 @@
+//! The tasks of a session: what is bound to the connection, what was sent, what the worker says of it.
+//!
+//! The fence of a frame is (connection, task, `seq`). An attempt is bound here before its frame leaves, so that not even
+//! the fastest answer comes too early; what is said of an attempt that is not bound here is looked up, and never taken.
+
+use laneway_core::{Failure, JobId, Name, Outcome, Task};
+use laneway_wire::frame::{
+    Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message, NextRequest,
+    NextResponse, ResultStatus, TaskResult, Text, Uninstall,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::outbox::About;
+use super::session::{Action, Head, Now, OwedFor, SETTLED_MAX, Session, SessionState};
+use super::speech::{report, report_with};
+use super::words::{Answer, Ended, Question, Rejection};
+
+/// Longest result in bytes that is kept with a job.
+pub const RESULT_LEN_MAX: usize = 1 << 20;
+/// Longest description of an artifact in bytes that is kept whole.
+const ARTIFACT_LEN_MAX: usize = 8 << 10;
+/// Longest message of a failure in bytes; the rest is cut off.
+const MESSAGE_LEN_MAX: usize = 4 << 10;
+
+/// An attempt that is bound to the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    /// The run; `None`: the job is a run by itself.
+    run: Option<Text>,
+    phase: Phase,
+    /// True from when the worker was told to stop it: that it stops is what was asked for.
+    stopping: bool,
+    /// The number of the frame that sent it, for workers that name the frame instead of the task.
+    frame: Option<u64>,
+}
+
+/// How far an attempt is on this connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It is bound; its payload is being read.
+    Bound,
+    /// Its frame has left.
+    Sent,
+    /// The worker has taken it.
+    Taken,
+    /// Its outcome has come and waits for the commit.
+    Ending,
+}
+
+impl Session {
+    /// The attempt is this connection's from now on. Comes before its payload is read.
+    pub fn bind(&mut self, task: Task, run: Option<Text>) {
+        // Sent again after a rebind, it may have been here before.
+        self.settled.retain(|settled| *settled != task);
+        self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
+    }
+
+    /// True when the attempt is this connection's.
+    pub fn is_bound(&self, task: Task) -> bool {
+        self.tasks.contains_key(&task)
+    }
+
+    /// Sends a task. Nothing is sent of one that is not bound here any more, or whose outcome has come already. What
+    /// cannot be sent is given back.
+    pub fn dispatch(&mut self, now: Now, task: Task, dispatch: Dispatch, out: &mut Vec<Action>) {
+        if self.tasks.get(&task).is_none_or(|open| open.phase != Phase::Bound) {
+            return;
+        }
+        if !self.outbox.has_room(dispatch.parameters.get().len()) {
+            self.tasks.remove(&task);
+            let message = "too much waits to be acknowledged by the worker".into();
+            let rejection = Rejection { code: ErrorCode::CmdConcurrencyViolation.into(), message };
+            return self.ask(None, OwedFor::Plain, Question::Rejected(task, rejection), out);
+        }
+        let about = (Some(dispatch.task_id.clone()), Some(task.dispatch_seq));
+        let run = (dispatch.run_id != dispatch.task_id).then(|| dispatch.run_id.clone());
+        let message = Message::Dispatch(Box::new(dispatch));
+        let number = self.send_kept(now, About::Dispatch(task), about, message, out);
+        if let Some(open) = self.tasks.get_mut(&task) {
+            (open.run, open.phase, open.frame) = (run, Phase::Sent, Some(number));
+        }
+    }
+
+    /// The payload of a task cannot be read: it is given back, and no frame has left.
+    pub fn give_back(&mut self, task: Task, out: &mut Vec<Action>) {
+        if self.tasks.remove(&task).is_none() {
+            return;
+        }
+        let ended = Ended { task, outcome: Outcome::HandedBack, artifacts: Vec::new() };
+        self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
+    }
+
+    /// The payload of a task is nothing that a frame can carry: trying again does not help.
+    pub fn fail_unreadable(&mut self, task: Task, out: &mut Vec<Action>) {
+        let message = "the payload is not JSON, and workers take nothing else";
+        self.fail_unsent(task, Failure::permanent("bad_payload", message), out);
+    }
+
+    /// A task has failed before a frame could leave.
+    pub fn fail_unsent(&mut self, task: Task, failure: Failure, out: &mut Vec<Action>) {
+        if self.tasks.remove(&task).is_none() {
+            return;
+        }
+        let ended = Ended { task, outcome: Outcome::Failed(failure), artifacts: Vec::new() };
+        self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
+    }
+
+    /// The attempt must stop.
+    pub fn cancel(&mut self, now: Now, task: Task, reason: Option<String>, out: &mut Vec<Action>) {
+        let Some(open) = self.tasks.get_mut(&task) else { return };
+        open.stopping = true;
+        if open.phase == Phase::Bound {
+            // The worker never heard of it.
+            let ended = Ended { task, outcome: Outcome::Canceled, artifacts: Vec::new() };
+            self.tasks.remove(&task);
+            return self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
+        }
+        if open.phase == Phase::Sent {
+            // Who has not taken it need not take it any more.
+            self.outbox.remove_task(task);
+        }
+        let Some(open) = self.tasks.get(&task) else { return };
+        let task_id = task_id(task);
+        let run_id = open.run.clone().unwrap_or_else(|| task_id.clone());
+        let about = (Some(task_id.clone()), Some(task.dispatch_seq));
+        let message = Message::Cancel(Cancel { run_id, task_id, reason });
+        self.send_kept(now, About::Cancel(task), about, message, out);
+    }
+
+    /// The attempt is not this connection's any more: the worker is told to stop it.
+    pub fn unbind(&mut self, now: Now, task: Task, out: &mut Vec<Action>) {
+        if let Some(open) = self.tasks.remove(&task) {
+            self.outbox.remove_task(task);
+            if open.phase != Phase::Bound {
+                self.say_stale(now, task, out);
+            }
+        }
+    }
+
+    /// Take no more tasks.
+    pub fn drain(&mut self, now: Now, drain: Drain, out: &mut Vec<Action>) {
+        if matches!(self.state(), SessionState::Registered | SessionState::Heartbeating) {
+            self.go(SessionState::Draining);
+        }
+        self.send_kept(now, About::Other, (None, None), Message::Drain(drain), out);
+    }
+
+    /// Install a package. Gives the id of the frame that asks for it.
+    pub fn install(&mut self, now: Now, install: Install, out: &mut Vec<Action>) {
+        self.send_kept(now, About::Other, (None, None), Message::Install(install), out);
+    }
+
+    /// Remove a package.
+    pub fn uninstall(&mut self, now: Now, uninstall: Uninstall, out: &mut Vec<Action>) {
+        self.send_kept(now, About::Other, (None, None), Message::Uninstall(uninstall), out);
+    }
+
+    /// What became of the rest of a chain.
+    pub fn next_done(&mut self, now: Now, response: NextResponse, out: &mut Vec<Action>) {
+        let about = (Some(response.request_id.clone()), None);
+        self.send_kept(now, About::Other, about, Message::NextResponse(response), out);
+    }
+
+    /// A frame of ours arrived.
+    pub(super) fn acknowledged(&mut self, _: Now, id: &Text, ack: &Ack, out: &mut Vec<Action>) {
+        let about = self.number_of(id).and_then(|number| self.outbox.remove(number));
+        let Some(About::Dispatch(task)) = about else { return };
+        let Some(open) = self.tasks.get_mut(&task).filter(|open| open.phase == Phase::Sent) else { return };
+        let knows_newer = ack.info.as_deref() == Some(ErrorCode::SessionStaleBinding.word());
+        if ack.ok && !knows_newer {
+            open.phase = Phase::Taken;
+            return self.ask(None, OwedFor::Taken(task), Question::Accepted(task), out);
+        }
+        self.tasks.remove(&task);
+        let message = ack.info.clone().unwrap_or_else(|| "the worker does not take it".to_owned());
+        let code = if knows_newer { ErrorCode::SessionStaleBinding } else { ErrorCode::SessionDenied };
+        let rejection = Rejection { code: code.into(), message: message.into() };
+        self.ask(None, OwedFor::Plain, Question::Rejected(task, rejection), out);
+    }
+
+    /// How a run ended.
+    pub(super) fn result(&mut self, now: Now, head: Head, result: TaskResult, out: &mut Vec<Action>) {
+        let Some(task) = self.task_of(&head, Some(&result.task_id)) else {
+            return self.refuse_stale(now, &head, &result.task_id, head.seq, out);
+        };
+        let run_fits = self.tasks.get(&task).is_none_or(|open| {
+            open.run.as_ref().map_or(result.run_id == result.task_id, |run| result.run_id == *run)
+        });
+        if !run_fits {
+            let details = json!({"run_id": result.run_id.as_str(), "task_id": result.task_id.as_str()});
+            let message = "`run_id` is not the run of this task";
+            let report = report_with(ErrorCode::CmdUnknown, "payload", message, &details);
+            return self.refuse(now, &head, None, None, report, out);
+        }
+        let (outcome, artifacts) = outcome_of(result);
+        self.end(now, task, head, outcome, artifacts, out);
+    }
+
+    /// A worker says that something went wrong: about a dispatch, it ends the attempt.
+    pub(super) fn told_error(&mut self, now: Now, head: Head, error: ErrorReport, out: &mut Vec<Action>) {
+        let Some(task) = self.task_of(&head, None) else {
+            // About another frame of ours: what it asked for is not done, and sending it again does not help.
+            if let Some(number) = head.corr.as_ref().and_then(|corr| self.number_of(corr)) {
+                self.outbox.remove(number);
+            }
+            tracing::warn!(
+                tenant = self.member().map(|member| member.tenant.as_str()),
+                "sender.id" = self.worker().map(Name::as_str),
+                "type" = "error",
+                id = head.id.as_str(),
+                corr = head.corr.as_deref(),
+                code = error.code.as_str(),
+                "a worker says that something went wrong"
+            );
+            return self.ack(now, &head, None, out);
+        };
+        let message: Box<str> = cut(&error.message, MESSAGE_LEN_MAX).into();
+        match ErrorCode::parse(&error.code) {
+            // Not the task's fault: it may run elsewhere, or here later.
+            Some(
+                ErrorCode::CmdConcurrencyViolation
+                | ErrorCode::CmdUnknown
+                | ErrorCode::SessionDenied
+                | ErrorCode::SessionStaleBinding,
+            ) => {
+                self.outbox.remove_task(task);
+                self.tasks.remove(&task);
+                let rejection = Rejection { code: error.code, message };
+                self.ask(Some(head), OwedFor::Outcome(task), Question::Rejected(task, rejection), out);
+            }
+            Some(ErrorCode::RunnerCancelled) => {
+                self.end(now, task, head, Outcome::HandedBack, Vec::new(), out);
+            }
+            code => {
+                let retryable =
+                    !matches!(code, Some(ErrorCode::ResourceMissing | ErrorCode::DispatchInvalidMetadata));
+                let failure = Failure { code: code_name(&error.code), message, retryable, detail: None };
+                self.end(now, task, head, Outcome::Failed(failure), Vec::new(), out);
+            }
+        }
+    }
+
+    /// How a run goes.
+    pub(super) fn feedback(&mut self, now: Now, head: Head, feedback: Feedback, out: &mut Vec<Action>) {
+        let task = self.task_of(&head, Some(&feedback.task_id));
+        let open = task.and_then(|task| self.tasks.get(&task)).filter(|open| open.phase != Phase::Ending);
+        match (open, task) {
+            (Some(_), Some(task)) => {
+                let question = Question::Feedback(task, Box::new(feedback));
+                self.ask(Some(head), OwedFor::Plain, question, out);
+            }
+            // It was overtaken by the outcome, and says nothing that matters now.
+            (_, Some(task)) if self.tasks.contains_key(&task) || self.settled.contains(&task) => {
+                self.ack(now, &head, None, out);
+            }
+            _ => self.refuse_stale(now, &head, &feedback.task_id, head.seq, out),
+        }
+    }
+
+    /// A middleware wants the rest of its chain to run. Jobs have no chains here, and that is what it is told.
+    pub(super) fn next_asked(&mut self, now: Now, head: Head, request: NextRequest, out: &mut Vec<Action>) {
+        let bound = self.task_of(&head, None).filter(|task| self.tasks.contains_key(task));
+        match (bound, &head.corr) {
+            (Some(task), _) => {
+                let question = Question::Next(task, Box::new(request));
+                self.ask(Some(head), OwedFor::Plain, question, out);
+            }
+            (None, Some(corr)) => self.refuse_stale(now, &head, &corr.clone(), head.seq, out),
+            (None, None) => {
+                let message = "`corr` is missing; it names the task that asks";
+                let report = report(ErrorCode::CmdUnknown, "envelope", message);
+                self.refuse(now, &head, None, None, report, out);
+            }
+        }
+    }
+
+    /// An attempt has ended. One that is not bound here may have been, on an earlier connection: the engine knows.
+    fn end(
+        &mut self,
+        now: Now,
+        task: Task,
+        head: Head,
+        outcome: Outcome,
+        artifacts: Vec<Box<str>>,
+        out: &mut Vec<Action>,
+    ) {
+        match self.tasks.get_mut(&task) {
+            Some(open) if open.phase == Phase::Ending => {
+                // The same word under another id. Its sender says it once more, and is answered by then.
+                self.seen.forget(&head.id, head.corr.as_deref());
+                return;
+            }
+            Some(open) => open.phase = Phase::Ending,
+            None if self.settled.contains(&task) => {
+                return self.ack(now, &head, Some(ErrorCode::ResultDuplicate), out);
+            }
+            None => {}
+        }
+        self.outbox.remove_task(task);
+        let ended = Ended { task, outcome, artifacts };
+        self.ask(Some(head), OwedFor::Outcome(task), Question::Ended(Box::new(ended)), out);
+    }
+
+    /// The house has answered an outcome.
+    pub(super) fn settle(
+        &mut self,
+        now: Now,
+        task: Task,
+        head: &Head,
+        answer: Answer,
+        out: &mut Vec<Action>,
+    ) {
+        match answer {
+            Answer::Done | Answer::Alive { .. } => {
+                self.tasks.remove(&task);
+                self.remember(task);
+                self.ack(now, head, None, out);
+            }
+            Answer::Duplicate => {
+                self.tasks.remove(&task);
+                self.remember(task);
+                self.ack(now, head, Some(ErrorCode::ResultDuplicate), out);
+            }
+            Answer::Stale | Answer::Superseded => {
+                if self.tasks.remove(&task).is_some_and(|open| open.stopping) {
+                    // It stopped, as it was told to: nothing of what it says is taken, and it has no more to do.
+                    self.remember(task);
+                    return self.ack(now, head, None, out);
+                }
+                self.refuse_stale(now, head, &task_id(task), Some(task.dispatch_seq), out);
+            }
+            Answer::Gap => {
+                self.seen.forget(&head.id, head.corr.as_deref());
+                let message = "results of the run that come before this one are missing; bring them again";
+                let report = report(ErrorCode::ResultSeqGap, "scheduler.results", message);
+                self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
+            }
+            Answer::Refused(why) => {
+                self.seen.forget(&head.id, head.corr.as_deref());
+                // The attempt stays bound: what cannot be taken now may be taken when it is said again.
+                if let Some(open) = self.tasks.get_mut(&task) {
+                    open.phase = Phase::Taken;
+                }
+                let report = report(ErrorCode::Internal, "scheduler.results", why);
+                self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
+            }
+        }
+    }
+
+    /// The attempt that a frame is about: by the payload, else by `corr`, which older workers fill with our frame's id.
+    fn task_of(&self, head: &Head, task_id: Option<&Text>) -> Option<Task> {
+        let named = task_id.or(head.corr.as_ref())?;
+        let Some(job) = JobId::parse(named) else {
+            let number = self.number_of(named)?;
+            let found = self.tasks.iter().find(|(_, open)| open.frame == Some(number));
+            return found.map(|(task, _)| *task);
+        };
+        match head.seq {
+            Some(dispatch_seq) => Some(Task { job, dispatch_seq }),
+            // Without a number the one attempt that is open here is meant.
+            None => self.tasks.keys().copied().rfind(|task| task.job == job),
+        }
+    }
+
+    fn remember(&mut self, task: Task) {
+        if self.settled.len() >= SETTLED_MAX {
+            self.settled.pop_front();
+        }
+        self.settled.push_back(task);
+    }
+
+    fn say_stale(&mut self, now: Now, task: Task, out: &mut Vec<Action>) {
+        let report = report(ErrorCode::SessionStaleBinding, "scheduler.tasks", STALE);
+        self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
+    }
+
+    fn refuse_stale(
+        &mut self,
+        now: Now,
+        head: &Head,
+        task_id: &Text,
+        seq: Option<u64>,
+        out: &mut Vec<Action>,
+    ) {
+        let report = report(ErrorCode::SessionStaleBinding, "scheduler.tasks", STALE);
+        self.refuse(now, head, Some(task_id.clone()), seq, report, out);
+    }
+}
+
+/// What a worker is told about an attempt that is not its own.
+const STALE: &str = "the attempt is not this worker's; stop it and forget its outcome";
+
+/// A task's id as frames spell it.
+pub(super) fn task_id(task: Task) -> Text {
+    Text::fixed(&task.job.to_string())
+}
+
+/// What a result means for the engine, and what the run made.
+fn outcome_of(result: TaskResult) -> (Outcome, Vec<Box<str>>) {
+    let TaskResult { status, result, metadata, artifacts, error, .. } = result;
+    let made = |artifacts: &[Artifact]| artifacts.iter().filter_map(written).collect();
+    let outcome = match status {
+        ResultStatus::Succeeded | ResultStatus::Skipped => {
+            let json = result.get();
+            if json.len() > RESULT_LEN_MAX {
+                let message = format!(
+                    "the result has {} bytes; at most {RESULT_LEN_MAX} are kept; keep what is so large as an artifact",
+                    json.len()
+                );
+                Outcome::Failed(Failure::permanent("result_too_large", message))
+            } else {
+                let result = Some(json.as_bytes().into());
+                match status {
+                    ResultStatus::Skipped => Outcome::Skipped(result),
+                    _ => Outcome::Succeeded(result),
+                }
+            }
+        }
+        ResultStatus::Cancelled => Outcome::Canceled,
+        ResultStatus::Failed => {
+            #[derive(Deserialize)]
+            struct Hints {
+                retryable: Option<bool>,
+            }
+            let hints = metadata.and_then(|metadata| metadata.read::<Hints>().ok());
+            let retryable = hints.and_then(|hints| hints.retryable).unwrap_or(true);
+            let (code, message) = match error {
+                Some(error) => (code_name(&error.code), error.message),
+                None => (code_name(ErrorCode::RunnerFailure.word()), "the worker gave no reason".to_owned()),
+            };
+            let message = cut(&message, MESSAGE_LEN_MAX).into();
+            Outcome::Failed(Failure { code, message, retryable, detail: None })
+        }
+    };
+    (outcome, artifacts.as_deref().map(made).unwrap_or_default())
+}
+
+/// An artifact as JSON. What is said of it at too great a length is left out.
+fn written(artifact: &Artifact) -> Option<Box<str>> {
+    let json = serde_json::to_string(artifact).ok()?;
+    if json.len() <= ARTIFACT_LEN_MAX {
+        return Some(json.into());
+    }
+    serde_json::to_string(&Artifact { metadata: None, ..artifact.clone() }).ok().map(Box::from)
+}
+
+/// A worker's code as a name. What is no name becomes one that says so.
+fn code_name(code: &str) -> Name {
+    Name::new(cut(code, Name::LEN_MAX)).unwrap_or_else(|_| Name::fixed("E.RUNNER.FAILURE"))
+}
+
+/// The longest beginning of `text` with at most `len_max` bytes.
+fn cut(text: &str, len_max: usize) -> &str {
+    let mut end = text.len().min(len_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

@@ -1,0 +1,217 @@
+//! What a worker registers, in the engine's words.
+
+use laneway_core::worker::{Beat, Package, WorkerOffer};
+use laneway_core::{Name, Span};
+use laneway_wire::frame::{Heartbeat, PackageEvent, PackageOutcome, PackageStatus, Register, Text};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::words::Member;
+
+/// What stands before a kind among the features.
+const KIND: &str = "kind:";
+/// What stands before a label among the features: `label:zone=eu`.
+const LABEL: &str = "label:";
+
+/// What the worker offers; an error names the field and what is wrong with it.
+pub fn offer_of(member: &Member, register: &Register) -> Result<WorkerOffer, String> {
+    let Register { capabilities, packages, .. } = register;
+    let (mut kinds, mut features, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+    for feature in capabilities.features.iter() {
+        if let Some(kind) = feature.strip_prefix(KIND) {
+            kinds.push(name("capabilities.features", kind)?);
+        } else if let Some((key, value)) = feature.strip_prefix(LABEL).and_then(|rest| rest.split_once('=')) {
+            labels.push((name("capabilities.features", key)?, name("capabilities.features", value)?));
+        } else {
+            features.push(name("capabilities.features", feature)?);
+        }
+    }
+    let limits = capabilities.concurrency.per_node_limits.iter().flat_map(|limits| limits.iter());
+    let kind_limits = limits
+        .map(|(kind, limit)| Ok((name("capabilities.concurrency.per_node_limits", kind)?, limit.0)))
+        .collect::<Result<_, String>>()?;
+    let installed = packages.iter().filter(|package| package.status == PackageStatus::Installed);
+    let packages = installed
+        .map(|package| {
+            let name_of = |text: &Text| name("packages", text);
+            Ok(Package { name: name_of(&package.name)?, version: name_of(&package.version)? })
+        })
+        .collect::<Result<_, String>>()?;
+    let runtimes = capabilities.runtimes.iter().map(|runtime| name("capabilities.runtimes", runtime));
+    Ok(WorkerOffer {
+        tenant: member.tenant.clone(),
+        worker: member.worker.clone(),
+        version: member.version.clone(),
+        hostname: member.hostname.clone(),
+        max_parallel: capabilities.concurrency.max_parallel,
+        kind_limits,
+        kinds,
+        packages,
+        features,
+        runtimes: runtimes.collect::<Result<_, String>>()?,
+        labels,
+    })
+}
+
+/// What the worker offers once this has become of a package. `None`: the same as before.
+pub fn offer_after(offer: &WorkerOffer, event: &PackageEvent) -> Option<WorkerOffer> {
+    if event.status != PackageOutcome::Installed {
+        return None;
+    }
+    let package = Package { name: Name::new(&event.name).ok()?, version: Name::new(&event.version).ok()? };
+    let mut packages = offer.packages.clone();
+    match operation(event) {
+        Operation::Install => {
+            if packages.contains(&package) {
+                return None;
+            }
+            packages.push(package);
+        }
+        // An uninstall without a version names `*`: every one is gone.
+        Operation::Uninstall => packages.retain(|known| {
+            known.name != package.name || (event.version != "*" && known.version != package.version)
+        }),
+    }
+    Some(WorkerOffer { packages, ..offer.clone() })
+}
+
+/// What was asked of a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It was to be installed.
+    Install,
+    /// It was to be removed.
+    Uninstall,
+}
+
+impl Operation {
+    /// The word in details, logs and figures.
+    pub fn word(self) -> &'static str {
+        match self {
+            Operation::Install => "install",
+            Operation::Uninstall => "uninstall",
+        }
+    }
+}
+
+/// Which of the two an event is about.
+pub fn operation(event: &PackageEvent) -> Operation {
+    match detail(event).operation.as_deref() {
+        Some("uninstall") => Operation::Uninstall,
+        _ => Operation::Install,
+    }
+}
+
+/// The code that a failed operation gave.
+pub fn failure_code(event: &PackageEvent) -> Option<String> {
+    (event.status == PackageOutcome::Failed)
+        .then(|| detail(event).code.unwrap_or_else(|| "E.INTERNAL".to_owned()))
+}
+
+#[derive(Default, Deserialize)]
+struct Details {
+    operation: Option<String>,
+    code: Option<String>,
+}
+
+fn detail(event: &PackageEvent) -> Details {
+    event.details.as_ref().and_then(|details| details.read().ok()).unwrap_or_default()
+}
+
+/// A sign of life, in the engine's words: shares become thousandths.
+pub fn beat_of(heartbeat: &Heartbeat) -> Beat {
+    let metrics = &heartbeat.metrics;
+    let share = |percent: Option<f64>| {
+        percent.map(|percent| {
+            // Shares above the whole are told by processors that count each core.
+            let thousandths = (percent * 10.0).round().clamp(0.0, f64::from(u16::MAX));
+            thousandths as u16
+        })
+    };
+    Beat {
+        healthy: heartbeat.healthy,
+        draining: metrics.more.get("draining") == Some(&json!(true)),
+        inflight: u32::try_from(metrics.inflight).unwrap_or(u32::MAX),
+        memory: share(metrics.mem_pct),
+        disk: share(metrics.disk_pct),
+        cpu: share(metrics.cpu_pct),
+        latency: metrics.latency_ms.map(Span),
+    }
+}
+
+fn name(field: &str, text: &str) -> Result<Name, String> {
+    Name::new(text).map_err(|error| format!("`{field}`: {text:?} {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member() -> Member {
+        Member {
+            tenant: Name::fixed("acme"),
+            worker: Name::fixed("w1"),
+            version: "1".into(),
+            hostname: "h".into(),
+        }
+    }
+
+    fn register(value: serde_json::Value) -> Register {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn kinds_and_labels_stand_among_the_features() {
+        let offer = offer_of(
+            &member(),
+            &register(
+                json!({"capabilities": {"concurrency": {"max_parallel": 4, "per_node_limits": {"resize": 2}},
+                "runtimes": ["rust"], "features": ["kind:resize", "label:zone=eu", "gpu"]},
+                "packages": [{"name": "img", "version": "1", "status": "installed"},
+                    {"name": "old", "version": "1", "status": "missing"}]}),
+            ),
+        )
+        .unwrap();
+        let names = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            (names(&offer.kinds), names(&offer.features)),
+            (vec!["resize".into()], vec!["gpu".into()])
+        );
+        assert_eq!(offer.labels, [(Name::fixed("zone"), Name::fixed("eu"))]);
+        assert_eq!(offer.kind_limits, [(Name::fixed("resize"), 2)]);
+        assert_eq!(offer.packages.len(), 1, "what is not installed is not offered");
+        let bad = register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["rust"],
+            "features": [format!("kind:{}", "x".repeat(200))]}, "packages": []}));
+        assert!(offer_of(&member(), &bad).unwrap_err().starts_with("`capabilities.features`"));
+    }
+
+    #[test]
+    fn d18_packages_come_and_go_by_their_events() {
+        let none =
+            register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["rust"],
+            "features": []}, "packages": []}));
+        let offer = offer_of(&member(), &none).unwrap();
+        let event = |version: &str, status: &str, operation: &str| -> PackageEvent {
+            serde_json::from_value(json!({"name": "img", "version": version, "status": status,
+                "details": {"operation": operation}}))
+            .unwrap()
+        };
+        assert_eq!(offer_after(&offer, &event("1", "failed", "install")), None);
+        let with = offer_after(&offer, &event("1", "installed", "install")).unwrap();
+        assert_eq!(with.packages.len(), 1);
+        assert_eq!(offer_after(&with, &event("1", "installed", "install")), None);
+        let both = offer_after(&with, &event("2", "installed", "install")).unwrap();
+        assert_eq!(offer_after(&both, &event("1", "installed", "uninstall")).unwrap().packages.len(), 1);
+        assert_eq!(offer_after(&both, &event("*", "installed", "uninstall")).unwrap().packages.len(), 0);
+    }
+
+    #[test]
+    fn d15_percentages_become_thousandths() {
+        let heartbeat: Heartbeat = serde_json::from_value(json!({"healthy": false,
+            "metrics": {"inflight": 3, "mem_pct": 90.04, "disk_pct": 95.0, "cpu_pct": 1e9, "draining": true}}))
+        .unwrap();
+        let beat = beat_of(&heartbeat);
+        assert_eq!((beat.memory, beat.disk, beat.cpu), (Some(900), Some(950), Some(u16::MAX)));
+        assert!(beat.draining && !beat.healthy);
+    }
+}

@@ -1,0 +1,72 @@
+//! Which frames came over a connection, so that one that comes again does nothing and is answered as before.
+//!
+//! Known by `(id, corr)`, as a digest: a connection remembers [`SEEN_MAX`] frames in a few kilobytes. Heartbeats are not
+//! remembered: each says the same as the one before it, and they would push out what matters.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use laneway_wire::frame::{ErrorCode, Frame};
+
+/// Most frames that a connection remembers; then the oldest are forgotten.
+pub const SEEN_MAX: usize = 512;
+
+/// What a frame was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Nothing yet: the answer waits for a commit.
+    Nothing,
+    /// It was acknowledged.
+    Ack,
+    /// It was acknowledged as one whose content had come before.
+    AckDuplicate,
+    /// It was refused.
+    Error(ErrorCode),
+}
+
+/// The frames of one connection.
+#[derive(Default)]
+pub struct Seen {
+    answers: BTreeMap<u64, Said>,
+    order: VecDeque<u64>,
+}
+
+impl Seen {
+    /// What the frame was answered when it came before. `None`: it comes for the first time, and is remembered now.
+    pub fn before(&mut self, frame: &Frame) -> Option<Said> {
+        let digest = digest(frame.id.as_str(), frame.corr.as_deref());
+        if let Some(said) = self.answers.get(&digest) {
+            return Some(*said);
+        }
+        if self.order.len() >= SEEN_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.answers.remove(&oldest);
+        }
+        self.order.push_back(digest);
+        self.answers.insert(digest, Said::Nothing);
+        None
+    }
+
+    /// The frame could not be taken now: should it come again, it is looked at again.
+    pub fn forget(&mut self, id: &str, corr: Option<&str>) {
+        let digest = digest(id, corr);
+        if self.answers.remove(&digest).is_some() {
+            self.order.retain(|known| *known != digest);
+        }
+    }
+
+    /// The frame is answered now.
+    pub fn answer(&mut self, id: &str, corr: Option<&str>, said: Said) {
+        if let Some(answer) = self.answers.get_mut(&digest(id, corr)) {
+            *answer = said;
+        }
+    }
+}
+
+/// A worker that finds two frames with one digest has cheated itself only.
+fn digest(id: &str, corr: Option<&str>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (id, corr).hash(&mut hasher);
+    hasher.finish()
+}

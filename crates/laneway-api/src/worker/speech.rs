@@ -1,0 +1,188 @@
+//! How a session speaks: frames of ours, acknowledgements, complaints, and what must be acknowledged in turn.
+
+use axum::extract::ws::Utf8Bytes;
+use laneway_core::Span;
+use laneway_wire::frame::{
+    Ack, AckNote, ErrorCode, ErrorContext, ErrorReport, Frame, JsonObject, List, Message, Role, Sender, Text,
+};
+
+use super::outbox::About;
+use super::seen::Said;
+use super::session::{Action, Head, Now, Owed, OwedFor, Session, SessionState};
+use super::words::{Question, Ticket};
+
+/// What we are called in frames.
+pub const SCHEDULER: &str = "scheduler-control";
+
+impl Session {
+    /// Asks the house. `head`: the frame that is answered with what it says.
+    pub(super) fn ask(
+        &mut self,
+        head: Option<Head>,
+        what: OwedFor,
+        question: Question,
+        out: &mut Vec<Action>,
+    ) {
+        // A frame that is worth a question is a good one.
+        self.bad.in_a_row = 0;
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        self.owed.insert(ticket, Owed { head, what });
+        out.push(Action::Ask(ticket, question));
+    }
+
+    /// Sends a frame that the worker must acknowledge, and keeps it until it has. Gives its number.
+    pub(super) fn send_kept(
+        &mut self,
+        now: Now,
+        about: About,
+        (corr, seq): (Option<Text>, Option<u64>),
+        message: Message,
+        out: &mut Vec<Action>,
+    ) -> u64 {
+        let (number, frame) = self.frame(now, message);
+        let text = write(&Frame { corr, seq, ack: AckNote::requested(), ..frame });
+        let lot = self.rng.f64();
+        self.outbox.put(now.mono, number, text.clone(), about, lot);
+        out.push(Action::Send(text));
+        number
+    }
+
+    /// The number of a frame of ours on this connection, from its id.
+    pub(super) fn number_of(&self, id: &str) -> Option<u64> {
+        id.strip_prefix(&*self.prefix)?.parse().ok()
+    }
+
+    /// Acknowledges a frame, if it asked for that.
+    pub(super) fn ack(&mut self, now: Now, head: &Head, info: Option<ErrorCode>, out: &mut Vec<Action>) {
+        let said = if info.is_some() { Said::AckDuplicate } else { Said::Ack };
+        self.seen.answer(&head.id, head.corr.as_deref(), said);
+        if head.wants_ack {
+            self.send_ack(now, head, info.map(|code| code.word().to_owned()), out);
+        }
+    }
+
+    /// Acknowledges a sign of life, or the registration: it tells the lease.
+    pub(super) fn ack_alive(&mut self, now: Now, head: &Head, out: &mut Vec<Action>) {
+        self.seen.answer(&head.id, head.corr.as_deref(), Said::Ack);
+        if head.wants_ack {
+            let info = (self.lease > Span(0)).then(|| format!("lease_ms={}", self.lease.0));
+            self.send_ack(now, head, info, out);
+        }
+    }
+
+    pub(super) fn send_ack(&mut self, now: Now, head: &Head, info: Option<String>, out: &mut Vec<Action>) {
+        let payload = Ack { ok: true, r#for: head.id.clone(), info };
+        let (_, frame) = self.frame(now, Message::Ack(payload));
+        let ack = AckNote::of(head.id.clone());
+        out.push(Action::Send(write(&Frame { corr: head.corr.clone(), ack, ..frame })));
+    }
+
+    /// Answers a frame that came before as it was answered then.
+    pub(super) fn say_again(&mut self, now: Now, head: &Head, said: Said, out: &mut Vec<Action>) {
+        match said {
+            // The answer comes once it is known.
+            Said::Nothing => {}
+            Said::Ack if self.state <= SessionState::Registered => self.ack_alive(now, head, out),
+            Said::Ack => self.ack(now, head, None, out),
+            Said::AckDuplicate => self.ack(now, head, Some(ErrorCode::ResultDuplicate), out),
+            Said::Error(code) => {
+                let report = report(code, "scheduler.session", "the frame was refused before");
+                self.complain(now, head.corr.clone().or(Some(head.id.clone())), head.seq, report, out);
+            }
+        }
+    }
+
+    /// Answers a frame with an error, and remembers that. Without `corr`, the frame itself is what it is about.
+    pub(super) fn refuse(
+        &mut self,
+        now: Now,
+        head: &Head,
+        corr: Option<Text>,
+        seq: Option<u64>,
+        report: ErrorReport,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(code) = ErrorCode::parse(&report.code) {
+            self.seen.answer(&head.id, head.corr.as_deref(), Said::Error(code));
+        }
+        self.complain(now, corr.or(Some(head.id.clone())), seq, report, out);
+    }
+
+    /// Says that something could not be done. Not kept: the worker repeats what matters to it.
+    pub(super) fn complain(
+        &mut self,
+        now: Now,
+        corr: Option<Text>,
+        seq: Option<u64>,
+        report: ErrorReport,
+        out: &mut Vec<Action>,
+    ) {
+        let (_, frame) = self.frame(now, Message::Error(report));
+        out.push(Action::Send(write(&Frame { corr, seq, ..frame })));
+    }
+
+    /// A frame of ours, with its number.
+    fn frame(&mut self, now: Now, message: Message) -> (u64, Frame) {
+        let number = self.numbers;
+        self.numbers += 1;
+        let tenant = match &self.bound {
+            Some(bound) => bound.tenant.clone(),
+            // Nobody is bound: there is no tenant to name, and the field must not be empty.
+            None => Text::fixed("-"),
+        };
+        let frame = Frame {
+            id: Text::fixed(&format!("{}{number}", self.prefix)),
+            ts: now.wall,
+            tenant,
+            sender: Sender { role: Role::Scheduler, id: Text::fixed(SCHEDULER) },
+            corr: None,
+            seq: None,
+            ack: AckNote::default(),
+            flags: List::default(),
+            message,
+        };
+        (number, frame)
+    }
+}
+
+/// An `error` payload.
+pub(super) fn report(code: ErrorCode, part: &str, message: impl Into<String>) -> ErrorReport {
+    let context = ErrorContext { r#where: Some(part.to_owned()), details: None };
+    ErrorReport { code: code.into(), message: message.into(), remediation: None, context: Some(context) }
+}
+
+/// An `error` payload with something that helps to understand it.
+pub(super) fn report_with(
+    code: ErrorCode,
+    part: &str,
+    message: impl Into<String>,
+    details: &serde_json::Value,
+) -> ErrorReport {
+    let context = ErrorContext { r#where: Some(part.to_owned()), details: JsonObject::of(details).ok() };
+    ErrorReport { context: Some(context), ..report(code, part, message) }
+}
+
+fn write(frame: &Frame) -> Utf8Bytes {
+    log_frame("sent", frame);
+    frame.encode().into()
+}
+
+/// One line for a frame, with the fields that every log of the protocol has.
+pub(super) fn log_frame(direction: &'static str, frame: &Frame) {
+    let code = match &frame.message {
+        Message::Error(error) => Some(error.code.as_str()),
+        Message::Result(result) => result.error.as_ref().map(|error| error.code.as_str()),
+        _ => None,
+    };
+    tracing::debug!(
+        tenant = frame.tenant.as_str(),
+        "sender.id" = frame.sender.id.as_str(),
+        "type" = frame.message.kind().word(),
+        id = frame.id.as_str(),
+        corr = frame.corr.as_deref(),
+        code,
+        seq = frame.seq,
+        "{direction}"
+    );
+}

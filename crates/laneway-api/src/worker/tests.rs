@@ -1,0 +1,865 @@
+//! Dialogues with a worker, step by step, without sockets and clocks. Every frame of ours is checked against its schema.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use laneway_core::{JobId, Name, Span, Task};
+use laneway_wire::frame::{
+    Constraints, Dispatch, Drain, ErrorCode, Frame, Handshake, JsonObject, Message, Text, Timestamp, schemas,
+};
+use serde_json::{Value, json};
+
+use super::handshake::{Door, TurnedAway};
+use super::outbox::OUTBOX_BYTES_MAX;
+use super::session::{
+    Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, STRANGER_FRAMES_MAX, Session,
+    SessionState,
+};
+use super::words::{Answer, Member, Question, Ticket};
+
+/// Lets everybody in whose token is `good`.
+struct TestDoor;
+
+impl Door for TestDoor {
+    fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, TurnedAway> {
+        if handshake.auth.token.as_ref().is_none_or(|token| token.0 != "good") {
+            return Err(TurnedAway::new(ErrorCode::AuthInvalidToken, "the token is not known"));
+        }
+        Ok(Member {
+            tenant: Name::new(tenant).unwrap(),
+            worker: Name::new(&handshake.worker.id).unwrap(),
+            version: "1".into(),
+            hostname: "h".into(),
+        })
+    }
+}
+
+/// A session, what it said and what it asks, at a time that stands until it is moved.
+struct World {
+    session: Session,
+    ms: u64,
+    frames: u64,
+    said: Vec<Action>,
+    asked: Vec<(Ticket, Question)>,
+    story: String,
+}
+
+impl World {
+    fn new() -> World {
+        let session = Session::new(now(0), 7, Duration::from_secs(5), fastrand::Rng::with_seed(1));
+        World { session, ms: 0, frames: 0, said: Vec::new(), asked: Vec::new(), story: String::new() }
+    }
+
+    /// A worker whose session stands.
+    fn up() -> World {
+        let mut world = World::new();
+        world.greet();
+        world.hear("register", register());
+        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.story.clear();
+        world
+    }
+
+    fn now(&self) -> Now {
+        now(self.ms)
+    }
+
+    fn greet(&mut self) {
+        self.hear("handshake", handshake("good"));
+    }
+
+    fn frame(&mut self, kind: &str, payload: Value) -> Value {
+        self.frames += 1;
+        json!({"type": kind, "id": format!("w-{}", self.frames), "ts": "2030-01-01T00:00:00Z", "tenant": "acme",
+            "sender": {"role": "worker", "id": "w1"}, "ack": {"request": true}, "payload": payload})
+    }
+
+    fn hear(&mut self, kind: &str, payload: Value) -> Value {
+        let frame = self.frame(kind, payload);
+        self.hear_frame(&frame);
+        frame
+    }
+
+    /// A frame about an attempt.
+    fn hear_about(&mut self, kind: &str, task: Task, payload: Value) -> Value {
+        let mut frame = self.frame(kind, payload);
+        frame["corr"] = json!(task.job.to_string());
+        frame["seq"] = json!(task.dispatch_seq);
+        self.hear_frame(&frame);
+        frame
+    }
+
+    fn hear_frame(&mut self, frame: &Value) {
+        let kind = frame["type"].as_str().unwrap();
+        self.story += &format!("worker    {kind} {}\n", frame["id"].as_str().unwrap());
+        self.hear_text(&frame.to_string());
+    }
+
+    fn hear_text(&mut self, text: &str) {
+        self.session.handle_text(self.now(), text.as_bytes(), &TestDoor, &mut self.said);
+        self.write_down();
+    }
+
+    /// The worker acknowledges the last frame of ours that wants it.
+    fn hear_ack(&mut self, id: &str, task: Task) {
+        let mut frame = self.frame("ack", json!({"ok": true, "for": id}));
+        frame["ack"] = json!({"for": id});
+        frame["corr"] = json!(task.job.to_string());
+        frame["seq"] = json!(task.dispatch_seq);
+        self.hear_frame(&frame);
+    }
+
+    /// The house answers the oldest question.
+    fn answer(&mut self, answer: Answer) {
+        let (ticket, _) = self.asked.remove(0);
+        self.story += &format!("house     {answer:?}\n");
+        self.session.answered(self.now(), ticket, answer, &mut self.said);
+        self.write_down();
+    }
+
+    fn bind(&mut self, job: u128, seq: u64) -> Task {
+        let task = Task { job: JobId(job), dispatch_seq: seq };
+        self.session.bind(task, None);
+        task
+    }
+
+    fn dispatch(&mut self, job: u128, seq: u64) -> (Task, String) {
+        let task = self.bind(job, seq);
+        self.session.dispatch(self.now(), task, payload(job, "{}"), &mut self.said);
+        let id = self.last_sent().id.to_string();
+        self.write_down();
+        (task, id)
+    }
+
+    fn last_sent(&self) -> Frame {
+        let text = self.said.iter().rev().find_map(|action| match action {
+            Action::Send(text) => Some(text.clone()),
+            _ => None,
+        });
+        Frame::parse(text.expect("nothing was sent").as_bytes()).unwrap()
+    }
+
+    /// Moves the clock, doing on the way what falls due.
+    fn pass(&mut self, ms: u64) {
+        let until = self.ms + ms;
+        while let Some(at) = self.session.next_wakeup().map(whole_ms).filter(|at| *at <= until) {
+            self.ms = self.ms.max(at);
+            self.session.handle_tick(self.now(), &mut self.said);
+            self.write_down();
+        }
+        self.ms = until;
+    }
+
+    /// Writes down what was said and asked.
+    fn write_down(&mut self) {
+        for action in std::mem::take(&mut self.said) {
+            match action {
+                Action::Send(text) => {
+                    check_schema(&text);
+                    let frame = Frame::parse(text.as_bytes()).unwrap();
+                    self.story += &format!("scheduler {}\n", tell(&frame));
+                }
+                Action::Ask(ticket, question) => {
+                    self.story += &format!("          asks {}\n", ask_word(&question));
+                    self.asked.push((ticket, question));
+                }
+                Action::Missed(count) => self.story += &format!("          misses {count}\n"),
+                Action::Close(closing) => {
+                    self.story += &format!("          closes {} {}\n", closing.code, closing.reason);
+                }
+            }
+        }
+    }
+
+    fn check(&mut self, expected: &Expect) {
+        expected.assert_eq(&std::mem::take(&mut self.story));
+    }
+}
+
+fn now(ms: u64) -> Now {
+    Now { mono: Duration::from_millis(ms), wall: Timestamp(jiff::Timestamp::UNIX_EPOCH) }
+}
+
+/// The clock of these tests stands at whole milliseconds.
+fn whole_ms(at: Duration) -> u64 {
+    at.as_nanos().div_ceil(1_000_000) as u64
+}
+
+fn payload(job: u128, parameters: &str) -> Dispatch {
+    let id = Text::fixed(&JobId(job).to_string());
+    Dispatch {
+        run_id: id.clone(),
+        task_id: id.clone(),
+        node_id: id,
+        node_type: Text::fixed("resize"),
+        package_name: Text::fixed("img"),
+        package_version: Text::fixed("1"),
+        parameters: JsonObject::from_raw(
+            serde_json::value::RawValue::from_string(parameters.to_owned()).unwrap(),
+        )
+        .unwrap(),
+        constraints: Constraints::default(),
+        priority: None,
+        host_node_id: None,
+        middleware_chain: None,
+        chain_index: None,
+        concurrency_key: None,
+        resource_refs: None,
+        affinity: None,
+    }
+}
+
+fn handshake(token: &str) -> Value {
+    json!({"protocol": 1, "auth": {"mode": "token", "token": token},
+        "worker": {"id": "w1", "version": "1", "hostname": "h"}})
+}
+
+fn register() -> Value {
+    json!({"capabilities": {"concurrency": {"max_parallel": 4}, "runtimes": ["rust"], "features": ["kind:resize"]},
+        "packages": []})
+}
+
+fn result(task: Task) -> Value {
+    let id = task.job.to_string();
+    json!({"run_id": id, "task_id": id, "status": "SUCCEEDED", "result": {"n": 1}})
+}
+
+fn feedback(task: Task) -> Value {
+    let id = task.job.to_string();
+    json!({"run_id": id, "task_id": id, "progress": 0.5})
+}
+
+fn tell(frame: &Frame) -> String {
+    let about = |frame: &Frame| {
+        let job = frame.corr.as_ref().map(|corr| match JobId::parse(corr) {
+            Some(job) => format!(" t{}", job.0),
+            None => format!(" {corr}"),
+        });
+        let seq = frame.seq.map(|seq| format!(" seq={seq}"));
+        format!("{}{}", job.unwrap_or_default(), seq.unwrap_or_default())
+    };
+    match &frame.message {
+        Message::Ack(ack) => {
+            let info = ack.info.as_ref().map(|info| format!(" {info}")).unwrap_or_default();
+            format!("ack {}{info}", ack.r#for)
+        }
+        Message::Error(error) => format!("error {}{}", error.code, about(frame)),
+        other => format!("{}{}", other.kind().word(), about(frame)),
+    }
+}
+
+fn ask_word(question: &Question) -> String {
+    match question {
+        Question::Register(_) => "register".to_owned(),
+        Question::Heartbeat(_) => "heartbeat".to_owned(),
+        Question::Accepted(task) => format!("accepted t{}", task.job.0),
+        Question::Rejected(task, why) => format!("rejected t{} {}", task.job.0, why.code),
+        Question::Ended(ended) => {
+            format!("ended t{} seq={} {:?}", ended.task.job.0, ended.task.dispatch_seq, ended.outcome)
+        }
+        Question::Feedback(task, _) => format!("feedback t{}", task.job.0),
+        Question::Package(event) => format!("package {}", event.name),
+    }
+}
+
+/// Envelope first, then payload, as the schemas have it.
+fn check_schema(text: &str) {
+    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
+    let validators = VALIDATORS.get_or_init(|| {
+        let made = schemas().into_iter().map(|(name, schema)| {
+            let options = jsonschema::draft202012::options();
+            (name, options.should_validate_formats(true).build(&schema).unwrap())
+        });
+        made.collect()
+    });
+    let frame: Value = serde_json::from_str(text).unwrap();
+    let kind = frame["type"].as_str().unwrap();
+    for (word, part) in [("envelope", &frame), (kind, &frame["payload"])] {
+        let validator = &validators[&format!("ws.{word}.schema.json")];
+        if let Err(error) = validator.validate(part) {
+            panic!("the scheduler said what its schema forbids: {error}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn d2_the_example_exchange() {
+    let mut world = World::new();
+    world.greet();
+    assert_eq!(world.session.state(), SessionState::Handshaking);
+    world.hear("register", register());
+    assert_eq!(world.session.state(), SessionState::Registered);
+    world.answer(Answer::Alive { lease: Span::secs(30) });
+    let (task, id) = world.dispatch(1, 1);
+    world.hear_ack(&id, task);
+    world.answer(Answer::Done);
+    world.hear_about("feedback", task, feedback(task));
+    world.answer(Answer::Done);
+    world.hear_about("result", task, result(task));
+    // Nothing is acknowledged before the commit.
+    world.answer(Answer::Done);
+    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.answer(Answer::Alive { lease: Span::secs(30) });
+    assert_eq!(world.session.state(), SessionState::Heartbeating);
+    world.check(&expect![[r#"
+        worker    handshake w-1
+        scheduler ack w-1
+        worker    register w-2
+                  asks register
+        house     Alive { lease: Span(30000) }
+        scheduler ack w-2 lease_ms=30000
+        scheduler cmd.dispatch t1 seq=1
+        worker    ack w-3
+                  asks accepted t1
+        house     Done
+        worker    feedback w-4
+                  asks feedback t1
+        house     Done
+        scheduler ack w-4
+        worker    result w-5
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Done
+        scheduler ack w-5
+        worker    heartbeat w-6
+                  asks heartbeat
+        house     Alive { lease: Span(30000) }
+        scheduler ack w-6 lease_ms=30000
+    "#]]);
+}
+
+#[test]
+fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
+    let mut world = World::up();
+    world.hear_text("garbage");
+    world.hear_text(r#"{"type":"heartbeat","id":"h","ts":"2030-01-01T00:00:00Z","tenant":"acme","sender":{"role":"worker","id":"w1"},"payload":{}}"#);
+    world.hear("cmd.dance", json!({}));
+    world.hear("cmd.drain", json!({}));
+    world.session.handle_binary(world.now(), 3, &mut world.said);
+    world.write_down();
+    world.check(&expect![[r#"
+        scheduler error E.CMD.UNKNOWN
+        scheduler error E.CMD.UNKNOWN h
+        worker    cmd.dance w-4
+        scheduler error E.CMD.UNKNOWN w-4
+        worker    cmd.drain w-5
+        scheduler error E.CMD.UNKNOWN w-5
+        scheduler error E.CMD.UNKNOWN
+    "#]]);
+    for _ in 6..=BAD_FRAMES_MAX {
+        world.hear_text("garbage");
+    }
+    assert!(world.story.ends_with("closes 1008 too many bad frames\n"), "{}", world.story);
+    // Good frames between them help only so far.
+    let mut world = World::up();
+    for _ in 0..BAD_FRAMES_RATE_MAX {
+        assert_ne!(world.session.state(), SessionState::Closed);
+        world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.hear_text("garbage");
+    }
+    assert_eq!(world.session.state(), SessionState::Closed);
+    // Broken answers are not answered: that would go on for ever.
+    let mut world = World::up();
+    world.hear("error", json!({"code": ""}));
+    world.check(&expect![[r#"
+        worker    error w-4
+    "#]]);
+}
+
+#[test]
+fn d3_nothing_is_taken_before_handshake_and_registration() {
+    let mut world = World::new();
+    world.hear("register", register());
+    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.greet();
+    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.hear("result", result(Task { job: JobId(1), dispatch_seq: 1 }));
+    world.check(&expect![[r#"
+        worker    register w-1
+        scheduler error E.SESSION.DENIED w-1
+        worker    heartbeat w-2
+        scheduler error E.SESSION.DENIED w-2
+        worker    handshake w-3
+        scheduler ack w-3
+        worker    heartbeat w-4
+        scheduler error E.SESSION.DENIED w-4
+        worker    result w-5
+        scheduler error E.SESSION.DENIED w-5
+    "#]]);
+    let mut world = World::new();
+    for _ in 0..STRANGER_FRAMES_MAX {
+        world.hear("register", register());
+    }
+    assert!(world.story.ends_with("closes 1008 handshake required\n"), "{}", world.story);
+}
+
+#[test]
+fn d4_a_bad_token_is_told_and_ends_the_connection() {
+    let mut world = World::new();
+    world.hear("handshake", handshake("bad"));
+    world.check(&expect![[r#"
+        worker    handshake w-1
+        scheduler error E.AUTH.INVALID_TOKEN w-1
+                  closes 1008 the token does not open this door
+    "#]]);
+    // A token that is revoked later ends a session that stands.
+    let mut world = World::up();
+    let now = world.now();
+    world.session.kick(now, ErrorCode::AuthInvalidToken, "revoked", "the token was revoked", &mut world.said);
+    world.write_down();
+    world.check(&expect![[r#"
+        scheduler error E.AUTH.INVALID_TOKEN
+                  closes 1008 the token was revoked
+    "#]]);
+}
+
+#[test]
+fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    for (pointer, value) in [("/tenant", "other"), ("/sender/id", "w2"), ("/sender/role", "scheduler")] {
+        let mut frame = world.frame("result", result(task));
+        frame["corr"] = json!(task.job.to_string());
+        frame["seq"] = json!(1);
+        *frame.pointer_mut(pointer).unwrap() = json!(value);
+        world.hear_frame(&frame);
+    }
+    world.check(&expect![[r#"
+        worker    result w-4
+        scheduler error E.SESSION.DENIED w-4
+        worker    result w-5
+        scheduler error E.SESSION.DENIED w-5
+        worker    result w-6
+        scheduler error E.SESSION.DENIED w-6
+    "#]]);
+    // A handshake that names two workers is none.
+    let mut world = World::new();
+    let mut frame = world.frame("handshake", handshake("good"));
+    frame["sender"]["id"] = json!("w2");
+    world.hear_frame(&frame);
+    world.check(&expect![[r#"
+        worker    handshake w-1
+        scheduler error E.SESSION.DENIED w-1
+                  closes 1008 the handshake was refused
+    "#]]);
+}
+
+#[test]
+fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_and_not_for_ever() {
+    let mut world = World::up();
+    world.dispatch(1, 1);
+    world.pass(700);
+    world.check(&expect![[r#"
+        scheduler cmd.dispatch t1 seq=1
+        scheduler cmd.dispatch t1 seq=1
+        scheduler cmd.dispatch t1 seq=1
+    "#]]);
+    // Whatever the worker says meanwhile: a frame that it never acknowledges ends the connection.
+    for _ in 0..4 {
+        world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.pass(4_000);
+    }
+    assert_eq!(world.story.matches("cmd.dispatch").count(), 4);
+    assert!(world.story.ends_with("closes 1001 frames are not acknowledged\n"), "{}", world.story);
+}
+
+#[test]
+fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
+    let mut world = World::up();
+    // The attempt is bound before the frame leaves; the result overtakes the acknowledgement.
+    let (task, id) = world.dispatch(1, 1);
+    world.hear_about("result", task, result(task));
+    world.hear_ack(&id, task);
+    world.answer(Answer::Done);
+    world.pass(5_000);
+    world.check(&expect![[r#"
+        scheduler cmd.dispatch t1 seq=1
+        worker    result w-4
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        worker    ack w-5
+        house     Done
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
+fn d8_a_frame_that_comes_again_is_answered_as_before_and_does_nothing() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    let frame = world.hear_about("result", task, result(task));
+    world.hear_frame(&frame);
+    world.answer(Answer::Done);
+    world.hear_frame(&frame);
+    world.check(&expect![[r#"
+        worker    result w-4
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        worker    result w-4
+        house     Done
+        scheduler ack w-4
+        worker    result w-4
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
+fn d9_x1_a_result_counts_once() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    world.hear_about("result", task, result(task));
+    world.answer(Answer::Done);
+    world.hear_about("result", task, result(task));
+    // From an earlier connection, of an attempt that this one does not know.
+    let earlier = Task { job: JobId(9), dispatch_seq: 4 };
+    world.hear_about("result", earlier, result(earlier));
+    world.answer(Answer::Duplicate);
+    world.check(&expect![[r#"
+        worker    result w-4
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Done
+        scheduler ack w-4
+        worker    result w-5
+        scheduler ack w-5 E.RESULT.DUPLICATE
+        worker    result w-6
+                  asks ended t9 seq=4 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Duplicate
+        scheduler ack w-6 E.RESULT.DUPLICATE
+    "#]]);
+}
+
+#[test]
+fn d10_a_gap_is_told_and_the_result_may_come_again() {
+    let mut world = World::up();
+    let ahead = Task { job: JobId(1), dispatch_seq: 9 };
+    let frame = world.hear_about("result", ahead, result(ahead));
+    world.answer(Answer::Gap);
+    world.hear_frame(&frame);
+    world.check(&expect![[r#"
+        worker    result w-4
+                  asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Gap
+        scheduler error E.RESULT.SEQ_GAP t1 seq=9
+        worker    result w-4
+                  asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+    "#]]);
+}
+
+#[test]
+fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
+    let mut world = World::up();
+    let foreign = Task { job: JobId(5), dispatch_seq: 1 };
+    world.hear_about("result", foreign, result(foreign));
+    world.answer(Answer::Stale);
+    world.hear_about("feedback", foreign, feedback(foreign));
+    let mut frame = world.frame("result", result(foreign));
+    frame["payload"]["task_id"] = json!("no job at all");
+    world.hear_frame(&frame);
+    // An attempt that was taken away is not this worker's, either.
+    let (task, _) = world.dispatch(6, 1);
+    let now = world.now();
+    world.session.unbind(now, task, &mut world.said);
+    world.write_down();
+    world.hear_about("result", task, result(task));
+    world.answer(Answer::Stale);
+    world.check(&expect![[r#"
+        worker    result w-4
+                  asks ended t5 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Stale
+        scheduler error E.SESSION.STALE_BINDING t5 seq=1
+        worker    feedback w-5
+        scheduler error E.SESSION.STALE_BINDING t5 seq=1
+        worker    result w-6
+        scheduler error E.SESSION.STALE_BINDING no job at all
+        scheduler cmd.dispatch t6 seq=1
+        scheduler error E.SESSION.STALE_BINDING t6 seq=1
+        worker    result w-7
+                  asks ended t6 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Stale
+        scheduler error E.SESSION.STALE_BINDING t6 seq=1
+    "#]]);
+}
+
+#[test]
+fn x11_errors_are_matched_by_task_and_by_the_id_of_the_dispatch() {
+    let mut world = World::up();
+    let (one, _) = world.dispatch(1, 1);
+    let (_, two) = world.dispatch(2, 2);
+    let (three, _) = world.dispatch(3, 3);
+    let (four, _) = world.dispatch(4, 4);
+    world.story.clear();
+    let error = |code: &str| json!({"code": code, "message": "m"});
+    world.hear_about("error", one, error("E.CMD.CONCURRENCY_VIOLATION"));
+    let mut frame = world.frame("command.error", error("E.RUNNER.CANCELLED"));
+    frame["corr"] = json!(two);
+    world.hear_frame(&frame);
+    world.hear_about("error", three, error("E.RESOURCE.MISSING"));
+    world.hear_about("error", four, error("E.MY.OWN"));
+    world.hear("error", error("E.INTERNAL"));
+    world.check(&expect![[r#"
+        worker    error w-4
+                  asks rejected t1 E.CMD.CONCURRENCY_VIOLATION
+        worker    command.error w-5
+                  asks ended t2 seq=2 HandedBack
+        worker    error w-6
+                  asks ended t3 seq=3 Failed(Failure { code: "E.RESOURCE.MISSING", message: "m", retryable: false, detail: None })
+        worker    error w-7
+                  asks ended t4 seq=4 Failed(Failure { code: "E.MY.OWN", message: "m", retryable: true, detail: None })
+        worker    error w-8
+        scheduler ack w-8
+    "#]]);
+}
+
+#[test]
+fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
+    let mut world = World::up();
+    let (task, id) = world.dispatch(1, 1);
+    world.hear_ack(&id, task);
+    world.answer(Answer::Done);
+    let now = world.now();
+    world.session.cancel(now, task, Some("by a user".to_owned()), &mut world.said);
+    world.write_down();
+    let job = task.job.to_string();
+    let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
+    world.hear_about("result", task, stopped);
+    // The engine takes nothing of what a canceled run says; the worker has done what it was told.
+    world.answer(Answer::Stale);
+    world.pass(1_000);
+    world.check(&expect![[r#"
+        scheduler cmd.dispatch t1 seq=1
+        worker    ack w-4
+                  asks accepted t1
+        house     Done
+        scheduler cmd.cancel t1 seq=1
+        worker    result w-5
+                  asks ended t1 seq=1 Canceled
+        house     Stale
+        scheduler ack w-5
+    "#]]);
+    // A stop that comes before the payload is read: the worker never hears of the task.
+    let task = world.bind(2, 2);
+    world.session.cancel(now, task, None, &mut world.said);
+    world.session.dispatch(now, task, payload(2, "{}"), &mut world.said);
+    world.write_down();
+    world.check(&expect![[r#"
+                  asks ended t2 seq=2 Canceled
+    "#]]);
+}
+
+#[test]
+fn d13_a_drain_is_told_and_results_are_still_taken() {
+    let mut world = World::up();
+    let (task, id) = world.dispatch(1, 1);
+    world.hear_ack(&id, task);
+    world.answer(Answer::Done);
+    world.story.clear();
+    let now = world.now();
+    world.session.drain(now, Drain::default(), &mut world.said);
+    world.write_down();
+    assert_eq!(world.session.state(), SessionState::Draining);
+    world.hear_about("result", task, result(task));
+    world.answer(Answer::Done);
+    world.check(&expect![[r#"
+        scheduler cmd.drain
+        worker    result w-5
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Done
+        scheduler ack w-5
+    "#]]);
+}
+
+#[test]
+fn d16_x8_a_superseded_connection_is_told_and_closed() {
+    let mut world = World::up();
+    let now = world.now();
+    world.session.superseded(now, &mut world.said);
+    world.write_down();
+    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.check(&expect![[r#"
+        scheduler error E.SESSION.STALE_BINDING
+                  closes 1008 superseded session
+        worker    heartbeat w-4
+    "#]]);
+    // Or the engine says so in the answer to its next word.
+    let mut world = World::up();
+    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.answer(Answer::Superseded);
+    assert_eq!(world.session.state(), SessionState::Closed);
+}
+
+#[test]
+fn d16_outcomes_of_rebound_attempts_are_taken_under_their_new_fence() {
+    let mut world = World::up();
+    // The engine has bound the attempt to this connection; the worker brings its result before it is sent again.
+    let task = world.bind(1, 1);
+    world.hear_about("result", task, result(task));
+    let now = world.now();
+    world.session.dispatch(now, task, payload(1, "{}"), &mut world.said);
+    world.answer(Answer::Done);
+    world.check(&expect![[r#"
+        worker    result w-4
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Done
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
+fn silence_and_dawdling_end_a_connection() {
+    let mut world = World::new();
+    world.pass(60_000);
+    world.check(&expect![[r#"
+                  closes 1008 handshake came too late
+    "#]]);
+    let mut world = World::new();
+    world.greet();
+    world.story.clear();
+    world.pass(60_000);
+    world.check(&expect![[r#"
+                  closes 1008 registration came too late
+    "#]]);
+    let mut world = World::up();
+    world.pass(17_000);
+    world.check(&expect![[r#"
+                  misses 1
+                  misses 2
+    "#]]);
+    world.pass(1_000);
+    world.check(&expect![[r#"
+                  closes 1001 nothing was heard for three heartbeats
+    "#]]);
+}
+
+#[test]
+fn d12_what_a_worker_does_not_acknowledge_is_bounded() {
+    let mut world = World::up();
+    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(3 << 20));
+    let mut sent = 0;
+    for job in 1..=4 {
+        let task = world.bind(job, job as u64);
+        let now = world.now();
+        world.session.dispatch(now, task, payload(job, &large), &mut world.said);
+        sent += world.said.iter().filter(|action| matches!(action, Action::Send(_))).count();
+        for action in std::mem::take(&mut world.said) {
+            if let Action::Ask(_, question) = action {
+                world.story += &format!("asks {}\n", ask_word(&question));
+            }
+        }
+    }
+    assert_eq!(sent, OUTBOX_BYTES_MAX / (3 << 20));
+    world.check(&expect![[r#"
+        asks rejected t3 E.CMD.CONCURRENCY_VIOLATION
+        asks rejected t4 E.CMD.CONCURRENCY_VIOLATION
+    "#]]);
+}
+
+#[test]
+fn a_flood_of_questions_is_held_back() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    for _ in 0..QUESTIONS_MAX {
+        assert!(world.session.has_room());
+        world.hear_about("feedback", task, feedback(task));
+    }
+    assert!(!world.session.has_room());
+    while !world.asked.is_empty() {
+        world.answer(Answer::Done);
+    }
+    assert!(world.session.has_room());
+}
+
+#[test]
+fn workers_of_old_do_not_wait_for_answers() {
+    let mut world = World::new();
+    world.greet();
+    world.hear("register", register());
+    let mut beat = world.frame("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    beat.as_object_mut().unwrap().remove("ack");
+    world.hear_frame(&beat);
+    world.answer(Answer::Alive { lease: Span::secs(90) });
+    let (task, id) = world.dispatch(1, 1);
+    let mut ack = world.frame("ack", json!({"for": id}));
+    ack["ack"] = json!({"for": id});
+    world.hear_frame(&ack);
+    let mut frame = world.frame("result", result(task));
+    frame["corr"] = json!(id);
+    frame["seq"] = json!(1);
+    world.hear_frame(&frame);
+    world.check(&expect![[r#"
+        worker    handshake w-1
+        scheduler ack w-1
+        worker    register w-2
+                  asks register
+        worker    heartbeat w-3
+        house     Alive { lease: Span(90000) }
+        scheduler ack w-2 lease_ms=90000
+        scheduler cmd.dispatch t1 seq=1
+        worker    ack w-4
+                  asks accepted t1
+        worker    result w-5
+                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+    "#]]);
+}
+
+#[test]
+fn x5_next_is_answered_at_once_where_there_is_no_chain() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    let request =
+        json!({"requestId": "q", "runId": "r", "nodeId": "n", "middlewareId": "m", "timeoutMs": 5_000});
+    world.hear_about("middleware.next_request", task, request.clone());
+    world.hear("middleware.next_request", request);
+    world.check(&expect![[r#"
+        worker    middleware.next_request w-4
+        scheduler ack w-4
+        scheduler middleware.next_response q
+        worker    middleware.next_request w-5
+        scheduler error E.CMD.UNKNOWN w-5
+    "#]]);
+}
+
+#[test]
+fn a_registration_that_is_refused_ends_the_connection() {
+    let mut world = World::new();
+    world.greet();
+    world.hear("register", register());
+    world.answer(Answer::Refused("a tenant has at most 10 workers".into()));
+    world.check(&expect![[r#"
+        worker    handshake w-1
+        scheduler ack w-1
+        worker    register w-2
+                  asks register
+        house     Refused("a tenant has at most 10 workers")
+        scheduler error E.SESSION.DENIED w-2
+                  closes 1008 the registration was refused
+    "#]]);
+}
+
+#[test]
+fn only_the_edges_of_the_table_are_gone() {
+    use SessionState::{Closed, Draining, Handshaking, Heartbeating, New, Registered};
+    let edges = [
+        (New, Handshaking),
+        (Handshaking, Registered),
+        (Registered, Heartbeating),
+        (Registered, Draining),
+        (Heartbeating, Draining),
+        (New, Closed),
+        (Handshaking, Closed),
+        (Registered, Closed),
+        (Heartbeating, Closed),
+        (Draining, Closed),
+    ];
+    let all = [New, Handshaking, Registered, Heartbeating, Draining, Closed];
+    for from in all {
+        for to in all {
+            assert_eq!(from.next().contains(&to), edges.contains(&(from, to)), "{from:?} -> {to:?}");
+        }
+    }
+}

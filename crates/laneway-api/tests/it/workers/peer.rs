@@ -1,0 +1,212 @@
+//! A worker's end of a connection, held by a test: says what it is told to, and shows what the server says.
+//!
+//! Every frame of the server is checked against the published schemas before a test sees it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use futures_util::{SinkExt, StreamExt};
+use laneway_wire::frame::{Dispatch, Frame, Message as Said, MessageType, schemas};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::world::World;
+
+/// The worker's end of one connection.
+pub struct Peer {
+    socket: WebSocketStream<TcpStream>,
+    frames: u64,
+    worker: String,
+    tenant: String,
+}
+
+impl Peer {
+    /// A connection on which nothing was said yet.
+    pub async fn open(world: &World, worker: &str) -> Peer {
+        Peer::open_at(world, "/v1/workers/connect", worker).await.unwrap()
+    }
+
+    /// The same at another path; the status where there is none.
+    pub async fn open_at(world: &World, path: &str, worker: &str) -> Result<Peer, u16> {
+        let url = format!("ws://{}{path}", world.address);
+        let stream = TcpStream::connect(world.address).await.unwrap();
+        match tokio_tungstenite::client_async(url, stream).await {
+            Ok((socket, _)) => {
+                Ok(Peer { socket, frames: 0, worker: worker.to_owned(), tenant: "default".to_owned() })
+            }
+            Err(tokio_tungstenite::tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A registered worker that runs `kinds`, `max_parallel` at once.
+    pub async fn registered(world: &World, worker: &str, kinds: &[&str], max_parallel: u32) -> Peer {
+        let mut peer = Peer::open(world, worker).await;
+        peer.greet(kinds, max_parallel).await;
+        peer
+    }
+
+    /// Says who it is and what it can do, and hears that it may.
+    pub async fn greet(&mut self, kinds: &[&str], max_parallel: u32) {
+        self.shake_hands(None).await;
+        let features: Vec<String> = kinds.iter().map(|kind| format!("kind:{kind}")).collect();
+        let capabilities = json!({"concurrency": {"max_parallel": max_parallel}, "runtimes": ["test"],
+            "features": features});
+        let id = self.say("register", json!({"capabilities": capabilities, "packages": []}), None).await;
+        let ack = self.hear_ack(&id).await;
+        assert!(ack.is_some_and(|info| info.starts_with("lease_ms=")), "the lease is told");
+    }
+
+    /// The handshake, with a token or without.
+    pub async fn shake_hands(&mut self, token: Option<&str>) {
+        let id = self.say("handshake", self.handshake(token), None).await;
+        self.hear_ack(&id).await;
+    }
+
+    /// The payload of a handshake.
+    pub fn handshake(&self, token: Option<&str>) -> Value {
+        json!({"protocol": 1, "auth": {"mode": "token", "token": token},
+            "worker": {"id": self.worker, "version": "1", "hostname": "here"}})
+    }
+
+    /// Speaks for another tenant from now on.
+    pub fn tenant(mut self, tenant: &str) -> Peer {
+        tenant.clone_into(&mut self.tenant);
+        self
+    }
+
+    /// A frame of this worker's.
+    pub fn frame(&mut self, kind: &str, payload: Value, task: Option<(&str, u64)>) -> Value {
+        self.frames += 1;
+        json!({"type": kind, "id": format!("{kind}-{}", self.frames), "ts": "2030-01-01T00:00:00Z",
+            "tenant": self.tenant, "sender": {"role": "worker", "id": self.worker},
+            "corr": task.map(|(job, _)| job), "seq": task.map(|(_, seq)| seq), "ack": {"request": true},
+            "payload": payload})
+    }
+
+    /// Says something; `task` is a job and the number of its dispatch. Gives the frame's id.
+    pub async fn say(&mut self, kind: &str, payload: Value, task: Option<(&str, u64)>) -> String {
+        let frame = self.frame(kind, payload, task);
+        self.say_raw(&frame.to_string()).await;
+        frame["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn say_raw(&mut self, text: &str) {
+        self.socket.send(Message::text(text)).await.unwrap();
+    }
+
+    pub async fn say_binary(&mut self, bytes: &[u8]) {
+        self.socket.send(Message::binary(bytes.to_vec())).await.unwrap();
+    }
+
+    /// Gives a sign of life and hears that it was heard.
+    pub async fn beat(&mut self, metrics: Value) {
+        let id = self.say("heartbeat", json!({"healthy": true, "metrics": metrics}), None).await;
+        self.hear_ack(&id).await;
+    }
+
+    /// Acknowledges a dispatch.
+    pub async fn take(&mut self, dispatch: &Frame) {
+        let id = dispatch.id.as_str();
+        let mut frame = self.frame("ack", json!({"ok": true, "for": id}), None);
+        frame["ack"] = json!({"for": id});
+        (frame["corr"], frame["seq"]) = (json!(dispatch.corr), json!(dispatch.seq));
+        self.say_raw(&frame.to_string()).await;
+    }
+
+    /// Brings a result. Gives the frame's id.
+    pub async fn bring(&mut self, job: &str, seq: u64, value: Value) -> String {
+        let result = json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": value});
+        self.say("result", result, Some((job, seq))).await
+    }
+
+    /// The next frame; `None` when the connection is gone.
+    pub async fn try_hear(&mut self) -> Option<Frame> {
+        loop {
+            match self.socket.next().await? {
+                Ok(Message::Text(text)) => {
+                    check_schema(&text);
+                    return Some(Frame::parse(text.as_bytes()).unwrap());
+                }
+                Ok(Message::Close(_)) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The next frame of this type; everything else on the way is passed over.
+    pub async fn hear(&mut self, kind: MessageType) -> Frame {
+        loop {
+            let frame =
+                self.try_hear().await.unwrap_or_else(|| panic!("the connection ended before a {kind:?}"));
+            if frame.message.kind() == kind {
+                return frame;
+            }
+        }
+    }
+
+    /// The next dispatch: its job, its number and what it says.
+    pub async fn hear_dispatch(&mut self) -> (Frame, String, u64) {
+        let frame = self.hear(MessageType::Dispatch).await;
+        let (job, seq) = (frame.corr.as_ref().unwrap().to_string(), frame.seq.unwrap());
+        (frame, job, seq)
+    }
+
+    /// The `info` of the acknowledgement of this frame. Panics on an error about it.
+    pub async fn hear_ack(&mut self, id: &str) -> Option<String> {
+        let mut passed = Vec::new();
+        loop {
+            let Some(frame) = self.try_hear().await else {
+                panic!("the connection ended before an acknowledgement of {id}; heard before: {passed:?}")
+            };
+            match &frame.message {
+                Said::Ack(ack) if ack.r#for == *id => return ack.info.clone(),
+                Said::Error(error) => panic!("{id}: {error:?} about {:?}", frame.corr),
+                _ => passed.push(frame),
+            }
+        }
+    }
+
+    /// The code, `corr` and `seq` of the next error.
+    pub async fn hear_error(&mut self) -> (String, Option<String>, Option<u64>) {
+        let frame = self.hear(MessageType::Error).await;
+        let Said::Error(error) = &frame.message else { unreachable!() };
+        (error.code.to_string(), frame.corr.as_ref().map(ToString::to_string), frame.seq)
+    }
+
+    /// True when the server closes, whatever it says before.
+    pub async fn is_closed(&mut self) -> bool {
+        while self.try_hear().await.is_some() {}
+        true
+    }
+}
+
+/// The payload of a dispatch.
+pub fn dispatch(frame: &Frame) -> &Dispatch {
+    match &frame.message {
+        Said::Dispatch(dispatch) => dispatch,
+        other => panic!("{other:?} is no dispatch"),
+    }
+}
+
+/// Envelope first, then payload, as the schemas have it.
+fn check_schema(text: &str) {
+    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
+    let validators = VALIDATORS.get_or_init(|| {
+        let made = schemas().into_iter().map(|(name, schema)| {
+            let options = jsonschema::draft202012::options();
+            (name, options.should_validate_formats(true).build(&schema).unwrap())
+        });
+        made.collect()
+    });
+    let frame: Value = serde_json::from_str(text).unwrap();
+    let kind = frame["type"].as_str().unwrap();
+    for (word, part) in [("envelope", &frame), (kind, &frame["payload"])] {
+        let validator = &validators[&format!("ws.{word}.schema.json")];
+        if let Err(error) = validator.validate(part) {
+            panic!("the server said what its schema forbids: {error}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Sessions of workers that come back, vanish, dawdle, or are two.
+
+use laneway_core::Span;
+use laneway_wire::frame::MessageType;
+use serde_json::json;
+
+use super::peer::{Peer, dispatch};
+use crate::world::World;
+
+/// The events that the server tells of, by kind.
+async fn audit_kinds(world: &World) -> Vec<String> {
+    let after = world.scheduler.events().latest();
+    let events = world
+        .scheduler
+        .query(move |reader| reader.events_after(&Default::default(), 0, usize::try_from(after).unwrap()))
+        .await
+        .unwrap();
+    events.items.iter().map(|event| event.kind.word().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_dispatch_says_what_the_job_says() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &["resize"], 4).await;
+    let id = world
+        .submit(
+            r#"{"kind": "resize", "payload": {"width": 640}, "priority": -10, "timeout": "30s",
+                "keys": {"concurrency_key": "c1"}, "worker": {"affinity": {"key": "m", "mode": "sticky"}}}"#,
+        )
+        .await;
+    let (frame, job, seq) = peer.hear_dispatch().await;
+    assert_eq!((job.as_str(), seq), (id.as_str(), 1));
+    let sent = dispatch(&frame);
+    assert_eq!((sent.run_id.as_str(), sent.task_id.as_str(), sent.node_id.as_str()), (&*id, &*id, &*id));
+    assert_eq!((sent.node_type.as_str(), sent.parameters.get()), ("resize", r#"{"width": 640}"#));
+    assert_eq!((sent.priority, sent.constraints.timeout_ms), (Some(-10), Some(30_000)));
+    assert_eq!(sent.concurrency_key.as_deref(), Some("c1"));
+    assert_eq!(sent.affinity.as_ref().map(|affinity| affinity.key.as_str()), Some("m"));
+    peer.take(&frame).await;
+    let brought = peer.bring(&job, seq, json!({"ok": 1})).await;
+    assert_eq!(peer.hear_ack(&brought).await, None);
+    world.wait(&id).await;
+}
+
+#[tokio::test]
+async fn d9_a_result_that_comes_twice_counts_once() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, job, seq) = peer.hear_dispatch().await;
+    peer.take(&frame).await;
+    let first = peer.bring(&job, seq, json!({"n": 1})).await;
+    assert_eq!(peer.hear_ack(&first).await, None);
+    let again = peer.bring(&job, seq, json!({"n": 2})).await;
+    assert_eq!(peer.hear_ack(&again).await.as_deref(), Some("E.RESULT.DUPLICATE"));
+    // Also over another connection, which knows nothing of the first.
+    drop(peer);
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    let late = peer.bring(&job, seq, json!({"n": 3})).await;
+    assert_eq!(peer.hear_ack(&late).await.as_deref(), Some("E.RESULT.DUPLICATE"));
+    let shown = world.ask("GET", &format!("/v1/jobs/{job}"), "").await;
+    assert_eq!(shown["result"], json!({"n": 1}), "the first counts");
+}
+
+#[tokio::test]
+async fn d10_a_result_of_a_dispatch_that_never_was_is_a_gap() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, job, seq) = peer.hear_dispatch().await;
+    peer.take(&frame).await;
+    peer.bring(&job, seq + 3, json!({})).await;
+    assert_eq!(peer.hear_error().await, ("E.RESULT.SEQ_GAP".to_owned(), Some(job.clone()), Some(seq + 3)));
+    let brought = peer.bring(&job, seq, json!({})).await;
+    assert_eq!(peer.hear_ack(&brought).await, None);
+}
+
+#[tokio::test]
+async fn d16_x8_who_comes_back_takes_its_place_and_its_tasks_again() {
+    let world = World::new().await;
+    let mut old = Peer::registered(&world, "w1", &["k"], 4).await;
+    let id = world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, job, seq) = old.hear_dispatch().await;
+    old.take(&frame).await;
+    old.beat(json!({"inflight": 1})).await;
+    let mut new = Peer::registered(&world, "w1", &["k"], 4).await;
+    // The old one is told, and closed. Whatever it says now changes nothing.
+    assert_eq!(old.hear_error().await.0, "E.SESSION.STALE_BINDING");
+    assert!(old.is_closed().await);
+    // The new one stays, and is sent what is open again, under the same number.
+    let (frame, again, same) = new.hear_dispatch().await;
+    assert_eq!((&again, same), (&job, seq));
+    new.take(&frame).await;
+    new.beat(json!({"inflight": 1})).await;
+    let brought = new.bring(&job, seq, json!({"from": "new"})).await;
+    assert_eq!(new.hear_ack(&brought).await, None);
+    let shown = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
+    assert_eq!(shown["result"], json!({"from": "new"}));
+    assert_eq!(shown["attempt"], 1, "nothing was tried twice: {shown}");
+}
+
+#[tokio::test]
+async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
+    let world = World::new().await;
+    let mut gone = Peer::registered(&world, "w1", &["k"], 4).await;
+    world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, job, seq) = gone.hear_dispatch().await;
+    gone.take(&frame).await;
+    gone.beat(json!({"inflight": 1})).await;
+    drop(gone);
+    let mut other = Peer::registered(&world, "w2", &["k"], 4).await;
+    // Its lease lasts 30 s; the other one gives signs of life meanwhile.
+    let mut seconds = 0;
+    while world.ask("GET", &format!("/v1/jobs/{job}"), "").await["state"] != "assigned" {
+        assert!(seconds < 60, "nobody else gets it");
+        world.clock.advance(Span::secs(1));
+        seconds += 1;
+        other.beat(json!({"inflight": 0})).await;
+    }
+    assert!(seconds >= 25, "the lease was cut short: {seconds} s");
+    let (frame, again, next) = other.hear_dispatch().await;
+    assert_eq!((&again, next), (&job, seq + 1));
+    other.take(&frame).await;
+    // Who comes back late is told to stop.
+    let mut late = Peer::registered(&world, "w1", &["x"], 4).await;
+    late.bring(&job, seq, json!({"from": "late"})).await;
+    assert_eq!(late.hear_error().await, ("E.SESSION.STALE_BINDING".to_owned(), Some(job.clone()), Some(seq)));
+    let brought = other.bring(&job, next, json!({"from": "other"})).await;
+    assert_eq!(other.hear_ack(&brought).await, None);
+    let shown = world.ask("GET", &format!("/v1/jobs/{job}"), "").await;
+    assert_eq!(shown["result"], json!({"from": "other"}));
+}
+
+#[tokio::test]
+async fn d14_x9_silence_is_noticed_and_told() {
+    let world = World::new().await;
+    let _peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    for (seconds, state) in [(5, "late"), (5, "degraded"), (5, "lost")] {
+        world.clock.advance(Span::secs(seconds));
+        // The look at the clock happens in a turn of its own.
+        while world.ask("GET", "/v1/workers/w1", "").await["state"] != state {
+            tokio::task::yield_now().await;
+        }
+    }
+    let kinds = audit_kinds(&world).await;
+    for kind in ["worker.connected", "worker.degraded", "worker.lost"] {
+        assert!(kinds.iter().any(|known| known == kind), "{kind} is missing in {kinds:?}");
+    }
+    // Nothing is given to it.
+    let id = world.submit(r#"{"kind": "k"}"#).await;
+    assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"], "queued");
+}
+
+#[tokio::test]
+async fn d15_a_worker_that_is_too_full_gets_nothing_new() {
+    let world = World::with_config("[tenants.default]\nworker_memory_full = 50").await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    peer.beat(json!({"inflight": 0, "mem_pct": 51.0, "disk_pct": 10.0})).await;
+    let shown = world.ask("GET", "/v1/workers/w1", "").await;
+    assert_eq!((&shown["too_full"], &shown["mem_pct"]), (&json!(true), &json!(51.0)), "{shown}");
+    let id = world.submit(r#"{"kind": "k"}"#).await;
+    assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"], "queued");
+    peer.beat(json!({"inflight": 0, "mem_pct": 10.0, "disk_pct": 10.0})).await;
+    let (_, job, _) = peer.hear_dispatch().await;
+    assert_eq!(job, id);
+}
+
+#[tokio::test]
+async fn d6_x3_a_dispatch_that_nobody_answers_fails_at_last() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    let id = world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, _, _) = peer.hear_dispatch().await;
+    // Five seconds to answer, and a second, two, four, eight, sixteen before the next try; the worker is well meanwhile.
+    let mut seconds = 0;
+    while world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"] != "failed" {
+        assert!(seconds < 120, "it is tried for ever");
+        world.clock.advance(Span::secs(1));
+        seconds += 1;
+        peer.beat(json!({"inflight": 0})).await;
+    }
+    let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
+    assert_eq!(
+        (&job["error"]["code"], &job["attempt"]),
+        (&json!("E.DISPATCH.UNAVAILABLE"), &json!(6)),
+        "{job}"
+    );
+    assert!(seconds >= 6 * 5 + 31, "the waits were not waited for: {seconds} s");
+    // Whoever takes it now is told to stop.
+    peer.take(&frame).await;
+}
+
+#[tokio::test]
+async fn x2_no_answer_is_too_fast() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    for _ in 0..20 {
+        let id = world.submit(r#"{"kind": "k"}"#).await;
+        let (frame, job, seq) = peer.hear_dispatch().await;
+        assert_eq!((&job, seq), (&id, 1), "each is sent once");
+        // The result overtakes the acknowledgement.
+        let brought = peer.bring(&job, seq, json!({})).await;
+        peer.take(&frame).await;
+        assert_eq!(peer.hear_ack(&brought).await, None);
+    }
+}
+
+#[tokio::test]
+async fn d18_packages_are_installed_on_demand_and_audited() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &[], 4).await;
+    let waits = world
+        .submit(r#"{"kind": "resize", "worker": {"package": {"name": "img", "version": "1.1.0"}}}"#)
+        .await;
+    let sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let order = json!({"operation": "install", "name": "img", "version": "1.1.0",
+        "url": "https://packages.example/img.zip", "sha256": sha256});
+    let told = world.ask("POST", "/v1/workers/w1/packages", &order.to_string()).await;
+    assert_eq!(told, json!({"worker": "w1", "operation": "install"}));
+    let frame = peer.hear(MessageType::Install).await;
+    peer.take(&frame).await;
+    let event = json!({"name": "img", "version": "1.1.0", "status": "installed",
+        "details": {"operation": "install"}});
+    let id = peer.say("pkg.event", event, None).await;
+    peer.hear_ack(&id).await;
+    let shown = world.ask("GET", "/v1/workers/w1", "").await;
+    assert_eq!(shown["packages"], json!([{"name": "img", "version": "1.1.0"}]));
+    let (_, job, _) = peer.hear_dispatch().await;
+    assert_eq!(job, waits, "what waited for the package runs now");
+    let page = world.request("GET", "/metrics").send().await.unwrap().text().await.unwrap();
+    let figure = r#"pkg_ops_total{tenant="default",op="install",status="installed"} 1"#;
+    assert!(page.contains(figure), "{page}");
+    let audit = world.ask("GET", "/v1/audit", "").await.to_string();
+    assert!(audit.contains("pkg.install img 1.1.0 asked of worker w1"), "{audit}");
+    assert!(audit.contains("pkg.install img 1.1.0 on worker w1: done"), "{audit}");
+}
+
+#[tokio::test]
+async fn artifacts_are_kept_with_the_result() {
+    let world = World::new().await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
+    let id = world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, job, seq) = peer.hear_dispatch().await;
+    peer.take(&frame).await;
+    let result = json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {},
+        "artifacts": [{"resource_id": "res-1", "worker_id": "w1", "type": "file", "size_bytes": 7}]});
+    let brought = peer.say("result", result, Some((&job, seq))).await;
+    peer.hear_ack(&brought).await;
+    let artifacts = world.ask("GET", &format!("/v1/jobs/{id}/artifacts"), "").await;
+    assert_eq!(artifacts["artifacts"][0]["resource_id"], "res-1", "{artifacts}");
+    assert_eq!(artifacts["artifacts"][0]["size_bytes"], 7);
+}

@@ -1,0 +1,208 @@
+//! Workers: listed, shown, told what to do.
+
+use axum::Extension;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use laneway_core::worker::WorkerView;
+use laneway_core::{EventKind, Name, Reply, Span, Wall};
+use laneway_runtime::{Caller, PackageOrder, ToWorker};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Astraflow;
+use super::error::{self, Problem};
+use super::events::CommandLine;
+use super::query::{Given, Parameters};
+use super::runs::Answer;
+use super::show::time;
+use super::wire::{CommandRef, Worker, WorkerList, WorkerPackage};
+use super::workflow::read;
+
+/// Longest body of a command, in bytes.
+const BODY_MAX: usize = 64 << 10;
+/// Longest text in a command, in characters.
+const TEXT_LEN_MAX: usize = 1_024;
+
+/// Lists workers by name, those that lost their connection and may come back included.
+pub async fn list_workers(
+    State(held): State<Astraflow>,
+    Extension(caller): Extension<Caller>,
+    parameters: Given,
+) -> Answer {
+    let list = held.list_workers(&caller, parameters).await.map_err(|problem| problem.of(&caller))?;
+    Ok(error::json(StatusCode::OK, &list))
+}
+
+/// Shows a worker.
+pub async fn get_worker(
+    State(held): State<Astraflow>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer {
+    let (view, now) = held.find_worker(&caller, &id).await.map_err(|problem| problem.of(&caller))?;
+    Ok(error::json(StatusCode::OK, &shown(&view, now)))
+}
+
+/// Tells a worker to drain, or to install or remove a package.
+pub async fn send_worker_command(
+    State(held): State<Astraflow>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answer {
+    let told = held.command(&caller, &id, request).await.map_err(|problem| problem.of(&caller))?;
+    Ok(error::json(StatusCode::ACCEPTED, &told))
+}
+
+/// A command as a client sends it.
+#[derive(Deserialize)]
+struct Command {
+    #[serde(default)]
+    r#type: String,
+    queue: Option<String>,
+    name: Option<String>,
+    version: Option<String>,
+    url: Option<String>,
+    sha256: Option<String>,
+}
+
+/// What a command means here.
+enum Order {
+    Drain,
+    Tell(ToWorker),
+}
+
+impl Command {
+    fn order(&self) -> Result<Order, Problem> {
+        let needed = |field: &'static str, value: &Option<String>| {
+            let text = value.as_deref().map(str::trim).filter(|text| !text.is_empty());
+            let text = text.ok_or_else(|| Problem::field(field, format!("is needed for {}", self.r#type)))?;
+            match text.chars().count() <= TEXT_LEN_MAX {
+                true => Ok(Box::<str>::from(text)),
+                false => Err(Problem::field(field, format!("has more than {TEXT_LEN_MAX} characters"))),
+            }
+        };
+        match self.r#type.as_str() {
+            "drain" => Ok(Order::Drain),
+            "rebind" => {
+                needed("queue", &self.queue)?;
+                let remedy = "workers have no queues here: each gets what it offers to run; drain it, and others take over";
+                Err(Problem::field("type", remedy))
+            }
+            "pkg.install" => {
+                let (url, sha256) = (needed("url", &self.url)?, needed("sha256", &self.sha256)?);
+                if !["https://", "http://", "file://"].iter().any(|scheme| url.starts_with(scheme)) {
+                    return Err(Problem::field("url", "must begin with https://, http:// or file://"));
+                }
+                if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                    return Err(Problem::field("sha256", "must have 64 hexadecimal digits"));
+                }
+                let (name, version) = (needed("name", &self.name)?, needed("version", &self.version)?);
+                Ok(Order::Tell(ToWorker::Install(PackageOrder { name, version, url, sha256 })))
+            }
+            "pkg.uninstall" => {
+                let version = self.version.as_ref().map(|_| needed("version", &self.version)).transpose()?;
+                Ok(Order::Tell(ToWorker::Uninstall { name: needed("name", &self.name)?, version }))
+            }
+            _ => Err(Problem::field("type", "must be drain, pkg.install or pkg.uninstall")),
+        }
+    }
+}
+
+impl Astraflow {
+    async fn list_workers(&self, caller: &Caller, given: Given) -> Result<WorkerList, Problem> {
+        let parameters = Parameters::of(given)?;
+        let (limit, tenant) = (parameters.limit()?, caller.tenant.clone());
+        let after = parameters.get("cursor").unwrap_or_default().to_owned();
+        let (mut views, now) =
+            self.scheduler.read(move |engine, now| (engine.workers(now, Some(&tenant)), now.wall)).await?;
+        views.retain(|view| view.offer.worker.as_str() > after.as_str());
+        let more = views.len() > limit;
+        views.truncate(limit);
+        let next_cursor = views.last().filter(|_| more).map(|view| view.offer.worker.to_string());
+        Ok(WorkerList { items: views.iter().map(|view| shown(view, now)).collect(), next_cursor })
+    }
+
+    async fn find_worker(&self, caller: &Caller, id: &str) -> Result<(WorkerView, Wall), Problem> {
+        let none = || {
+            Problem::not_found("there is no such worker; it is forgotten when it is gone and holds nothing")
+        };
+        let (tenant, id) = (caller.tenant.clone(), Name::new(id).map_err(|_| none())?);
+        let found =
+            self.scheduler.read(move |engine, now| Some((engine.worker(now, &tenant, &id)?, now.wall)));
+        found.await?.ok_or_else(none)
+    }
+
+    async fn command(&self, caller: &Caller, id: &str, request: Request) -> Result<CommandRef, Problem> {
+        let body = self.read_body(request, BODY_MAX).await?;
+        let command: Command = read(&body, "")?;
+        let order = command.order()?;
+        let (view, now) = self.find_worker(caller, id).await?;
+        let worker = view.offer.worker.clone();
+        let gone = || {
+            Problem::new(
+                StatusCode::CONFLICT,
+                "not_connected",
+                "the worker is not connected; ask again when it is back",
+            )
+        };
+        match order {
+            Order::Drain => {
+                let drain =
+                    self.scheduler.drain_worker(caller.tenant.clone(), worker.clone(), true, caller.origin());
+                if drain.await? != Reply::Done {
+                    return Err(gone());
+                }
+            }
+            Order::Tell(word) => {
+                let told =
+                    view.connection.is_some_and(|connection| self.scheduler.tell_worker(connection, word));
+                if !told {
+                    return Err(gone());
+                }
+            }
+        }
+        let line =
+            CommandLine { id: caller.request.clone(), order: command.r#type.into(), worker: worker.clone() };
+        let (tenant, detail) = (Some(caller.tenant.clone()), line.to_string());
+        self.scheduler.note(EventKind::CallDone, tenant, &detail, caller.origin()).await?;
+        Ok(CommandRef {
+            command_id: line.id.to_string(),
+            worker_id: worker.to_string(),
+            accepted_at: time(now),
+        })
+    }
+}
+
+fn shown(view: &WorkerView, now: Wall) -> Worker {
+    let WorkerView { offer, standing, open, connected_at, silent: Span(silent), beat, drained, .. } = view;
+    let heard = Wall(now.0.saturating_sub(i64::try_from(*silent).unwrap_or(i64::MAX)));
+    let names = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
+    let percent = |thousandths: Option<u16>| thousandths.map(|share| f64::from(share) / 10.0);
+    let package = |package: &laneway_core::worker::Package| WorkerPackage {
+        name: package.name.to_string(),
+        version: package.version.to_string(),
+        status: "installed",
+    };
+    Worker {
+        id: offer.worker.to_string(),
+        hostname: offer.hostname.to_string(),
+        last_heartbeat_at: time(heard),
+        queues: [],
+        packages: offer.packages.iter().map(package).collect(),
+        meta: json!({
+            "version": &*offer.version,
+            "status": standing.word(),
+            "connectedAt": time(*connected_at),
+            "maxParallel": offer.max_parallel,
+            "inflight": open,
+            "draining": *drained || beat.draining,
+            "healthy": beat.healthy,
+            "cpuPct": percent(beat.cpu),
+            "memPct": percent(beat.memory),
+            "diskPct": percent(beat.disk),
+            "runtimes": names(&offer.runtimes),
+            "features": names(&offer.features),
+        }),
+    }
+}

@@ -1,0 +1,8 @@
+//! The dialect `astraflow` over real sockets: runs, workers, streams of events.
+
+mod chains;
+pub mod hand;
+mod page;
+mod runs;
+mod streams;
+mod workers;

@@ -1,0 +1,86 @@
+//! Middleware chains: ports that lead into them, and calls that go through them.
+
+use serde_json::{Value, json};
+
+use super::hand::Hand;
+use super::page::{Page, edge_at, node, statuses, workflow};
+use crate::world::World;
+
+/// A node with one middleware, `m1`, and another one before it.
+fn hosted() -> Value {
+    let mut host = node("host");
+    let mut middleware = node("m1");
+    middleware["role"] = json!("middleware");
+    host["middlewares"] = json!([middleware]);
+    workflow(&[node("source"), host], &[edge_at("source", "out", "host", "mw:m1:input:in")])
+}
+
+/// T2 and T3: an edge to a port of a middleware leads to its parameters, and the source's result stands there.
+#[tokio::test]
+async fn t2_t3_a_result_goes_to_the_parameter_behind_a_middlewares_port() {
+    let world = World::in_real_time("").await;
+    let mut page = Page::open(&world, "desk").await;
+    let id = world.start_run("desk", &hosted()).await;
+    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
+    hand.finish_next(json!({"out": "from the source"})).await;
+    let outer = hand.take().await;
+    assert_eq!(outer.node(), "m1", "the middleware comes before its host");
+    assert_eq!(outer.payload["parameters"], json!({"own": "m1", "in": "from the source"}));
+    assert_eq!(
+        (&outer.payload["host_node_id"], &outer.payload["middleware_chain"], &outer.payload["chain_index"]),
+        (&json!("host"), &json!(["m1"]), &json!(0))
+    );
+    let run = world.run(&id).await;
+    assert_eq!(statuses(&run), [("source", "succeeded"), ("host", "queued"), ("m1", "running")]);
+    assert_eq!(run["nodes"][1]["metadata"]["middlewares"], json!(["m1"]));
+    assert_eq!(run["nodes"][2]["metadata"]["host_node_id"], "host");
+    hand.next(&outer, "call-1").await;
+    let inner = hand.take().await;
+    assert_eq!((inner.node(), &inner.payload["chain_index"]), ("host", &Value::Null));
+    hand.end(&inner, "SUCCEEDED", json!({"out": "from the host"})).await;
+    let answer = hand.hear("middleware.next_response").await;
+    assert_eq!(
+        (&answer["payload"]["requestId"], &answer["payload"]["result"]),
+        (&json!("call-1"), &json!({"out": "from the host"}))
+    );
+    hand.end(&outer, "SUCCEEDED", json!({"out": "from the middleware"})).await;
+    page.until("succeeded").await;
+    let run = world.run(&id).await;
+    assert_eq!(statuses(&run), [("source", "succeeded"), ("host", "succeeded"), ("m1", "succeeded")]);
+    assert_eq!(run["nodes"][1]["result"], json!({"out": "from the host"}));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_middleware_is_said_with_its_field() {
+    let world = World::new("").await;
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut workflow = hosted();
+        change(&mut workflow);
+        json!({"workflow": workflow, "clientId": "desk"})
+    };
+    let cases: [(Value, &str); 5] = [
+        (
+            with(&|w| w["nodes"][1]["middlewares"][0]["role"] = json!("node")),
+            "workflow.nodes[1].middlewares[0].role",
+        ),
+        (with(&|w| w["nodes"][1]["role"] = json!("container")), "workflow.nodes[1].role"),
+        (
+            with(&|w| w["nodes"][1]["middlewares"][0]["id"] = json!("source")),
+            "workflow.nodes[1].middlewares[0].id",
+        ),
+        (
+            with(&|w| w["edges"][0]["target"]["port"] = json!("mw:m2:input:in")),
+            "workflow.edges[0].target.port",
+        ),
+        (
+            with(&|w| w["edges"][0]["target"]["port"] = json!("mw:m1:output:in")),
+            "workflow.edges[0].target.port",
+        ),
+    ];
+    for (body, field) in cases {
+        let (status, refused) = world.ask("POST", "/api/v1/runs", &body).await;
+        assert_eq!((status, &refused["details"]["field"]), (400, &json!(field)), "{refused}");
+    }
+    let (_, list) = world.ask("GET", "/api/v1/runs", &Value::Null).await;
+    assert_eq!(list["items"], json!([]), "nothing is half-done");
+}

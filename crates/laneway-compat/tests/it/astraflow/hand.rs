@@ -1,0 +1,159 @@
+//! A worker's end of a connection, held by a test: takes what it is sent, and says what it is told to.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::world::PATIENCE;
+
+/// The worker's end of a connection.
+pub struct Hand {
+    socket: WebSocketStream<TcpStream>,
+    worker: String,
+    frames: u64,
+    /// What came while something else was waited for.
+    passed: VecDeque<Value>,
+}
+
+/// A task that it was sent.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The frame that brought it.
+    pub frame: Value,
+    /// What it is to do.
+    pub payload: Value,
+}
+
+impl Task {
+    /// The node that it is.
+    pub fn node(&self) -> &str {
+        self.payload["node_id"].as_str().unwrap()
+    }
+}
+
+impl Hand {
+    /// A worker with one package, `slots` tasks at once.
+    pub async fn registered(
+        address: SocketAddr,
+        worker: &str,
+        package: &str,
+        version: &str,
+        slots: u32,
+    ) -> Hand {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (socket, _) =
+            tokio_tungstenite::client_async(format!("ws://{address}/ws/worker"), stream).await.unwrap();
+        let mut hand = Hand { socket, worker: worker.to_owned(), frames: 0, passed: VecDeque::new() };
+        let shake = json!({"protocol": 1, "auth": {"mode": "token"},
+            "worker": {"id": worker, "version": "1", "hostname": "here"}});
+        hand.ask("handshake", shake, None).await;
+        let capabilities =
+            json!({"concurrency": {"max_parallel": slots}, "runtimes": ["test"], "features": []});
+        let packages = json!([{"name": package, "version": version, "status": "installed"}]);
+        hand.ask("register", json!({"capabilities": capabilities, "packages": packages}), None).await;
+        hand
+    }
+
+    /// The next task, taken.
+    pub async fn take(&mut self) -> Task {
+        let frame = self.hear("cmd.dispatch").await;
+        let task = Task { payload: frame["payload"].clone(), frame };
+        let id = &task.frame["id"];
+        let mut ack = self.frame("ack", json!({"ok": true, "for": id}), None);
+        ack["ack"] = json!({"for": id});
+        self.say(&ack).await;
+        task
+    }
+
+    /// Takes the next task and ends it well.
+    pub async fn finish_next(&mut self, result: Value) -> Task {
+        let task = self.take().await;
+        self.end(&task, "SUCCEEDED", result).await;
+        task
+    }
+
+    /// Ends a task, and hears that it was taken.
+    pub async fn end(&mut self, task: &Task, status: &str, result: Value) -> Value {
+        self.bring(task, json!({"status": status, "result": result})).await
+    }
+
+    /// Brings a result with whatever is in `more`.
+    pub async fn bring(&mut self, task: &Task, more: Value) -> Value {
+        let result = with_ids(task, more);
+        self.ask("result", result, Some(task)).await
+    }
+
+    /// Says how a task goes.
+    pub async fn tell(&mut self, task: &Task, feedback: Value) -> Value {
+        let feedback = with_ids(task, feedback);
+        self.ask("feedback", feedback, Some(task)).await
+    }
+
+    /// Calls the next element of a chain.
+    pub async fn next(&mut self, task: &Task, request: &str) {
+        let payload = &task.payload;
+        let asked = json!({"requestId": request, "runId": payload["run_id"], "nodeId": payload["host_node_id"],
+            "middlewareId": payload["node_id"], "chainIndex": payload["chain_index"]});
+        self.ask("middleware.next_request", asked, Some(task)).await;
+    }
+
+    /// Says something, and gives what the server answers: an acknowledgement or an error.
+    pub async fn ask(&mut self, kind: &str, payload: Value, task: Option<&Task>) -> Value {
+        let frame = self.frame(kind, payload, task);
+        self.say(&frame).await;
+        loop {
+            let heard = self.hear_any().await;
+            let about = &heard["payload"]["for"];
+            if (heard["type"] == "ack" && *about == frame["id"]) || heard["type"] == "error" {
+                return heard;
+            }
+            self.passed.push_back(heard);
+        }
+    }
+
+    /// The next frame of this type.
+    pub async fn hear(&mut self, kind: &str) -> Value {
+        if let Some(at) = self.passed.iter().position(|frame| frame["type"] == kind) {
+            return self.passed.remove(at).unwrap();
+        }
+        loop {
+            let frame = self.hear_any().await;
+            if frame["type"] == kind {
+                return frame;
+            }
+        }
+    }
+
+    async fn hear_any(&mut self) -> Value {
+        loop {
+            let heard = timeout(PATIENCE, self.socket.next()).await.expect("nothing is heard");
+            if let Message::Text(text) = heard.expect("the connection ended").unwrap() {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    fn frame(&mut self, kind: &str, payload: Value, task: Option<&Task>) -> Value {
+        self.frames += 1;
+        json!({"type": kind, "id": format!("{kind}-{}", self.frames), "ts": "2030-01-01T00:00:00Z",
+            "tenant": "default", "sender": {"role": "worker", "id": self.worker}, "ack": {"request": true},
+            "corr": task.map(|task| &task.payload["task_id"]), "seq": task.map(|task| &task.frame["seq"]),
+            "payload": payload})
+    }
+
+    async fn say(&mut self, frame: &Value) {
+        self.socket.send(Message::text(frame.to_string())).await.unwrap();
+    }
+}
+
+fn with_ids(task: &Task, mut payload: Value) -> Value {
+    payload["run_id"] = task.payload["run_id"].clone();
+    payload["task_id"] = task.payload["task_id"].clone();
+    payload
+}

@@ -1,0 +1,404 @@
+//! Which worker gets a job.
+//!
+//! The first of its route, unless it wants a certain one: the worker that has what it uses (a pin), or the one that ran the
+//! first job of its affinity key. A job whose worker is busy hangs on a gate of that worker and of nobody else, so that it
+//! holds up no other job and is looked at again only when that worker has a free slot. A worker that is pinned and gone is
+//! no reason to wait: the job fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Engine;
+use super::fleet::{MISSES_MAX, Post};
+use super::slab::{Ix, NONE};
+use super::state::{Gate, KeyEntry, KeyName};
+use crate::worker::{Affinity, AffinityMode, RESOURCES_MAX, WANTS_LIST_MAX};
+use crate::{Effects, Failure, JobState, Mono, Name, Now, Reason, Refusal, RefusalCode, Span, Wall, Wants};
+
+/// Which worker gets a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// This one.
+    Worker(Ix),
+    /// This one, when it has a free slot (for the kind, where one is named).
+    Later { worker: Ix, kind: Ix },
+    /// One that will not come back, or cannot run it.
+    Missing,
+    /// None: no worker is asked for, or none is free.
+    Nobody,
+}
+
+/// Which workers ran the first job of which affinity key.
+#[derive(Default)]
+pub(super) struct Bindings {
+    by_key: BTreeMap<(Ix, Name), Binding>,
+    by_age: BTreeSet<(Ix, u64, Name)>,
+    expiries: BTreeSet<(Wall, Ix, Name)>,
+    counts: BTreeMap<Ix, u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Binding {
+    worker: Ix,
+    expires_at: Option<Wall>,
+    number: u64,
+}
+
+impl Bindings {
+    pub(super) fn next_expiry(&self) -> Option<Wall> {
+        self.expiries.first().map(|(at, _, _)| *at)
+    }
+
+    fn worker_of(&self, tenant: Ix, key: &Name) -> Option<Ix> {
+        self.by_key.get(&(tenant, key.clone())).map(|binding| binding.worker)
+    }
+
+    fn insert(&mut self, tenant: Ix, key: &Name, binding: Binding) {
+        self.by_age.insert((tenant, binding.number, key.clone()));
+        self.expiries.extend(binding.expires_at.map(|at| (at, tenant, key.clone())));
+        *self.counts.entry(tenant).or_default() += 1;
+        self.by_key.insert((tenant, key.clone()), binding);
+    }
+
+    fn remove(&mut self, tenant: Ix, key: &Name) -> Option<Ix> {
+        let binding = self.by_key.remove(&(tenant, key.clone()))?;
+        self.by_age.remove(&(tenant, binding.number, key.clone()));
+        if let Some(at) = binding.expires_at {
+            self.expiries.remove(&(at, tenant, key.clone()));
+        }
+        if let Some(count) = self.counts.get_mut(&tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&tenant);
+            }
+        }
+        Some(binding.worker)
+    }
+
+    fn oldest(&self, tenant: Ix) -> Option<Name> {
+        self.by_age
+            .range((tenant, 0, Name::fixed("!"))..)
+            .next()
+            .filter(|(of, _, _)| *of == tenant)
+            .map(|(_, _, key)| key.clone())
+    }
+
+    /// Keys that are bound to a worker, as the check counts them.
+    pub(super) fn keys_of(&self, worker: Ix) -> BTreeSet<Name> {
+        let theirs = self.by_key.iter().filter(|(_, binding)| binding.worker == worker);
+        theirs.map(|((_, key), _)| key.clone()).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+}
+
+impl Engine {
+    /// The worker that gets this job now. `None`: its kind has a place of its own.
+    pub(super) fn told_worker(&self, job: Ix) -> Option<Ix> {
+        match self.pick(job) {
+            Pick::Worker(worker) => Some(worker),
+            _ => None,
+        }
+    }
+
+    /// True when the jobs of a class go to workers.
+    pub(super) fn goes_to_workers(&self, class: Ix) -> bool {
+        let class = &self.classes[class];
+        class.route != NONE || class.want != NONE
+    }
+
+    /// Which worker gets this job now.
+    pub(super) fn pick(&self, job: Ix) -> Pick {
+        let entry = &self.jobs[job];
+        let class = &self.classes[entry.class];
+        if self.want_of(entry.class).is_some_and(|want| want.pinned) {
+            return self.pick_pinned(job);
+        }
+        if class.route == NONE {
+            return Pick::Nobody;
+        }
+        if let Some(affinity) = self.affinity_of(job)
+            && let Some(worker) = self.fleet.bindings.worker_of(class.tenant, &affinity.key)
+            && let Some(post) = self.workers[worker].post.as_deref()
+            // One that cannot run it is no place for it; then the key says nothing.
+            && self.fits(post, entry.class)
+        {
+            match (self.free_for(post, class.kind), affinity.mode) {
+                (Ok(()), _) => return Pick::Worker(worker),
+                (Err(kind), AffinityMode::Sticky) => return Pick::Later { worker, kind },
+                (Err(_), AffinityMode::Preferred) => {}
+            }
+        }
+        match self.fleet.routes[class.route].heads.first() {
+            Some((_, _, worker)) => Pick::Worker(*worker),
+            None => Pick::Nobody,
+        }
+    }
+
+    fn pick_pinned(&self, job: Ix) -> Pick {
+        let Some((worker, _)) = self.pin_of(job) else { return Pick::Missing };
+        let entry = &self.workers[worker];
+        let Some(post) = entry.post.as_deref() else {
+            let later = Pick::Later { worker, kind: NONE };
+            return if entry.awaited_until.is_some() { later } else { Pick::Missing };
+        };
+        if post.misses >= MISSES_MAX || !self.fits(post, self.jobs[job].class) {
+            return Pick::Missing;
+        }
+        match self.free_for(post, self.classes[self.jobs[job].class].kind) {
+            Ok(()) => Pick::Worker(worker),
+            Err(kind) => Pick::Later { worker, kind },
+        }
+    }
+
+    fn fits(&self, post: &Post, class: Ix) -> bool {
+        let kind = self.kinds.key(self.classes[class].kind);
+        self.fleet.groups[post.group].skills.lacks(kind, self.want_of(class)).is_none()
+    }
+
+    /// Has a worker a free slot for a kind? If not: whether any, or one of the kind.
+    fn free_for(&self, post: &Post, kind: Ix) -> Result<(), Ix> {
+        if post.seat.is_none() {
+            return Err(NONE);
+        }
+        let limit = self.fleet.groups[post.group].limited.get(&kind);
+        let used = post.used_of.get(&kind).copied().unwrap_or(0);
+        if limit.is_some_and(|(_, limit)| used >= *limit) { Err(kind) } else { Ok(()) }
+    }
+
+    fn keys_of(&self, job: Ix) -> impl Iterator<Item = &KeyName> {
+        let keyset = self.jobs[job].keyset;
+        let keys = if keyset == NONE { &[][..] } else { self.keysets.key(keyset) };
+        keys.iter().map(|&key| self.keys.key(key))
+    }
+
+    pub(super) fn affinity_of(&self, job: Ix) -> Option<&Affinity> {
+        self.keys_of(job).find_map(|key| match key {
+            KeyName::Affinity { affinity, .. } => Some(affinity),
+            _ => None,
+        })
+    }
+
+    /// The worker that has what a job uses, and until when.
+    pub(super) fn pin_of(&self, job: Ix) -> Option<(Ix, Option<Wall>)> {
+        self.keys_of(job).find_map(|key| match key {
+            KeyName::Pin { worker, expires_at } => Some((*worker, *expires_at)),
+            _ => None,
+        })
+    }
+
+    /// When what a job uses is gone.
+    pub(super) fn pin_expiry(&self, job: Ix) -> Option<Wall> {
+        let class = self.jobs[job].class;
+        if self.classes[class].want == NONE {
+            return None;
+        }
+        self.pin_of(job)?.1
+    }
+
+    /// True for a job that waits for nothing: what it uses is gone, or nobody has it any more.
+    pub(super) fn is_missing(&self, now: Now, job: Ix) -> bool {
+        let class = self.jobs[job].class;
+        if self.classes[class].want == NONE {
+            return false;
+        }
+        self.pin_expiry(job).is_some_and(|at| at <= now.wall) || self.pick(job) == Pick::Missing
+    }
+
+    /// What the job uses is not there any more: it has failed, and trying again cannot help.
+    pub(super) fn fail_missing(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        let message = match self.pin_of(job) {
+            Some((_, Some(at))) if at <= now.wall => "a resource that it uses has expired".to_owned(),
+            Some((worker, _)) => {
+                let name = &self.workers.key(worker).1;
+                format!("worker {name} has a resource that it uses, and is gone or cannot run it")
+            }
+            None => "a resource that it uses is not there".to_owned(),
+        };
+        let failure = Failure::permanent("E.RESOURCE.MISSING", message);
+        let (state, reason) = (JobState::Failed, Reason::Unavailable);
+        self.end_job_with(now, job, state, reason, None, Some(failure), None, None, effects);
+    }
+
+    /// The gate on which jobs wait for a free slot of one worker, closed as long as it has none; and whether it is new.
+    pub(super) fn slot_gate(&mut self, worker: Ix, kind: Ix) -> (Ix, bool) {
+        if let Some(&key) = self.workers[worker].gates.get(&kind) {
+            return (key, false);
+        }
+        self.fleet.gates_made += 1;
+        let name = KeyName::Slot { worker, kind, number: self.fleet.gates_made };
+        let entry = KeyEntry { gate: Gate::with_limit(0), sources: Default::default() };
+        let key = self.keys.hold(&name, || entry);
+        self.workers.hold_again(worker);
+        self.workers[worker].gates.insert(kind, key);
+        (key, true)
+    }
+
+    /// Opens and closes the gates of a worker as it has free slots or not.
+    pub(super) fn turn_slot_gates(&mut self, worker: Ix) {
+        if self.workers[worker].gates.is_empty() {
+            return;
+        }
+        let gates: Vec<(Ix, Ix)> =
+            self.workers[worker].gates.iter().map(|(kind, key)| (*kind, *key)).collect();
+        for (kind, key) in gates {
+            let open = match self.workers[worker].post.as_deref() {
+                Some(post) if kind == NONE => post.seat.is_some(),
+                Some(post) => self.free_for(post, kind).is_ok(),
+                None => false,
+            };
+            self.keys[key].gate.limit = u32::from(open);
+            self.reshow_key(key);
+        }
+    }
+
+    /// What waits for a worker may wait for nothing, or for another one: all of it is looked at again.
+    pub(super) fn throw_gates_open(&mut self, worker: Ix) {
+        let gates = std::mem::take(&mut self.workers[worker].gates);
+        for key in gates.into_values() {
+            self.keys[key].gate.limit = 1;
+            self.reshow_key(key);
+        }
+    }
+
+    /// Takes a user of a key away, and what only it used.
+    pub(super) fn release_key(&mut self, key: Ix) {
+        match self.keys.release(key) {
+            Some((KeyName::Slot { worker, kind, .. }, _)) => {
+                if self.workers[worker].gates.get(&kind) == Some(&key) {
+                    self.workers[worker].gates.remove(&kind);
+                }
+                self.workers.release(worker);
+            }
+            Some((KeyName::Pin { worker, .. }, _)) => {
+                self.workers[worker].pins -= 1;
+                if self.workers[worker].pins == 0 {
+                    self.no_longer_awaited(worker);
+                }
+                self.workers.release(worker);
+            }
+            _ => {}
+        }
+    }
+
+    /// The key of jobs that use something on a worker. One that is not there may still come after a restart.
+    pub(super) fn hold_pin(&mut self, tenant: Ix, name: &Name, expires_at: Option<Wall>) -> Ix {
+        let worker = self.hold_worker(tenant, name);
+        let entry = KeyEntry { gate: Gate::with_limit(u32::MAX), sources: Default::default() };
+        let (key, new) = self.keys.find_or_make(&KeyName::Pin { worker, expires_at }, || entry);
+        if !new {
+            // The key itself is one user of the worker.
+            self.workers.release(worker);
+            self.keys.hold_again(key);
+            return key;
+        }
+        self.workers[worker].pins += 1;
+        let until = self.born.mono + self.settings.lease;
+        let known = &self.workers[worker];
+        if known.post.is_none() && known.awaited_until.is_none() && until > self.looked_at {
+            self.await_until(worker, until);
+        }
+        key
+    }
+
+    pub(super) fn await_until(&mut self, worker: Ix, until: Mono) {
+        self.workers[worker].awaited_until = Some(until);
+        self.fleet.watch.insert((until, worker));
+    }
+
+    pub(super) fn no_longer_awaited(&mut self, worker: Ix) {
+        if let Some(at) = self.workers[worker].awaited_until.take() {
+            self.fleet.watch.remove(&(at, worker));
+        }
+    }
+
+    /// A job starts: from now on its affinity key belongs to its worker, if it belonged to none.
+    pub(super) fn note_affinity(&mut self, job: Ix, worker: Ix) {
+        let Some(Affinity { key, expires_at, .. }) = self.affinity_of(job).cloned() else { return };
+        let tenant = self.classes[self.jobs[job].class].tenant;
+        let bound = self.fleet.bindings.worker_of(tenant, &key);
+        let Some(entry) = bound else { return self.bind_affinity(tenant, &key, worker, expires_at) };
+        if entry != worker {
+            return;
+        }
+        // The later time counts: as long as one of them wants it there.
+        let binding = self.fleet.bindings.by_key.get(&(tenant, key.clone())).cloned().expect("it is bound");
+        let later = match (binding.expires_at, expires_at) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            _ => None,
+        };
+        if later != binding.expires_at {
+            self.fleet.bindings.remove(tenant, &key);
+            self.fleet.bindings.insert(tenant, &key, Binding { expires_at: later, ..binding });
+        }
+    }
+
+    fn bind_affinity(&mut self, tenant: Ix, key: &Name, worker: Ix, expires_at: Option<Wall>) {
+        let max = self.settings.workers.affinities_per_tenant_max.max(1);
+        if self.fleet.bindings.counts.get(&tenant).is_some_and(|count| *count >= max)
+            && let Some(oldest) = self.fleet.bindings.oldest(tenant)
+        {
+            self.end_binding(tenant, &oldest);
+        }
+        let binding = Binding { worker, expires_at, number: self.starts };
+        self.fleet.bindings.insert(tenant, key, binding);
+        if let Some(post) = self.workers[worker].post.as_mut() {
+            post.bound.insert(key.clone());
+        }
+    }
+
+    /// A key belongs to nobody any more.
+    fn end_binding(&mut self, tenant: Ix, key: &Name) {
+        let Some(worker) = self.fleet.bindings.remove(tenant, key) else { return };
+        if let Some(post) = self.workers[worker].post.as_mut() {
+            post.bound.remove(key);
+        }
+        self.throw_gates_open(worker);
+    }
+
+    /// A worker is lost or gone: what was bound to it goes elsewhere.
+    pub(super) fn end_bindings_of(&mut self, worker: Ix) {
+        let tenant = self.workers.key(worker).0;
+        let bound = self.workers[worker].post.as_mut().map(|post| std::mem::take(&mut post.bound));
+        for key in bound.into_iter().flatten() {
+            self.fleet.bindings.remove(tenant, &key);
+        }
+        self.throw_gates_open(worker);
+    }
+
+    /// Ends what has expired.
+    pub(super) fn expire_bindings(&mut self, now: Now) {
+        while let Some((at, tenant, key)) = self.fleet.bindings.expiries.first().cloned()
+            && at <= now.wall
+        {
+            self.end_binding(tenant, &key);
+        }
+    }
+
+    /// What a job wants of a worker can be.
+    pub(super) fn check_wants(&self, wants: &Wants) -> Result<(), Refusal> {
+        let invalid = |message: String| Err(Refusal::new(RefusalCode::Invalid, message));
+        let Wants { package: _, features, labels, affinity: _, resources } = wants;
+        for (name, len) in [("features", features.len()), ("labels", labels.len())] {
+            if len > WANTS_LIST_MAX {
+                return invalid(format!("{name}: at most {WANTS_LIST_MAX} are allowed"));
+            }
+        }
+        if resources.len() > RESOURCES_MAX {
+            return invalid(format!("resources: at most {RESOURCES_MAX} are allowed"));
+        }
+        if let Some(first) = resources.first()
+            && let Some(other) = resources.iter().find(|resource| resource.worker != first.worker)
+        {
+            let (one, two) = (&first.worker, &other.worker);
+            return invalid(format!("resources: are on workers {one} and {two}; use those of one worker"));
+        }
+        Ok(())
+    }
+
+    /// The lease that a registered worker is told.
+    pub(super) fn lease_at(&self, worker: Ix) -> Span {
+        self.workers[worker].post.as_ref().map_or(self.settings.lease, |post| post.lease)
+    }
+}

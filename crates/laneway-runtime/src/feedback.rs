@@ -1,0 +1,166 @@
+//! What a run says of itself beside how far it is: pieces of what it writes, and changes to what it has so far.
+//!
+//! Told to whoever listens, and kept nowhere: what must last is in the job's log and in its result. Every piece and every
+//! change of one attempt has a number of its own, 1, 2, 3, …, so that a listener sees what it missed.
+
+use laneway_core::{JobId, Name, Wall};
+use serde_json::Value;
+
+use crate::executors::cut;
+
+/// Most bytes of pieces and changes in one report; what is longer is cut off or left out, and said so.
+pub const FEEDBACK_BYTES_MAX: usize = 64 << 10;
+/// Most changes in one report; the rest is left out.
+pub const CHANGES_MAX: usize = 256;
+
+/// What a run says at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Feedback {
+    /// The job.
+    pub job: JobId,
+    /// Whose job it is.
+    pub tenant: Name,
+    /// The attempt that says so.
+    pub attempt: u32,
+    /// The number of its first piece or change. The others follow, pieces first.
+    pub first: u64,
+    /// Pieces of what it writes.
+    pub pieces: Vec<Piece>,
+    /// Changes to what it has so far.
+    pub changes: Vec<Change>,
+    /// When it said so.
+    pub at: Wall,
+}
+
+/// A piece of what a run writes.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Piece {
+    /// Where it belongs: `stdout`, `stderr`, `llm`, ….
+    pub channel: &'static str,
+    /// The text, or bytes in base64.
+    pub body: Body,
+    /// What the body is.
+    pub mime_type: Option<Box<str>>,
+    /// What else is said of it, as JSON.
+    pub metadata: Option<Value>,
+    /// True: a part of it was cut off.
+    pub is_cut: bool,
+}
+
+/// What a piece holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Text.
+    Text(Box<str>),
+    /// Bytes, in base64.
+    Base64(Box<str>),
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::Text(Box::default())
+    }
+}
+
+/// A change to what a run has so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Where: a JSON pointer.
+    pub path: String,
+    /// What is there now. `None`: nothing any more.
+    pub value: Option<Value>,
+}
+
+/// Cuts pieces so that all of them together have at most [`FEEDBACK_BYTES_MAX`] bytes.
+pub fn bounded(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut left = FEEDBACK_BYTES_MAX;
+    for piece in &mut pieces {
+        let metadata = piece.metadata.as_ref().map_or(0, |metadata| metadata.to_string().len());
+        if metadata > left {
+            (piece.metadata, piece.is_cut) = (None, true);
+        }
+        left = left.saturating_sub(metadata);
+        match &mut piece.body {
+            Body::Text(text) if text.len() > left => (*text, piece.is_cut) = (cut(text, left).into(), true),
+            // A part of base64 is no base64.
+            Body::Base64(text) if text.len() > left => (*text, piece.is_cut) = (Box::default(), true),
+            Body::Text(_) | Body::Base64(_) => {}
+        }
+        let (Body::Text(text) | Body::Base64(text)) = &piece.body;
+        left -= text.len();
+    }
+    pieces
+}
+
+/// The changes that follow when `patch` is merged into what a run has: objects are merged, `null` takes away, everything
+/// else is put in place.
+pub fn changes_of(patch: &Value) -> Vec<Change> {
+    let (mut changes, mut left) = (Vec::new(), FEEDBACK_BYTES_MAX);
+    gather(patch, String::new(), &mut changes, &mut left);
+    changes
+}
+
+fn gather(patch: &Value, path: String, changes: &mut Vec<Change>, left: &mut usize) {
+    if changes.len() >= CHANGES_MAX {
+        return;
+    }
+    if let Value::Object(fields) = patch
+        && !fields.is_empty()
+    {
+        for (name, value) in fields {
+            let name = name.replace('~', "~0").replace('/', "~1");
+            gather(value, format!("{path}/{name}"), changes, left);
+        }
+        return;
+    }
+    // The whole cannot be taken away or replaced by something that is no object.
+    if path.is_empty() {
+        return;
+    }
+    let len = path.len() + patch.to_string().len();
+    if let Some(rest) = left.checked_sub(len) {
+        *left = rest;
+        changes.push(Change { path, value: (!patch.is_null()).then(|| patch.clone()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Body, CHANGES_MAX, FEEDBACK_BYTES_MAX, Piece, bounded, changes_of};
+
+    fn told(patch: &Value) -> Vec<(String, Option<Value>)> {
+        changes_of(patch).into_iter().map(|change| (change.path, change.value)).collect()
+    }
+
+    #[test]
+    fn a_merge_is_told_as_the_places_that_change() {
+        let patch = json!({"a": {"b/c": 1, "d~": null}, "list": [1], "empty": {}});
+        assert_eq!(
+            told(&patch),
+            [
+                ("/a/b~1c".into(), Some(json!(1))),
+                ("/a/d~0".into(), None),
+                ("/empty".into(), Some(json!({}))),
+                ("/list".into(), Some(json!([1]))),
+            ]
+        );
+        assert_eq!(told(&json!(7)), [], "the whole stays an object");
+    }
+
+    #[test]
+    fn one_report_is_bounded() {
+        let many: serde_json::Map<String, Value> = (0..1_000).map(|n| (n.to_string(), json!(n))).collect();
+        assert_eq!(told(&Value::Object(many)).len(), CHANGES_MAX);
+        let long = "x".repeat(FEEDBACK_BYTES_MAX);
+        assert_eq!(told(&json!({"long": long, "short": 1})), [("/short".into(), Some(json!(1)))]);
+        let text =
+            |text: &str| Piece { channel: "stdout", body: Body::Text(text.into()), ..Piece::default() };
+        let pieces = bounded(vec![text("one"), text(&long), text("three")]);
+        let lens: Vec<_> = pieces.iter().map(|piece| (piece.body.clone(), piece.is_cut)).collect();
+        assert_eq!(lens[0], (Body::Text("one".into()), false));
+        assert_eq!(lens[1], (Body::Text(long[3..].into()), true));
+        assert_eq!(lens[2], (Body::Text("".into()), true));
+    }
+}
