@@ -28,7 +28,10 @@ impl Engine {
     /// Something is said over a worker's connection.
     pub(super) fn worker_word(&mut self, now: Now, word: WorkerWord, effects: &mut Effects) -> Reply {
         let WorkerWord { connection, said } = word;
-        let Some(&worker) = self.fleet.connections.get(&connection) else { return Reply::Stale };
+        let known = self.fleet.connections.get(&connection).copied();
+        #[cfg(feature = "zoo")]
+        let known = known.or_else(|| self.believed_in_the_zoo(connection, &said));
+        let Some(worker) = known else { return Reply::Stale };
         match said {
             WorkerSaid::Beat(beat) => self.beat(now, worker, beat, effects),
             WorkerSaid::Accepted(task) => match self.find_task(worker, task) {
@@ -47,6 +50,19 @@ impl Engine {
         }
     }
 
+    /// Bugs that believe connections that lost their place.
+    #[cfg(feature = "zoo")]
+    fn believed_in_the_zoo(&self, connection: ConnectionId, said: &WorkerSaid) -> Option<Ix> {
+        let bug = match said {
+            WorkerSaid::Gone => Bug::SupersededCloseEvictsNew,
+            WorkerSaid::Ended { .. } => Bug::ResultOfOldConnectionCounted,
+            _ => return None,
+        };
+        let worker = *self.fleet.ever.get(&connection)?;
+        let there = self.fleet.connections.values().any(|known| *known == worker);
+        (zoo::is_out(bug) && there).then_some(worker)
+    }
+
     /// The job of a task that this worker holds, or what its word is worth.
     fn find_task(&self, worker: Ix, task: Task) -> Result<Ix, Reply> {
         let tenant = self.workers.key(worker).0;
@@ -55,6 +71,12 @@ impl Engine {
             return Err(Reply::Stale);
         };
         let current = self.dispatch_seq(job);
+        #[cfg(feature = "zoo")]
+        let task = if zoo::is_out(Bug::DuplicateResultCounted) && task.dispatch_seq < current {
+            Task { dispatch_seq: current, ..task }
+        } else {
+            task
+        };
         if task.dispatch_seq > current {
             return Err(Reply::Gap);
         }
@@ -344,6 +366,10 @@ impl Engine {
             return open.lease_until;
         }
         let post = self.workers[open.worker].post.as_ref();
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::LostWorkerKeepsAttempt) && post.is_some_and(|post| post.misses == MISSES_MAX) {
+            return Some(Mono(u64::MAX));
+        }
         open.lease_until.max(post.map(|post| post.lease_until))
     }
 

@@ -44,6 +44,9 @@ impl World {
 
     pub(super) fn spec(&mut self) -> JobSpec {
         let mut spec = self.any_spec();
+        if spec.session.is_none() && spec.needs == Needs::default() {
+            spec.wants = self.draw_wants(self.clock.moment().now.wall);
+        }
         let World { rng, shape, .. } = self;
         if spec.session.is_some() && rng.chance(shape.habits.session_alike) {
             // Mostly a session is one conversation with one agent.
