@@ -72,6 +72,8 @@ pub struct Checker {
     rejected: BTreeSet<Seq>,
     /// Registrations that a rebuilt engine is given again, after its offers.
     reregistered: Vec<Register>,
+    /// Attempts that the commit that is being followed closes because their worker did not answer.
+    unanswered: Vec<Fence>,
     /// When the house last looked at the clock.
     looked_at: u64,
     /// No lease ends before this time: the house was held up, perhaps.
@@ -151,6 +153,7 @@ impl Checker {
             news: CommitNews::default(),
             rejected: BTreeSet::new(),
             reregistered: Vec::new(),
+            unanswered: Vec::new(),
             looked_at: 0,
             floor: 0,
         }
@@ -223,7 +226,7 @@ impl Checker {
         let late = moment.at.saturating_sub(self.looked_at);
         self.looked_at = moment.at;
         if late > 1_000 {
-            self.floor = moment.at + late.min(self.reference.settings.lease.0);
+            self.floor = self.floor.max(moment.at + late.min(self.reference.settings.lease.0));
         }
         self.reference.crew.expire(moment.now.wall);
     }
@@ -297,6 +300,7 @@ impl Checker {
         for event in &effects.events {
             self.follow_worker_event(event, given.moment)?;
         }
+        self.unanswered = crew::unanswered(effects);
         self.slots_bring(effects);
         for notice in &effects.notices {
             if let Notice::Stop { seq, fence, .. } = notice {
@@ -501,6 +505,7 @@ impl Checker {
         let lease = if pushed { open.lease.0 } else { lease };
         if run.started.is_none() && open.started_at.is_some() {
             run.started = Some(moment.at);
+            run.acked = pushed;
             run.lease_until = if pushed { run.lease_until.max(moment.at + lease) } else { moment.at + lease };
         } else if taken {
             run.lease_until = run.lease_until.max(moment.at + lease);
@@ -514,6 +519,10 @@ impl Checker {
             return Ok(());
         }
         self.stopping.push(*fence);
+        if self.unanswered.contains(fence) {
+            // Nobody took it, and whoever has it must not begin. It is over with that.
+            return Ok(());
+        }
         let Some(entry) = self.ledger.fits(fence) else { return Ok(()) };
         let at = given.moment.at;
         let run = self.watches.get(&seq).and_then(|watch| watch.run.as_ref());
@@ -524,12 +533,6 @@ impl Checker {
         let replaced = self.is_replaced(&entry.row, given.moment);
         let stopped = causes::cancel_about(given, entry) || self.session_stops_run(given, &entry.row.spec);
         let revoked = leases::revoke_about(given, entry);
-        let unanswered = entry.open.as_ref().is_some_and(crew::is_pushed)
-            && run.is_some_and(|run| run.started.is_none() && run.lease_until <= at);
-        if unanswered {
-            // Nobody took it, and whoever has it must not begin. It is over with that.
-            return Ok(());
-        }
         hold("I16", timed_out || expired || replaced || stopped || revoked, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;

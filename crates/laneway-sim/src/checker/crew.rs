@@ -320,6 +320,15 @@ impl Checker {
         })
     }
 
+    /// How long an attempt that a worker was told of lives without a sign of life.
+    pub(super) fn worker_lease_of(&self, entry: &Entry) -> Option<u64> {
+        let open = entry.open.as_ref().filter(|open| is_pushed(open))?;
+        let worker = open.holder.as_ref().map(|holder| holder.worker.clone())?;
+        let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
+        let alone = self.reference.settings.lease.0.max(open.lease.0);
+        Some(member.map_or(alone, |member| member.lease))
+    }
+
     /// Would a look at the clock change who may get what?
     pub fn crew_is_due(&self, moment: Moment) -> bool {
         let crew = &self.reference.crew;
@@ -364,6 +373,19 @@ fn answers(said: &WorkerSaid, found: TaskFound, reply: &Reply) -> bool {
         (TaskFound::Running, _) => *reply == Reply::Done,
         (TaskFound::Stopping, _) => *reply == Reply::Stale,
     }
+}
+
+/// Attempts that close because their worker did not answer.
+pub(super) fn unanswered(effects: &Effects) -> Vec<Fence> {
+    let closed = effects.changes.iter().filter_map(|change| match change {
+        Change::AttemptClosed(closed)
+            if closed.end == AttemptEnd::Unanswered && closed.open.place.as_str() == WORKERS =>
+        {
+            Some(closed.open.fence)
+        }
+        _ => None,
+    });
+    closed.collect()
 }
 
 /// Is a worker's attempt open in this state?

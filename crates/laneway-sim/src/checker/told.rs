@@ -329,7 +329,11 @@ impl Checker {
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
             Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
         };
-        let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
+        // One that was rebound twice in a turn is told of twice.
+        let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|(known, _)| {
+            let epoch = fence.lease_epoch.min(known.lease_epoch);
+            Fence { lease_epoch: epoch, ..*known } == *fence
+        });
         hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))
     }
 }

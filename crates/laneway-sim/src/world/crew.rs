@@ -7,6 +7,7 @@ use laneway_core::worker::{
 use laneway_core::{Command, ConnectionId, Name, Origin, Outcome, Reply, Span, Task, Wall, Wants, WorkerOffer};
 
 use super::World;
+use crate::reference::crew;
 use crate::rng::Rng;
 use crate::runs::{At, Phase, Run};
 use crate::violation::Checked;
@@ -30,11 +31,27 @@ pub(super) struct Hand {
 impl World {
     /// A worker connects: for the first time, again, or while its older connection is still there.
     pub(super) fn connect(&mut self) -> Command {
-        let tenant = self.rng.pick(&self.shape.tenants).clone();
-        let worker = Name::fixed(*self.rng.pick(&WORKERS));
+        let (tenant, worker) = self.whoever_connects();
         let heartbeat = Span(self.rng.between(1, 20) * 1_000);
         let offer = self.draw_offer(tenant, worker);
         self.register(offer, heartbeat)
+    }
+
+    /// Mostly one that holds something and has lost its connection, if there is one.
+    fn whoever_connects(&mut self) -> (Name, Name) {
+        let open = self.checker.ledger.open().filter_map(|entry| {
+            let open = entry.open.as_ref().filter(|open| open.place.as_str() == crew::WORKERS)?;
+            Some((entry.row.spec.tenant.clone(), open.holder.as_ref()?.worker.clone()))
+        });
+        let is_there = |who: &crew::Who| {
+            let member = self.checker.reference.crew.members.get(who);
+            member.is_some_and(|member| member.connection.is_some())
+        };
+        let away: Vec<crew::Who> = open.filter(|who| !is_there(who)).collect();
+        if !away.is_empty() && self.rng.chance(60) {
+            return self.rng.pick(&away).clone();
+        }
+        (self.rng.pick(&self.shape.tenants).clone(), Name::fixed(*self.rng.pick(&WORKERS)))
     }
 
     fn register(&mut self, offer: WorkerOffer, heartbeat: Span) -> Command {
@@ -278,7 +295,7 @@ impl World {
                 wants.resources = vec![ResourceRef { id, worker, sort, scope: None, expires_at: later(rng) }];
             }
             _ => {
-                let key = Name::fixed(*rng.pick(&["k1", "k2", "k3", "k4"]));
+                let key = Name::fixed(*rng.pick(&["k1", "k2"]));
                 let mode = if rng.chance(70) { AffinityMode::Sticky } else { AffinityMode::Preferred };
                 wants.affinity = Some(Affinity { key, mode, expires_at: later(rng) });
             }
