@@ -479,7 +479,7 @@ impl Checker {
         }
         if let Some(entry) = self.ledger.jobs.get_mut(&open.seq) {
             entry.queue_until = None;
-            self.reference.opened(entry);
+            self.reference.opened(entry, moment);
         }
     }
 
@@ -498,15 +498,15 @@ impl Checker {
     /// An attempt runs, or somebody holds it from now on.
     fn started(&mut self, open: &OpenAttempt, moment: Moment) {
         let pushed = crew::is_pushed(open);
+        let until = self.worker_lease_until(open);
         let lease = self.ledger.jobs.get(&open.seq).map_or(0, |entry| self.lease_of(entry));
         let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
         let taken = open.holder.is_some() && !run.held;
         run.held |= taken;
-        let lease = if pushed { open.lease.0 } else { lease };
         if run.started.is_none() && open.started_at.is_some() {
             run.started = Some(moment.at);
             run.acked = pushed;
-            run.lease_until = if pushed { run.lease_until.max(moment.at + lease) } else { moment.at + lease };
+            run.lease_until = (moment.at + lease).max(until);
         } else if taken {
             run.lease_until = run.lease_until.max(moment.at + lease);
         }

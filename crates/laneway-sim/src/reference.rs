@@ -161,22 +161,21 @@ impl Reference {
     }
 
     /// Takes note that an attempt of this job opened.
-    pub fn opened(&mut self, entry: &Entry) {
+    pub fn opened(&mut self, entry: &Entry, moment: Moment) {
         self.forget_overtaken(entry.row.seq);
         self.starts += 1;
         self.lane_served.insert(entry.lane.clone(), self.starts);
         self.agent_served.insert(party(entry), self.starts);
         let open = entry.open.as_ref().filter(|open| open.place.as_str() == crew::WORKERS);
         if let Some(holder) = open.and_then(|open| open.holder.as_ref()) {
-            self.crew.opened(&self.settings, &entry.row.spec, &holder.worker, self.starts);
+            self.crew.opened(&self.settings, &entry.row.spec, &holder.worker, self.starts, moment.now.wall);
         }
     }
 
     /// May an attempt of this job open now?
     pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room) -> bool {
         !is_overdue(moment, entry)
-            && (self.need(entry).pull
-                || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
+            && (self.need(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
             && room.has_units_for(self.need(entry).cost)
             && self.is_open_but_for_units(ledger, entry, room)
     }

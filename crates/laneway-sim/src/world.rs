@@ -14,9 +14,7 @@ mod workers;
 use std::collections::VecDeque;
 
 use laneway_core::worker::WorkerSaid;
-use laneway_core::{
-    Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span, Task,
-};
+use laneway_core::{Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span, Task};
 use laneway_runtime::Turn;
 
 use crate::checker::Checker;

@@ -127,7 +127,8 @@ impl Engine {
             match (self.free_for(post, class.kind), affinity.mode) {
                 (Ok(()), _) => return Pick::Worker(worker),
                 #[cfg(feature = "zoo")]
-                (Err(_), AffinityMode::Sticky) if crate::zoo::is_out(crate::zoo::Bug::StickyGoesAnywhere) => {}
+                (Err(_), AffinityMode::Sticky) if crate::zoo::is_out(crate::zoo::Bug::StickyGoesAnywhere) => {
+                }
                 (Err(kind), AffinityMode::Sticky) => return Pick::Later { worker, kind },
                 (Err(_), AffinityMode::Preferred) => {}
             }
@@ -316,8 +317,11 @@ impl Engine {
     }
 
     /// A job starts: from now on its affinity key belongs to its worker, if it belonged to none.
-    pub(super) fn note_affinity(&mut self, job: Ix, worker: Ix) {
+    pub(super) fn note_affinity(&mut self, now: Now, job: Ix, worker: Ix) {
         let Some(Affinity { key, expires_at, .. }) = self.affinity_of(job).cloned() else { return };
+        if expires_at.is_some_and(|at| at <= now.wall) {
+            return;
+        }
         let tenant = self.classes[self.jobs[job].class].tenant;
         let bound = self.fleet.bindings.worker_of(tenant, &key);
         let Some(entry) = bound else { return self.bind_affinity(tenant, &key, worker, expires_at) };

@@ -39,8 +39,9 @@ impl Checker {
         let word = word.or_else(|| self.worker_outcome(given, entry));
         let refused = matches!(self.worker_word_about(given, entry), Some(WorkerSaid::Rejected(..)));
         let died = given.restart && !run.leased;
-        let stopped =
-            run.stop.is_some_and(|(_, until)| word.is_some() || refused || until <= at) || run.lease_until <= at || died;
+        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || refused || until <= at)
+            || run.lease_until <= at
+            || died;
         let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
         let proven = match closed.end {
             AttemptEnd::Succeeded => {
@@ -102,7 +103,8 @@ impl Checker {
         let fence =
             end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
         let word = fence.and_then(|fence| {
-            let word = word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id));
+            let word =
+                word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id));
             word.or_else(|| self.ended_word(given, entry, fence.attempt))
         });
         let failed_retryable = word.is_some_and(|word| match word {

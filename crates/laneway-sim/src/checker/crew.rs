@@ -3,7 +3,8 @@
 
 use laneway_core::worker::{WorkerSaid, WorkerWord};
 use laneway_core::{
-    AttemptEnd, Change, ClosedAttempt, Command, Effects, Event, EventKind, Fence, JobState, Name, Notice, OpenAttempt, Outcome, Reply, Task,
+    AttemptEnd, Change, ClosedAttempt, Command, Effects, Event, EventKind, Fence, JobState, Name, Notice,
+    OpenAttempt, Outcome, Reply, Task,
 };
 
 use super::{Checker, Given};
@@ -88,7 +89,9 @@ impl Checker {
 
     pub(super) fn expect_worker(&self, word: &WorkerWord) -> Option<WordAnswer> {
         let task = match &word.said {
-            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => *task,
+            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => {
+                *task
+            }
             _ => return None,
         };
         let nothing = WordAnswer { found: TaskFound::Nothing, taken: false };
@@ -115,7 +118,12 @@ impl Checker {
     }
 
     /// An answer over a connection was told.
-    pub(super) fn told_worker(&self, word: &WorkerWord, reply: &Reply, wanted: Option<WordAnswer>) -> Checked {
+    pub(super) fn told_worker(
+        &self,
+        word: &WorkerWord,
+        reply: &Reply,
+        wanted: Option<WordAnswer>,
+    ) -> Checked {
         let known = self.reference.crew.speaks(word.connection).is_some();
         let same = match (&word.said, reply) {
             // A connection that is gone by now was somebody's when it said so; what it says twice is stale.
@@ -158,7 +166,12 @@ impl Checker {
     }
 
     /// The same about an attempt that this commit has closed already.
-    pub(super) fn ended_word<'a>(&self, given: Given<'a>, entry: &Entry, attempt: u32) -> Option<&'a Outcome> {
+    pub(super) fn ended_word<'a>(
+        &self,
+        given: Given<'a>,
+        entry: &Entry,
+        attempt: u32,
+    ) -> Option<&'a Outcome> {
         given.commands.iter().find_map(|command| {
             let Command::Worker(word) = command else { return None };
             let who = self.reference.crew.speaks(word.connection)?;
@@ -204,7 +217,8 @@ impl Checker {
 
     /// A result is remembered with its task, so that it is known when it comes again.
     pub(super) fn note_result(&mut self, given: Given<'_>, closed: &ClosedAttempt) {
-        let by_result = matches!(closed.end, AttemptEnd::Succeeded | AttemptEnd::Failed | AttemptEnd::HandedBack);
+        let by_result =
+            matches!(closed.end, AttemptEnd::Succeeded | AttemptEnd::Failed | AttemptEnd::HandedBack);
         let Some(entry) = self.ledger.jobs.get(&closed.open.seq) else { return };
         let run = self.watches.get(&closed.open.seq).and_then(|watch| watch.run.as_ref());
         let stopped = run.is_some_and(|run| run.stop.is_some());
@@ -228,7 +242,8 @@ impl Checker {
     /// A worker that is away and held nothing else is forgotten.
     pub(super) fn worker_freed(&mut self, closed: &ClosedAttempt) {
         let Some(entry) = self.ledger.jobs.get(&closed.open.seq) else { return };
-        let Some(holder) = closed.open.holder.as_ref().filter(|_| closed.open.place.as_str() == WORKERS) else {
+        let Some(holder) = closed.open.holder.as_ref().filter(|_| closed.open.place.as_str() == WORKERS)
+        else {
             return;
         };
         let who = (entry.row.spec.tenant.clone(), holder.worker.clone());
@@ -262,10 +277,11 @@ impl Checker {
         let Some(tenant) = self.ledger.jobs.get(&open.seq).map(|entry| entry.row.spec.tenant.clone()) else {
             return;
         };
-        let worker = open.holder.as_ref().map(|holder| holder.worker.clone());
-        let member = worker.and_then(|worker| self.reference.crew.members.get(&(tenant, worker)));
-        // A rebuilt engine is told of its workers only after this.
-        let lease = member.map_or(open.lease.0, |member| member.lease.max(open.lease.0));
+        let Some(worker) = open.holder.as_ref().map(|holder| holder.worker.clone()) else { return };
+        let who = (tenant, worker);
+        // A rebuilt engine has been told of its workers up to this one.
+        while !self.reference.crew.members.contains_key(&who) && self.register_again(moment) {}
+        let lease = self.reference.crew.members.get(&who).map_or(0, |member| member.lease);
         let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
         let wait = if run.started.is_some() { lease } else { ack };
         run.lease_until = run.lease_until.max(moment.at + wait);
@@ -312,9 +328,12 @@ impl Checker {
 
     /// Silence is noticed, unless the house itself was held up.
     pub fn no_silent_worker(&self, moment: Moment) -> Checked {
-        let silent = self.reference.crew.members.iter().find(|(_, member)| {
-            member.is_silent(moment.at) && !member.lost && self.floor <= moment.at
-        });
+        let silent = self
+            .reference
+            .crew
+            .members
+            .iter()
+            .find(|(_, member)| member.is_silent(moment.at) && !member.lost && self.floor <= moment.at);
         hold("L3", silent.is_none(), || {
             format!("worker {:?} is silent for long, and nobody noticed", silent.map(|(who, _)| &who.1))
         })
@@ -327,6 +346,14 @@ impl Checker {
         let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
         let alone = self.reference.settings.lease.0.max(open.lease.0);
         Some(member.map_or(alone, |member| member.lease))
+    }
+
+    /// Until when the signs of life of its worker keep an attempt.
+    pub(super) fn worker_lease_until(&self, open: &OpenAttempt) -> u64 {
+        let Some(entry) = self.ledger.jobs.get(&open.seq).filter(|_| is_pushed(open)) else { return 0 };
+        let Some(worker) = open.holder.as_ref().map(|holder| holder.worker.clone()) else { return 0 };
+        let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
+        member.map_or(0, |member| member.lease_until)
     }
 
     /// Would a look at the clock change who may get what?

@@ -248,9 +248,8 @@ impl Crew {
             let who = who(worker);
             self.members.get(&who).is_some_and(|member| self.is_free(ledger, &who, member, spec))
         };
-        let fitting = |worker: &Name| {
-            self.members.get(&who(worker)).is_some_and(|member| fits(&member.offer, spec))
-        };
+        let fitting =
+            |worker: &Name| self.members.get(&who(worker)).is_some_and(|member| fits(&member.offer, spec));
         if let Some(worker) = pin(spec) {
             return if fitting(worker) && free(worker) { vec![worker.clone()] } else { Vec::new() };
         }
@@ -265,9 +264,10 @@ impl Crew {
                 return Vec::new();
             }
         }
-        let candidates = self.members.iter().filter(|(who, member)| {
-            fits(&member.offer, spec) && self.is_free(ledger, who, member, spec)
-        });
+        let candidates = self
+            .members
+            .iter()
+            .filter(|(who, member)| fits(&member.offer, spec) && self.is_free(ledger, who, member, spec));
         let load = |who: &Who, member: &Member| {
             let used = held(ledger, who).count() as u64;
             ((used << 32) / u64::from(member.offer.max_parallel), member.served)
@@ -279,12 +279,15 @@ impl Crew {
     }
 
     /// An attempt opened at a worker, as the `number`th of all.
-    pub fn opened(&mut self, settings: &Settings, spec: &JobSpec, worker: &Name, number: u64) {
+    pub fn opened(&mut self, settings: &Settings, spec: &JobSpec, worker: &Name, number: u64, wall: Wall) {
         let who = (spec.tenant.clone(), worker.clone());
         if let Some(member) = self.members.get_mut(&who) {
             member.served = number;
         }
         let Some(affinity) = spec.wants.as_ref().and_then(|wants| wants.affinity.clone()) else { return };
+        if affinity.expires_at.is_some_and(|at| at <= wall) {
+            return;
+        }
         let key = (spec.tenant.clone(), affinity.key);
         if let Some(binding) = self.bindings.get_mut(&key) {
             if binding.worker == *worker {
@@ -296,8 +299,10 @@ impl Crew {
             return;
         }
         let theirs = self.bindings.iter().filter(|((tenant, _), _)| *tenant == spec.tenant);
-        let (count, oldest) =
-            (theirs.clone().count(), theirs.min_by_key(|(_, binding)| binding.number).map(|(key, _)| key.clone()));
+        let (count, oldest) = (
+            theirs.clone().count(),
+            theirs.min_by_key(|(_, binding)| binding.number).map(|(key, _)| key.clone()),
+        );
         if count as u32 >= settings.workers.affinities_per_tenant_max
             && let Some(oldest) = oldest
         {

@@ -4,7 +4,9 @@ use laneway_core::effect::{Offer, OfferTo};
 use laneway_core::worker::{
     Affinity, AffinityMode, Beat, Package, Register, ResourceRef, WorkerSaid, WorkerWord,
 };
-use laneway_core::{Command, ConnectionId, Name, Origin, Outcome, Reply, Span, Task, Wall, Wants, WorkerOffer};
+use laneway_core::{
+    Command, ConnectionId, Name, Origin, Outcome, Reply, Span, Task, Wall, Wants, WorkerOffer,
+};
 
 use super::World;
 use crate::reference::crew;
@@ -71,7 +73,8 @@ impl World {
 
     fn draw_offer(&mut self, tenant: Name, worker: Name) -> WorkerOffer {
         let (rng, kinds) = (&mut self.rng, &self.shape.kinds);
-        let named = |rng: &mut Rng, name: &'static str, percent: u32| rng.chance(percent).then(|| Name::fixed(name));
+        let named =
+            |rng: &mut Rng, name: &'static str, percent: u32| rng.chance(percent).then(|| Name::fixed(name));
         WorkerOffer {
             tenant,
             worker,
@@ -213,9 +216,9 @@ impl World {
 
     /// Can a run at a worker be heard?
     pub(super) fn is_connected(&self, run: &Run) -> bool {
-        run.at.as_ref().is_none_or(|at| {
-            self.hands.iter().any(|hand| hand.live && hand.connection == at.connection)
-        })
+        run.at
+            .as_ref()
+            .is_none_or(|at| self.hands.iter().any(|hand| hand.live && hand.connection == at.connection))
     }
 
     /// What a worker makes of an answer.
@@ -230,7 +233,9 @@ impl World {
             return;
         }
         let task = match &word.said {
-            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => *task,
+            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => {
+                *task
+            }
             _ => return,
         };
         let found = self.runs.iter().position(|run| {
@@ -264,7 +269,8 @@ impl World {
         if let Some(known) = known.filter(|&known| self.runs[known].lives()) {
             let run = &mut self.runs[known];
             run.fence = offer.fence;
-            run.at = Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
+            run.at =
+                Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
             return;
         }
         if let Some(known) = known {
@@ -305,7 +311,8 @@ impl World {
 
     /// The world heals: old connections end, and every tenant has one worker that can do everything.
     pub(super) fn heal_crew(&mut self) -> Checked {
-        let connections: Vec<ConnectionId> = self.checker.reference.crew.connections.keys().copied().collect();
+        let connections: Vec<ConnectionId> =
+            self.checker.reference.crew.connections.keys().copied().collect();
         self.hands.clear();
         for connection in connections {
             self.turn(vec![said(connection, WorkerSaid::Gone)])?;
