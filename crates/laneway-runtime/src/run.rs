@@ -9,7 +9,6 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,7 +16,7 @@ use std::sync::{Arc, Weak};
 use laneway_core::effect::Offer;
 use laneway_core::{
     AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer,
-    Reply, Settings, Span, TryOutcome,
+    Reply, Seed, Settings, Span, TryOutcome,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -33,7 +32,7 @@ use crate::news::NewsBox;
 use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::sessions::TokenEstimate;
-use crate::turn::{Told, Turn};
+use crate::turn::{Told, Turn, fresh_seed};
 use crate::webhooks::News;
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
@@ -50,8 +49,8 @@ pub struct Options {
     pub settings: Settings,
     /// Where time comes from. Defaults to the system's clock.
     pub clock: Clock,
-    /// What ids and jitter are drawn from. Must differ from boot to boot. Defaults to a random number.
-    pub seed: u64,
+    /// What ids and jitter are drawn from: a secret, fresh at every boot. Defaults to one of the operating system.
+    pub seed: Option<Seed>,
     /// Most commands that wait for the loop; callers beyond wait in line. Defaults to 1,024.
     pub inbox_len_max: usize,
     /// Most words of runners that wait for the loop. Defaults to 4,096.
@@ -73,7 +72,7 @@ impl Options {
         Options {
             settings,
             clock: Clock::system(),
-            seed: RandomState::new().build_hasher().finish(),
+            seed: None,
             inbox_len_max: 1_024,
             words_len_max: 4_096,
             events_len_max: 16_384,
@@ -90,6 +89,9 @@ pub enum StartError {
     /// The store could not be recovered.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The operating system has no random bytes.
+    #[error("failed to draw a seed for ids: {0}")]
+    Seed(#[from] getrandom::Error),
     /// The thread could not be started.
     #[error("failed to start the loop's thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -192,6 +194,7 @@ impl Scheduler {
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
         let began = clock.now();
+        let seed = seed.map_or_else(fresh_seed, Ok)?;
         let mut turn = Turn::recover(store, settings, seed, began)?;
         let recovered = turn.recovered();
         log_recovery(turn.engine(), &recovered, clock.now().mono.since(began.mono));
@@ -211,6 +214,7 @@ impl Scheduler {
             reader,
             readers,
             api_meter: ApiMeter::new(clock.clone()),
+            load_board: Default::default(),
             clock: clock.clone(),
             news: NewsBox::new(),
             draining: AtomicBool::new(false),

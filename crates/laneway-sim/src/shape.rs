@@ -239,7 +239,9 @@ fn draw_settings(
 fn draw_webhooks(rng: &mut Rng) -> WebhookSettings {
     WebhookSettings {
         pending_max: if rng.chance(85) { 1_000 } else { rng.small(0, 3) },
+        pending_per_tenant_max: if rng.chance(85) { 1_000 } else { rng.small(0, 3) },
         open_max: rng.small(1, 3),
+        open_per_host_max: rng.small(1, 2),
         retries: (0..rng.below(4)).map(|_| Span(rng.between(1, 60) * 1_000)).collect(),
     }
 }

@@ -232,6 +232,8 @@ fn full(hold: &Hold) -> Option<wire::Hold> {
         | Hold::NoUnits { .. }
         | Hold::Reserved { .. }
         | Hold::Unclaimed { .. }
+        | Hold::NoWorker { .. }
+        | Hold::WorkerBusy { .. }
         | Hold::Turn => return None,
     };
     let message = format!("{who} runs {used} of {limit} jobs; one must end first.");

@@ -285,6 +285,12 @@ impl Engine {
             self.fleet.watch.insert((floor, worker));
             return;
         }
+        if post.connection.is_none() {
+            // Nobody expects a sign of life of one that is away; its leases end by themselves.
+            post.watch_at = now.mono + post.heartbeat;
+            self.fleet.watch.insert((post.watch_at, worker));
+            return;
+        }
         let every = post.heartbeat.0.max(1);
         let missed = now.mono.since(post.heard_at).0 / every;
         let missed = u8::try_from(missed).unwrap_or(u8::MAX).min(MISSES_MAX);
@@ -296,31 +302,18 @@ impl Engine {
             post.heard_at + Span(every * u64::from(missed + 1))
         };
         post.watch_at = next;
-        let connected = post.connection.is_some();
         self.fleet.watch.insert((next, worker));
-        if !connected || missed <= before {
+        if missed <= before {
             return;
         }
         if missed == MISSES_MAX {
-            self.worker_event(
-                now,
-                EventKind::WorkerLost,
-                worker,
-                "three heartbeats are missing",
-                None,
-                effects,
-            );
+            let why = "three heartbeats are missing";
+            self.worker_event(now, EventKind::WorkerLost, worker, why, None, effects);
             self.reseat(worker);
             self.end_bindings_of(worker);
         } else if missed == 2 {
-            self.worker_event(
-                now,
-                EventKind::WorkerDegraded,
-                worker,
-                "two heartbeats are missing",
-                None,
-                effects,
-            );
+            let why = "two heartbeats are missing";
+            self.worker_event(now, EventKind::WorkerDegraded, worker, why, None, effects);
         }
     }
 
