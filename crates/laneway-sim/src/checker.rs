@@ -266,7 +266,7 @@ impl Checker {
             return self.hear_lease_word(word, moment);
         }
         if let Command::Worker(word) = command {
-            return self.hear_worker(word);
+            return self.hear_worker(word, moment.at);
         }
         let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
         let Some(entry) = self.ledger.fits(fence) else { return };

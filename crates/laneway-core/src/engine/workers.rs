@@ -149,9 +149,7 @@ impl Engine {
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
-        let stopping = self.attempts[self.jobs[job].open].stopping.is_some();
-        let stop = stopping || self.jobs[job].state.is_terminal();
-        Reply::Alive { lease: self.lease_of(job), stop }
+        self.renew(now, job, effects)
     }
 
     /// The worker did not take the task.

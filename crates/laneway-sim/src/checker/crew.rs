@@ -58,15 +58,18 @@ impl Checker {
     }
 
     /// A sign of life keeps all that its worker took; a word that it took something begins that.
-    pub(super) fn hear_worker(&mut self, word: &WorkerWord) {
+    pub(super) fn hear_worker(&mut self, word: &WorkerWord, at: u64) {
         let Some(who) = self.reference.crew.speaks(word.connection).cloned() else { return };
         let Some(member) = self.reference.crew.members.get(&who) else { return };
-        let until = member.lease_until;
+        let (until, lease) = (member.lease_until, member.lease);
         if let WorkerSaid::Accepted(task) = word.said
             && let Some(seq) = self.task_of(&who, task).map(|entry| entry.row.seq)
             && let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut())
         {
             run.acked = true;
+            if run.started.is_some() || run.stop.is_some() {
+                run.lease_until = run.lease_until.max(at + lease);
+            }
         }
         let theirs: Vec<_> = held(&self.ledger, &who).map(|entry| entry.row.seq).collect();
         for seq in theirs {
@@ -286,6 +289,10 @@ impl Checker {
         let wait = if run.started.is_some() { lease } else { ack };
         run.lease_until = run.lease_until.max(moment.at + wait);
         run.acked = false;
+        let stops = run.stop.is_none() && self.stopping.contains(&open.fence);
+        if stops {
+            self.begin_stop(open.seq, moment);
+        }
     }
 
     /// What is rebound is offered again or told to stop, and nothing else is.

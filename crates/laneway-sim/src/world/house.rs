@@ -244,7 +244,14 @@ impl World {
         self.offers = engine.offers();
         let agrees = caught(|| engine.check_invariants())?;
         agrees.map_err(|story| Violation::new("I18", story))?;
-        self.checker.nothing_left(moment)?;
+        self.checker.nothing_left(moment).map_err(|violation| {
+            let waiting = self.checker.ledger.waiting().map(|entry| {
+                let holds = engine.explain(moment.now, None, entry.row.id).map(|told| told.holds);
+                format!("job {} is held by {holds:?}", entry.row.seq.0)
+            });
+            let story = waiting.collect::<Vec<_>>().join("; ");
+            Violation::new(violation.rule, format!("{}: {story}", violation.story))
+        })?;
         self.checker.nothing_overdue(moment)?;
         self.checker.no_slot_left(moment)?;
         self.checker.no_silent_worker(moment)?;
