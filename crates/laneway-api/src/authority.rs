@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 66] = [
+pub static TABLE: [Authority; 70] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -77,6 +77,10 @@ pub static TABLE: [Authority; 66] = [
     looks("list_job_logs", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
+    changes("submit_run", SUBMITTERS, Reach::Tenant),
+    looks("list_runs", READERS, Reach::Tenant),
+    looks("get_run", READERS, Reach::Tenant),
+    changes("cancel_run", SUBMITTERS, Reach::Tenant),
     looks("list_deliveries", READERS, Reach::Tenant),
     looks("get_delivery", READERS, Reach::Tenant),
     changes("replay_delivery", SUBMITTERS, Reach::Tenant),
@@ -109,7 +113,7 @@ pub static TABLE: [Authority; 66] = [
     looks("list_schedules", READERS, Reach::Tenant),
     changes("create_schedule", SUBMITTERS, Reach::Tenant),
     looks("preview_schedule", READERS, Reach::Tenant),
-    looks("list_runs", READERS, Reach::Tenant),
+    looks("list_all_schedule_runs", READERS, Reach::Tenant),
     looks("get_schedule", READERS, Reach::Tenant),
     changes("update_schedule", SUBMITTERS, Reach::Tenant),
     changes("delete_schedule", SUBMITTERS, Reach::Tenant),

@@ -5,6 +5,7 @@
 //! and the remedy.
 
 mod needs;
+mod run;
 mod schedule;
 mod session;
 
@@ -24,6 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{ApiError, Code};
 
 pub use needs::{lease_id, outcome};
+pub use run::{run_id, run_member, run_spec};
 pub use schedule::{
     TimingFields, preview_count, refused_schedule, run_mode, schedule_patch, schedule_spec, timing,
     timing_error,
@@ -113,6 +115,7 @@ fn spec_with(
         callback: None,
         kind,
         needs: needs::needs(request)?,
+        member: None,
         wants: None,
     })
 }

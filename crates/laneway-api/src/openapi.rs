@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, leases, schedules, server, sessions, stats,
-    submit, tokens,
+    audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server, sessions,
+    stats, submit, tokens,
 };
 
 /// The document.
@@ -34,6 +34,7 @@ pub fn document() -> &'static Document {
         submit::submit_job, submit::submit_batch,
         jobs::list_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
         jobs::list_job_logs, jobs::list_job_events, jobs::list_attempts,
+        runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
@@ -42,7 +43,8 @@ pub fn document() -> &'static Document {
         leases::release_lease, leases::revoke_lease, leases::get_capacity,
         sessions::list_sessions, sessions::get_session, sessions::stop_session, sessions::stop_whole_session,
         sessions::reset_session, sessions::report_session_usage,
-        schedules::list_schedules, schedules::create_schedule, schedules::preview_schedule, schedules::list_runs,
+        schedules::list_schedules, schedules::create_schedule, schedules::preview_schedule,
+        schedules::list_all_schedule_runs,
         schedules::get_schedule, schedules::update_schedule, schedules::delete_schedule, schedules::pause_schedule,
         schedules::resume_schedule, schedules::run_schedule, schedules::list_schedule_runs,
         config::get_config, config::patch_config, config::reload_config,

@@ -3,7 +3,7 @@
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use laneway_core::{AttemptId, JobId, JobState, Name, ScheduleId, Wall};
+use laneway_core::{AttemptId, JobId, JobState, Name, RunId, ScheduleId, Wall};
 use laneway_runtime::store::JobFilter;
 use serde::Deserialize;
 
@@ -125,6 +125,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathSchedule {
     }
 }
 
+/// The run that a path names.
+pub struct PathRun(pub RunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathRun {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathRun, ApiError> {
+        convert::run_id(&path_text(parts, state).await).map(PathRun)
+    }
+}
+
 /// The one part of the path that is not fixed; empty when it is no text.
 async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
     let text = Path::<String>::from_request_parts(parts, state).await;
@@ -201,7 +212,7 @@ impl Parameters {
     pub fn job_filter(&self, scope: Option<&Name>) -> Result<JobFilter, ApiError> {
         Ok(JobFilter {
             tenant: scope.cloned(),
-            states: self.states()?,
+            states: self.words("state", &JobState::ALL, JobState::word, JobState::parse)?,
             lane: self.name("lane")?,
             agent: self.name("agent")?,
             kind: self.name("kind")?,
@@ -212,21 +223,28 @@ impl Parameters {
         })
     }
 
-    /// The states asked for, each once: repeated parameters, lists with commas, or both.
-    fn states(&self) -> Result<Vec<JobState>, ApiError> {
-        let mut states = Vec::new();
-        let given = self.0.iter().filter(|(name, _)| name == "state").flat_map(|(_, value)| value.split(','));
+    /// The words asked for, each once: repeated parameters, lists with commas, or both.
+    pub fn words<T: Copy + Ord>(
+        &self,
+        parameter: &str,
+        all: &[T],
+        word_of: fn(T) -> &'static str,
+        parse: fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>, ApiError> {
+        let mut found = Vec::new();
+        let given =
+            self.0.iter().filter(|(name, _)| name == parameter).flat_map(|(_, value)| value.split(','));
         for word in given {
-            let state = JobState::parse(word.trim()).ok_or_else(|| {
-                let words: Vec<&str> = JobState::ALL.iter().map(|state| state.word()).collect();
-                ApiError::field("state", format!("must be one or more of {}", words.join(", ")))
+            let value = parse(word.trim()).ok_or_else(|| {
+                let words: Vec<&str> = all.iter().map(|value| word_of(*value)).collect();
+                ApiError::field(parameter, format!("must be one or more of {}", words.join(", ")))
             })?;
-            if !states.contains(&state) {
-                states.push(state);
+            if !found.contains(&value) {
+                found.push(value);
             }
         }
-        states.sort();
-        Ok(states)
+        found.sort();
+        Ok(found)
     }
 }
 

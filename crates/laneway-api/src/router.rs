@@ -16,8 +16,8 @@ use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, leases, schedules, server, sessions, stats,
-    submit, tokens,
+    audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server, sessions,
+    stats, submit, tokens,
 };
 
 /// One route: a method, a path, and the operation behind them.
@@ -53,6 +53,10 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/jobs/{id}/logs", "list_job_logs", jobs::list_job_logs),
         route(&get, "/v1/jobs/{id}/events", "list_job_events", jobs::list_job_events),
         route(&get, "/v1/jobs/{id}/attempts", "list_attempts", jobs::list_attempts),
+        route(&post, "/v1/runs", "submit_run", runs::submit_run),
+        route(&get, "/v1/runs", "list_runs", runs::list_runs),
+        route(&get, "/v1/runs/{id}", "get_run", runs::get_run),
+        route(&post, "/v1/runs/{id}/cancel", "cancel_run", runs::cancel_run),
         route(&get, "/v1/deliveries", "list_deliveries", deliveries::list_deliveries),
         route(&get, "/v1/deliveries/{id}", "get_delivery", deliveries::get_delivery),
         route(&post, "/v1/deliveries/{id}/replay", "replay_delivery", deliveries::replay_delivery),
@@ -84,7 +88,7 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/schedules", "list_schedules", schedules::list_schedules),
         route(&post, "/v1/schedules", "create_schedule", schedules::create_schedule),
         route(&post, "/v1/schedules/preview", "preview_schedule", schedules::preview_schedule),
-        route(&get, "/v1/schedules/runs", "list_runs", schedules::list_runs),
+        route(&get, "/v1/schedules/runs", "list_all_schedule_runs", schedules::list_all_schedule_runs),
         route(&get, "/v1/schedules/{id}", "get_schedule", schedules::get_schedule),
         route(&patch, "/v1/schedules/{id}", "update_schedule", schedules::update_schedule),
         route(&delete, "/v1/schedules/{id}", "delete_schedule", schedules::delete_schedule),

@@ -5,6 +5,7 @@
 
 mod figures;
 mod leases;
+mod runs;
 mod schedules;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
+use laneway_core::run::RunLine;
 use laneway_core::schedule::ScheduleLine;
 use laneway_core::{
     AttemptEnd, DeliveryRow, DeliveryTry, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name,
@@ -32,6 +34,7 @@ use crate::convert::EPOCH;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
 pub use leases::{capacity, denial, lease};
+pub use runs::{run, run_row};
 pub use schedules::{idle_session, preview, schedule, schedule_run, session, session_stopped, template};
 
 /// A time as clients see it: UTC with milliseconds.
@@ -124,6 +127,8 @@ pub fn submitted<'a>(
         callback: request.callback.as_deref().map(Cow::Borrowed),
         merged_into: None,
         schedule: None,
+        run: None,
+        node: None,
         progress: None,
         result: None,
         error: None,
@@ -180,6 +185,8 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         callback: spec.callback.as_ref().map(|callback| Cow::Borrowed(&*callback.url)),
         merged_into: end.as_ref().and_then(|end| end.merged_into).map(|into| into.job.to_string().into()),
         schedule: spec.schedule.as_ref().map(made_by),
+        run: spec.member.as_ref().map(|member| member.run.to_string().into()),
+        node: spec.member.as_ref().map(|member| member.node.as_str().into()),
         progress: progress.filter(|_| state == JobState::Running).map(shown_progress),
         result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
         error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
@@ -359,6 +366,7 @@ pub fn event(event: &Event) -> wire::Event {
             reason: job.reason.map(|reason| reason.word().to_owned()),
         }),
         schedule: about_schedule(event),
+        run: about_run(event),
         actor: event.actor.as_ref().map(Name::to_string),
         request_id: event.request.as_ref().map(Name::to_string),
         detail: event.detail.as_ref().map(|detail| detail.to_string()),
@@ -372,6 +380,15 @@ fn about_schedule(event: &Event) -> Option<wire::EventSchedule> {
     }
     let ScheduleLine { id, action, name } = ScheduleLine::parse(event.detail.as_deref()?)?;
     Some(wire::EventSchedule { id: id.to_string(), name: name.to_string(), action: action.into() })
+}
+
+/// The run that an event is about, as its detail says.
+fn about_run(event: &Event) -> Option<wire::EventRun> {
+    if !event.kind.word().starts_with("run.") {
+        return None;
+    }
+    let RunLine { id, name } = RunLine::parse(event.detail.as_deref()?)?;
+    Some(wire::EventRun { id: id.to_string(), name: name.map(|name| name.to_string()) })
 }
 
 /// An event as a line of the audit list.

@@ -176,6 +176,12 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::ScheduleFired
         | EventKind::ScheduleRunEnded
         | EventKind::Outbound
+        | EventKind::JobReturned
+        | EventKind::RunSubmitted
+        | EventKind::RunStarted
+        | EventKind::RunSucceeded
+        | EventKind::RunFailed
+        | EventKind::RunCanceled
         | EventKind::WorkerConnected
         | EventKind::WorkerSuperseded
         | EventKind::WorkerDegraded

@@ -8,6 +8,7 @@ pub mod instances;
 pub mod jobs;
 pub mod lanes;
 pub mod leases;
+pub mod runs;
 pub mod schedules;
 pub mod server;
 pub mod sessions;

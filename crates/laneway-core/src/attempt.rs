@@ -39,6 +39,8 @@ pub struct OpenAttempt {
     pub last_event: u64,
     /// Who holds it, where workers run it.
     pub holder: Option<Holder>,
+    /// Which attempt of its run it is: 1, 2, 3, … over all members. Outside of runs: the attempt's number.
+    pub dispatch_seq: u64,
 }
 
 /// An attempt that is no longer open.
@@ -121,6 +123,8 @@ impl AttemptEnd {
 pub enum Outcome {
     /// It worked; here is what came out.
     Succeeded(Option<Bytes>),
+    /// There was nothing to do, which is as good; here is what there is to say.
+    Skipped(Option<Bytes>),
     /// It did not work.
     Failed(Failure),
     /// It stopped because it was told to.

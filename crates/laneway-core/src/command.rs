@@ -9,8 +9,9 @@ use crate::lease::{Claim, Denial, Grant, LeaseRequest, LeaseWord};
 use crate::schedule::{NotRan, RunMode};
 use crate::worker::{Register, Registered, WorkerWord};
 use crate::{
-    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, Schedule, ScheduleId,
-    SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
+    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, RunId, RunState, RunSubmission,
+    RunSubmitted, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord,
+    TryOutcome, Wall,
 };
 
 /// Most bytes of a published message: every listener gets it, and the trail keeps it.
@@ -44,6 +45,29 @@ pub enum Command {
         job: JobId,
         /// Who asks.
         origin: Origin,
+    },
+    /// Admit a run: all its jobs or none. Answered with [`Reply::RunSubmitted`].
+    SubmitRun(Box<RunSubmission>),
+    /// End a run: all its jobs that have not ended. Answered with [`Reply::RunCanceled`].
+    CancelRun {
+        /// Whose run it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// The run.
+        run: RunId,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// A running middleware calls the next element of its chain. Answered with [`Reply::NextCalled`], and later with
+    /// [`crate::Notice::Next`]; or at once with [`Reply::NextAnswered`].
+    CallNext {
+        /// The attempt that calls.
+        fence: Fence,
+        /// The caller's own name for the call.
+        request: Name,
+        /// The caller's place in its chain.
+        index: u32,
+        /// How long it waits for an answer at most.
+        timeout: Option<Span>,
     },
     /// Replace all settings at once.
     Configure {
@@ -330,7 +354,7 @@ pub enum Reply {
     },
     /// Which jobs of a session ended.
     SessionStopped(SessionStopped),
-    /// No live job (or token) of that name is there for this tenant. The store may know an ended one.
+    /// No live job (or token, or open run) of that name is there for this tenant. The store may know an ended one.
     NotFound,
     /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
     /// a run that was told to stop frees its gates all the same.
@@ -342,6 +366,19 @@ pub enum Reply {
         /// True: the run is asked to stop. One that has not begun must not begin: its time may be over.
         stop: bool,
     },
+    /// The run is admitted (or was before).
+    RunSubmitted(RunSubmitted),
+    /// The run has ended.
+    RunCanceled {
+        /// How many of its jobs were canceled by this.
+        canceled: u32,
+        /// Where it stands now.
+        state: RunState,
+    },
+    /// The next element of a chain is called; the answer comes as a notice.
+    NextCalled,
+    /// The next element of a chain is not called, or the call was answered before.
+    NextAnswered(crate::NextAnswer),
     /// The schedule as it is stored now; for a deleted one, as it was.
     Schedule(Box<Schedule>),
     /// What became of a run by hand.

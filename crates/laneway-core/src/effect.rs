@@ -3,8 +3,9 @@
 use crate::command::LogLine;
 use crate::worker::ConnectionId;
 use crate::{
-    Bytes, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
-    OpenAttempt, RunLog, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span, TokenRecord, Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus,
+    Name, NextAnswer, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
+    SessionRow, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -138,6 +139,31 @@ pub enum Change {
     DeliveryPut(Box<DeliveryRow>),
     /// Keep a try at a delivery, unless its job is gone.
     DeliveryTried(Box<DeliveryTry>),
+    /// Insert a run, with its idempotency key if it has one. Its jobs are created in the same turn.
+    RunCreated(Box<RunRow>),
+    /// A run's state changed. It must be stored.
+    RunMoved {
+        /// Its first job.
+        first: Seq,
+        /// Its state from now on.
+        state: RunState,
+        /// When its last member ended.
+        finished_at: Option<Wall>,
+    },
+    /// Keep the latest call of a node, new or answered. It goes with its run.
+    CallPut(Box<CallRow>),
+    /// Forget ended runs of a lane with all their jobs, those that ended first first, until `max` jobs are gone or more.
+    /// Jobs of runs are forgotten in no other way. A run with a job that has an open attempt or is owed a delivery stays.
+    EndedRunsPurged {
+        /// The lane.
+        lane: Name,
+        /// Only runs that ended before this time.
+        finished_before: Wall,
+        /// Runs with an idempotency key must have ended before this time.
+        keyed_finished_before: Wall,
+        /// How many jobs.
+        max: u32,
+    },
 }
 
 /// Something to tell after the commit.
@@ -162,6 +188,19 @@ pub enum Notice {
     Superseded(ConnectionId),
     /// The worker of this connection is to take nothing new, to end what it runs, and to go.
     DrainConnection(ConnectionId),
+    /// Tell this attempt what its call was answered.
+    Next {
+        /// The job that called.
+        seq: Seq,
+        /// The attempt that called.
+        fence: Fence,
+        /// Where it runs.
+        place: Name,
+        /// The caller's own name for the call.
+        request: Name,
+        /// The answer.
+        answer: NextAnswer,
+    },
     /// Tell this news now; say `DeliveryTried` when that has ended.
     Deliver {
         /// The job whose end is told.
@@ -188,7 +227,7 @@ pub struct Offer {
     pub timeout: Option<Span>,
     /// When its job's deadline passes.
     pub deadline: Option<Wall>,
-    /// Which attempt of its run it is; outside of runs: the attempt's number.
+    /// Which attempt of its run it is (see [`OpenAttempt::dispatch_seq`]).
     pub dispatch_seq: u64,
     /// For a worker's: who is told. `None` for all other places.
     pub to: Option<OfferTo>,

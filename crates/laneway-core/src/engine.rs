@@ -4,6 +4,7 @@
 //! shapes they share are in `engine/state.rs`, how jobs wait in `engine/waiting.rs`, who runs next in
 //! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
 
+mod calls;
 mod cancel;
 mod capacity;
 mod chacha;
@@ -19,11 +20,13 @@ mod finish;
 mod firing;
 mod fleet;
 mod gates;
+mod graph;
 mod held;
 mod idle;
 mod index;
 mod lease;
 mod lines;
+mod members;
 mod needs;
 mod placing;
 mod record;
@@ -31,6 +34,7 @@ mod recover;
 mod refuse;
 mod register;
 mod rng;
+mod runs;
 mod schedules;
 mod sessions;
 mod shared;
@@ -68,6 +72,7 @@ use fleet::{Fleet, Want, Worker};
 use idle::IdleSessions;
 use index::{Hashing, Index};
 use rng::Rng;
+use runs::Runs;
 use schedules::Schedules;
 use slab::{Ix, Pool, Slab};
 use state::{
@@ -129,6 +134,7 @@ pub struct Engine {
     callback_hosts: Pool<Arc<str>, ()>,
     /// Which host a live job calls back, by the job's number.
     host_of: BTreeMap<u64, Ix>,
+    runs: Runs,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
 
@@ -210,6 +216,7 @@ impl Engine {
             deliveries: Deliveries::default(),
             callback_hosts: Pool::new(hashing),
             host_of: BTreeMap::new(),
+            runs: Runs::default(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,
@@ -234,10 +241,11 @@ impl Engine {
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
         let reply = self.decide(now, command, effects);
         loop {
+            self.settle_runs(now, effects);
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
-            // A job that expires on its way to a start may be a run that a slot waits for.
-            if self.schedules.ended.is_empty() || self.draining {
+            // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
+            if self.runs.is_settled() && (self.schedules.ended.is_empty() || self.draining) {
                 break;
             }
         }
@@ -258,6 +266,16 @@ impl Engine {
             Command::Log(fence, lines) => self.log(&fence, lines, effects),
             Command::Cancel { tenant, job, origin } => {
                 self.cancel(now, tenant.as_ref(), job, &origin, effects)
+            }
+            Command::SubmitRun(submission) => match self.submit_run(now, *submission, effects) {
+                Ok(submitted) => Reply::RunSubmitted(submitted),
+                Err(refusal) => Reply::Refused(refusal),
+            },
+            Command::CallNext { fence, request, index, timeout } => {
+                self.call_next(now, &fence, request, index, timeout, effects)
+            }
+            Command::CancelRun { tenant, run, origin } => {
+                self.cancel_run(now, tenant.as_ref(), run, &origin, effects)
             }
             Command::Configure { settings, overrides, detail, origin } => {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
@@ -334,6 +352,7 @@ impl Engine {
     /// Everything so far is durable: the store answers for idempotency keys from here on.
     pub fn committed(&mut self) {
         self.fresh_keys.clear();
+        self.runs.fresh_keys.clear();
         self.deliveries.committed();
     }
 

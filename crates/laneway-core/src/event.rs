@@ -107,25 +107,37 @@ pub enum EventKind {
     JobHastened = 25,
     /// The machine has no room for a waiting job, or is not quiet enough.
     JobDenied = 26,
+    /// A run was admitted.
+    RunSubmitted = 27,
+    /// A run's first job started, or ended before it could.
+    RunStarted = 28,
+    /// All jobs of a run have ended, and it succeeded.
+    RunSucceeded = 29,
+    /// All jobs of a run have ended, and one failed.
+    RunFailed = 30,
+    /// All jobs of a run were canceled.
+    RunCanceled = 31,
+    /// A called node of a run has answered, and waits to be called again.
+    JobReturned = 32,
     /// A worker has registered. The detail names it, as in all events about workers.
-    WorkerConnected = 27,
+    WorkerConnected = 33,
     /// A worker has registered again while its older connection was still there; that one is out.
-    WorkerSuperseded = 28,
+    WorkerSuperseded = 34,
     /// A worker has missed two heartbeats.
-    WorkerDegraded = 29,
+    WorkerDegraded = 35,
     /// A worker has missed three heartbeats: it gets nothing new.
-    WorkerLost = 30,
+    WorkerLost = 36,
     /// A worker takes nothing new: somebody said so, it said so itself, or it is too full.
-    WorkerDrained = 31,
+    WorkerDrained = 37,
     /// A worker has had no free slot for long.
-    WorkerSaturated = 32,
+    WorkerSaturated = 38,
     /// A worker's connection is gone.
-    WorkerDisconnected = 33,
+    WorkerDisconnected = 39,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 34] = [
+    pub const ALL: [EventKind; 40] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -153,6 +165,12 @@ impl EventKind {
         EventKind::JobDeferred,
         EventKind::JobHastened,
         EventKind::JobDenied,
+        EventKind::RunSubmitted,
+        EventKind::RunStarted,
+        EventKind::RunSucceeded,
+        EventKind::RunFailed,
+        EventKind::RunCanceled,
+        EventKind::JobReturned,
         EventKind::WorkerConnected,
         EventKind::WorkerSuperseded,
         EventKind::WorkerDegraded,
@@ -192,6 +210,12 @@ impl EventKind {
             EventKind::JobDeferred => "job.deferred",
             EventKind::JobHastened => "job.hastened",
             EventKind::JobDenied => "job.denied",
+            EventKind::RunSubmitted => "run.submitted",
+            EventKind::RunStarted => "run.started",
+            EventKind::RunSucceeded => "run.succeeded",
+            EventKind::RunFailed => "run.failed",
+            EventKind::RunCanceled => "run.canceled",
+            EventKind::JobReturned => "job.returned",
             EventKind::WorkerConnected => "worker.connected",
             EventKind::WorkerSuperseded => "worker.superseded",
             EventKind::WorkerDegraded => "worker.degraded",

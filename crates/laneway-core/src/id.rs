@@ -1,4 +1,4 @@
-//! Numbers that stand for jobs, attempts and schedules.
+//! Numbers that stand for jobs, attempts, schedules and runs.
 
 use std::fmt;
 
@@ -18,6 +18,13 @@ pub struct Seq(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleId(pub u128);
 
+/// Names a run: a time-ordered UUID (version 7), written `run_0190a5b0-…`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u128);
+
+/// What the text of a run's id begins with.
+const RUN_PREFIX: &str = "run_";
+
 /// What the text of a schedule's id begins with.
 const SCHEDULE_PREFIX: &str = "sch_";
 
@@ -25,6 +32,13 @@ impl ScheduleId {
     /// Reads `sch_` and the hyphenated form, with or without prefix and hyphens.
     pub fn parse(text: &str) -> Option<ScheduleId> {
         parse_hex_128(text.strip_prefix(SCHEDULE_PREFIX).unwrap_or(text)).map(ScheduleId)
+    }
+}
+
+impl RunId {
+    /// Reads `run_` and the hyphenated form, with or without prefix and hyphens.
+    pub fn parse(text: &str) -> Option<RunId> {
+        parse_hex_128(text.strip_prefix(RUN_PREFIX).unwrap_or(text)).map(RunId)
     }
 }
 
@@ -107,6 +121,19 @@ impl fmt::Display for ScheduleId {
 }
 
 impl fmt::Debug for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(RUN_PREFIX)?;
+        write_hyphenated(self.0, f)
+    }
+}
+
+impl fmt::Debug for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -7,7 +7,9 @@ pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
 use crate::capacity::Needs;
-use crate::{AttemptId, Bytes, Failure, JobId, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall, Wants};
+use crate::{
+    AttemptId, Bytes, Failure, JobId, MemberOf, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall, Wants,
+};
 
 /// Most keys a job may hold at once.
 pub const KEYS_MAX: usize = 8;
@@ -57,6 +59,8 @@ pub struct JobSpec {
     pub callback: Option<Callback>,
     /// What it asks of the machine.
     pub needs: Needs,
+    /// The run that it is a member of, and which node of it.
+    pub member: Option<Box<MemberOf>>,
     /// What it wants of the worker that runs it; few jobs want something.
     pub wants: Option<Box<Wants>>,
 }

@@ -6,6 +6,7 @@
 //! `laneway-store`, `laneway-runtime` and the crates above them.
 
 pub mod attempt;
+pub mod call;
 pub mod capacity;
 pub mod command;
 pub mod delivery;
@@ -18,6 +19,7 @@ pub mod job;
 pub mod lease;
 pub mod name;
 pub mod retry;
+pub mod run;
 pub mod schedule;
 pub mod seed;
 pub mod settings;
@@ -28,6 +30,7 @@ pub mod worker;
 pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
+pub use call::{CallRow, Chain, NextAnswer, NextCode};
 pub use capacity::{CapacitySettings, LoadReading, Needs, QuietRule, QuietState};
 pub use command::{
     Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,
@@ -38,7 +41,7 @@ pub use effect::{Change, Effects, Notice};
 pub use engine::{Engine, Recovery};
 pub use event::{Event, EventKind};
 pub use full::{CapScope, Full};
-pub use id::{AttemptId, JobId, ScheduleId, Seq};
+pub use id::{AttemptId, JobId, RunId, ScheduleId, Seq};
 pub use job::{
     Callback, DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session,
     SessionMode, SessionRow,
@@ -46,12 +49,16 @@ pub use job::{
 pub use lease::{Claim, Denial, DenyReason, Dispatch, Grant, Holder, LostPolicy, PullSettings};
 pub use name::{Name, NameError};
 pub use retry::{Backoff, Jitter, RetryPolicy};
+pub use run::{
+    Binding, EndedMember, FailurePolicy, Member, MemberOf, PriorRun, RunRow, RunSpec, RunState,
+    RunSubmission, RunSubmitted,
+};
 pub use schedule::{
     CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
     Timing, TimingError,
 };
 pub use seed::Seed;
-pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};
+pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
 pub use worker::{ConnectionId, Task, Wants, WorkerOffer, WorkerSettings};

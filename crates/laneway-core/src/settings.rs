@@ -62,8 +62,37 @@ pub struct Settings {
     pub webhooks: WebhookSettings,
     /// How much the machine can take.
     pub capacity: CapacitySettings,
+    /// How big runs may be.
+    pub runs: RunSettings,
     /// What holds for workers that are told what to run.
     pub workers: WorkerSettings,
+}
+
+/// How big runs may be. A run is admitted and canceled in one commit, so it has bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunSettings {
+    /// Most nodes of one run.
+    pub nodes_max: u32,
+    /// Most dependencies of one run, all nodes together.
+    pub dependencies_max: u32,
+    /// Most nodes that wait for one another in a row.
+    pub depth_max: u32,
+    /// Most bytes of the payloads of one run.
+    pub payload_bytes_max: u64,
+    /// Most nodes of all open runs of the server: they stay in memory until their run has ended.
+    pub open_nodes_max: u32,
+}
+
+impl Default for RunSettings {
+    fn default() -> RunSettings {
+        RunSettings {
+            nodes_max: 1_000,
+            dependencies_max: 10_000,
+            depth_max: 256,
+            payload_bytes_max: 16 * 1024 * 1024,
+            open_nodes_max: 200_000,
+        }
+    }
 }
 
 /// The limits and defaults of schedules.
@@ -217,6 +246,7 @@ impl Default for Settings {
             webhooks: WebhookSettings::default(),
             schedules: ScheduleSettings::default(),
             capacity: CapacitySettings::default(),
+            runs: RunSettings::default(),
             workers: WorkerSettings::default(),
         }
     }

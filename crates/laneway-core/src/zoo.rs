@@ -81,6 +81,11 @@ bugs! {
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",
     WebhookBeforeCommit = "webhook-before-commit": "The news of an end leaves before the commit.",
     DoubleDeliveryRecord = "double-delivery-record": "A canceled run that ends is told a second time.",
+    JoinCountedTwice = "join-counted-twice": "A result that comes again counts twice for the join below.",
+    JoinReleasedOnFailure = "join-released-on-failure": "A failed node releases those that wait for it.",
+    RunCancelForgetsWaiting = "run-cancel-forgets-waiting": "A canceled run's waiting jobs go on.",
+    JoinForgottenOnRestart = "join-forgotten-on-restart": "After a restart nobody knows who waits for whom.",
+    RunSeqLostOnRestart = "run-seq-lost-on-restart": "After a restart the attempts of a run are counted anew.",
     DeliveryLostOnCrash = "delivery-lost-on-crash": "After a restart nobody remembers whom the news is owed.",
 }
 

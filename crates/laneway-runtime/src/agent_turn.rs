@@ -108,6 +108,7 @@ impl AgentTurn {
             wants: None,
             callback: None,
             schedule: None,
+            member: None,
         }
     }
 

@@ -74,6 +74,7 @@ mod tests {
             schedule: None,
             callback: None,
             needs: Default::default(),
+            member: None,
             wants: None,
         };
         let status = JobStatus {

@@ -9,7 +9,7 @@ pub mod http;
 pub mod local;
 mod logs;
 
-use laneway_core::{Bytes, Fence, JobRow, Seq, Span, Wall};
+use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, Wall};
 
 pub use context::JobContext;
 pub use local::{Handler, HandlerFuture, Handlers, IntoOutcome, IntoResult};
@@ -21,6 +21,10 @@ pub trait Place: Send + Sync {
 
     /// These runs must stop; what has not ended after `grace` is given up by the engine.
     fn stop(&self, fences: &[Fence], grace: Span);
+
+    /// What an attempt here called is answered (see [`crate::Scheduler::call_next`]). A place whose runs call nobody hears
+    /// nothing.
+    fn answer(&self, _fence: Fence, _request: Name, _answer: NextAnswer) {}
 }
 
 /// One attempt on offer.
@@ -36,8 +40,11 @@ pub struct Offered {
     pub deadline: Option<Wall>,
     /// When it was offered.
     pub at: Wall,
-    /// Row and payload, where they are still in memory; never of a job that others were merged into.
+    /// Row and payload, where they are still in memory; never of a job that others were merged into. A payload with
+    /// bindings is what was submitted: see [`crate::bindings`].
     pub kept: Option<(Box<JobRow>, Bytes)>,
+    /// Which attempt of its run it is; outside of runs, of its job.
+    pub dispatch_seq: u64,
 }
 
 /// One attempt to run.
@@ -55,4 +62,6 @@ pub struct Work {
     pub timeout: Option<Span>,
     /// When the job's deadline passes.
     pub deadline: Option<Wall>,
+    /// Which attempt of its run it is; outside of runs, of its job.
+    pub dispatch_seq: u64,
 }

@@ -6,6 +6,7 @@
 //! `laneway-core`; and it writes no rows: that is `laneway-store`.
 
 pub mod agent_turn;
+pub mod bindings;
 mod cache;
 pub mod caller;
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod note_limits;
 pub mod outbound;
 pub mod probes;
 pub mod run;
+pub mod runs;
 pub mod scheduler;
 pub mod schedules;
 pub mod sessions;
@@ -39,6 +41,7 @@ pub use laneway_store as store;
 pub use metrics::Metrics;
 pub use probes::{ApiMeter, LoadProbe};
 pub use run::{Fatal, Options, Running, StartError};
+pub use runs::RunView;
 pub use scheduler::{QueryError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use sessions::TokenEstimate;
 pub use tabs::Tabs;

@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 
 use laneway_core::effect::Offer;
 use laneway_core::{
-    AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, Notice, Now, Outcome, PlaceOffer,
-    Reply, Seed, Settings, Span, TryOutcome,
+    AttemptEnd, Change, Command, Engine, EventKind, Failure, Fence, Name, NextAnswer, Notice, Now, Outcome,
+    PlaceOffer, Reply, Seed, Settings, Span, TryOutcome,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -171,6 +171,14 @@ impl Placed {
     fn stop(&self, fences: &[Fence], grace: Span) {
         self.now.stop(fences, grace);
         self.before.iter().filter_map(Weak::upgrade).for_each(|place| place.stop(fences, grace));
+    }
+
+    /// Whoever has the attempt takes the answer; others do not know it.
+    fn answer(&self, fence: Fence, request: &Name, answer: &NextAnswer) {
+        let before = self.before.iter().filter_map(Weak::upgrade);
+        for place in before.chain([Arc::clone(&self.now)]) {
+            place.answer(fence, request.clone(), answer.clone());
+        }
     }
 }
 
@@ -514,6 +522,11 @@ impl Loop {
             match notice {
                 Notice::Offer(offer) => offers.push(offer),
                 Notice::Stop { fence, place, .. } => stops.entry(place).or_default().push(fence),
+                Notice::Next { seq: _, fence, place, request, answer } => {
+                    if let Some(placed) = self.places.get(&place) {
+                        placed.answer(fence, &request, &answer);
+                    }
+                }
                 Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),
                 // Connections are told by whoever holds them.
                 Notice::Superseded(_) | Notice::DrainConnection(_) => {}
@@ -563,9 +576,9 @@ impl Loop {
     fn by_place(&mut self, now: Now, offers: Vec<Offer>) -> BTreeMap<Name, Vec<Offered>> {
         let mut by_place: BTreeMap<Name, Vec<Offered>> = BTreeMap::new();
         for offer in offers {
-            let Offer { seq, fence, place, kind: _, timeout, deadline, dispatch_seq: _, to: _ } = offer;
+            let Offer { seq, fence, place, kind: _, timeout, deadline, dispatch_seq, to: _ } = offer;
             let kept = self.cache.take(seq);
-            let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept };
+            let offered = Offered { seq, fence, timeout, deadline, at: now.wall, kept, dispatch_seq };
             by_place.entry(place).or_default().push(offered);
         }
         by_place

@@ -15,10 +15,11 @@ use laneway_core::{
     AttemptId, Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome,
     PlaceMode, PlaceOffer, Refusal, RefusalCode, Reply, Settings, Submission, TokenRecord, Wall,
 };
-use laneway_store::{JobView, Reader, Runnable, StoreError};
+use laneway_store::{JobView, Reader, StoreError};
 use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use crate::bindings::compose;
 use crate::clock::Clock;
 use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Place;
@@ -197,28 +198,37 @@ impl Scheduler {
             .query(move |reader| {
                 let Some(view) = reader.job(job)? else { return Ok(None) };
                 match reader.payloads(&[view.row.seq]) {
-                    Ok(mut found) => Ok(found.pop().map(|runnable| (view, runnable))),
+                    Ok(mut found) => {
+                        let Some(runnable) = found.pop() else { return Ok(None) };
+                        let payload = compose(reader, &view.row, &runnable.payload)?;
+                        Ok(Some((view, runnable.merged, payload)))
+                    }
                     // Forgotten between the two reads.
                     Err(StoreError::Disagree(_)) => Ok(None),
                     Err(error) => Err(error),
                 }
             })
             .await?;
-        let Some((view, Runnable { payload, merged, .. })) = found else { return Ok(Retried::NotFound) };
+        let Some((view, merged, payload)) = found else { return Ok(Retried::NotFound) };
         if tenant.is_some_and(|tenant| tenant != view.row.spec.tenant) {
             return Ok(Retried::NotFound);
         }
         if view.end.is_none() {
             return Ok(Retried::Live(view.state()));
         }
+        let payload = match payload {
+            Ok(payload) => payload,
+            Err(clash) => return Ok(Retried::Refused(Refusal::new(RefusalCode::Invalid, clash.message))),
+        };
         let mut spec = view.row.spec;
         let now = self.shared.clock.now().wall;
         spec.idempotency = None;
         spec.not_before = None;
         spec.deadline = spec.deadline.filter(|deadline| *deadline > now);
         spec.retry_of = Some(job);
-        // Asked for on purpose, and no run of the schedule.
+        // Asked for on purpose, and no run of the schedule; a node is tried again outside of its run, with what it got.
         spec.schedule = None;
+        spec.member = None;
         if let Some(session) = &mut spec.session {
             session.sent_at = None;
         }

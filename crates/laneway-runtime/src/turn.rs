@@ -442,9 +442,11 @@ fn load_engine(
     store.load(&mut |loaded| match loaded {
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
         Loaded::Run(run) => recovery.run_log(*run),
+        Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
+        Loaded::Call(row) => recovery.call(*row),
         Loaded::Session(row) => recovery.session(row),
         Loaded::Delivery(row) => {
             let under_way = kept.under_way.get(&row.seq) == Some(&(row.tries + 1));
@@ -475,6 +477,12 @@ fn look_up_priors(store: &mut dyn Store, command: &mut Command) -> Result<(), St
         }
         Command::Submit(submission) => look_up(submission),
         Command::SubmitBatch { items, .. } => items.iter_mut().try_for_each(look_up),
+        Command::SubmitRun(submission) => {
+            if let Some(idempotency) = &submission.spec.idempotency {
+                submission.prior = store.prior_run(&submission.spec.tenant, &idempotency.key)?;
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -484,6 +492,7 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
         Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
@@ -498,6 +507,7 @@ pub(crate) fn is_runners_word(command: &Command) -> bool {
             | Command::Heartbeat(_)
             | Command::Finish(..)
             | Command::Log(..)
+            | Command::CallNext { .. }
             | Command::Lease(_)
     )
 }

@@ -11,6 +11,7 @@ mod deliveries;
 mod leases;
 mod limits;
 mod promptness;
+mod runs;
 mod sessions;
 mod shown;
 mod slots;
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use laneway_core::worker::Register;
 use laneway_core::{
     Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice,
-    OpenAttempt, PlaceMode, PlaceOffer, Seq, Settings, ShutdownPolicy, Span,
+    OpenAttempt, PlaceMode, PlaceOffer, Seq, Settings, ShutdownPolicy, Span, Wall,
 };
 
 use crate::clock::Moment;
@@ -70,6 +71,8 @@ pub struct Checker {
     news: CommitNews,
     /// Jobs that the commit that is being followed keeps as rejected.
     rejected: BTreeSet<Seq>,
+    /// Jobs that the commit that is being followed cancels.
+    canceled_now: BTreeSet<Seq>,
     /// Registrations that a rebuilt engine is given again, after its offers.
     reregistered: Vec<Register>,
     /// Attempts that the commit that is being followed closes because their worker did not answer.
@@ -152,6 +155,7 @@ impl Checker {
             slots: slots::Slots::default(),
             news: CommitNews::default(),
             rejected: BTreeSet::new(),
+            canceled_now: BTreeSet::new(),
             reregistered: Vec::new(),
             unanswered: Vec::new(),
             looked_at: 0,
@@ -302,6 +306,7 @@ impl Checker {
         }
         self.unanswered = crew::unanswered(effects);
         self.slots_bring(effects);
+        self.members_stop(effects);
         for notice in &effects.notices {
             if let Notice::Stop { seq, fence, .. } = notice {
                 self.told_to_stop(*seq, fence, given)?;
@@ -318,6 +323,7 @@ impl Checker {
         self.everything_is_offered_again(effects)?;
         self.sessions_rest()?;
         self.slots_closed(effects)?;
+        self.runs_rest(given, effects)?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
@@ -359,6 +365,7 @@ impl Checker {
             }
             Change::AttemptOpened(open) => {
                 self.may_open(given, open)?;
+                self.is_numbered(open)?;
                 self.reference.overtakes(&self.ledger, given.moment, open.seq);
                 self.ledger.change(change)?;
                 self.opened(open, given.moment);
@@ -443,6 +450,7 @@ impl Checker {
         } else if status.attempts == 0 {
             let by_wall = entry.row.spec.not_before.is_some_and(|at| at > entry.row.created_at);
             self.session_job_queued(seq);
+            // A member that waited for others is as old as its run.
             if by_wall {
                 self.watches.entry(seq).or_default().since = moment.at;
             }
@@ -532,7 +540,7 @@ impl Checker {
         let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
         let replaced = self.is_replaced(&entry.row, given.moment);
         let stopped = causes::cancel_about(given, entry) || self.session_stops_run(given, &entry.row.spec);
-        let revoked = leases::revoke_about(given, entry);
+        let revoked = leases::revoke_about(given, entry) || self.stops_with_its_run(entry);
         hold("I16", timed_out || expired || replaced || stopped || revoked, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;
@@ -556,6 +564,11 @@ impl Checker {
         let stored = stored.filter(|entry| entry.end.is_none()).map(|entry| entry.row.rank_time).max();
         self.rank_base = stored.unwrap_or(0).max(u64::try_from(moment.now.wall.0).unwrap_or(0));
         let settings = &self.reference.settings;
+        let released: BTreeMap<Seq, Wall> = self
+            .ledger
+            .waiting()
+            .filter_map(|entry| Some((entry.row.seq, self.ledger.released_at(entry)?)))
+            .collect();
         let pull_lease = |lane: &Name| settings.lanes.get(lane).and_then(|lane| lane.pull.lease);
         for (seq, entry) in &mut self.ledger.jobs {
             entry.rank_time = entry.row.rank_time;
@@ -580,6 +593,7 @@ impl Checker {
             let row = &entry.row;
             if let (Some(_), Some(timeout)) = (entry.queue_until, row.spec.queue_timeout) {
                 let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
+                let from = released.get(seq).map_or(from, |at| from.max(*at));
                 let rest = timeout.0.saturating_sub(moment.now.wall.since(from).0);
                 entry.queue_until = Some(moment.at + rest);
             }

@@ -245,6 +245,10 @@ impl Store for FaultyStore {
         }
     }
 
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
+        self.0.state().store().prior_run(tenant, key)
+    }
+
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.0.state().store().prior(tenant, key)
     }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
     AttemptEnd, AttemptId, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event, EventKind,
-    Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, Seq, SessionRow,
-    TokenRecord, Wall,
+    Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow, RunState, Seq,
+    SessionRow, TokenRecord, Wall,
 };
 
 use crate::calendar::Calendar;
@@ -36,10 +36,23 @@ pub struct Ledger {
     pub calendar: Calendar,
     /// Every delivery that is or was owed, as it was put last.
     pub deliveries: BTreeMap<Seq, DeliveryRow>,
+    /// Runs by their first jobs, ended ones included.
+    pub runs: BTreeMap<Seq, RunEntry>,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
     touched: BTreeSet<Seq>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct RunEntry {
+    /// The row as stored.
+    pub row: RunRow,
+    /// Attempts opened so far, over all members.
+    pub attempts: u64,
+    /// True once retention was allowed to forget it.
+    pub purgeable: bool,
 }
 
 /// One job.
@@ -92,13 +105,20 @@ impl Entry {
 
     /// True for a job whose not-before time has never come.
     pub fn is_never_due(&self) -> bool {
-        self.state == JobState::Scheduled && self.attempts == 0 && !self.gathers()
+        let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
+        self.state == JobState::Scheduled && self.attempts == 0 && by_wall
+    }
+
+    /// True for a member that waits for other nodes of its run.
+    pub fn waits_upstream(&self) -> bool {
+        self.state == JobState::Scheduled && self.row.spec.member.is_some() && self.wake_at().is_none()
     }
 
     /// True for a job that waits for others of its session to join it.
     pub fn gathers(&self) -> bool {
         let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
-        self.state == JobState::Scheduled && self.attempts == 0 && !by_wall
+        let member = self.row.spec.member.is_some();
+        self.state == JobState::Scheduled && self.attempts == 0 && !by_wall && !member
     }
 }
 
@@ -158,6 +178,8 @@ impl Ledger {
                         let delivery = self.deliveries.get(&entry.row.seq);
                         delivery.is_none_or(|row| row.state != DeliveryState::Waiting)
                     });
+                // Members of runs are forgotten with their run.
+                let ended = ended.filter(|entry| entry.row.spec.member.is_none());
                 for entry in ended.filter(|entry| entry.row.spec.lane == *lane) {
                     let keyed = entry.row.spec.idempotency.is_some();
                     let limit =
@@ -165,6 +187,9 @@ impl Ledger {
                     entry.purgeable |= entry.end.as_ref().is_some_and(|end| end.finished_at < *limit);
                 }
                 Ok(())
+            }
+            Change::RunCreated(_) | Change::RunMoved { .. } | Change::EndedRunsPurged { .. } => {
+                self.run_change(change)
             }
             Change::TokenPut(token) => {
                 self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
@@ -260,7 +285,9 @@ impl Ledger {
         hold("I9", entry.open.is_none(), || format!("job {} moves while an attempt is open", seq.0))?;
         // A waiting job may be noted something: that it is denied, or that its deadline is near.
         let note = entry.state == JobState::Queued && status.state == JobState::Queued;
-        let edge = (note || entry.state.allows(status.state))
+        // A released member may have to wait for its time.
+        let later = entry.waits_upstream() && status.state == JobState::Scheduled;
+        let edge = (note || later || entry.state.allows(status.state))
             && matches!(status.state, JobState::Scheduled | JobState::Queued);
         hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;
         let old = &entry.row.status;
@@ -301,6 +328,10 @@ impl Ledger {
         entry.attempts = open.fence.attempt;
         entry.state = open.state;
         entry.open = Some(open.clone());
+        let of = entry.row.spec.member.as_ref().map(|of| of.run);
+        if let Some(run) = self.runs.values_mut().find(|run| Some(run.row.id) == of) {
+            run.attempts += 1;
+        }
         Ok(())
     }
 
@@ -397,6 +428,55 @@ impl Ledger {
         entry.end = Some(end.clone());
         entry.between = false;
         Ok(())
+    }
+
+    fn run_change(&mut self, change: &Change) -> Checked {
+        match change {
+            Change::RunCreated(row) => {
+                let entry = RunEntry { row: RunRow::clone(row), attempts: 0, purgeable: false };
+                let fresh = self.runs.insert(row.first, entry).is_none();
+                hold("I2", fresh && row.state == RunState::Queued, || format!("{} is stored twice", row.id))
+            }
+            Change::RunMoved { first, state, finished_at } => {
+                let Some(run) = self.runs.get_mut(first) else {
+                    return Err(Violation::new("I2", format!("the run from job {} on never was", first.0)));
+                };
+                let was = run.row.state;
+                hold("R3", !was.is_terminal() && was < *state, || {
+                    format!("{} goes from {was} to {state}", run.row.id)
+                })?;
+                (run.row.state, run.row.finished_at) = (*state, *finished_at);
+                Ok(())
+            }
+            Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, .. } => {
+                let Ledger { runs, jobs, ended, deliveries, .. } = self;
+                for run in runs.values_mut().filter(|run| run.row.spec.lane == *lane) {
+                    let owes = |seq: u64| {
+                        let delivery = deliveries.get(&Seq(seq));
+                        jobs.get(&Seq(seq)).is_some_and(|entry| entry.open.is_some())
+                            || delivery.is_some_and(|row| row.state == DeliveryState::Waiting)
+                    };
+                    let limit = match run.row.spec.idempotency {
+                        Some(_) => keyed_finished_before.min(finished_before),
+                        None => finished_before,
+                    };
+                    run.purgeable |=
+                        run.row.finished_at.is_some_and(|at| at < *limit) && !run.row.seqs().any(owes);
+                    if !run.purgeable {
+                        continue;
+                    }
+                    // What just ended is still among the live ones until the commit is closed.
+                    for seq in run.row.seqs().map(Seq) {
+                        let entry = ended.get_mut(&seq).or_else(|| jobs.get_mut(&seq));
+                        if let Some(entry) = entry {
+                            entry.purgeable = true;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn event(&mut self, event: &Event) -> Checked {

@@ -259,6 +259,7 @@ fn put(number: u32, every: Span) -> Command {
         wants: None,
         callback: None,
         schedule: None,
+        member: None,
     };
     let spec = ScheduleSpec {
         tenant: job.tenant.clone(),

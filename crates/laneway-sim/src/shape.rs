@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use laneway_core::settings::{
-    AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
+    AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PlaceMode,
@@ -208,6 +208,7 @@ fn draw_settings(
         },
         webhooks: draw_webhooks(rng),
         capacity: draw_capacity(rng),
+        runs: RunSettings::default(),
         workers: WorkerSettings {
             rejections_max: rng.small(1, 5),
             affinities_per_tenant_max: rng.small(1, 4),

@@ -7,6 +7,7 @@ mod askers;
 mod calendars;
 mod clients;
 mod crew;
+mod graphs;
 mod house;
 mod news;
 mod workers;
@@ -14,7 +15,9 @@ mod workers;
 use std::collections::VecDeque;
 
 use laneway_core::worker::WorkerSaid;
-use laneway_core::{Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span, Task};
+use laneway_core::{
+    Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, RunId, Settings, Span, Task,
+};
 use laneway_runtime::Turn;
 
 use crate::checker::Checker;
@@ -134,6 +137,10 @@ pub enum Step {
     Request,
     /// Somebody speaks by a lease's id.
     LeaseWord,
+    /// A client submits a run.
+    SubmitRun,
+    /// A client cancels a run.
+    CancelRun,
     /// A worker connects.
     Connect,
     /// A worker's connection ends.
@@ -148,7 +155,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 34] = [
+    pub const ALL: [Step; 36] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -178,6 +185,8 @@ impl Step {
         Step::Claim,
         Step::Request,
         Step::LeaseWord,
+        Step::SubmitRun,
+        Step::CancelRun,
         Step::Connect,
         Step::Disconnect,
         Step::Pulse,
@@ -217,6 +226,8 @@ impl Step {
             Step::Claim => 30,
             Step::Request => 10,
             Step::LeaseWord => 20,
+            Step::SubmitRun => 12,
+            Step::CancelRun => 3,
             Step::Connect => 10,
             Step::Disconnect => 5,
             Step::Pulse => 30,
@@ -247,6 +258,8 @@ impl Step {
                 | Schedule
                 | Tell
                 | Redeliver
+                | SubmitRun
+                | CancelRun
                 | TaskAgain
         )
     }
@@ -272,6 +285,8 @@ pub struct World {
     runs: Vec<Run>,
     old_fences: VecDeque<Fence>,
     known_jobs: VecDeque<(JobId, Name)>,
+    /// Runs that a client was told of, and whose they are.
+    known_runs: VecDeque<(RunId, Name)>,
     /// News that the house wants told.
     news: Vec<News>,
     /// Connections of workers, and how many there ever were.
@@ -318,6 +333,7 @@ impl World {
             runs: Vec::new(),
             old_fences: VecDeque::new(),
             known_jobs: VecDeque::new(),
+            known_runs: VecDeque::new(),
             news: Vec::new(),
             hands: Vec::new(),
             connections: 0,
@@ -430,6 +446,8 @@ impl World {
             Step::Claim => Some(self.claim()),
             Step::Request => self.request(),
             Step::LeaseWord => self.lease_word(),
+            Step::SubmitRun => Some(self.submit_run()),
+            Step::CancelRun => self.cancel_run(),
             Step::Connect => Some(self.connect()),
             Step::Disconnect => self.disconnect(),
             Step::Pulse => self.pulse(),

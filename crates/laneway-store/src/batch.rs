@@ -9,8 +9,9 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, JobEnd, JobId, JobRow, JobStatus, Name,
-    OpenAttempt, RunLog, Schedule, ScheduleId, ScheduleState, Seq, SessionRow, TokenRecord, Wall,
+    Bytes, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, JobEnd, JobId, JobRow, JobStatus,
+    Name, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow,
+    TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -107,6 +108,14 @@ pub(crate) enum Step<'a> {
     LogRun(&'a RunLog),
     /// Forget entries of the run log and slots.
     PurgeRuns(RunsPurge),
+    /// Insert a run.
+    PutRun(&'a RunRow),
+    /// A run's state changed.
+    MoveRun(Seq, RunState, Option<Wall>),
+    /// Keep the latest call of a node.
+    PutCall(&'a CallRow),
+    /// Then forget ended runs with their jobs.
+    PurgeEndedRuns(JobPurge<'a>),
 }
 
 /// The steps of a commit, in order.
@@ -124,6 +133,18 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                     max: *max,
                 })
             }
+            Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, max } => {
+                flush(&mut of_jobs, &mut steps)?;
+                Step::PurgeEndedRuns(JobPurge {
+                    lane,
+                    finished_before: *finished_before,
+                    keyed_finished_before: *keyed_finished_before,
+                    max: *max,
+                })
+            }
+            Change::RunCreated(row) => Step::PutRun(row),
+            Change::CallPut(row) => Step::PutCall(row),
+            Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
             Change::EventsPurged { before } => Step::PurgeEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
             Change::TokenPut(token) => Step::PutToken(token),

@@ -6,12 +6,14 @@
 
 mod events;
 mod failure;
+mod run;
 mod spec;
 mod template;
 mod wants;
 
 pub(crate) use events::{EventReader, EventWriter};
 pub(crate) use failure::{read_failure, write_failure};
+pub(crate) use run::{RunRest, read_run, write_run};
 pub(crate) use spec::{SpecRest, read_spec, write_spec};
 pub(crate) use template::{read_template, write_template};
 

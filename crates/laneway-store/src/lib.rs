@@ -23,5 +23,5 @@ pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{
     AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX,
-    Reader, RunLogFilter, RunPage, Runnable, Store, StoreError,
+    Reader, RunFilter, RunLogFilter, RunPage, Runnable, Store, StoreError,
 };

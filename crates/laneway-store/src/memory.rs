@@ -6,6 +6,7 @@
 mod apply;
 mod calendar;
 mod read;
+mod runs;
 mod state;
 
 use std::collections::BTreeSet;
@@ -13,7 +14,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use laneway_core::engine::Head;
 use laneway_core::schedule::RECENT_RUNS_MAX;
-use laneway_core::{Bytes, Change, Effects, Name, Prior, RunLog, Schedule, TokenRecord};
+use laneway_core::{
+    Bytes, CallRow, Change, Effects, Name, Prior, PriorRun, RunLog, RunRow, Schedule, TokenRecord,
+};
 
 use crate::{Loaded, Reader, Store, StoreError};
 use read::MemoryReader;
@@ -118,6 +121,10 @@ impl Store for MemoryStore {
         for run in newest.collect::<Vec<_>>().into_iter().rev() {
             visit(Loaded::Run(Box::new(RunLog::clone(run))));
         }
+        for row in state.run_rows.values().filter(|row| !row.state.is_terminal()) {
+            let ended = runs::ended_members(&state, row);
+            visit(Loaded::OpenRun(Box::new(RunRow::clone(row)), ended));
+        }
         for job in state.jobs.values().filter(|job| job.end.is_none()) {
             visit(Loaded::Job(job.row.clone()));
         }
@@ -131,6 +138,9 @@ impl Store for MemoryStore {
                 }
                 (None, _) => {}
             }
+        }
+        for row in state.run_rows.values().filter(|row| !row.state.is_terminal()) {
+            runs::calls(&state, row).for_each(|call| visit(Loaded::Call(Box::new(CallRow::clone(call)))));
         }
         for session in state.sessions.values() {
             visit(Loaded::Session(session.clone()));
@@ -160,6 +170,10 @@ impl Store for MemoryStore {
 
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         Ok(self.shared.read().prior(tenant, key))
+    }
+
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError> {
+        Ok(self.shared.read().prior_run(tenant, key))
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use laneway_core::{
-    AttemptEnd, AttemptId, DeliveryState, JobId, JobState, Name, Overlap, PlaceMode, Reason, Role, RunStatus,
-    ScheduleId,
+    AttemptEnd, AttemptId, DeliveryState, JobId, JobState, Name, NextCode, Overlap, PlaceMode, Reason, Role,
+    RunId, RunState, RunStatus, ScheduleId,
 };
 
 use crate::StoreError;
@@ -74,6 +74,21 @@ pub(crate) fn stored_overlap(code: u8) -> Result<Overlap, StoreError> {
 /// The status of a run of a stored code.
 pub(crate) fn stored_run_status(code: u8) -> Result<RunStatus, StoreError> {
     RunStatus::from_code(code).ok_or_else(|| unknown("status of a run", code))
+}
+
+/// The run's state of a stored code.
+pub(crate) fn stored_run_state(code: u8) -> Result<RunState, StoreError> {
+    RunState::from_code(code).ok_or_else(|| unknown("state of a run", code))
+}
+
+/// The code of a call's answer.
+pub(crate) fn stored_next_code(code: u8) -> Result<NextCode, StoreError> {
+    NextCode::from_code(code).ok_or_else(|| unknown("answer of a call", code))
+}
+
+/// The run id of stored bytes.
+pub(crate) fn stored_run_id(bytes: &[u8]) -> Result<RunId, StoreError> {
+    stored_u128(bytes).map(RunId)
 }
 
 /// The schedule id of stored bytes.

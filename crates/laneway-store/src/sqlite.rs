@@ -17,6 +17,7 @@ mod open;
 mod pool;
 mod prune;
 mod query;
+mod runs;
 mod schedules;
 mod sessions;
 
@@ -25,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use laneway_core::engine::Head;
-use laneway_core::{Bytes, Effects, Name, Prior, TokenRecord};
+use laneway_core::{Bytes, Effects, Name, Prior, PriorRun, TokenRecord};
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, ErrorCode};
 
@@ -114,6 +115,11 @@ impl Store for SqliteStore {
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.check_well()?;
         load::prior(&self.conn, tenant, key)
+    }
+
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError> {
+        self.check_well()?;
+        runs::prior(&self.conn, tenant, key)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    AttemptEnd, Bytes, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, Event, JobEnd, JobId,
-    JobRow, JobState, Name, OpenAttempt, Prior, RunLog, Schedule, ScheduleId, Seq, SessionRow, TokenRecord,
-    Wall,
+    AttemptEnd, Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember,
+    Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog, RunRow,
+    RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -15,8 +15,8 @@ pub const ROWS_SCANNED_MAX: usize = 20_000;
 
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
-    /// Gives every schedule and the newest entries of the run log, then every live job, then every open attempt (with its
-    /// job where that has ended already), then what is known of sessions, then every delivery that waits, then says where
+    /// Gives every schedule and the newest entries of the run log, then every open run, then every live job, then every open attempt (with its
+    /// job where that has ended already), then the calls of open runs, then what is known of sessions, then every delivery that waits, then says where
     /// the numbers stand.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
 
@@ -40,6 +40,9 @@ pub trait Store: Send {
     /// What a committed idempotency key stands for.
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
 
+    /// What the idempotency key of a committed run stands for.
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError>;
+
     /// A reader of committed state, to be shared among threads.
     fn reader(&self) -> Arc<dyn Reader>;
 }
@@ -57,6 +60,16 @@ pub trait Reader: Send + Sync {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
+
+    /// The jobs of these numbers, in the order asked for; those that are not stored are left out.
+    fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError>;
+
+    /// One run, open or ended.
+    fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError>;
+
+    /// Runs, newest first, bounded in rows looked at. `before` and `next` are numbers of first jobs.
+    fn runs(&self, filter: &RunFilter, before: Option<Seq>, limit: usize)
+    -> Result<Page<RunRow>, StoreError>;
 
     /// Rows and payloads, in the order asked for: what the runtime needs to run jobs. All of them must be stored.
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError>;
@@ -125,6 +138,8 @@ pub enum Loaded {
     Schedule(Box<Schedule>),
     /// One of the newest entries of the run log, oldest first.
     Run(Box<RunLog>),
+    /// A run that has not ended, with those of its members that have. All of them come before the jobs.
+    OpenRun(Box<RunRow>, Vec<EndedMember>),
     /// A live job.
     Job(JobRow),
     /// The open attempt of a live job.
@@ -132,6 +147,8 @@ pub enum Loaded {
     /// An open attempt whose job has ended already. The row's `status.last_event` is the end's, so that the next event
     /// names it as the one before.
     Lingering(JobRow, OpenAttempt),
+    /// The latest call of a node of an open run. All of them come after the open attempts.
+    Call(Box<CallRow>),
     /// A delivery that waits.
     Delivery(DeliveryRow),
     /// What is known of a session beside its jobs.
@@ -287,6 +304,27 @@ impl RunLogFilter {
     pub fn matches(&self, log: &RunLog) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == log.tenant)
             && self.schedule.is_none_or(|schedule| schedule == log.schedule)
+    }
+}
+
+/// Which runs a list shows; `None` and empty mean: any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only this tenant's.
+    pub tenant: Option<Name>,
+    /// Only in one of these states.
+    pub states: Vec<RunState>,
+    /// Only of this client.
+    pub client: Option<Name>,
+}
+
+impl RunFilter {
+    /// Does the list show this run?
+    pub fn matches(&self, row: &RunRow) -> bool {
+        let RunFilter { tenant, states, client } = self;
+        tenant.as_ref().is_none_or(|tenant| *tenant == row.spec.tenant)
+            && (states.is_empty() || states.contains(&row.state))
+            && (client.is_none() || *client == row.spec.client)
     }
 }
 

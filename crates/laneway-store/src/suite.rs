@@ -11,6 +11,7 @@ mod fence;
 mod load;
 mod prune;
 mod query;
+mod runs;
 mod schedules;
 mod sessions;
 
@@ -45,6 +46,7 @@ pub fn cases() -> impl Iterator<Item = Case> {
         sessions::CASES,
         schedules::CASES,
         deliveries::CASES,
+        runs::CASES,
     ]
     .into_iter()
     .flatten()

@@ -22,6 +22,9 @@ pub struct Event {
     /// The schedule it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<EventSchedule>,
+    /// The run it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<EventRun>,
     /// Who caused it by a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
@@ -60,6 +63,16 @@ pub struct EventSchedule {
     pub name: String,
     /// What happened, in one word: `created`, `enabled`, `fired`, or how a run ended (`ok`, `error`, …).
     pub action: String,
+}
+
+/// The part of an event that is about a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventRun {
+    /// The run's id.
+    pub id: String,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// Events of a job, oldest first.

@@ -89,6 +89,12 @@ pub struct Job<'a> {
     /// The schedule that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<JobSchedule>,
+    /// The run that it is a node of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Cow<'a, str>>,
+    /// Which node of its run it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Cow<'a, str>>,
     /// How far its running attempt has come, as the attempt itself says. Not kept over a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,

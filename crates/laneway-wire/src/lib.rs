@@ -20,6 +20,7 @@ mod lease;
 mod log;
 mod object;
 mod problem;
+mod run;
 mod schedule;
 mod schedule_request;
 mod server;
@@ -34,7 +35,7 @@ pub use attempt::{Attempt, AttemptList};
 pub use batch::{BatchItem, BatchRequest, BatchResponse};
 pub use config::ConfigReload;
 pub use delivery::{Delivery, DeliveryList, DeliveryTry};
-pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, EventSchedule, Gap};
+pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, EventRun, EventSchedule, Gap};
 pub use explanation::{Explanation, Hold};
 pub use instance::{Instance, InstanceList, InstanceRequest};
 pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress};
@@ -50,6 +51,7 @@ pub use lease::{
 pub use log::{LogLine, LogList};
 pub use object::Object;
 pub use problem::Problem;
+pub use run::{NodeBinding, NodeChain, NodeRequest, Run, RunError, RunList, RunNode, RunRequest};
 pub use schedule::{
     PreviewedRun, Schedule, ScheduleList, SchedulePreview, ScheduleRan, ScheduleRun, ScheduleRunList,
 };

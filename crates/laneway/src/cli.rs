@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, schedules,
+    capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, runs, schedules,
     serve, sessions, stats, submit, token, worker,
 };
 use crate::exit::EXIT_CODES_HELP;
@@ -59,6 +59,8 @@ pub enum Command {
     Submit(Box<submit::SubmitArgs>),
     /// List, show, cancel, retry and explain jobs
     Jobs(jobs::JobsArgs),
+    /// Submit, list, show and cancel runs: jobs that depend on one another
+    Runs(runs::RunsArgs),
     /// List, show and resend webhook deliveries
     Deliveries(deliveries::DeliveriesArgs),
     /// List, pause, resume and limit lanes

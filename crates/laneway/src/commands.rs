@@ -11,6 +11,7 @@ pub mod job_args;
 pub mod jobs;
 pub mod lanes;
 pub mod leases;
+pub mod runs;
 pub mod schedules;
 pub mod serve;
 pub mod sessions;

@@ -2,6 +2,7 @@
 
 use laneway_core::capacity::{COST_MAX, Hours};
 use laneway_core::{AttemptId, Failure, Needs, Outcome, QuietRule};
+use laneway_runtime::executors::context::cut;
 use laneway_wire::{JobRequest, LeaseRelease};
 
 use super::{name, optional, positive_span};
@@ -60,8 +61,7 @@ pub fn outcome(release: &LeaseRelease<'_>) -> Result<Outcome, ApiError> {
                 return Err(ApiError::field("error", "is missing; say what went wrong in its message"));
             };
             let code = error.code.as_deref().map(|code| name("error.code", code)).transpose()?;
-            let end = error.message.floor_char_boundary(MESSAGE_MAX);
-            let failure = Failure::retryable("failed", &error.message[..end]);
+            let failure = Failure::retryable("failed", cut(&error.message, MESSAGE_MAX));
             Ok(Outcome::Failed(Failure {
                 code: code.unwrap_or(failure.code),
                 retryable: error.retryable.unwrap_or(true),

@@ -139,6 +139,15 @@ fn hold(hold: &Hold) -> wire::Hold {
             let message = format!("It failed and is tried again in {}.", format_span(*remaining));
             wire::Hold { remaining_ms: Some(remaining.0), ..plain("backoff", None, message) }
         }
+        Hold::Uncalled { by } => {
+            plain("uncalled", Some(by), format!("It starts when node {by} of its run calls it."))
+        }
+        Hold::Upstream { nodes, count } => {
+            let listed: Vec<&str> = nodes.iter().map(Name::as_str).collect();
+            let more = if *count as usize > nodes.len() { ", …" } else { "" };
+            let message = format!("It waits for nodes {}{more} of its run.", listed.join(", "));
+            wire::Hold { ahead: Some((*count).into()), ..plain("upstream", None, message) }
+        }
         Hold::Debounce { remaining } => {
             let message = format!("Others of its session may join it for {}.", format_span(*remaining));
             wire::Hold { remaining_ms: Some(remaining.0), ..plain("debounce", None, message) }
@@ -223,6 +232,8 @@ fn full(hold: &Hold) -> Option<wire::Hold> {
         | Hold::NotBefore { .. }
         | Hold::Backoff { .. }
         | Hold::Debounce { .. }
+        | Hold::Upstream { .. }
+        | Hold::Uncalled { .. }
         | Hold::SessionThrottled { .. }
         | Hold::SessionStopping { .. }
         | Hold::SessionOrder { .. }

@@ -253,11 +253,11 @@ pub async fn list_schedule_runs(
 
 /// Lists the runs of all schedules, newest first.
 #[utoipa::path(
-    get, path = "/v1/schedules/runs", operation_id = "list_runs", tag = "schedules",
+    get, path = "/v1/schedules/runs", operation_id = "list_all_schedule_runs", tag = "schedules",
     params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
     responses((status = 200, body = ScheduleRunList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
-pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_all_schedule_runs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
     reply::ok(&read_runs(&api, &caller, None, list).await?)
 }
 

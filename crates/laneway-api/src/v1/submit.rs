@@ -61,7 +61,9 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
     let mut job: JobRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
-    take_key_of_header(&parts.headers, &mut job)?;
+    if let Some(key) = key_of_header(&parts.headers, job.idempotency_key.as_deref())? {
+        job.idempotency_key = Some(Cow::Borrowed(key));
+    }
     let (mut submission, asked) = prepare(&api, &caller, config.settings(), &job)?;
     if let Some(url) = &job.callback {
         submission.spec.callback = Some(callback::check(&api.guard, url).await?);
@@ -143,22 +145,21 @@ pub async fn submission(api: &Api, caller: &Caller, job: &JobRequest<'_>) -> Res
     Ok(submission)
 }
 
-/// The header and the field mean the same; both must say the same.
-fn take_key_of_header<'a>(headers: &'a HeaderMap, job: &mut JobRequest<'a>) -> Result<(), ApiError> {
+/// The key that the header gives. The header and the field mean the same; both must say the same.
+pub fn key_of_header<'a>(headers: &'a HeaderMap, field: Option<&str>) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(value) = values.next() else { return Ok(()) };
+    let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(ApiError::field("Idempotency-Key", "is given twice; give it once"));
     }
     let text = value.to_str().map_err(|_| ApiError::field("Idempotency-Key", "must be plain ASCII"))?;
-    if job.idempotency_key.as_deref().is_some_and(|key| key != text) {
+    if field.is_some_and(|key| key != text) {
         return Err(ApiError::field(
             "Idempotency-Key",
             "differs from the field idempotency_key; give one of them",
         ));
     }
-    job.idempotency_key = Some(Cow::Borrowed(text));
-    Ok(())
+    Ok(Some(text))
 }
 
 /// Refuses the header where no key is kept: whoever sends it counts on it.

@@ -271,6 +271,10 @@ impl Store for Fragile {
         self.store.commit(effects)
     }
 
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
+        self.store.prior_run(tenant, key)
+    }
+
     fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
         self.store.prior(tenant, key)
     }

@@ -15,6 +15,7 @@ mod jobs;
 mod lanes;
 mod leases;
 mod openapi;
+mod runs;
 mod schedules;
 mod server;
 mod sessions;

@@ -151,6 +151,7 @@ impl Asked {
             wants: None,
             schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(callback::FORMAT) }),
+            member: None,
         };
         let (payload, origin) = (Bytes::from(payload), caller.origin());
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: true })

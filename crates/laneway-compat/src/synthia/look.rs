@@ -9,6 +9,7 @@ use laneway_core::engine::LeaseView;
 use laneway_core::lease::{LeaseWord, Said};
 use laneway_core::{AttemptId, Failure, JobId, Name, Outcome, Reply, Span, Wall};
 use laneway_runtime::Caller;
+use laneway_runtime::executors::context::cut;
 use laneway_runtime::store::{JobFilter, Reader, StoreError};
 use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -174,9 +175,8 @@ impl Synthia {
         let Some(open) = open.filter(|open| open.fence.attempt_id == id) else { return Ok(()) };
         let Report { progress, metrics, message } = report;
         let text = json!({"progress": progress, "metrics": metrics, "message": message}).to_string();
-        let end = text.floor_char_boundary(REPORT_MAX);
         let (at, stream) = (self.scheduler.wall(), Name::fixed("report"));
-        let line = LogLine { at, stream, text: text[..end].into() };
+        let line = LogLine { at, stream, text: cut(&text, REPORT_MAX).into() };
         // A run that has ended meanwhile needs no line.
         self.scheduler.log(open.fence, vec![line]).await?;
         Ok(())

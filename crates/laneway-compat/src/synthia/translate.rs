@@ -115,6 +115,7 @@ impl Asked {
             tags,
             schedule: None,
             callback: None,
+            member: None,
             wants: None,
             needs,
         };

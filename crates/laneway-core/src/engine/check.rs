@@ -24,6 +24,7 @@ impl Engine {
         self.check_units()?;
         self.check_fleet()?;
         self.check_timers()?;
+        self.check_runs()?;
         self.check_schedules()
     }
 

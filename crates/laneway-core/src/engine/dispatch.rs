@@ -180,6 +180,10 @@ impl Engine {
         }
         self.starts += 1;
         let running = self.make_attempt(now, job, need.is_some_and(|need| need.pull), taker);
+        if self.jobs[job].in_run {
+            let number = self.member_starts(now, job, effects);
+            self.attempts[self.jobs[job].open].dispatch_seq = number;
+        }
         self.run_starts(job, now.wall);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
 
@@ -273,6 +277,8 @@ impl Engine {
             acked: false,
             pid: taker.and_then(|taker| taker.holder.pid),
             number: self.starts,
+            dispatch_seq: entry.attempts.into(),
+            next_until: None,
         };
         entry.open = self.attempts.insert(open);
         running
@@ -293,6 +299,7 @@ impl Engine {
             lease: open.lease,
             last_event: entry.last_event,
             holder: self.holder_of(open),
+            dispatch_seq: open.dispatch_seq,
         }
     }
 

@@ -47,6 +47,18 @@ pub enum Hold {
         /// How long still, if none comes.
         remaining: Span,
     },
+    /// Other nodes of its run go first.
+    Upstream {
+        /// Those that have not ended well, in the order of the run; at most [`Hold::UPSTREAM_LISTED_MAX`].
+        nodes: Vec<Name>,
+        /// How many there are.
+        count: u32,
+    },
+    /// It starts when another node of its run calls it.
+    Uncalled {
+        /// That node.
+        by: Name,
+    },
     /// An earlier job of its session goes first.
     SessionOrder {
         /// The session.
@@ -204,6 +216,11 @@ pub enum Hold {
     Turn,
 }
 
+impl Hold {
+    /// Most nodes listed of those that a member waits for.
+    pub const UPSTREAM_LISTED_MAX: usize = 16;
+}
+
 /// What workers do not have that a job asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lacks {
@@ -237,6 +254,16 @@ impl Engine {
             Some(Wake::NotBefore(at)) => holds.push(Hold::NotBefore { at }),
             Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
             Some(Wake::Debounce(at)) => holds.push(Hold::Debounce { remaining: at.since(now.mono) }),
+            Some(Wake::Upstream) => {
+                let mut nodes = self.upstream_of(ix);
+                let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+                nodes.truncate(Hold::UPSTREAM_LISTED_MAX);
+                holds.push(Hold::Upstream { nodes, count });
+            }
+            Some(Wake::Called) => {
+                let by = self.caller_of(ix).unwrap_or_else(|| Name::fixed("another"));
+                holds.push(Hold::Uncalled { by });
+            }
             None => {}
         }
         let ahead = self.ahead_in_bin(ix);

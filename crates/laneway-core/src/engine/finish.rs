@@ -24,6 +24,10 @@ impl Engine {
         let found = self.fenced(fence);
         #[cfg(feature = "zoo")]
         let found = self.found_in_the_zoo(found, fence, Bug::CompleteWithoutAttempt);
+        #[cfg(feature = "zoo")]
+        if found.is_none() && matches!(outcome, Outcome::Succeeded(_)) {
+            self.count_again_in_the_zoo(now, fence.job, effects);
+        }
         let Some(job) = found else { return Reply::Stale };
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::CompleteOverwritesCancel) && self.jobs[job].state.is_terminal() {
@@ -40,7 +44,8 @@ impl Engine {
             return Reply::Stale;
         }
         match outcome {
-            Outcome::Succeeded(result) => self.succeed(now, job, result, effects),
+            Outcome::Succeeded(result) => self.succeed(now, job, Reason::Done, result, effects),
+            Outcome::Skipped(result) => self.succeed(now, job, Reason::Skipped, result, effects),
             Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
             Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
             Outcome::Canceled if self.draining => self.hand_back(now, job, AttemptEnd::HandedBack, effects),
@@ -53,14 +58,14 @@ impl Engine {
         Reply::Done
     }
 
-    fn succeed(&mut self, now: Now, job: Ix, result: Option<Bytes>, effects: &mut Effects) {
+    fn succeed(&mut self, now: Now, job: Ix, reason: Reason, result: Option<Bytes>, effects: &mut Effects) {
         // A worker that finishes before it said that it runs has run all the same.
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
         let state = JobState::Succeeded;
         let closed = Some((AttemptEnd::Succeeded, None));
-        self.end_job(now, job, state, Reason::Done, closed, result, None, effects);
+        self.end_job(now, job, state, reason, closed, result, None, effects);
     }
 
     /// The attempt failed: try again if the policy has a retry left, else the job has failed.
@@ -139,6 +144,10 @@ impl Engine {
     }
 
     fn requeue(&mut self, now: Now, job: Ix, end: AttemptEnd, reason: Reason, effects: &mut Effects) {
+        if self.jobs[job].in_run && (self.is_uncalled(job) || self.was_given_up(job)) {
+            self.put_back(now, job, end, None, effects);
+            return self.resume_awaited(now, job, effects);
+        }
         self.close_attempt(now, job, end, None, false, effects);
         self.set_state(job, JobState::Queued);
         self.count_waiting(job);
@@ -205,6 +214,12 @@ impl Engine {
         origin: Option<&Origin>,
         effects: &mut Effects,
     ) {
+        if self.jobs[job].in_run
+            && let Some(answer) = self.answer_of(job, reason, closed.as_ref(), result.as_ref())
+        {
+            let closed = closed.expect("an attempt answers");
+            return self.return_called(now, job, closed, answer, effects);
+        }
         let waited = self.jobs[job].open == NONE;
         let open = (!waited).then(|| &self.attempts[self.jobs[job].open]);
         let started_at = open.and_then(|open| open.started_at);
@@ -250,6 +265,9 @@ impl Engine {
         if self.jobs[job].has_callback {
             self.owe_delivery(now, job, effects);
         }
+        if self.jobs[job].in_run {
+            self.member_ended(job, state);
+        }
         self.count_end(job, state, reason, waited);
         if self.jobs[job].open == NONE {
             self.forget(job);
@@ -261,7 +279,7 @@ impl Engine {
     }
 
     /// Closes the open attempt and frees its gates.
-    fn close_attempt(
+    pub(super) fn close_attempt(
         &mut self,
         now: Now,
         job: Ix,
@@ -271,6 +289,9 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let open = self.open_row(job);
+        if self.jobs[job].in_run {
+            self.caller_closes(job);
+        }
         #[cfg(feature = "zoo")]
         let leaks = zoo::is_out(Bug::CounterLeakOnDrop) && end == AttemptEnd::Lost;
         #[cfg(not(feature = "zoo"))]

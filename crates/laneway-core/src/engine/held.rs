@@ -145,10 +145,11 @@ impl Engine {
         self.arm(job);
         self.job_event(now, EventKind::JobDeferred, job, Some(reason), None, effects);
         let at = match wake {
-            Wake::NotBefore(at) => at,
-            Wake::Backoff(at) | Wake::Debounce(at) => now.wall + at.since(now.mono),
+            Wake::NotBefore(at) => Some(at),
+            Wake::Backoff(at) | Wake::Debounce(at) => Some(now.wall + at.since(now.mono)),
+            Wake::Upstream | Wake::Called => None,
         };
-        let status = self.status_of(job, Some(at));
+        let status = self.status_of(job, at);
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
     }
 }

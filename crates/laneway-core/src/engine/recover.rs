@@ -1,5 +1,7 @@
 //! The only start-up path: an engine is always built from stored rows, after a clean stop as after a crash.
 
+use std::collections::BTreeMap;
+
 use super::Engine;
 use super::held::{LEASES, REJECTED_MAX};
 use super::slab::{Ix, NONE};
@@ -8,8 +10,9 @@ use crate::schedule::Plan;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, DeliveryRow, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, RunLog,
-    Schedule, ScheduleId, Seed, SessionRow, Settings, Span, TokenRecord, Wall,
+    AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, JobRow, JobState, Name, Now, OpenAttempt,
+    PlaceMode, PlaceOffer, RunId, RunLog, RunRow, Schedule, ScheduleId, Seed, Seq, SessionRow, Settings,
+    Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -40,6 +43,10 @@ pub struct Recovery {
     open: Vec<Ix>,
     /// Schedules whose timing cannot be read any more.
     unreadable: Vec<ScheduleId>,
+    /// Where the nodes of open runs stand in them.
+    nodes: BTreeMap<RunId, BTreeMap<Name, u32>>,
+    /// Open runs by their first jobs.
+    firsts: BTreeMap<Seq, RunId>,
 }
 
 impl Recovery {
@@ -56,7 +63,14 @@ impl Recovery {
         engine.last_seq = head.last_seq;
         engine.last_event = head.last_event;
         engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
-        Recovery { engine, now, open: Vec::new(), unreadable: Vec::new() }
+        Recovery {
+            engine,
+            now,
+            open: Vec::new(),
+            unreadable: Vec::new(),
+            nodes: BTreeMap::new(),
+            firsts: BTreeMap::new(),
+        }
     }
 
     /// Takes up a schedule. All of them come before the jobs.
@@ -71,6 +85,13 @@ impl Recovery {
             Plan::never()
         });
         self.engine.schedules.insert(schedule, plan);
+    }
+
+    /// Takes up an open run, with those of its members that have ended. All of them come before the jobs.
+    pub fn run(&mut self, row: RunRow, ended: &[EndedMember]) {
+        self.nodes.insert(row.id, row.nodes.iter().cloned().zip(0..).collect());
+        self.firsts.insert(row.first, row.id);
+        self.engine.resume_run(row, ended);
     }
 
     /// Takes up an entry of the run log; the newest come last.
@@ -89,7 +110,18 @@ impl Recovery {
             engine.rank_base = engine.rank_base.max(row.rank_time);
         }
         let job = engine.remember(&row);
+        if let Some(of) = &row.spec.member
+            && let Some(nodes) = self.nodes.get(&of.run)
+        {
+            engine.resume_dependencies(nodes, of, job);
+        }
         match row.status.state {
+            // Only a member that waits for others, or to be called, is scheduled for no time.
+            JobState::Scheduled if row.spec.member.is_some() && row.status.wake_at.is_none() => {
+                let chain = row.spec.member.as_ref().and_then(|member| member.chain.as_ref());
+                let called = chain.is_some_and(crate::Chain::is_called);
+                engine.jobs[job].wake = Some(if called { Wake::Called } else { Wake::Upstream });
+            }
             JobState::Scheduled => {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
                 let wake = if row.status.attempts > 0 {
@@ -130,6 +162,7 @@ impl Recovery {
     fn resume_queue_timeout(&mut self, job: Ix, row: &JobRow) {
         let Some(timeout) = row.spec.queue_timeout else { return };
         let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
+        let from = self.engine.released_at(job).map_or(from, |at| at.max(from));
         let waited = self.now.wall.since(from);
         self.engine.begin_queue_timeout(job, self.now.mono);
         let queue_until = &mut self.engine.jobs[job].queue_until;
@@ -202,12 +235,24 @@ impl Recovery {
             acked: open.started_at.is_some(),
             pid: open.holder.as_ref().and_then(|holder| holder.pid),
             number: 0,
+            dispatch_seq: open.dispatch_seq,
+            next_until: None,
         });
+        if engine.jobs[job].in_run {
+            engine.resume_member_attempt(job, open.fence.attempt);
+        }
         engine.take_gates(job);
         engine.rekey_node(engine.jobs[job].node);
         engine.refresh_session(job);
         engine.arm(job);
         self.open.push(job);
+    }
+
+    /// Takes up the latest call of a node of an open run. All of them come after the open attempts.
+    pub fn call(&mut self, row: CallRow) {
+        if let Some((_, &run)) = self.firsts.range(..=row.target).next_back() {
+            self.engine.resume_call(self.now, row, run);
+        }
     }
 
     /// Takes up what was stored of a session beside its jobs.
@@ -224,6 +269,7 @@ impl Recovery {
     pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
         let Recovery { mut engine, open, unreadable, .. } = self;
         engine.sort_session_runs();
+        engine.resume_dependents();
         for id in unreadable {
             engine.schedule_moved(id, effects);
         }
@@ -240,6 +286,7 @@ impl Recovery {
                 }
             }
         }
+        engine.settle_runs(now, effects);
         engine
     }
 }

@@ -292,7 +292,7 @@ impl Engine {
     pub(super) fn flush(&mut self, now: Now, session: Ix, effects: &mut Effects) {
         let Some(buffer) = &self.sessions[session].buffer else { return };
         let leader = buffer.leader;
-        self.become_queued(now, leader, effects);
+        self.become_queued(now, leader, Reason::Due, effects);
         self.look_at_needs(now, leader, effects);
         self.arm(leader);
     }

@@ -4,13 +4,18 @@ use super::Engine;
 use super::fleet::Want;
 use super::slab::{Ix, NONE};
 use super::state::{Class, Gate, KeyEntry, KeyName, Kind, Lane, Need, Node, Tenant};
-use crate::settings::{LaneSettings, TenantSettings};
+use crate::settings::{LaneSettings, MAIN_LANE, TenantSettings};
 use crate::{Key, Name, Wants};
 
 /// Agents that are remembered although they have no job, so that the order of turns is kept.
 const IDLE_NODES_MAX: usize = 10_000;
 
 impl Engine {
+    /// The lane that stands for unknown ones.
+    pub(super) fn main_lane(&self) -> Ix {
+        self.lane_of[&Name::fixed(MAIN_LANE)]
+    }
+
     /// Adds a user of a tenant's jobs of a kind; handles that are known already save looking them up.
     pub(super) fn hold_class(
         &mut self,

@@ -57,6 +57,8 @@ pub(super) struct Job {
     pub(super) near: bool,
     /// True: only for a worker that holds nothing else, where workers ask.
     pub(super) unique: bool,
+    /// True for a member of a run; what its run knows of it is in a map of its own.
+    pub(super) in_run: bool,
     /// The open attempt, or `NONE`.
     pub(super) open: Ix,
     /// Its entries in the timers.
@@ -72,6 +74,10 @@ pub(super) enum Wake {
     Backoff(Mono),
     /// Not before this debounce window has passed; others may still join it.
     Debounce(Mono),
+    /// Not before other nodes of its run have ended well.
+    Upstream,
+    /// Not before another node of its run calls it.
+    Called,
 }
 
 /// What the timers hold for a job.
@@ -164,6 +170,10 @@ pub(super) struct Open {
     pub(super) pid: Option<u32>,
     /// How many attempts were opened up to it, since the start; 0 for one from before.
     pub(super) number: u64,
+    /// Which attempt of its run it is; outside of runs, of its job.
+    pub(super) dispatch_seq: u64,
+    /// Until when the call that it waits for must be answered.
+    pub(super) next_until: Option<Mono>,
 }
 
 impl Open {

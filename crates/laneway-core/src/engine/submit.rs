@@ -10,7 +10,6 @@ use super::state::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::capacity::COST_MAX;
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
-use crate::settings::MAIN_LANE;
 use crate::{
     CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name,
     Needs, Now, Origin, Prior, Reason, Reply, Seq, SessionMode, Span, Wall,
@@ -40,6 +39,10 @@ pub(super) enum Begins {
     Gathering(Span),
     /// Not at all: another job runs for it.
     Merged(MergedInto),
+    /// For other nodes of its run to end well.
+    Upstream,
+    /// For another node of its run to call it.
+    Called,
 }
 
 /// Jobs that a batch will add, counted before any of them is added.
@@ -112,7 +115,7 @@ impl Engine {
         items.iter().map(|item| self.check_item(now, item, &mut extra).err()).collect()
     }
 
-    fn check_item(&self, now: Now, item: &Submission, extra: &mut Extra) -> Result<(), Refusal> {
+    pub(super) fn check_item(&self, now: Now, item: &Submission, extra: &mut Extra) -> Result<(), Refusal> {
         if self.find_existing(item)?.is_some() {
             return Ok(());
         }
@@ -311,7 +314,7 @@ impl Engine {
     /// Finds what the job shares with others already. An unknown lane means `main`.
     pub(super) fn locate(&self, spec: &JobSpec) -> Belongs {
         let lane = self.lane_of.get(&spec.lane).copied();
-        let lane = lane.unwrap_or_else(|| self.lane_of[&Name::fixed(MAIN_LANE)]);
+        let lane = lane.unwrap_or_else(|| self.main_lane());
         let tenant = self.tenants.find(&spec.tenant).unwrap_or(NONE);
         let kind = self.kinds.find(&spec.kind).unwrap_or(NONE);
         let node = match tenant {
@@ -332,11 +335,16 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
         self.fill_in_defaults(&mut spec, belongs);
-        let not_before = first_start(&spec, now.wall).filter(|&at| at > now.wall);
+        let upstream = matches!(begins, Begins::Upstream | Begins::Called);
+        let not_before = first_start(&spec, now.wall).filter(|&at| at > now.wall && !upstream);
         let near_deadline = self.near_at(&spec).is_some_and(|at| at <= now.wall);
         let wake = match (not_before, begins) {
-            (Some(at), _) => Some((Wake::NotBefore(at), at)),
-            (None, Begins::Gathering(window)) => Some((Wake::Debounce(now.mono + window), now.wall + window)),
+            (_, Begins::Upstream) => Some((Wake::Upstream, None)),
+            (_, Begins::Called) => Some((Wake::Called, None)),
+            (Some(at), _) => Some((Wake::NotBefore(at), Some(at))),
+            (None, Begins::Gathering(window)) => {
+                Some((Wake::Debounce(now.mono + window), Some(now.wall + window)))
+            }
             (None, _) => None,
         };
         // A job that waits for a time begins to age when that time comes.
@@ -356,7 +364,7 @@ impl Engine {
             position: 0,
             status: crate::JobStatus {
                 state,
-                wake_at: wake.map(|(_, at)| at),
+                wake_at: wake.and_then(|(_, at)| at),
                 attempts: 0,
                 failures: 0,
                 losses: 0,
@@ -374,6 +382,7 @@ impl Engine {
         self.jobs[job].wake = wake.map(|(wake, _)| wake);
         match (wake, begins) {
             (Some((Wake::NotBefore(_), _)), _) => self.wait_for_later(job),
+            (Some((Wake::Upstream | Wake::Called, _)), _) => {}
             (Some(_), _) => self.enqueue(job),
             (None, Begins::Merged(_)) => {}
             (None, _) => {
@@ -494,6 +503,7 @@ impl Engine {
             unique: spec.needs.unique,
             state: row.status.state,
             has_callback: spec.callback.is_some(),
+            in_run: spec.member.is_some(),
             open: NONE,
             armed: Armed::default(),
         });
@@ -504,6 +514,9 @@ impl Engine {
         if let Some(of) = &row.spec.schedule {
             // Which attempt was the first is not stored; what is known is that it came after the job.
             self.begin_run(job, of, (row.status.attempts > 0).then_some(row.created_at));
+        }
+        if row.spec.member.is_some() {
+            self.join_run(job, row);
         }
         job
     }
@@ -533,7 +546,7 @@ impl Engine {
         if entry.open != NONE {
             let open = &self.attempts[entry.open];
             let stop = open.stopping.map(|(_, until)| until);
-            let mono = [open.lease_until, open.timeout_at, stop].into_iter().flatten().min();
+            let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();
             let wall = if asked { MaybeWall::NONE } else { entry.deadline };
             return Armed { mono: mono.into(), wall };
@@ -546,6 +559,7 @@ impl Engine {
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
                 Armed { mono: Some(at).into(), wall: entry.deadline }
             }
+            Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
             None if entry.near_at == MaybeWall::NONE
                 && entry.hours_end == MaybeWall::NONE
                 && self.classes[entry.class].want == NONE =>
@@ -584,7 +598,7 @@ fn check_cap(scope: CapScope, waiting: u32, cap: u32) -> Result<(), Refusal> {
     Err(Refusal { retry_after: Some(RETRY_SOON), full, ..refuse(RefusalCode::QueueFull, message) })
 }
 
-fn mismatch(key: &Name) -> Refusal {
+pub(super) fn mismatch(key: &Name) -> Refusal {
     let message =
         format!("idempotency_key: {:?} was used for another request; choose a new key", key.as_str());
     refuse(RefusalCode::IdempotencyMismatch, message)

@@ -78,10 +78,10 @@ impl Engine {
         let due = match entry.wake {
             Some(Wake::NotBefore(at)) => at <= now.wall,
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => at <= now.mono,
-            None => false,
+            Some(Wake::Upstream | Wake::Called) | None => false,
         };
         if due {
-            self.become_queued(now, job, effects);
+            self.become_queued(now, job, Reason::Due, effects);
         }
         if self.pin_expiry(job).is_some_and(|at| at <= now.wall) {
             return self.fail_missing(now, job, effects);
@@ -92,7 +92,7 @@ impl Engine {
         self.arm(job);
     }
 
-    pub(super) fn become_queued(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+    pub(super) fn become_queued(&mut self, now: Now, job: Ix, reason: Reason, effects: &mut Effects) {
         self.wait_no_longer(job);
         if let Some(Wake::NotBefore(_)) = self.jobs[job].wake {
             // Its rank was the time it waits for; a wall clock that was set ahead since made that come sooner.
@@ -107,7 +107,7 @@ impl Engine {
             // It kept its place in its session while it waited.
             bin => self.refresh(bin),
         }
-        self.job_event(now, EventKind::JobQueued, job, Some(Reason::Due), None, effects);
+        self.job_event(now, EventKind::JobQueued, job, Some(reason), None, effects);
         let status = self.status_of(job, None);
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
     }
@@ -184,6 +184,9 @@ impl Engine {
                 return self.ask_to_stop(now, job, AttemptEnd::TimedOut, effects);
             }
         }
+        if open.next_until.is_some_and(|at| at <= now.mono) {
+            self.call_timed_out(now, job, effects);
+        }
         self.extend_to_floor(now, job);
         self.arm(job);
     }
@@ -256,10 +259,17 @@ impl Engine {
             lane.ended = lane.ended.saturating_sub(max / 2);
             left_over |= lane.ended > 0;
             let finished_before = now.wall.before(lane.settings.retention);
+            let keyed_finished_before = keyed.min(finished_before);
             effects.changes.push(Change::JobsPurged {
                 lane: lane.name.clone(),
                 finished_before,
-                keyed_finished_before: keyed.min(finished_before),
+                keyed_finished_before,
+                max,
+            });
+            effects.changes.push(Change::EndedRunsPurged {
+                lane: lane.name.clone(),
+                finished_before,
+                keyed_finished_before,
                 max,
             });
         }

@@ -383,7 +383,18 @@ impl Engine {
 
     /// Which dispatch of a job its latest attempt is.
     pub(super) fn dispatch_seq(&self, job: Ix) -> u64 {
-        self.jobs[job].attempts.into()
+        let entry = &self.jobs[job];
+        match entry.open {
+            NONE if entry.in_run => self.dispatched_in_run(job),
+            NONE => entry.attempts.into(),
+            open => self.attempts[open].dispatch_seq,
+        }
+    }
+
+    /// How many attempts of a member's run were opened.
+    fn dispatched_in_run(&self, job: Ix) -> u64 {
+        let run = self.runs.members.get(&job).and_then(|(id, _)| self.runs.open.get(id));
+        run.map_or(self.jobs[job].attempts.into(), |run| run.dispatched)
     }
 
     /// The offer of a job's open attempt.

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[repr(u8)]
 pub enum JobState {
-    /// Waits for a time: not-before, or the backoff before a retry.
+    /// Waits for a time (not-before, or the backoff before a retry), or for other nodes of its run.
     Scheduled = 0,
     /// May start as soon as every gate is open.
     Queued = 1,
@@ -43,7 +43,8 @@ impl JobState {
     pub fn allows(self, next: JobState) -> bool {
         use JobState::*;
         match self {
-            Scheduled => matches!(next, Queued | Canceled | Failed),
+            // A called node of a run ends well with the chain that it is part of.
+            Scheduled => matches!(next, Queued | Canceled | Failed | Succeeded),
             Queued => matches!(next, Assigned | Running | Scheduled | Canceled | Failed),
             Assigned => matches!(next, Running | Queued | Canceled | Failed),
             Running => matches!(next, Succeeded | Failed | Canceled | Scheduled | Queued),
@@ -149,13 +150,25 @@ pub enum Reason {
     NearDeadline = 22,
     /// The machine has no room for it, or is not quiet enough.
     Capacity = 23,
+    /// The handler said that there was nothing to do.
+    Skipped = 24,
+    /// The nodes of its run that it waited for have ended well.
+    Released = 25,
+    /// A node of its run that it waits for did not end well.
+    UpstreamFailed = 26,
+    /// Another node of its run failed, and its run stops then.
+    RunFailed = 27,
+    /// A node of its run called it.
+    Called = 28,
+    /// It has answered whoever called it, and may be called again.
+    Returned = 29,
     /// No worker took it, too often; or the one that has what it needs is gone.
-    Unavailable = 24,
+    Unavailable = 30,
 }
 
 impl Reason {
     /// Every reason, in the order of their codes.
-    pub const ALL: [Reason; 25] = [
+    pub const ALL: [Reason; 31] = [
         Reason::Done,
         Reason::Permanent,
         Reason::Exhausted,
@@ -180,6 +193,12 @@ impl Reason {
         Reason::Hours,
         Reason::NearDeadline,
         Reason::Capacity,
+        Reason::Skipped,
+        Reason::Released,
+        Reason::UpstreamFailed,
+        Reason::RunFailed,
+        Reason::Called,
+        Reason::Returned,
         Reason::Unavailable,
     ];
 
@@ -210,6 +229,12 @@ impl Reason {
             Reason::Hours => "hours",
             Reason::NearDeadline => "near_deadline",
             Reason::Capacity => "capacity",
+            Reason::Skipped => "skipped",
+            Reason::Released => "released",
+            Reason::UpstreamFailed => "upstream_failed",
+            Reason::RunFailed => "run_failed",
+            Reason::Called => "called",
+            Reason::Returned => "returned",
             Reason::Unavailable => "unavailable",
         }
     }

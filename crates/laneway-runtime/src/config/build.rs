@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use laneway_core::capacity::{BUSY_MAX, Hours};
 use laneway_core::settings::{
-    AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
+    AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings,
@@ -32,6 +32,8 @@ use super::{
 const QUEUED_MAX: u32 = 10_000_000;
 /// Most attempts a cap may let run.
 pub(super) const RUNNING_MAX: u32 = 1_000_000;
+/// Most nodes a cap may let a run have: a run is admitted and canceled in one commit.
+const RUN_NODES_MAX: u32 = 10_000;
 /// Most schedules a cap may let be: each stays in memory.
 const SCHEDULES_MAX: u32 = 1_000_000;
 /// Most lanes: the engine looks at all of them now and then.
@@ -217,6 +219,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         keys: BTreeMap::new(),
         key_default: section.count("key_default", 1..=RUNNING_MAX),
         schedules: schedules(root),
+        runs: runs(root),
         webhooks: WebhookSettings::default(),
         workers: Default::default(),
         capacity: capacity(root),
@@ -256,6 +259,19 @@ fn schedules(root: &Section<'_>) -> ScheduleSettings {
         slot_retention: section.span("slot_retention", Span::mins(1)..=SPAN_MAX),
         run_log_retention: section.span("run_log_retention", Span::mins(1)..=SPAN_MAX),
         run_log_max: section.count("run_log_max", 1..=QUEUED_MAX),
+    };
+    section.finish();
+    settings
+}
+
+fn runs(root: &Section<'_>) -> RunSettings {
+    let section = fixed(root, "runs");
+    let settings = RunSettings {
+        nodes_max: section.count("nodes_max", 1..=RUN_NODES_MAX),
+        dependencies_max: section.count("dependencies_max", 0..=QUEUED_MAX),
+        depth_max: section.count("depth_max", 1..=RUN_NODES_MAX),
+        payload_bytes_max: section.size("payload_bytes_max", 0..=TIB),
+        open_nodes_max: section.count("open_nodes_max", 0..=QUEUED_MAX),
     };
     section.finish();
     settings

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use laneway_core::settings::{
-    AgentSettings, KindSettings, ScheduleSettings, TenantSettings, WebhookSettings,
+    AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
@@ -130,6 +130,8 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     list.capacity(&settings.capacity);
     list.section(&["retry"]);
     list.retry(&settings.retry);
+    list.section(&["runs"]);
+    list.runs(&settings.runs);
     list.section(&["schedules"]);
     list.schedules(&settings.schedules);
     for (name, lane) in &settings.lanes {
@@ -221,6 +223,15 @@ impl List {
         self.put("retries_max", *retries_max);
         self.put("losses_max", *losses_max);
         self.put("backoff", backoff_value(backoff));
+    }
+
+    fn runs(&mut self, runs: &RunSettings) {
+        let RunSettings { nodes_max, dependencies_max, depth_max, payload_bytes_max, open_nodes_max } = *runs;
+        self.put("nodes_max", nodes_max);
+        self.put("dependencies_max", dependencies_max);
+        self.put("depth_max", depth_max);
+        self.put("payload_bytes_max", format_size(payload_bytes_max));
+        self.put("open_nodes_max", open_nodes_max);
     }
 
     fn schedules(&mut self, schedules: &ScheduleSettings) {

@@ -219,7 +219,7 @@ impl fmt::Debug for JobContext {
 }
 
 /// The longest beginning of `text` with at most `len_max` bytes.
-pub(crate) fn cut(text: &str, len_max: usize) -> &str {
+pub fn cut(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {
         end -= 1;

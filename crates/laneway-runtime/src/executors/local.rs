@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, JobRow, Name, Outcome, Seq, Span};
-use laneway_store::Runnable;
+use laneway_store::{Reader, Runnable, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::context::{JobContext, cut};
 use super::{Offered, Place, Work};
+use crate::bindings::{compose, is_bound};
 use crate::run::Word;
 use crate::scheduler::{Shared, query};
 use crate::sessions::estimate_usage_after_run;
@@ -248,8 +249,9 @@ impl LocalPlace {
 
     /// Starts a run for every offer; what was not kept in memory is read in one go, beside those that were.
     async fn begin(self: Arc<Self>, begun: Vec<(Offered, Arc<Stop>)>) {
-        let (kept, missing): (Vec<_>, Vec<_>) =
-            begun.into_iter().partition(|(offered, _)| offered.kept.is_some());
+        let (kept, missing): (Vec<_>, Vec<_>) = begun
+            .into_iter()
+            .partition(|(offered, _)| offered.kept.as_ref().is_some_and(|(row, _)| !is_bound(row)));
         for (mut offered, stop) in kept {
             if let Some((row, payload)) = offered.kept.take() {
                 self.start_run(offered, (row, payload, Vec::new()), stop);
@@ -262,8 +264,12 @@ impl LocalPlace {
         match self.read_jobs(jobs).await {
             Some(rows) => {
                 for ((offered, stop), job) in missing.into_iter().zip(rows) {
-                    let Runnable { row, payload, merged } = job;
-                    self.start_run(offered, (Box::new(row), payload, merged), stop);
+                    match job {
+                        Ok(Runnable { row, payload, merged }) => {
+                            self.start_run(offered, (Box::new(row), payload, merged), stop);
+                        }
+                        Err(clash) => self.end_run(offered.fence, Outcome::Failed(clash)).await,
+                    }
                 }
             }
             // No fault of theirs: they wait again, at no cost.
@@ -275,12 +281,14 @@ impl LocalPlace {
         }
     }
 
-    /// Rows and payloads from the store. A store that cannot be read for a moment is asked again; `None`: it still cannot.
-    async fn read_jobs(&self, jobs: Vec<Seq>) -> Option<Vec<Runnable>> {
+    /// Rows and payloads from the store, bindings carried out. A store that cannot be read for a moment is asked again;
+    /// `None`: it still cannot.
+    async fn read_jobs(&self, jobs: Vec<Seq>) -> Option<Vec<Result<Runnable, Failure>>> {
         for _ in 0..READS_MAX {
             let asked = jobs.clone();
             let read =
-                query(&self.shared.readers, &self.shared.reader, move |reader| reader.payloads(&asked)).await;
+                query(&self.shared.readers, &self.shared.reader, move |reader| runnable(reader, &asked))
+                    .await;
             match read {
                 Ok(rows) => return Some(rows),
                 Err(error) => tracing::error!(%error, "jobs on offer cannot be read"),
@@ -296,12 +304,14 @@ impl LocalPlace {
         (row, payload, merged): (Box<JobRow>, Bytes, Vec<Bytes>),
         stop: Arc<Stop>,
     ) {
-        if offered.fence.attempt == 1 {
+        let waited_for_others = row.spec.member.as_ref().is_some_and(|member| !member.depends_on.is_empty());
+        if offered.fence.attempt == 1 && !waited_for_others {
             let eligible = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
             self.shared.metrics.waited(offered.at.since(eligible));
         }
-        let Offered { seq: _, fence, timeout, deadline, at: _, kept: _ } = offered;
-        tokio::spawn(Arc::clone(self).run(Work { row, payload, merged, fence, timeout, deadline }, stop));
+        let Offered { seq: _, fence, timeout, deadline, at: _, kept: _, dispatch_seq } = offered;
+        let work = Work { row, payload, merged, fence, timeout, deadline, dispatch_seq };
+        tokio::spawn(Arc::clone(self).run(work, stop));
     }
 
     /// Tells the loop how a run ended and forgets it.
@@ -424,6 +434,15 @@ impl Runners {
     }
 }
 
+/// Jobs and what they get. One whose bindings cannot be carried out gets a failure instead.
+fn runnable(reader: &dyn Reader, jobs: &[Seq]) -> Result<Vec<Result<Runnable, Failure>>, StoreError> {
+    let composed = |job: Runnable| {
+        let payload = compose(reader, &job.row, &job.payload)?;
+        Ok(payload.map(|payload| Runnable { payload, ..job }))
+    };
+    reader.payloads(jobs)?.into_iter().map(composed).collect()
+}
+
 /// The runner gives up a little before the engine does, so that a run that is given up has really ended first.
 fn grace_of_runner(grace: Span) -> Span {
     Span(grace.0 - (grace.0 / 10).min(500))
@@ -432,7 +451,7 @@ fn grace_of_runner(grace: Span) -> Span {
 /// A run that the server itself interrupted failed through no fault of its own.
 fn handed_back_unless_done(outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::Succeeded(result) => Outcome::Succeeded(result),
+        done @ (Outcome::Succeeded(_) | Outcome::Skipped(_)) => done,
         Outcome::Failed(_) | Outcome::Canceled | Outcome::HandedBack => Outcome::HandedBack,
     }
 }
@@ -449,7 +468,9 @@ fn panicked(panic: &(dyn Any + Send)) -> Outcome {
 /// Holds what a handler gave back to its bounds.
 fn bounded(outcome: Outcome, result_len_max: usize) -> Outcome {
     match outcome {
-        Outcome::Succeeded(Some(result)) if result.len() > result_len_max => {
+        Outcome::Succeeded(Some(result)) | Outcome::Skipped(Some(result))
+            if result.len() > result_len_max =>
+        {
             let message = format!("the result has {} bytes; at most {result_len_max} are kept", result.len());
             Outcome::Failed(Failure::permanent("result_too_large", message))
         }

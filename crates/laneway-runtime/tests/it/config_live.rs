@@ -100,6 +100,7 @@ impl World {
             schedule: None,
             callback: None,
             needs: Default::default(),
+            member: None,
             wants: None,
         };
         let payload: Bytes = b"{}".to_vec().into();

@@ -72,6 +72,10 @@ impl Store for TestStore {
         self.inner().prior(tenant, key)
     }
 
+    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
+        self.inner().prior_run(tenant, key)
+    }
+
     fn reader(&self) -> Arc<dyn Reader> {
         self.inner().reader()
     }
@@ -119,6 +123,7 @@ pub fn job(kind: &str) -> Submission {
         schedule: None,
         callback: None,
         needs: Default::default(),
+        member: None,
         wants: None,
     };
     Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }

@@ -105,9 +105,10 @@ async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
     assert!(!scheduler.capacity().await.unwrap().fresh, "nobody can say how busy the machine is");
 }
 
-/// The same with the real machine and real work. Others may use the machine, too: what counts is what the burner changes. Runs
-/// alone (see `.config/nextest.toml`); others' work is waited for.
+/// The same with the real machine and real work: a step of `scripts/test` of its own, because whatever else loads the machine
+/// is waited for, and a machine that is never calm cannot show what a burner changes.
 #[tokio::test]
+#[ignore = "needs a machine that nobody else loads; scripts/test load"]
 async fn a_real_burner_closes_admission_and_its_end_opens_it() {
     let (scheduler, live) = world();
     scheduler
@@ -116,7 +117,7 @@ async fn a_real_burner_closes_admission_and_its_end_opens_it() {
         .unwrap();
     let source = Box::new(ProcSource::new("/proc"));
     let _probe = LoadProbe::start_with(scheduler.clone(), live.subscribe(), source);
-    until_capacity(&scheduler, |capacity| capacity.fresh && capacity.busy <= 3).await;
+    until_capacity(&scheduler, |capacity| capacity.fresh && capacity.busy <= 5).await;
     let calm = scheduler.capacity().await.unwrap().usable;
     let burn = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let cores = std::thread::available_parallelism().unwrap().get();
@@ -126,8 +127,7 @@ async fn a_real_burner_closes_admission_and_its_end_opens_it() {
             std::thread::spawn(move || while burn.load(std::sync::atomic::Ordering::Relaxed) {})
         })
         .collect();
-    until_capacity(&scheduler, |capacity| capacity.fresh && capacity.usable < calm && capacity.busy >= 4)
-        .await;
+    until_capacity(&scheduler, |capacity| capacity.fresh && capacity.usable < calm).await;
     let held = submit_heavy(&scheduler, calm).await;
     let told = scheduler.read(move |engine, now| engine.explain(now, None, held)).await.unwrap().unwrap();
     burn.store(false, std::sync::atomic::Ordering::Relaxed);
@@ -145,7 +145,9 @@ async fn until_capacity(scheduler: &Scheduler, holds: impl Fn(&CapacityView) -> 
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(LONG_PATIENCE, waited).await.expect("the machine gets there in time");
+    tokio::time::timeout(LONG_PATIENCE, waited)
+        .await
+        .expect("the machine gets there in time; is it loaded by others?");
 }
 
 fn claim(worker: &'static str) -> Claim {

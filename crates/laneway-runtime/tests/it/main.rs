@@ -12,6 +12,7 @@ mod jobs;
 mod load;
 mod log_lines;
 mod retention;
+mod runs;
 mod schedules;
 mod sessions;
 mod sqlite;

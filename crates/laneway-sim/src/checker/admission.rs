@@ -1,6 +1,8 @@
 //! What a submit must be answered, and which job may come of it: I2 (no phantom), I4 (idempotency), I5 (batches) and
 //! I20 (queue caps hold exactly, and nobody is turned away who fits).
 
+use std::borrow::Cow;
+
 use laneway_core::lease::LeaseFor;
 use laneway_core::{
     Bytes, Command, JobId, JobRow, JobSpec, Name, RefusalCode, Session, SessionMode, Submission,
@@ -180,7 +182,10 @@ impl Checker {
             Some(of) => self.may_be_made(row, of, given)?,
             None => self.was_submitted(row, payload, given)?,
         }
-        let ahead = row.spec.not_before.map_or(0, |at| at.since(given.moment.now.wall).0);
+        // A member that waits for others is as old as its run.
+        let waits = row.spec.member.as_ref().is_some_and(|of| !of.depends_on.is_empty());
+        let not_before = row.spec.not_before.filter(|_| !waits);
+        let ahead = not_before.map_or(0, |at| at.since(given.moment.now.wall).0);
         let rank_time = self.rank_now(given.moment) + ahead;
         hold("I24b", row.rank_time == rank_time, || {
             format!("job {} has the rank time {}, not {rank_time}", row.seq.0, row.rank_time)
@@ -216,8 +221,9 @@ impl Checker {
         hold("I2", self.submits.insert(number, row.seq).is_none(), || {
             format!("submit {number} made a second job, {}", row.seq.0)
         })?;
+        self.member_may_be_created(given, row, number)?;
         let near = self.near_at(&row.spec).is_some_and(|at| at <= given.moment.now.wall);
-        hold("I1", self.is_as_asked(row, asked, given) && row.status.near_deadline == near, || {
+        hold("I1", self.is_as_asked(row, &asked, given) && row.status.near_deadline == near, || {
             format!("job {} is not what submit {number} asked for", row.seq.0)
         })
     }
@@ -237,7 +243,7 @@ impl Checker {
         hold("I2", self.submits.insert(number, row.seq).is_none(), || {
             format!("submit {number} made a second job, {}", row.seq.0)
         })?;
-        let mut keyless = asked.clone();
+        let mut keyless = asked.into_owned();
         keyless.spec.idempotency = None;
         hold("I1", self.is_as_asked(row, &keyless, given), || {
             format!("rejected job {} is not what submit {number} asked for", row.seq.0)
@@ -267,6 +273,8 @@ impl Checker {
             schedule,
             callback,
             needs,
+            // Compared with the run that asked for it.
+            member: _,
             wants,
         } = &asked.spec;
         let spec = &row.spec;
@@ -299,19 +307,29 @@ impl Checker {
 }
 
 /// The submission of this turn with this number.
-fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<&'a Submission> {
+fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<Cow<'a, Submission>> {
     given.commands.iter().find_map(|command| match command {
         Command::Submit(submission) => {
-            (submit_number(&submission.payload) == Some(number)).then_some(&**submission)
+            (submit_number(&submission.payload) == Some(number)).then_some(Cow::Borrowed(&**submission))
         }
         Command::RequestLease(request) => match &request.what {
             LeaseFor::New(submission) if submit_number(&submission.payload) == Some(number) => {
-                Some(&**submission)
+                Some(Cow::Borrowed(&**submission))
             }
             _ => None,
         },
         Command::SubmitBatch { items, .. } => {
-            items.iter().find(|item| submit_number(&item.payload) == Some(number))
+            items.iter().find(|item| submit_number(&item.payload) == Some(number)).map(Cow::Borrowed)
+        }
+        Command::SubmitRun(run) => {
+            let member = run.members.iter().find(|member| submit_number(&member.payload) == Some(number))?;
+            Some(Cow::Owned(Submission {
+                spec: member.spec.clone(),
+                payload: Bytes::clone(&member.payload),
+                origin: run.origin.clone(),
+                prior: None,
+                record_refusal: false,
+            }))
         }
         _ => None,
     })

@@ -45,7 +45,8 @@ impl Checker {
         let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
         let proven = match closed.end {
             AttemptEnd::Succeeded => {
-                run.stop.is_none() && spoke(|word| matches!(word, Outcome::Succeeded(_)))
+                run.stop.is_none()
+                    && spoke(|word| matches!(word, Outcome::Succeeded(_) | Outcome::Skipped(_)))
             }
             AttemptEnd::Failed => {
                 let drains = self.reference.draining;
@@ -68,6 +69,7 @@ impl Checker {
                     || revoke_about(given, entry)
                     || self.is_replaced(&entry.row, given.moment)
                     || self.session_stops_run(given, &entry.row.spec)
+                    || self.stops_with_its_run(entry)
             }
             AttemptEnd::Canceled => entry.end.is_some() && stopped,
             AttemptEnd::TimedOut => {
@@ -114,6 +116,7 @@ impl Checker {
         });
         let proven = match (end.state, end.reason) {
             (JobState::Succeeded, Reason::Done) => matches!(word, Some(Outcome::Succeeded(_))),
+            (JobState::Succeeded, Reason::Skipped) => matches!(word, Some(Outcome::Skipped(_))),
             // A result that the store cannot hold ends the job, too.
             (JobState::Failed, Reason::Permanent) => word.is_some() && !failed_retryable,
             (JobState::Failed, Reason::Exhausted) => failed_retryable && end.failures > retry.retries_max,
@@ -144,7 +147,12 @@ impl Checker {
             (JobState::Rejected, Reason::QueueFull) => {
                 self.rejected.contains(&end.seq) && end.error.is_some() && end.attempts == 0
             }
-            (JobState::Canceled, Reason::Requested) => cancel_about(given, entry),
+            (JobState::Canceled, Reason::Requested) => {
+                cancel_about(given, entry) || self.run_cancels(given, entry, end)
+            }
+            (JobState::Canceled, Reason::UpstreamFailed | Reason::RunFailed) => {
+                self.run_cancels(given, entry, end)
+            }
             (JobState::Canceled, Reason::Replaced) => self.is_replaced(row, given.moment),
             (JobState::Canceled, Reason::Shutdown) => {
                 let lane = self.reference.lane(&entry.lane);
@@ -164,6 +172,9 @@ impl Checker {
         let Some(entry) = self.ledger.jobs.get(&seq) else { return Ok(()) };
         let row = &entry.row;
         let now = given.moment;
+        if entry.waits_upstream() {
+            return self.may_be_released(given, entry, status);
+        }
         if entry.state == JobState::Scheduled && status.state == JobState::Queued {
             if row.status.attempts > 0 {
                 let from = self.watches.get(&seq).map_or(0, |watch| watch.not_before);

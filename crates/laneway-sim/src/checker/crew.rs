@@ -87,7 +87,7 @@ impl Checker {
         let mine = open.place.as_str() == WORKERS
             && entry.row.spec.tenant == who.0
             && open.holder.as_ref().is_some_and(|holder| holder.worker == who.1);
-        (mine && task.dispatch_seq == u64::from(entry.attempts)).then_some(entry)
+        (mine && task.dispatch_seq == open.dispatch_seq).then_some(entry)
     }
 
     pub(super) fn expect_worker(&self, word: &WorkerWord) -> Option<WordAnswer> {
@@ -99,6 +99,11 @@ impl Checker {
         };
         let nothing = WordAnswer { found: TaskFound::Nothing, taken: false };
         let Some(who) = self.reference.crew.speaks(word.connection) else { return Some(nothing) };
+        let entry = self.ledger.find(task.job);
+        if entry.is_some_and(|entry| entry.row.spec.member.is_some() && entry.open.is_none()) {
+            // How far its run has counted is not kept here.
+            return None;
+        }
         let taken = self.reference.crew.members.get(who).is_some_and(|member| member.recent.contains(&task));
         Some(WordAnswer { found: self.find_task(who, task), taken })
     }
@@ -108,7 +113,8 @@ impl Checker {
         let Some(entry) = known.filter(|entry| entry.row.spec.tenant == who.0) else {
             return TaskFound::Nothing;
         };
-        if task.dispatch_seq > u64::from(entry.attempts) {
+        let current = entry.open.as_ref().map_or(entry.attempts.into(), |open| open.dispatch_seq);
+        if task.dispatch_seq > current {
             return TaskFound::Ahead;
         }
         if self.task_of(who, task).is_some() {
@@ -116,8 +122,11 @@ impl Checker {
             let stopping = entry.end.is_some() || run.is_some_and(|run| run.stop.is_some());
             return if stopping { TaskFound::Stopping } else { TaskFound::Running };
         }
-        let current = entry.open.is_some() && task.dispatch_seq == u64::from(entry.attempts);
-        if current { TaskFound::Others } else { TaskFound::Nothing }
+        if entry.open.is_some() && task.dispatch_seq == current {
+            TaskFound::Others
+        } else {
+            TaskFound::Nothing
+        }
     }
 
     /// An answer over a connection was told.
@@ -181,7 +190,8 @@ impl Checker {
             match &word.said {
                 WorkerSaid::Ended { task, outcome, .. }
                     if task.job == entry.row.id
-                        && task.dispatch_seq == u64::from(attempt)
+                        // Members of runs are numbered by their run.
+                        && (task.dispatch_seq == u64::from(attempt) || entry.row.spec.member.is_some())
                         && entry.row.spec.tenant == who.0 =>
                 {
                     Some(outcome)

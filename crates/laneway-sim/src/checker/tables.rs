@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use laneway_core::schedule::RECENT_RUNS_MAX;
-use laneway_core::{DeliveryRow, JobRow, OpenAttempt, RunLog, Seq};
+use laneway_core::{DeliveryRow, EndedMember, JobRow, OpenAttempt, RunLog, Seq};
 use laneway_store::{JobFilter, Loaded};
 
 use super::Checker;
@@ -34,11 +34,24 @@ impl Checker {
         let mut rows: BTreeMap<Seq, &JobRow> = BTreeMap::new();
         let mut opens: BTreeMap<Seq, &OpenAttempt> = BTreeMap::new();
         let mut sessions = Vec::new();
+        let mut open_runs = 0;
         let mut owed: BTreeMap<Seq, &DeliveryRow> = BTreeMap::new();
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
-                Loaded::Schedule(_) | Loaded::Run(_) => {}
+                Loaded::Schedule(_) | Loaded::Run(_) | Loaded::Call(_) => {}
+                Loaded::OpenRun(row, ended) => {
+                    let run = self.ledger.runs.get(&row.first);
+                    let known = row.seqs().filter_map(|seq| self.ledger.member(Seq(seq)));
+                    let ends =
+                        known.filter_map(|entry| Some(EndedMember::of(entry.row.id, entry.end.as_ref()?)));
+                    hold(
+                        "I1",
+                        run.is_some_and(|run| run.row == **row) && ends.eq(ended.iter().copied()),
+                        || format!("{} is not what was committed", row.id),
+                    )?;
+                    open_runs += 1;
+                }
                 Loaded::Job(row) => {
                     rows.insert(row.seq, row);
                 }
@@ -58,6 +71,8 @@ impl Checker {
                 }
             }
         }
+        let known = self.ledger.runs.values().filter(|run| !run.row.state.is_terminal()).count();
+        hold("I1", open_runs == known, || format!("{open_runs} of {known} open runs are stored"))?;
         hold("I7", sessions.iter().copied().eq(self.ledger.sessions.values()), || {
             format!("sessions are stored as {sessions:?}, committed were {:?}", self.ledger.sessions)
         })?;

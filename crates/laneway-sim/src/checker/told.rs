@@ -123,6 +123,8 @@ impl Checker {
                 let wanted = if let Expected::LeaseWord(answer) = expected { Some(*answer) } else { None };
                 self.told_lease_word(word, reply, wanted)
             }
+            (Command::SubmitRun(run), _) => self.told_run(run, reply),
+            (Command::CancelRun { run, .. }, _) => self.told_run_canceled(*run, reply),
             (Command::Worker(word), _) => {
                 let wanted = if let Expected::Worker(answer) = expected { Some(*answer) } else { None };
                 self.told_worker(word, reply, wanted)
@@ -325,7 +327,9 @@ impl Checker {
     /// A notice was told.
     pub fn noticed(&self, notice: &Notice) -> Checked {
         let fence = match notice {
-            Notice::Offer(laneway_core::effect::Offer { fence, .. }) | Notice::Stop { fence, .. } => fence,
+            Notice::Offer(laneway_core::effect::Offer { fence, .. })
+            | Notice::Stop { fence, .. }
+            | Notice::Next { fence, .. } => fence,
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
             Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
         };

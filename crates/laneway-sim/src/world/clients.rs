@@ -175,6 +175,7 @@ impl World {
             }),
             needs: draw_needs(rng, habits),
             wants: None,
+            member: None,
         }
     }
 

@@ -232,6 +232,9 @@ impl World {
                     }
                 }
             }
+            (Command::SubmitRun(run), Reply::RunSubmitted(submitted)) => {
+                self.remember_run(&run.spec.tenant, submitted);
+            }
             (Command::Offer(_) | Command::Withdraw(_), Reply::Done) => self.place_changed(command),
             (Command::DeliveryTried { .. }, _) => self.news_heard(command),
             _ => self.run_heard(command, reply, at),

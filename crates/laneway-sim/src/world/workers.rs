@@ -59,6 +59,7 @@ impl World {
         match self.rng.below(20) {
             0 => Outcome::HandedBack,
             1 => Outcome::Canceled,
+            2 => Outcome::Skipped(None),
             _ => Outcome::Succeeded(Some(Bytes::from(&b"result"[..]))),
         }
     }
@@ -199,6 +200,8 @@ impl World {
                     }
                 }
             }
+            // No node of the world calls another.
+            Notice::Next { .. } => {}
         }
     }
 

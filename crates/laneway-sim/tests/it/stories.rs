@@ -40,6 +40,7 @@ fn spec(kind: &'static str) -> JobSpec {
         schedule: None,
         callback: None,
         needs: Default::default(),
+        member: None,
         wants: None,
     }
 }

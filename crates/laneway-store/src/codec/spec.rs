@@ -3,10 +3,11 @@
 use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, Needs, QuietRule, RetryPolicy,
-    ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall, Wants,
+    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name, Needs, QuietRule,
+    RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall, Wants,
 };
 
+use super::run::{read_member, write_member};
 use super::wants::{read_wants, write_wants};
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
@@ -31,7 +32,8 @@ const SCHEDULE: u64 = 1 << 16;
 const POSITION: u64 = 1 << 20;
 const NEEDS: u64 = 1 << 14;
 const WANTS: u64 = 1 << 13;
-const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION;
+const MEMBER: u64 = 1 << 24;
+const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -69,6 +71,7 @@ pub(crate) struct SpecRest {
     pub schedule: Option<ScheduleRef>,
     /// Without the cost, which has a column.
     pub needs: Needs,
+    pub member: Option<Box<MemberOf>>,
     pub wants: Option<Box<Wants>>,
 }
 
@@ -132,6 +135,7 @@ pub(super) fn write_rest(
             | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
+            | flag(spec.member.is_some(), MEMBER)
             | flag(position > 0, POSITION)
             | flag(asks_more_than_units(&spec.needs), NEEDS)
             | flag(spec.wants.is_some(), WANTS),
@@ -194,6 +198,9 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
     }
     if asks_more_than_units(&spec.needs) {
         write_needs(out, &spec.needs);
+    }
+    if let Some(member) = &spec.member {
+        write_member(out, member);
     }
     if let Some(wants) = &spec.wants {
         write_wants(out, wants);
@@ -312,6 +319,7 @@ pub(crate) fn read_spec(
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
         needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
+        member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
         wants: has(WANTS).then(|| read_wants(&mut input, intern).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
     };

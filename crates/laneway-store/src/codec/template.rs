@@ -53,6 +53,7 @@ pub(crate) fn read_template(
         schedule,
         callback,
         needs,
+        member,
         wants,
     } = rest;
     let session = match (session, session_rest) {
@@ -79,6 +80,7 @@ pub(crate) fn read_template(
         schedule,
         callback,
         needs: Needs { cost, ..needs },
+        member,
         wants,
     })
 }

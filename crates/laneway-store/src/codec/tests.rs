@@ -1,6 +1,9 @@
 //! What was written comes back; what was damaged is refused, whatever the damage.
 
-use laneway_core::{Event, EventKind, JobRow, Name, Needs, Session, Wall};
+use laneway_core::{
+    Binding, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, Needs, RunId, RunRow, RunSpec,
+    RunState, Seq, Session, Wall,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -38,6 +41,72 @@ fn spec_bytes() -> Vec<u8> {
     bytes
 }
 
+fn run_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_run(&mut bytes, &run_row());
+    bytes
+}
+
+fn run_row() -> RunRow {
+    RunRow {
+        first: Seq(1),
+        id: RunId(7),
+        spec: RunSpec {
+            tenant: Name::fixed("acme"),
+            name: Some(Name::fixed("nightly reports")),
+            lane: Name::fixed("main"),
+            failure: FailurePolicy::Continue,
+            client: Some(Name::fixed("desk-7")),
+            idempotency: None,
+            tags: vec![Name::fixed("red")],
+        },
+        nodes: vec![Name::fixed("a"), Name::fixed("b")],
+        created_at: Wall(1),
+        submitted_by: Name::fixed("tester"),
+        state: RunState::Queued,
+        finished_at: None,
+    }
+}
+
+fn member_row() -> JobRow {
+    let mut row = rich_row();
+    let binding =
+        Binding { from: Name::fixed("a"), source: "/results/x".into(), target: "/parameters/ü".into() };
+    row.spec.member = Some(Box::new(MemberOf {
+        run: RunId(7),
+        node: Name::fixed("b"),
+        depends_on: vec![Name::fixed("a")],
+        bindings: vec![binding],
+        chain: Some(Chain {
+            host: Name::fixed("h"),
+            middlewares: vec![Name::fixed("a"), Name::fixed("b")],
+            index: Some(1),
+        }),
+    }));
+    row
+}
+
+#[test]
+fn what_a_member_knows_of_its_run_comes_back() {
+    let mut bytes = Vec::new();
+    write_spec(&mut bytes, &member_row());
+    let spec = read_spec(&bytes, &mut crate::rows::stored_name).unwrap();
+    assert_eq!(spec.member, member_row().spec.member);
+    for len in 0..bytes.len() {
+        let read = read_spec(&bytes[..len], &mut crate::rows::stored_name);
+        assert!(matches!(read, Err(StoreError::Damaged(_))));
+    }
+}
+
+#[test]
+fn every_prefix_of_a_run_is_refused() {
+    let bytes = run_bytes();
+    assert_eq!(read_run(&bytes).unwrap().nodes, run_row().nodes);
+    for len in 0..bytes.len() {
+        assert!(matches!(read_run(&bytes[..len]), Err(StoreError::Damaged(_))));
+    }
+}
+
 fn failure_bytes() -> Vec<u8> {
     let mut bytes = Vec::new();
     write_failure(&mut bytes, &failure());
@@ -53,6 +122,7 @@ fn read_events(bytes: &[u8], first: u64, count: u64) -> Result<Vec<Event>, Store
 fn read_all(bytes: &[u8]) {
     let _ = read_spec(bytes, &mut crate::rows::stored_name);
     let _ = read_failure(bytes);
+    let _ = read_run(bytes);
     for count in [1, 4, u64::MAX] {
         let _ = read_events(bytes, 1, count);
     }

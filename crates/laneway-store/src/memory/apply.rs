@@ -9,8 +9,8 @@ use laneway_core::{
     Name, OpenAttempt, Seq, SessionRow, TokenRecord, Wall,
 };
 
-use super::calendar;
 use super::state::{EventBatch, Job, State};
+use super::{calendar, runs};
 use crate::logs::stream_of;
 use crate::{LogView, StoreError};
 
@@ -58,6 +58,7 @@ struct Before {
     last_seq: u64,
     ended: u64,
     calendar: Vec<calendar::Undo>,
+    runs: runs::Before,
 }
 
 impl Before {
@@ -71,6 +72,7 @@ impl Before {
             last_seq: state.last_seq,
             ended: state.ended,
             calendar: Vec::new(),
+            runs: runs::Before::default(),
         }
     }
 }
@@ -122,6 +124,13 @@ impl Commit<'_> {
             }
             Change::SessionForgotten { tenant, key } => {
                 self.sessions().remove(&(tenant.clone(), key.clone()));
+                Ok(())
+            }
+            Change::RunCreated(_) | Change::RunMoved { .. } | Change::CallPut(_) => {
+                runs::apply(self.state, change, &mut self.before.runs)
+            }
+            Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, max } => {
+                self.purge_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
             of_schedule => calendar::apply(self.state, of_schedule, &mut self.before.calendar),
@@ -236,6 +245,7 @@ impl Commit<'_> {
             let Some((end, nth)) = &job.end else { continue };
             let keyed = job.row.spec.idempotency.is_some();
             if job.row.spec.lane == *lane
+                && job.row.spec.member.is_none()
                 && end.finished_at < finished_before
                 && (!keyed || end.finished_at < keyed_finished_before)
                 && job.open.is_none()
@@ -249,6 +259,27 @@ impl Commit<'_> {
         for (_, _, seq) in due.into_iter().take(usize::try_from(max).unwrap_or(usize::MAX)) {
             self.before.jobs.entry(seq).or_insert_with(|| self.state.jobs.get(&seq).cloned());
             self.state.remove(seq);
+        }
+    }
+
+    /// Takes out ended runs of the lane with all their jobs, those that ended first first.
+    fn purge_ended_runs(
+        &mut self,
+        lane: &Name,
+        finished_before: Wall,
+        keyed_finished_before: Wall,
+        max: u32,
+    ) {
+        for row in runs::due(self.state, lane, finished_before, keyed_finished_before, max) {
+            for seq in row.seqs().map(Seq) {
+                if let Some(call) = self.state.calls.remove(&seq) {
+                    self.before.runs.calls.entry(seq).or_insert(Some(call));
+                }
+                self.before.jobs.entry(seq).or_insert_with(|| self.state.jobs.get(&seq).cloned());
+                self.state.remove(seq);
+            }
+            self.state.run_rows.remove(&row.first);
+            self.before.runs.rows.entry(row.first).or_insert(Some(row));
         }
     }
 
@@ -293,8 +324,10 @@ impl Commit<'_> {
     }
 
     fn undo(self) {
-        let Before { jobs, batches, tokens, sessions, overrides, last_seq, ended, calendar } = self.before;
+        let Before { jobs, batches, tokens, sessions, overrides, last_seq, ended, calendar, runs } =
+            self.before;
         calendar::undo(self.state, calendar);
+        runs::undo(self.state, runs);
         // All out before any goes in: a purged job may have had the key of a new one.
         for seq in jobs.keys() {
             self.state.remove(*seq);

@@ -2,14 +2,14 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, RunLog, Seq};
+use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, RunId, RunLog, RunRow, Seq};
 
 use super::Shared;
 use super::state::State;
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{
-    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunLogFilter,
-    RunPage, Runnable, StoreError,
+    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunFilter,
+    RunLogFilter, RunPage, Runnable, StoreError,
 };
 
 /// Reads what the writer has committed.
@@ -34,6 +34,29 @@ impl Reader for MemoryReader {
         Ok(page(numbered, limit, |job| {
             filter.matches_row(&job.row).then(|| job.view()).filter(|job| filter.matches(job))
         }))
+    }
+
+    fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError> {
+        let state = self.0.read();
+        Ok(jobs.iter().filter_map(|seq| state.jobs.get(seq)).map(|job| job.view()).collect())
+    }
+
+    fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
+        let state = self.0.read();
+        Ok(state.run_rows.values().find(|row| row.id == id).map(|row| RunRow::clone(row)))
+    }
+
+    fn runs(
+        &self,
+        filter: &RunFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<RunRow>, StoreError> {
+        let state = self.0.read();
+        let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let newest_first = state.run_rows.range((Bound::Unbounded, end)).rev();
+        let numbered = newest_first.map(|(first, row)| (first.0, row));
+        Ok(page(numbered, limit, |row| filter.matches(row).then(|| RunRow::clone(row))))
     }
 
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use laneway_core::engine::Head;
 use laneway_core::{
-    Bytes, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, JobEnd, JobId, JobRow, Name,
-    OpenAttempt, Prior, RunLog, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, JobEnd, JobId, JobRow,
+    Name, OpenAttempt, Prior, PriorRun, RunLog, RunRow, Schedule, ScheduleId, Seq, SessionRow, TokenRecord,
+    Wall,
 };
 
 use crate::logs::LogTally;
@@ -41,6 +42,10 @@ pub(super) struct State {
     pub slots: BTreeMap<(Wall, ScheduleId), Option<JobId>>,
     /// The run log.
     pub runs: BTreeMap<u64, Arc<RunLog>>,
+    /// Runs by their first jobs.
+    pub run_rows: BTreeMap<Seq, Arc<RunRow>>,
+    /// The latest call of each node that was called.
+    pub calls: BTreeMap<Seq, Arc<CallRow>>,
 }
 
 /// All that is stored of one job.
@@ -94,6 +99,15 @@ impl State {
         let row = &self.jobs.get(seq)?.row;
         let idempotency = row.spec.idempotency.as_ref()?;
         Some(Prior { job: row.id, digest: idempotency.digest })
+    }
+
+    /// What the idempotency key of a run stands for.
+    pub fn prior_run(&self, tenant: &Name, key: &Name) -> Option<PriorRun> {
+        let mut runs = self.run_rows.values().filter(|row| row.spec.tenant == *tenant);
+        runs.find_map(|row| {
+            let idempotency = row.spec.idempotency.as_ref().filter(|idempotency| idempotency.key == *key)?;
+            Some(PriorRun { run: row.id, digest: idempotency.digest })
+        })
     }
 
     /// The delivery of a job.

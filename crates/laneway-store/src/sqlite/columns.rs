@@ -22,7 +22,8 @@ pub(super) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, 
 pub(super) const JOB_LEN: usize = 20;
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
-pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid";
+pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, \
+     dispatch_seq";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";
@@ -51,6 +52,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         schedule,
         callback,
         needs,
+        member,
         wants,
     } = spec;
     let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
@@ -81,6 +83,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             schedule,
             callback,
             needs: Needs { cost: small(row, 17)?, ..needs },
+            member,
             wants,
         },
         payload_len,
@@ -103,11 +106,13 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
 
 /// An open attempt of `job`, from the columns [`OPEN`] from the first on.
 pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreError> {
+    let attempt: u32 = small(row, 1)?;
+    let dispatch_seq = row.get_ref(13)?.as_i64_or_null()?;
     Ok(OpenAttempt {
         seq: Seq(number(row, 0)?),
         fence: Fence {
             job,
-            attempt: small(row, 1)?,
+            attempt,
             attempt_id: stored_attempt_id(row.get_ref(2)?.as_blob()?)?,
             lease_epoch: small(row, 3)?,
         },
@@ -119,6 +124,7 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
         lease: Span(number(row, 10)?),
         last_event: number(row, 9)?,
         holder: read_holder(row)?,
+        dispatch_seq: dispatch_seq.map_or(attempt.into(), i64::cast_unsigned),
     })
 }
 
@@ -132,9 +138,9 @@ fn read_holder(row: &Row<'_>) -> Result<Option<Holder>, StoreError> {
 pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, StoreError> {
     Ok(ClosedAttempt {
         open: read_open(row, job)?,
-        end: stored_attempt_end(small(row, 13)?)?,
-        error: read_error(row.get_ref(14)?)?,
-        closed_at: Wall(row.get_ref(15)?.as_i64()?),
+        end: stored_attempt_end(small(row, 14)?)?,
+        error: read_error(row.get_ref(15)?)?,
+        closed_at: Wall(row.get_ref(16)?.as_i64()?),
         last: false,
     })
 }

@@ -7,8 +7,8 @@ use laneway_core::{Change, Effects, Event, Name, Seq, TokenRecord};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
-use super::live::Shelf;
-use super::{SqliteStore, deliveries, open, prune, schedules, sessions};
+use super::live::{MEMBERS, Shelf};
+use super::{SqliteStore, deliveries, open, prune, runs, schedules, sessions};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -40,6 +40,7 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }
@@ -63,6 +64,12 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::PutSlot(schedule, slot, job) => schedules::put_slot(&store.conn, *schedule, *slot, *job)?,
             Step::LogRun(log) => schedules::log(&store.conn, log)?,
             Step::PurgeRuns(purge) => schedules::purge(&store.conn, purge)?,
+            Step::PutRun(row) => runs::insert(&store.conn, &mut store.blob, row)?,
+            Step::MoveRun(first, state, finished_at) => {
+                runs::move_on(&store.conn, *first, *state, *finished_at)?;
+            }
+            Step::PutCall(row) => runs::put_call(&store.conn, row)?,
+            Step::PurgeEndedRuns(purge) => runs::purge(store, purge)?,
         }
     }
     store.live.write(&store.conn)?;
@@ -147,7 +154,7 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
         inserted.map_err(|error| refused(error, || format!("job {}", row.id)))?;
         store.head.last_seq = store.head.last_seq.max(row.seq.0);
         let lane = store.lanes.get(&spec.lane).copied().unwrap_or_default();
-        store.live.add(row.seq, shelf(lane, spec.idempotency.is_some()));
+        store.live.add(row.seq, shelf(lane, spec.idempotency.is_some(), spec.member.is_some()));
     }
     let mut insert = store.conn.prepare_cached("INSERT INTO payload (seq, bytes) VALUES (?1, ?2)")?;
     for JobImage { row, payload, .. } in jobs {
@@ -184,9 +191,10 @@ fn add_lane(store: &mut SqliteStore, lane: &Name) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Where the ends of a lane's jobs stand: those with an idempotency key apart, because they are kept longer.
-pub(super) fn shelf(lane: i64, keyed: bool) -> i64 {
-    lane * 2 + i64::from(keyed)
+/// Where the ends of a lane's jobs stand: those with an idempotency key apart, because they are kept longer. The ends of
+/// a run's members stand where no lane looks: they are kept with their run.
+pub(super) fn shelf(lane: i64, keyed: bool, member: bool) -> i64 {
+    if member { MEMBERS } else { lane * 2 + i64::from(keyed) }
 }
 
 fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
@@ -239,8 +247,8 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.started.is_empty() {
         let mut update = conn.prepare_cached(
             "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10, \
-             lease_ms = ?11, worker = ?12, pid = ?13, lease_epoch = ?4 \
-             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?14",
+             lease_ms = ?11, worker = ?12, pid = ?13, dispatch_seq = ?14, lease_epoch = ?4 \
+             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?15",
         )?;
         for (open, stored) in &batch.started {
             let put = put_open(&mut update, open, Some(*stored))?;
@@ -250,8 +258,8 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.opened.is_empty() {
         let mut insert = conn.prepare_cached(
             "INSERT INTO open_attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, \
-             started_at, last_event, lease_ms, worker, pid) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+             started_at, last_event, lease_ms, worker, pid, dispatch_seq) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?;
         for open in &batch.opened {
             put_open(&mut insert, open, None)?;
@@ -282,6 +290,7 @@ fn put_open(
         open.lease.0.cast_signed(),
         open.holder.as_ref().map(|holder| holder.worker.as_str()),
         open.holder.as_ref().and_then(|holder| holder.pid),
+        dispatch_seq_of(open),
         stored,
     ];
     let columns = if stored.is_some() { columns } else { &columns[..columns.len() - 1] };
@@ -295,14 +304,19 @@ fn put_open(
     })
 }
 
+/// Which attempt of its run it is; nothing where that is the attempt's own number, as outside of runs.
+fn dispatch_seq_of(open: &laneway_core::OpenAttempt) -> Option<i64> {
+    (open.dispatch_seq != u64::from(open.fence.attempt)).then_some(open.dispatch_seq.cast_signed())
+}
+
 fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
     if batch.attempts.is_empty() {
         return Ok(());
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, \
-         last_event, lease_ms, worker, pid, ended, error, closed_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+         last_event, lease_ms, worker, pid, dispatch_seq, ended, error, closed_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?;
     for closed in &batch.attempts {
         let open = &closed.open;
@@ -324,6 +338,7 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
             open.lease.0.cast_signed(),
             open.holder.as_ref().map(|holder| holder.worker.as_str()),
             open.holder.as_ref().and_then(|holder| holder.pid),
+            dispatch_seq_of(open),
             closed.end.code(),
             closed.error.as_ref().map(|_| &store.blob[..]),
             closed.closed_at.0,
@@ -389,7 +404,7 @@ fn find_shelf(
     let row = rows.next()?.ok_or_else(missing)?;
     let lane = lanes.get(row.get_ref(0)?.as_str()?).copied().ok_or_else(missing)?;
     let spec = read_spec(row.get_ref(1)?.as_blob()?, &mut stored_name)?;
-    Ok(shelf(lane, spec.idempotency.is_some()))
+    Ok(shelf(lane, spec.idempotency.is_some(), spec.member.is_some()))
 }
 
 fn append_logs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {

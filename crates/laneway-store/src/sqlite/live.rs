@@ -19,8 +19,13 @@ const BYTES: usize = CHUNK as usize / 8;
 const GONE: u16 = 0;
 /// Live; the shelf is not known.
 const UNKNOWN: u16 = 1;
+/// Live on the shelf of members.
+const MEMBER: u16 = 2;
 /// Live on shelf 0; higher marks are higher shelves.
-const FIRST_SHELF: u16 = 2;
+const FIRST_SHELF: u16 = 3;
+
+/// The shelf of all members of runs.
+pub(super) const MEMBERS: i64 = -1;
 
 type Marks = [u16; CHUNK as usize];
 
@@ -67,6 +72,7 @@ impl Live {
         match self.chunks.get(&chunk)?[at] {
             GONE => None,
             UNKNOWN => Some(Shelf::Unknown),
+            MEMBER => Some(Shelf::Known(MEMBERS)),
             mark => Some(Shelf::Known(i64::from(mark - FIRST_SHELF))),
         }
     }
@@ -151,6 +157,9 @@ fn place(seq: Seq) -> (u64, usize) {
 }
 
 fn mark_of(shelf: i64) -> u16 {
+    if shelf == MEMBERS {
+        return MEMBER;
+    }
     u16::try_from(shelf).ok().and_then(|shelf| shelf.checked_add(FIRST_SHELF)).unwrap_or(UNKNOWN)
 }
 

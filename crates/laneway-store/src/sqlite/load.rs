@@ -8,21 +8,23 @@ use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
 use super::commit::shelf;
 use super::deliveries;
 use super::live::CHUNK;
-use super::{SqliteStore, schedules, sessions};
+use super::{SqliteStore, runs, schedules, sessions};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
 
-/// Gives every live job, then every open attempt, then what is known of sessions, then every delivery that waits.
+/// Gives every schedule and open run, then every live job, then every open attempt, then what is known of sessions, then every delivery that waits.
 pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
     let mut names = Interner::default();
     schedules::load(&store.conn, &mut names, visit)?;
+    runs::load(&store.conn, visit)?;
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
     }
     load_open(store, &mut names, visit)?;
+    runs::load_calls(&store.conn, visit)?;
     sessions::load(&store.conn, visit)?;
     deliveries::load(&store.conn, visit)?;
     head(store)
@@ -65,7 +67,8 @@ fn load_chunk(
             }
             let job = read_job(row, names)?;
             if let Some(lane) = store.lanes.get(&job.spec.lane) {
-                store.live.learn(seq, shelf(*lane, job.spec.idempotency.is_some()));
+                let (keyed, member) = (job.spec.idempotency.is_some(), job.spec.member.is_some());
+                store.live.learn(seq, shelf(*lane, keyed, member));
             }
             found += 1;
             visit(Loaded::Job(job));

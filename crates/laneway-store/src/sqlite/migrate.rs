@@ -47,6 +47,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0006_delivery_hosts",
         sql: include_str!("../../migrations/sqlite/0006_delivery_hosts.sql"),
     },
+    Migration { version: 7, name: "0007_runs", sql: include_str!("../../migrations/sqlite/0007_runs.sql") },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

@@ -78,7 +78,7 @@ fn find_due(
          AND NOT EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = done.seq AND delivery.state = 0) \
          ORDER BY finished_at, ended LIMIT ?3",
     )?;
-    let mut rows = select.query(params![shelf(lane, keyed), before.0, max, Reason::Merged.code()])?;
+    let mut rows = select.query(params![shelf(lane, keyed, false), before.0, max, Reason::Merged.code()])?;
     while let Some(row) = rows.next()? {
         let merged = row.get::<_, u8>(3)? == Reason::Merged.code();
         due.push(Due {

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, Reason, Seq, Wall};
+use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, Reason, RunId, RunRow, Seq, Wall};
 use rusqlite::{Connection, Row};
 
 use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
 use super::pool::Pool;
-use super::{deliveries, events, schedules, sessions};
+use super::{deliveries, events, runs, schedules, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{
-    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunLogFilter,
-    RunPage, Runnable, StoreError,
+    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunFilter,
+    RunLogFilter, RunPage, Runnable, StoreError,
 };
 
 /// Reads what the writer has committed.
@@ -34,6 +34,32 @@ impl Reader for SqliteReader {
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
         self.0.read(|conn| jobs(conn, filter, before, limit))
+    }
+
+    fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError> {
+        self.0.read(|conn| {
+            let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+            let mut names = Interner::default();
+            let mut found = Vec::with_capacity(jobs.len());
+            for seq in jobs {
+                let mut rows = select.query([seq.0.cast_signed()])?;
+                found.extend(rows.next()?.map(|row| view(conn, row, &mut names)).transpose()?);
+            }
+            Ok(found)
+        })
+    }
+
+    fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
+        self.0.read(|conn| runs::find(conn, id))
+    }
+
+    fn runs(
+        &self,
+        filter: &RunFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<RunRow>, StoreError> {
+        self.0.read(|conn| runs::list(conn, filter, before, limit))
     }
 
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {

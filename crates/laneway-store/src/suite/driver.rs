@@ -12,10 +12,11 @@ use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
-    AttemptEnd, AttemptId, Backoff, Bytes, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy, Effects,
-    Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus,
-    Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason, RetryPolicy, RunLog, Schedule,
-    ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, Wall, Wants,
+    AttemptEnd, AttemptId, Backoff, Bytes, CallRow, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy,
+    Effects, EndedMember, Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec,
+    JobState, JobStatus, Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason,
+    RetryPolicy, RunLog, RunRow, Schedule, ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow,
+    Span, Wall, Wants,
 };
 
 use super::Place;
@@ -158,6 +159,7 @@ impl Driver {
             lease: Span::secs(30),
             last_event: self.event(seq, EventKind::JobAssigned, None),
             holder: None,
+            dispatch_seq: attempt.into(),
         };
         self.known(seq).view.open = Some(open.clone());
         self.effects.changes.push(Change::AttemptOpened(open.clone()));
@@ -408,10 +410,14 @@ pub struct Load {
     pub schedules: Vec<Schedule>,
     /// The newest entries of the run log, in the order they came.
     pub runs: Vec<RunLog>,
+    /// Open runs, in the order they came, with those of their members that have ended.
+    pub open_runs: Vec<(RunRow, Vec<EndedMember>)>,
     /// Live jobs, in the order they came.
     pub jobs: Vec<JobRow>,
     /// Open attempts, in the order they came; with their job where that has ended.
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
+    /// Calls of open runs, in the order they came.
+    pub calls: Vec<CallRow>,
     /// What is known of sessions, in the order it came.
     pub sessions: Vec<SessionRow>,
     /// Deliveries that wait, in the order they came.
@@ -429,12 +435,17 @@ pub fn load(store: &mut dyn Store) -> Load {
             load.schedules.push(*schedule);
         }
         Loaded::Run(run) => load.runs.push(*run),
+        Loaded::OpenRun(row, ended) => {
+            assert!(load.jobs.is_empty(), "runs come before jobs");
+            load.open_runs.push((*row, ended));
+        }
         Loaded::Job(row) => {
             assert!(load.open.is_empty(), "jobs come before open attempts");
             load.jobs.push(row);
         }
         Loaded::Open(open) => load.open.push((None, open)),
         Loaded::Lingering(row, open) => load.open.push((Some(row), open)),
+        Loaded::Call(row) => load.calls.push(*row),
         Loaded::Session(row) => load.sessions.push(row),
         Loaded::Delivery(row) => load.deliveries.push(row),
     });
@@ -465,6 +476,7 @@ pub fn plain_spec() -> JobSpec {
         schedule: None,
         callback: None,
         needs: Needs::default(),
+        member: None,
         wants: None,
     }
 }
@@ -524,6 +536,7 @@ pub fn rich_spec() -> JobSpec {
                 clock: HoursClock::Zone(Name::fixed("Europe/Berlin")),
             }),
         },
+        member: None,
         wants: Some(Box::new(rich_wants())),
     }
 }

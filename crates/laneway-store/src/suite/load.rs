@@ -114,6 +114,8 @@ fn recover(store: &mut dyn Store) -> Effects {
         Loaded::Lingering(row, open) => recovery.lingering(row, open),
         Loaded::Session(row) => recovery.session(row),
         Loaded::Delivery(row) => recovery.delivery(row, false),
+        Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
+        Loaded::Call(row) => recovery.call(*row),
     });
     loaded.expect("loads");
     let mut effects = Effects::default();

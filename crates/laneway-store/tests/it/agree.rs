@@ -1,10 +1,12 @@
 //! Memory and SQLite agree: the same random life, committed in the same random batches, reads the same.
 
+use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    AttemptEnd, Change, DeliveryRow, DeliveryState, DeliveryTry, EventKind, Name, Seq, SessionRow, Span, Wall,
+    AttemptEnd, Change, DeliveryRow, DeliveryState, DeliveryTry, EventKind, MemberOf, Name, RunId, RunRow,
+    RunSpec, RunState, Seq, SessionRow, Span, Wall,
 };
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
-use laneway_store::{DeliveryFilter, EventFilter, JobFilter, MemoryStore};
+use laneway_store::{DeliveryFilter, EventFilter, JobFilter, MemoryStore, RunFilter};
 use proptest::prelude::*;
 
 use super::{MemoryPlace, SqlitePlace};
@@ -24,6 +26,9 @@ enum Step {
     Session { key: u8, generation: u8 },
     Log(usize, u8),
     Deliver(usize),
+    Run { nodes: u8, keyed: bool },
+    EndRun(usize),
+    PurgeEndedRuns { keep_secs: u8, max: u8 },
     ServerEvent,
     PurgeJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
     PurgeEvents { keep_secs: u8 },
@@ -49,6 +54,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u8..3, 0u8..3).prop_map(|(key, generation)| Session { key, generation }),
         2 => (job(), 0u8..4).prop_map(|(job, lines)| Log(job, lines)),
         3 => job().prop_map(Deliver),
+        3 => (1u8..4, any::<bool>()).prop_map(|(nodes, keyed)| Run { nodes, keyed }),
+        3 => job().prop_map(EndRun),
+        2 => (0u8..60, 0u8..5).prop_map(|(keep_secs, max)| PurgeEndedRuns { keep_secs, max }),
         1 => Just(ServerEvent),
         2 => (0u8..3, 0u8..60, 0u8..60, 0u8..5)
             .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PurgeJobs { lane, keep_secs, keyed_keep_secs, max }),
@@ -90,6 +98,51 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
         error: put.last_error.clone(),
     };
     [Change::DeliveryPut(Box::new(put)), Change::DeliveryTried(Box::new(tried))]
+}
+
+/// A run whose nodes wait for nobody.
+fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: usize) -> RunRow {
+    let jobs: Vec<_> = (0..nodes).map(|_| driver.draft()).collect();
+    let row = RunRow {
+        first: jobs[0].seq,
+        id: RunId(jobs[0].id.0),
+        spec: RunSpec {
+            tenant: Name::fixed("acme"),
+            name: None,
+            lane: lane(0),
+            failure: Default::default(),
+            client: None,
+            idempotency,
+            tags: Vec::new(),
+        },
+        nodes: (0..nodes).map(|node| Name::new(&format!("n{node}")).unwrap()).collect(),
+        created_at: driver.now,
+        submitted_by: Name::fixed("tester"),
+        state: RunState::Queued,
+        finished_at: None,
+    };
+    driver.effects.changes.push(Change::RunCreated(Box::new(row.clone())));
+    for (mut job, node) in jobs.into_iter().zip(row.nodes.clone()) {
+        let (depends_on, bindings) = (Vec::new(), Vec::new());
+        job.spec.member = Some(Box::new(MemberOf { run: row.id, node, depends_on, bindings, chain: None }));
+        driver.submit(job, b"{}");
+    }
+    row
+}
+
+/// Ends what has not ended of a run, and the run.
+fn end_run(driver: &mut Driver, row: &RunRow) {
+    for seq in row.seqs().map(Seq) {
+        if driver.jobs[&seq].view.end.is_none() {
+            driver.cancel(seq);
+        }
+    }
+    let finished_at = Some(driver.now);
+    driver.effects.changes.push(Change::RunMoved {
+        first: row.first,
+        state: RunState::Canceled,
+        finished_at,
+    });
 }
 
 /// Both stores, driven alike. The drivers' own books are right until the first purge only; the stores are compared with
@@ -214,6 +267,34 @@ impl Pair {
                     self.both(|driver| driver.effects.changes.extend(delivery(driver, job, n, number)));
                 }
             }
+            Step::Run { nodes, keyed } => {
+                self.keys += 1;
+                let key = keyed.then(|| key(&format!("key-{}", self.keys), self.keys as u8));
+                self.both(|driver| drop(submit_run(driver, key.clone(), nodes.into())));
+            }
+            Step::EndRun(n) => {
+                // Committed at once, so that the reader says which runs there are.
+                self.both(Driver::commit);
+                let open = RunFilter { states: vec![RunState::Queued], ..RunFilter::default() };
+                let rows = self.memory.reader.runs(&open, None, 1_000).unwrap().items;
+                if let Some(row) = (!rows.is_empty()).then(|| &rows[n % rows.len()]) {
+                    self.both(|driver| end_run(driver, row));
+                }
+            }
+            Step::PurgeEndedRuns { keep_secs, max } => {
+                let before = self.memory.now.before(Span::secs(keep_secs.into()));
+                self.both(|driver| {
+                    driver.effects.changes.push(Change::EndedRunsPurged {
+                        lane: lane(0),
+                        finished_before: before,
+                        keyed_finished_before: before.before(Span::secs(10)),
+                        max: max.into(),
+                    });
+                    driver.commit();
+                    let Driver { jobs, reader, .. } = driver;
+                    jobs.retain(|_, known| reader.job(known.view.row.id).unwrap().is_some());
+                });
+            }
             Step::ServerEvent => self.both(|driver| driver.server_event(EventKind::CallDone, "something")),
             Step::PurgeJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
                 // Committed at once, so that the drivers can be told what is left.
@@ -265,10 +346,21 @@ impl Pair {
         for key in (1..=self.keys).map(|number| Name::new(&format!("key-{number}")).unwrap()) {
             for tenant in [Name::fixed("default"), Name::fixed("acme")] {
                 assert_eq!(
+                    memory.store.prior_run(&tenant, &key).unwrap(),
+                    sqlite.store.prior_run(&tenant, &key).unwrap()
+                );
+                assert_eq!(
                     memory.store.prior(&tenant, &key).unwrap(),
                     sqlite.store.prior(&tenant, &key).unwrap()
                 );
             }
+        }
+        let runs = |driver: &Driver| driver.reader.runs(&RunFilter::default(), None, 1_000).unwrap();
+        assert_eq!(runs(memory), runs(sqlite));
+        for row in runs(memory).items {
+            let seqs: Vec<Seq> = row.seqs().map(Seq).collect();
+            assert_eq!(left.jobs_at(&seqs).unwrap(), right.jobs_at(&seqs).unwrap());
+            assert_eq!(left.run(row.id).unwrap(), right.run(row.id).unwrap());
         }
         let waiting = DeliveryFilter { state: Some(DeliveryState::Waiting), ..DeliveryFilter::default() };
         for filter in [DeliveryFilter::default(), waiting] {

@@ -114,6 +114,7 @@ impl Load {
             lease: Span(0),
             last_event: self.last_event,
             holder: None,
+            dispatch_seq: 1,
         }
     }
 

@@ -81,7 +81,7 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 6);
+    assert_eq!(number("user_version"), 7);
 }
 
 #[test]
@@ -152,6 +152,11 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
          ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
          DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
          DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
+         DROP VIEW scheduler_jobs; DROP VIEW scheduler_leases; ALTER TABLE job DROP COLUMN cost;
+         ALTER TABLE job DROP COLUMN rejections; ALTER TABLE job DROP COLUMN near_deadline;
+         ALTER TABLE open_attempt DROP COLUMN worker; ALTER TABLE open_attempt DROP COLUMN pid;
+         ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
+         DROP TABLE run; DROP TABLE run_call; ALTER TABLE open_attempt DROP COLUMN dispatch_seq; ALTER TABLE attempt DROP COLUMN dispatch_seq;
          DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
     )
     .unwrap();

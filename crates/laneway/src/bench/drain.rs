@@ -180,6 +180,7 @@ pub fn job(number: u64) -> Submission {
             schedule: None,
             callback: None,
             needs: Default::default(),
+            member: None,
             wants: None,
         },
         number,

@@ -194,6 +194,7 @@ impl World {
             schedule: None,
             callback: None,
             needs: Default::default(),
+            member: None,
             wants: None,
         }
     }

@@ -262,6 +262,7 @@ impl Job {
             schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }),
             needs,
+            member: None,
             wants: None,
         };
         Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })

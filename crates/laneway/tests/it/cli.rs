@@ -376,6 +376,28 @@ fn a_running_job_is_handed_back_at_a_stop() {
 }
 
 #[test]
+fn a_run_is_submitted_from_a_file_listed_shown_and_canceled() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let file = dir.path().join("run.json");
+    let nodes = json!([
+        {"node": "one", "job": {"kind": "echo", "payload": {"n": 1}}},
+        {"node": "two", "job": {"kind": "nobody"}, "depends_on": ["one"]}]);
+    std::fs::write(&file, json!({"name": "pair", "nodes": nodes}).to_string()).unwrap();
+    let run = server.json(&["runs", "submit", file.to_str().unwrap()]);
+    let id = run["id"].as_str().unwrap();
+    let listed = server.run(&["runs", "list", "--state", "queued,running"]);
+    assert!(text(&listed.stdout).contains(id), "{}", text(&listed.stdout));
+    let shown = server.run(&["runs", "get", id]);
+    let said = text(&shown.stdout);
+    assert!(said.contains("pair") && said.contains("WAITS FOR") && said.contains("two"), "{said}");
+    assert_eq!(server.json(&["runs", "cancel", id])["state"], "canceled");
+    assert_eq!(code(&server.run(&["runs", "cancel", id])), 1);
+    std::fs::write(&file, "{").unwrap();
+    assert_eq!(code(&server.run(&["runs", "submit", file.to_str().unwrap()])), 2);
+}
+
+#[test]
 fn tokens_close_the_door() {
     let dir = TempDir::new().unwrap();
     // No server answers: the data directory is opened directly.

@@ -48,6 +48,7 @@ fn schedule(session: &str) -> ScheduleSpec {
         needs: Default::default(),
         wants: None,
         schedule: None,
+        member: None,
     };
     ScheduleSpec {
         tenant: Name::fixed("acme"),

@@ -31,6 +31,7 @@ fn spec() -> JobSpec {
         schedule: None,
         callback: None,
         needs: Default::default(),
+        member: None,
         wants: None,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
 use super::crew;
+use super::members::Members;
 use crate::capacity::{Hours, HoursClock};
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
@@ -37,6 +38,7 @@ pub(super) struct Story {
     told: BTreeMap<u64, u32>,
     last_event: u64,
     pub(super) calendar: Calendar,
+    pub(super) members: Members,
 }
 
 pub(super) const START: Now = Now { mono: Mono(1_000_000), wall: Wall(1_800_000_000_000) };
@@ -65,6 +67,7 @@ impl Story {
             told: BTreeMap::new(),
             last_event: 0,
             calendar: Calendar::default(),
+            members: Members::default(),
         };
         story.play("place local attached kinds=k,k2,k3 slots=100");
         story.play("tick");
@@ -132,6 +135,14 @@ impl Story {
                 return vec![format!("{name} runs in {count} sessions")];
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
+            "submitrun" | "cancelrun" => self.run_command(verb, rest, &options),
+            "next" => Command::CallNext {
+                fence: self.fence(name),
+                request: text(rest[1]),
+                index: options.get("index").map_or(0, |index| number(index)),
+                timeout: options.get("timeout").map(|timeout| span(timeout)),
+            },
+            "showrun" => return vec![self.members.show(name)],
             "resetall" => Command::ResetSessions { origin: Origin::house("test") },
             "show" => return vec![self.show_schedule(name)],
             "runs" => return self.calendar.runs(name),
@@ -176,12 +187,19 @@ impl Story {
                 }
             }
             Reply::Schedule(schedule) => self.calendar.named(schedule),
+            Reply::RunSubmitted(submitted) => self.members.named(&names[0], submitted.run),
             Reply::Refused(Refusal { recorded: Some(job), .. }) => {
                 self.jobs.insert(names[0].clone(), *job);
             }
             _ => {}
         }
         for change in &effects.changes {
+            if let Change::JobCreated { row, .. } = change
+                && let Some(of) = &row.spec.member
+            {
+                // Jobs of a run are named by it and their node: `r/a`.
+                self.jobs.insert(format!("{}/{}", names[0], of.node), row.id);
+            }
             if let Change::JobCreated { row, .. } = change
                 && let Some(of) = &row.spec.schedule
             {
@@ -205,9 +223,14 @@ impl Story {
             self.last_event = event.number;
             let Some(line) = &event.job else {
                 let schedule = event.detail.as_deref().and_then(crate::schedule::ScheduleLine::parse);
+                let run = event.detail.as_deref().and_then(crate::run::RunLine::parse);
                 said.push(match schedule {
                     _ if event.kind >= crate::EventKind::WorkerConnected => {
                         format!("{} {}", event.kind, event.detail.as_deref().unwrap_or_default())
+                    }
+                    None if run.is_some() => {
+                        let word = event.kind.word().split_once('.').expect("two parts").1;
+                        format!("{} {word}", self.members.name_of(run.expect("a run").id))
                     }
                     Some(line) => format!("schedule {} {}", line.name, line.action),
                     None => event.kind.word().to_owned(),
@@ -228,6 +251,7 @@ impl Story {
             match notice {
                 Notice::Offer(offer) => {
                     let name = self.name_of(offer.fence.job);
+                    self.members.offered(&name, offer);
                     if let Some(to) = &offer.to {
                         let again = if to.again { " again" } else { "" };
                         said.push(format!("offer {name}#{} to {}{again}", offer.dispatch_seq, to.connection));
@@ -237,6 +261,13 @@ impl Story {
                 Notice::Stop { fence, connection, .. } => {
                     let at = connection.map_or(String::new(), |connection| format!(" at {connection}"));
                     said.push(format!("stop {}{at}", self.name_of(fence.job)));
+                }
+                Notice::Next { fence, request, answer, .. } => {
+                    said.push(format!(
+                        "{} hears {request}: {}",
+                        self.name_of(fence.job),
+                        answer_words(answer)
+                    ));
                 }
                 Notice::Superseded(connection) => said.push(format!("{connection} is superseded")),
                 Notice::DrainConnection(connection) => said.push(format!("drain {connection}")),
@@ -281,6 +312,7 @@ impl Story {
             }
             Change::JobEnded(end) => {
                 let row = self.rows.remove(&end.seq.0).expect("a live job ended");
+                self.members.ended(row.id, end);
                 self.ended.insert(end.seq.0, row);
                 if let Some(into) = end.merged_into {
                     self.merged.push((into.seq.0, end.seq.0));
@@ -295,6 +327,12 @@ impl Story {
             Change::SessionForgotten { tenant, key } => {
                 let was = self.sessions.remove(&(tenant.clone(), key.clone()));
                 assert!(was.is_some(), "a stored session is forgotten");
+            }
+            Change::RunCreated(_)
+            | Change::RunMoved { .. }
+            | Change::EndedRunsPurged { .. }
+            | Change::CallPut(_) => {
+                self.members.keep(change);
             }
             other => self.calendar.keep(other),
         }
@@ -360,6 +398,7 @@ impl Story {
         for schedule in self.calendar.schedules.values() {
             recovery.schedule(schedule.clone());
         }
+        self.members.restart(&mut recovery);
         for row in self.rows.values() {
             recovery.job(row.clone());
         }
@@ -369,6 +408,7 @@ impl Story {
                 None => recovery.open(open.clone()),
             }
         }
+        self.members.calls.values().for_each(|row| recovery.call(row.clone()));
         for row in self.sessions.values() {
             recovery.session(row.clone());
         }
@@ -443,6 +483,7 @@ impl Story {
                 .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
             needs: needs(options),
             wants: crew::wants(options, self.now),
+            member: None,
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_refusal = options.contains_key("record");
@@ -493,6 +534,11 @@ impl Story {
                 self.settings.queued_max = get("queued").unwrap_or(self.settings.queued_max);
                 self.settings.strict_kinds |= options.contains_key("strict");
                 let webhooks = &mut self.settings.webhooks;
+                let runs = &mut self.settings.runs;
+                runs.nodes_max = get("nodes").unwrap_or(runs.nodes_max);
+                runs.depth_max = get("depth").unwrap_or(runs.depth_max);
+                runs.dependencies_max = get("dependencies").unwrap_or(runs.dependencies_max);
+                runs.open_nodes_max = get("open_nodes").unwrap_or(runs.open_nodes_max);
                 webhooks.open_max = get("news_open").unwrap_or(webhooks.open_max);
                 webhooks.open_per_host_max = get("news_host").unwrap_or(webhooks.open_per_host_max);
                 webhooks.pending_max = get("news_pending").unwrap_or(webhooks.pending_max);
@@ -536,6 +582,11 @@ impl Story {
         offers.last().map_or(1, |((_, attempt), _)| *attempt)
     }
 
+    /// The jobs with an open attempt, ended ones included.
+    pub(super) fn open_jobs(&self) -> Vec<String> {
+        self.open.values().map(|open| self.name_of(open.fence.job)).collect()
+    }
+
     fn name_of(&self, job: JobId) -> String {
         let known = self.jobs.iter().find(|(_, id)| **id == job);
         known.map_or_else(|| "?".to_owned(), |(name, _)| name.clone())
@@ -556,6 +607,12 @@ impl Story {
             Reply::Stale => vec!["stale".into()],
             Reply::Alive { stop: true, .. } => vec!["alive, but asked to stop".into()],
             Reply::Canceled { was, .. } => vec![format!("was {was}")],
+            Reply::RunSubmitted(submitted) if submitted.existing => {
+                vec![format!("{} exists already, {}", names[0], submitted.state)]
+            }
+            Reply::RunSubmitted(_) | Reply::NextCalled => Vec::new(),
+            Reply::NextAnswered(answer) => vec![answer_words(answer)],
+            Reply::RunCanceled { canceled, state } => vec![format!("canceled {canceled} jobs, {state}")],
             Reply::SessionStopped(stopped) => vec![self.stopped_words(stopped)],
             Reply::ScheduleRan { reason: Some(reason), .. } => {
                 vec![format!("did not run: {}", reason.word())]
@@ -716,6 +773,11 @@ fn hold_words(hold: &Hold) -> String {
         Hold::NotBefore { at } => format!("not before {} s from the start", at.since(START.wall).0 / 1_000),
         Hold::Backoff { remaining } => format!("backoff {} ms", remaining.0),
         Hold::Debounce { remaining } => format!("debounce {} ms", remaining.0),
+        Hold::Uncalled { by } => format!("waits for a call of {by}"),
+        Hold::Upstream { nodes, count } => {
+            let nodes: Vec<&str> = nodes.iter().map(Name::as_str).collect();
+            format!("waits for {count}: {}", nodes.join(" "))
+        }
         Hold::SessionOrder { session, ahead, .. } => format!("session {session} {ahead} ahead"),
         Hold::SessionThrottled { session, tokens, window } => {
             format!("session {session} throttled {tokens}/{window}")
@@ -783,6 +845,16 @@ fn claim(worker: &str, options: &BTreeMap<&str, &str>, start: bool) -> Claim {
     }
 }
 
+fn answer_words(answer: &crate::NextAnswer) -> String {
+    match answer {
+        crate::NextAnswer::Done(result) => {
+            let result = result.as_deref().map_or("nothing".into(), String::from_utf8_lossy);
+            format!("done with {result}")
+        }
+        crate::NextAnswer::Failed(code, message) => format!("{} ({message})", code.word()),
+    }
+}
+
 fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
     PlaceOffer {
         place: text(name),
@@ -795,6 +867,8 @@ fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
 fn outcome(word: &str) -> Outcome {
     match word {
         "ok" => Outcome::Succeeded(None),
+        result if result.starts_with("ok:") => Outcome::Succeeded(Some(result[3..].as_bytes().into())),
+        "skip" => Outcome::Skipped(None),
         "fail" => Outcome::Failed(Failure::retryable("test", "it failed")),
         "permanent" => Outcome::Failed(Failure::permanent("test", "it cannot work")),
         "canceled" => Outcome::Canceled,
@@ -805,7 +879,7 @@ fn outcome(word: &str) -> Outcome {
 
 fn command_names(command: &Command, rest: &[&str]) -> Vec<String> {
     match command {
-        Command::Submit(_) => vec![rest[0].to_owned()],
+        Command::Submit(_) | Command::SubmitRun(_) => vec![rest[0].to_owned()],
         Command::RequestLease(request) if matches!(request.what, LeaseFor::New(_)) => {
             vec![rest[0].to_owned()]
         }

@@ -108,6 +108,7 @@ mod tests {
             reason: None,
         };
         Event {
+            run: None,
             number: 1,
             at: at.into(),
             kind: kind.into(),

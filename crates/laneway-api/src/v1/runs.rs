@@ -1,0 +1,149 @@
+//! Runs: submits them, looks at them, cancels them.
+
+use std::borrow::Cow;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use laneway_core::{Member, Reply, RunId, RunState, RunSubmission, Seq};
+use laneway_runtime::RunView;
+use laneway_runtime::store::RunFilter;
+use laneway_wire::{Problem, Run, RunList, RunRequest};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body;
+use crate::callback;
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::{NoBody, NoParameters, Parameters, PathRun};
+use crate::reply::{self, Answer};
+use crate::show;
+use crate::v1::submit;
+
+/// Most bytes of a run, where the configuration does not allow more for any body.
+const RUN_BODY_MAX: usize = 32 << 20;
+
+/// Submits a run: jobs that depend on one another, all of them or none.
+///
+/// The answer means that the run is durable. A repeated request with the same idempotency key is answered with the first
+/// run and `existing`.
+#[utoipa::path(
+    post, path = "/v1/runs", operation_id = "submit_run", tag = "runs",
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same as the field `idempotency_key`.")),
+    request_body = RunRequest<'_>,
+    responses(
+        (status = 202, description = "The run", body = Run<'_>),
+        (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
+        (status = 413, description = "body_too_large", body = Problem),
+        (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, invalid: a cycle, an unknown or repeated node, too many nodes", body = Problem),
+        (status = 429, description = "queue_full, with Retry-After", body = Problem),
+        (status = 503, description = "draining, unavailable, with Retry-After", body = Problem),
+        (status = 507, description = "storage_low", body = Problem),
+    )
+)]
+pub async fn submit_run(State(api): State<Api>, caller: Caller, _: NoParameters, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let config = api.config.current();
+    let body_max = config.server.body_max;
+    let bytes = body::read(&api, &parts.headers, body, RUN_BODY_MAX.max(body_max)).await?;
+    let mut run: RunRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 4)?;
+    if let Some(key) = submit::key_of_header(&parts.headers, run.idempotency_key.as_deref())? {
+        run.idempotency_key = Some(Cow::Borrowed(key));
+    }
+    let spec = convert::run_spec(&run, &caller.tenant, &api.names)?;
+    let guard = api.guard.for_batch();
+    let mut members: Vec<Member> = Vec::with_capacity(run.nodes.len());
+    for (index, node) in run.nodes.iter().enumerate() {
+        let within = |error: ApiError| error.within(&format!("nodes[{index}]"));
+        if node.job.payload.is_some_and(|payload| payload.get().len() > body_max) {
+            return Err(within(body::too_large(body_max)));
+        }
+        let mut member = convert::run_member(node, &spec, config.settings(), &api.names).map_err(within)?;
+        if let Some(url) = &node.job.callback {
+            member.spec.callback = Some(callback::check(&guard, url).await.map_err(within)?);
+        }
+        members.push(member);
+    }
+    let submission = RunSubmission { spec, members, origin: caller.origin(), prior: None };
+    let submitted = api.scheduler.submit_run(submission).await??;
+    let view = find(&api, &caller, submitted.run).await?;
+    reply::json(StatusCode::ACCEPTED, &Run { existing: submitted.existing, ..show::run(&view) })
+}
+
+/// Lists runs, newest first, without their nodes.
+#[utoipa::path(
+    get, path = "/v1/runs", operation_id = "list_runs", tag = "runs",
+    params(
+        ("state" = Option<String>, Query, description = "One or more states: repeated, or with commas."),
+        ("client" = Option<String>, Query),
+        ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent; a page has at most 200"),
+        ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
+    ),
+    responses((status = 200, body = RunList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
+)]
+pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let list = list.only(&["state", "client", "limit", "cursor"])?;
+    let filter = RunFilter {
+        tenant: caller.scope().cloned(),
+        states: list.words("state", &RunState::ALL, RunState::word, RunState::parse)?,
+        client: list.name("client")?,
+    };
+    let name = format!("runs {filter:?}");
+    let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);
+    let page = api.scheduler.runs(filter, before, list.limit()?).await?;
+    let runs = page.items.iter().map(show::run_row).collect();
+    reply::ok(&RunList { runs, next: page.next.map(|next| api.cursors.write(&name, next)) })
+}
+
+/// Shows a run with its nodes: their jobs, results and errors.
+#[utoipa::path(
+    get, path = "/v1/runs/{id}", operation_id = "get_run", tag = "runs", params(("id" = String, Path)),
+    responses((status = 200, body = Run<'_>), (status = 400, description = "invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_run(
+    State(api): State<Api>,
+    caller: Caller,
+    PathRun(id): PathRun,
+    _: NoParameters,
+) -> Answer {
+    let view = find(&api, &caller, id).await?;
+    reply::ok(&show::run(&view))
+}
+
+/// Ends a run: all its jobs that have not ended.
+///
+/// Jobs that wait never start. Jobs that run are canceled at once; their runs are asked to stop and hold their limits until
+/// they have.
+#[utoipa::path(
+    post, path = "/v1/runs/{id}/cancel", operation_id = "cancel_run", tag = "runs", params(("id" = String, Path)),
+    responses((status = 202, description = "The run", body = Run<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "already_ended", body = Problem))
+)]
+pub async fn cancel_run(
+    State(api): State<Api>,
+    caller: Caller,
+    PathRun(id): PathRun,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    match api.scheduler.cancel_run(caller.scope().cloned(), id, caller.origin()).await? {
+        Reply::RunCanceled { .. } => {
+            let view = find(&api, &caller, id).await?;
+            reply::json(StatusCode::ACCEPTED, &show::run(&view))
+        }
+        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::NotFound => {
+            let view = find(&api, &caller, id).await?;
+            let detail = format!("the run has ended ({}), so there is nothing to cancel", view.row.state);
+            Err(ApiError::new(Code::AlreadyEnded, detail))
+        }
+        other => Err(ApiError::internal(format!("the engine answered a cancel with {other:?}"))),
+    }
+}
+
+/// The run, if the caller may see it.
+async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<RunView, ApiError> {
+    let view = api.scheduler.run(caller.scope().cloned(), id).await?;
+    view.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such run, or its retention has ended"))
+}

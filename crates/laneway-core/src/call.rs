@@ -1,0 +1,146 @@
+//! Middleware chains: nodes of a run that are called by others of it, and what a call is answered.
+//!
+//! A host with a chain never starts by itself. The chain's first middleware waits for whatever the host and the chain
+//! depend on; while it runs it may call the next element, that one the next, and the last one the host. A called node
+//! answers and waits to be called again. When the first middleware has ended well, the others end with it.
+
+use crate::{Bytes, Fence, Name, Seq, Wall};
+
+/// Most middlewares of one host.
+pub const CHAIN_MAX: usize = 32;
+
+/// A node's place in a chain. The same words stand in the command that a worker gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The node that the chain is around.
+    pub host: Name,
+    /// The middlewares, the outermost first.
+    pub middlewares: Vec<Name>,
+    /// Which of them the node is; `None` for the host itself.
+    pub index: Option<u32>,
+}
+
+impl Chain {
+    /// True for a node that starts only when it is called: all but the outermost middleware.
+    pub fn is_called(&self) -> bool {
+        self.index != Some(0)
+    }
+
+    /// The element after this one; `None` after the host.
+    pub fn next(&self) -> Option<&Name> {
+        let next = self.index? as usize + 1;
+        Some(self.middlewares.get(next).unwrap_or(&self.host))
+    }
+}
+
+/// Why a call was not answered with a result, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum NextCode {
+    /// The caller or its run has ended.
+    RunFinalised = 0,
+    /// The caller has called with this request already, and waits for the answer.
+    Duplicate = 1,
+    /// The caller is no middleware.
+    NoChain = 2,
+    /// The caller is not at that place of its chain.
+    InvalidChain = 3,
+    /// The next element runs, waits for its turn, or has ended.
+    TargetNotReady = 4,
+    /// The next element did not answer in time.
+    Timeout = 5,
+    /// The next element or its run was canceled.
+    Cancelled = 6,
+    /// The caller is told to stop, or the server is.
+    Unavailable = 7,
+    /// The next element failed.
+    Failed = 8,
+}
+
+impl NextCode {
+    /// Every code, in the order of their numbers.
+    pub const ALL: [NextCode; 9] = [
+        NextCode::RunFinalised,
+        NextCode::Duplicate,
+        NextCode::NoChain,
+        NextCode::InvalidChain,
+        NextCode::TargetNotReady,
+        NextCode::Timeout,
+        NextCode::Cancelled,
+        NextCode::Unavailable,
+        NextCode::Failed,
+    ];
+
+    /// The word that programs see.
+    pub fn word(self) -> &'static str {
+        match self {
+            NextCode::RunFinalised => "next_run_finalised",
+            NextCode::Duplicate => "next_duplicate",
+            NextCode::NoChain => "next_no_chain",
+            NextCode::InvalidChain => "next_invalid_chain",
+            NextCode::TargetNotReady => "next_target_not_ready",
+            NextCode::Timeout => "next_timeout",
+            NextCode::Cancelled => "next_cancelled",
+            NextCode::Unavailable => "next_unavailable",
+            NextCode::Failed => "next_failed",
+        }
+    }
+
+    /// A sentence for people.
+    pub fn message(self) -> &'static str {
+        match self {
+            NextCode::RunFinalised => "run already in final status",
+            NextCode::Duplicate => "duplicate next request",
+            NextCode::NoChain => "middleware chain not found",
+            NextCode::InvalidChain => "invalid chain index",
+            NextCode::TargetNotReady => "target node not ready",
+            NextCode::Timeout => "next request timed out",
+            NextCode::Cancelled => "next request cancelled",
+            NextCode::Unavailable => "next request rejected",
+            NextCode::Failed => "target node failed",
+        }
+    }
+
+    /// The code in stored rows.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The code of a stored number.
+    pub fn from_code(code: u8) -> Option<NextCode> {
+        NextCode::ALL.get(usize::from(code)).copied()
+    }
+}
+
+/// What a call is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NextAnswer {
+    /// The next element ended well; here is what came out.
+    Done(Option<Bytes>),
+    /// It did not, or was not called. The text says more where there is more to say.
+    Failed(NextCode, Box<str>),
+}
+
+impl NextAnswer {
+    /// Not answered with a result, in the code's own words.
+    pub fn refused(code: NextCode) -> NextAnswer {
+        NextAnswer::Failed(code, code.message().into())
+    }
+}
+
+/// The latest call of a node, as stored: at most one for each called node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallRow {
+    /// The node that was called.
+    pub target: Seq,
+    /// The attempt that called it.
+    pub caller: Fence,
+    /// The caller's own name for the call.
+    pub request: Name,
+    /// Until when it must be answered.
+    pub until: Option<Wall>,
+    /// What it was answered; `None` while it waits.
+    pub answer: Option<NextAnswer>,
+    /// The latest result of the node, whoever called for it.
+    pub result: Option<Bytes>,
+}

@@ -1,0 +1,313 @@
+//! Calls between nodes of a run: a middleware calls the next element of its chain, and hears how that ended.
+//!
+//! A called node that has ended an attempt answers and waits to be called again; only with its chain's first middleware
+//! does it end itself. A call whose caller is gone is taken back: what runs for it is told to stop, and the node waits to be
+//! called again.
+
+use super::Engine;
+use super::runs::Call;
+use super::slab::{Ix, NONE};
+use super::state::Wake;
+use crate::call::{CallRow, NextAnswer, NextCode};
+use crate::{
+    AttemptEnd, Bytes, Change, Effects, EventKind, Failure, Fence, JobState, Name, Notice, Now, Reason,
+    Reply, RunId, Seq, Span,
+};
+
+impl Engine {
+    /// A running middleware calls the next element of its chain. The answer comes as a notice.
+    pub(super) fn call_next(
+        &mut self,
+        now: Now,
+        fence: &Fence,
+        request: Name,
+        index: u32,
+        timeout: Option<Span>,
+        effects: &mut Effects,
+    ) -> Reply {
+        let Some(caller) = self.fenced(fence) else { return Reply::Stale };
+        let (run, target) = match self.callee(caller, fence, &request, index) {
+            Ok(found) => found,
+            Err(answer) => return Reply::NextAnswered(answer),
+        };
+        let member = &self.runs.open[&run].members[target as usize];
+        let (job, result) = (member.job, member.result.clone());
+        let row = CallRow {
+            target: Seq(self.jobs[job].seq),
+            caller: *fence,
+            request,
+            until: timeout.map(|timeout| now.wall + timeout),
+            answer: None,
+            result,
+        };
+        effects.changes.push(Change::CallPut(Box::new(row.clone())));
+        self.member_mut(run, target).call = Some(Box::new(Call { row }));
+        let open = self.jobs[caller].open;
+        self.attempts[open].next_until = timeout.map(|timeout| now.mono + timeout);
+        self.arm(caller);
+        if self.jobs[job].wake == Some(Wake::Called) {
+            self.release_called(now, job, effects);
+        }
+        Reply::NextCalled
+    }
+
+    /// The element that a call is about, if it may be called now.
+    fn callee(
+        &self,
+        caller: Ix,
+        fence: &Fence,
+        request: &Name,
+        index: u32,
+    ) -> Result<(RunId, u32), NextAnswer> {
+        let refused = |code| Err(NextAnswer::refused(code));
+        if self.jobs[caller].state.is_terminal() {
+            return refused(NextCode::RunFinalised);
+        }
+        let Some(&(id, position)) = self.runs.members.get(&caller) else { return refused(NextCode::NoChain) };
+        let run = &self.runs.open[&id];
+        let Some(link) = &run.members[position as usize].link else { return refused(NextCode::NoChain) };
+        let Some(target) = link.next.filter(|_| link.index == Some(index)) else {
+            return refused(NextCode::InvalidChain);
+        };
+        if self.draining || self.attempts[self.jobs[caller].open].stopping.is_some() {
+            return refused(NextCode::Unavailable);
+        }
+        let member = &run.members[target as usize];
+        if let Some(call) = &member.call {
+            match &call.row.answer {
+                Some(answer) if call.row.caller == *fence && call.row.request == *request => {
+                    return Err(answer.clone());
+                }
+                None if call.row.caller == *fence && call.row.request == *request => {
+                    return refused(NextCode::Duplicate);
+                }
+                None => return refused(NextCode::TargetNotReady),
+                Some(_) => {}
+            }
+        }
+        if member.job == NONE {
+            return refused(NextCode::TargetNotReady);
+        }
+        // What runs for a caller that is gone ends soon; then the node is there for the next one.
+        let entry = &self.jobs[member.job];
+        let given_up = entry.open != NONE
+            && matches!(self.attempts[entry.open].stopping, Some((AttemptEnd::HandedBack, _)));
+        if entry.wake == Some(Wake::Called) || given_up {
+            return Ok((id, target));
+        }
+        refused(NextCode::TargetNotReady)
+    }
+
+    fn release_called(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.become_queued(now, job, Reason::Called, effects);
+        self.look_at_needs(now, job, effects);
+        self.arm(job);
+    }
+
+    /// What the end of a called node's attempt is to whoever called it; `None`: the node itself ends.
+    pub(super) fn answer_of(
+        &self,
+        job: Ix,
+        reason: Reason,
+        closed: Option<&(AttemptEnd, Option<Failure>)>,
+        result: Option<&Bytes>,
+    ) -> Option<NextAnswer> {
+        let (id, position) = self.runs.members.get(&job)?;
+        let called = self.runs.open[id].members[*position as usize].is_called();
+        let (_, failure) = closed.filter(|_| called)?;
+        match reason {
+            Reason::Done | Reason::Skipped => Some(NextAnswer::Done(result.cloned())),
+            Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost => {
+                let message = failure.as_ref().map_or(NextCode::Failed.message(), |failure| &failure.message);
+                Some(NextAnswer::Failed(NextCode::Failed, message.into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// An attempt of a called node has ended: whoever called hears of it, and the node waits to be called again.
+    pub(super) fn return_called(
+        &mut self,
+        now: Now,
+        job: Ix,
+        closed: (AttemptEnd, Option<Failure>),
+        answer: NextAnswer,
+        effects: &mut Effects,
+    ) {
+        let &(id, position) = self.runs.members.get(&job).expect("a called node is a member");
+        let (end, failure) = closed;
+        self.put_back(now, job, end, failure, effects);
+        self.answer(id, position, answer, effects);
+    }
+
+    /// True for a called node that nobody waits for.
+    pub(super) fn is_uncalled(&self, job: Ix) -> bool {
+        let Some((id, position)) = self.runs.members.get(&job) else { return false };
+        let member = &self.runs.open[id].members[*position as usize];
+        member.is_called() && !member.is_awaited()
+    }
+
+    /// Closes the attempt of a called node, which waits to be called (again) from then on; if it has been, it goes on.
+    pub(super) fn put_back(
+        &mut self,
+        now: Now,
+        job: Ix,
+        end: AttemptEnd,
+        failure: Option<Failure>,
+        effects: &mut Effects,
+    ) {
+        self.close_attempt(now, job, end, failure, false, effects);
+        if self.jobs[job].state == JobState::Assigned {
+            self.set_state(job, JobState::Queued);
+        }
+        // Every call has its own budget of failures.
+        (self.jobs[job].failures, self.jobs[job].losses) = (0, 0);
+        self.count_waiting(job);
+        self.wait_for_call(now, job, effects);
+    }
+
+    /// A called node that waits for nothing else waits to be called.
+    fn wait_for_call(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        self.dequeue(job);
+        let entry = &mut self.jobs[job];
+        entry.wake = Some(Wake::Called);
+        entry.queue_until = Default::default();
+        if entry.state != JobState::Scheduled {
+            self.set_state(job, JobState::Scheduled);
+        }
+        self.arm(job);
+        self.job_event(now, EventKind::JobReturned, job, Some(Reason::Returned), None, effects);
+        let status = self.status_of(job, None);
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+    }
+
+    /// Answers the call of a node, if somebody waits for it.
+    pub(super) fn answer(&mut self, id: RunId, position: u32, answer: NextAnswer, effects: &mut Effects) {
+        let member = self.member_mut(id, position);
+        if let NextAnswer::Done(result) = &answer {
+            member.result = result.clone();
+        }
+        let result = member.result.clone();
+        let Some(call) = member.call.as_mut().filter(|call| call.row.answer.is_none()) else { return };
+        call.row.answer = Some(answer.clone());
+        call.row.result = result;
+        let row = call.row.clone();
+        let (fence, request) = (row.caller, row.request.clone());
+        effects.changes.push(Change::CallPut(Box::new(row)));
+        let Some(caller) = self.fenced(&fence) else { return };
+        let open = self.jobs[caller].open;
+        self.attempts[open].next_until = None;
+        self.arm(caller);
+        let place = self.places.key(self.attempts[open].place).clone();
+        let seq = Seq(self.jobs[caller].seq);
+        effects.notices.push(Notice::Next { seq, fence, place, request, answer });
+    }
+
+    /// A call has waited as long as it may.
+    pub(super) fn call_timed_out(&mut self, now: Now, caller: Ix, effects: &mut Effects) {
+        let open = self.jobs[caller].open;
+        self.attempts[open].next_until = None;
+        let Some((id, target)) = self.called_by(caller) else { return };
+        self.answer(id, target, NextAnswer::refused(NextCode::Timeout), effects);
+        self.withdraw_call(now, id, target, effects);
+    }
+
+    /// The element that a member's open attempt has called and waits for.
+    fn called_by(&self, caller: Ix) -> Option<(RunId, u32)> {
+        let &(id, position) = self.runs.members.get(&caller)?;
+        let run = &self.runs.open[&id];
+        let target = run.members[position as usize].link.as_ref()?.next?;
+        run.members[target as usize].is_awaited().then_some((id, target))
+    }
+
+    /// The attempt of a member closes: what it has called is called by nobody any more. Settled at the end of the turn.
+    pub(super) fn caller_closes(&mut self, caller: Ix) {
+        if let Some(called) = self.called_by(caller) {
+            self.runs.abandoned.push_back(called);
+        }
+    }
+
+    /// A call whose caller is gone is taken back.
+    pub(super) fn abandon_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
+        let Some(run) = self.runs.open.get(&id) else { return };
+        let Some(call) = run.members[target as usize].call.as_ref() else { return };
+        if call.row.answer.is_some() || self.fenced(&call.row.caller).is_some() {
+            return;
+        }
+        self.answer(id, target, NextAnswer::refused(NextCode::Cancelled), effects);
+        self.withdraw_call(now, id, target, effects);
+    }
+
+    /// Nobody waits for a called node any more: what runs is told to stop, what waits for its turn waits for a call again.
+    fn withdraw_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
+        let job = self.runs.open[&id].members[target as usize].job;
+        if job == NONE || self.jobs[job].wake == Some(Wake::Called) {
+            return;
+        }
+        if self.jobs[job].open == NONE {
+            return self.wait_for_call(now, job, effects);
+        }
+        if self.is_aside(job) {
+            return self.hand_back(now, job, AttemptEnd::HandedBack, effects);
+        }
+        if self.attempts[self.jobs[job].open].stopping.is_none() {
+            self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
+        }
+    }
+
+    /// A node that was called comes back while it has been called anew: it goes on at once.
+    pub(super) fn resume_awaited(&mut self, now: Now, job: Ix, effects: &mut Effects) {
+        if self.jobs[job].wake == Some(Wake::Called) && !self.is_uncalled(job) {
+            self.release_called(now, job, effects);
+        }
+    }
+
+    /// The outermost middleware has ended well: the nodes that it and its inner ones called end with it.
+    pub(super) fn finish_chain(&mut self, now: Now, id: RunId, first: u32, effects: &mut Effects) {
+        let run = &self.runs.open[&id];
+        let Some(link) = run.members[first as usize].link.as_ref().filter(|link| link.index == Some(0))
+        else {
+            return;
+        };
+        let mut next = link.next;
+        while let Some(position) = next {
+            let member = &self.runs.open[&id].members[position as usize];
+            let (job, result) = (member.job, member.result.clone());
+            next = member.link.as_ref().and_then(|link| link.next);
+            if job == NONE {
+                continue;
+            }
+            if self.jobs[job].state == JobState::Assigned {
+                self.mark_running(now, job, effects);
+            }
+            if self.jobs[job].open != NONE {
+                self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
+            }
+            let reason = if self.jobs[job].attempts > 0 { Reason::Done } else { Reason::Skipped };
+            self.end_job(now, job, JobState::Succeeded, reason, None, result, None, effects);
+        }
+    }
+
+    /// A member ended although somebody waits for it.
+    pub(super) fn answer_ended(&mut self, id: RunId, position: u32, ended: JobState, effects: &mut Effects) {
+        let code = if ended == JobState::Failed { NextCode::Failed } else { NextCode::Cancelled };
+        self.answer(id, position, NextAnswer::refused(code), effects);
+    }
+
+    /// The latest call of a node, as it was stored.
+    pub(super) fn resume_call(&mut self, now: Now, row: CallRow, run: RunId) {
+        let Some(open) = self.runs.open.get_mut(&run) else { return };
+        let position = row.target.0.wrapping_sub(open.row.first.0);
+        let Some(member) = open.members.get_mut(position as usize) else { return };
+        member.result = row.result.clone();
+        let (pending, caller, until) = (row.answer.is_none(), row.caller, row.until);
+        member.call = Some(Box::new(Call { row }));
+        if let Some(until) = until.filter(|_| pending)
+            && let Some(caller) = self.fenced(&caller)
+        {
+            let open = self.jobs[caller].open;
+            self.attempts[open].next_until = Some(now.mono + until.since(now.wall));
+            self.arm(caller);
+        }
+    }
+}

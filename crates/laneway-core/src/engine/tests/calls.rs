@@ -1,0 +1,820 @@
+//! Middleware chains: nodes of a run that call one another. Ids in names are those of the acceptance lists.
+
+use super::check;
+use super::story::Story;
+use crate::engine::rng::Rng;
+use expect_test::expect;
+
+#[test]
+fn t1_a_chain_must_agree_with_its_nodes() {
+    check(
+        "
+        submitrun r h m1 m2 chain=h:m1,m2 odd=h:0
+        submitrun r h m1 m2 chain=h:m1,m2 odd=m1:-
+        submitrun r h m1 m2 chain=h:m1,m2 odd=m1:1
+        submitrun r h m1 m2 chain=h:m1,m2 odd=m2:7
+        submitrun r h m1 m2 chain=h:m1,m2 odd=m2:none
+        submitrun r h m1 chain=h:m1,m2
+        submitrun r m1 m2 chain=h:m1,m2
+        submitrun r h<m1 m1 chain=h:m1
+        submitrun r a<h h m1<a chain=h:m1
+        submitrun r h m1 m2 chain=h:m1,m2
+        ",
+        expect![[r#"
+            submitrun r h m1 m2 chain=h:m1,m2 odd=h:0
+                refused: invalid: node "h": middleware: the host has no index; take it away
+            submitrun r h m1 m2 chain=h:m1,m2 odd=m1:-
+                refused: invalid: node "m1": middleware: index is missing; give the node's place in the chain, from 0
+            submitrun r h m1 m2 chain=h:m1,m2 odd=m1:1
+                refused: invalid: node "m1": middleware: the chain does not have this node at index 1
+            submitrun r h m1 m2 chain=h:m1,m2 odd=m2:7
+                refused: invalid: node "m2": middleware: the chain does not have this node at index 7
+            submitrun r h m1 m2 chain=h:m1,m2 odd=m2:none
+                refused: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
+            submitrun r h m1 chain=h:m1,m2
+                refused: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
+            submitrun r m1 m2 chain=h:m1,m2
+                refused: invalid: node "m1": middleware: "h" is not a node with the same chain; every node of a chain names all of it
+            submitrun r h<m1 m1 chain=h:m1
+                refused: invalid: node "m1": a node of its own middleware chain depends on it; the order of a chain is its own, take that away
+            submitrun r a<h h m1<a chain=h:m1
+                refused: invalid: node "a": depends_on leads back to itself (a -> h -> m1 -> a); take one of these dependencies away
+            submitrun r h m1 m2 chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn t4_a_chain_does_not_go_on_without_next() {
+    check(
+        "
+        submitrun r a h<a m1 m2 b<h chain=h:m1,m2
+        explain r/m1
+        finish r/a ok
+        explain r/m2 | explain r/h | explain r/b
+        next r/m1 q1
+        explain r/h
+        next r/m2 q2 index=1
+        finish r/h ok:page
+        finish r/m2 ok:framed
+        finish r/m1 ok:done
+        finish r/b ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a h<a m1 m2 b<h chain=h:m1,m2
+                r submitted
+                r started
+                r/a started #1
+            explain r/m1
+                r/m1 is scheduled, 0 ahead: waits for 1: a
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/m1 queued #0 (released)
+                r/m1 started #1
+            explain r/m2 | explain r/h | explain r/b
+                r/m2 is scheduled, 0 ahead: waits for a call of m1
+                r/h is scheduled, 0 ahead: waits for a call of m2
+                r/b is scheduled, 0 ahead: waits for 1: h
+            next r/m1 q1
+                r/m2 queued #0 (called)
+                r/m2 started #1
+            explain r/h
+                r/h is scheduled, 0 ahead: waits for a call of m2
+            next r/m2 q2 index=1
+                r/h queued #0 (called)
+                r/h started #1
+            finish r/h ok:page
+                r/h returned #1 (returned)
+                r/m2 hears q2: done with page
+            finish r/m2 ok:framed
+                r/m2 returned #1 (returned)
+                r/m1 hears q1: done with framed
+            finish r/m1 ok:done
+                r/m1 succeeded #1 (done)
+                r/m2 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 5 attempts, h=page, m1=done, m2=framed
+        "#]],
+    );
+}
+
+#[test]
+fn t6_host_and_middlewares_end_with_the_outermost() {
+    check(
+        "
+        submitrun r h m1 chain=h:m1
+        next r/m1 q1
+        finish r/h ok:one
+        next r/m1 q2
+        finish r/h ok:two
+        finish r/m1 skip
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            finish r/h ok:one
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with one
+            next r/m1 q2
+                r/h queued #1 (called)
+                r/h started #2
+            finish r/h ok:two
+                r/h returned #2 (returned)
+                r/m1 hears q2: done with two
+            finish r/m1 skip
+                r/m1 succeeded #1 (skipped)
+                r/h succeeded #2 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts, h=two
+        "#]],
+    );
+}
+
+#[test]
+fn a_chain_that_is_cut_short_ends_with_what_there_is() {
+    check(
+        "
+        submitrun r h m1 m2 b<h chain=h:m1,m2
+        finish r/m1 ok:cached
+        finish r/b ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 m2 b<h chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 started #1
+            finish r/m1 ok:cached
+                r/m1 succeeded #1 (done)
+                r/m2 succeeded #0 (skipped)
+                r/h succeeded #0 (skipped)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 2 attempts, m1=cached
+        "#]],
+    );
+}
+
+#[test]
+fn t7_t9_what_is_not_waiting_for_a_call_is_not_ready() {
+    check(
+        "
+        place far leased kinds=w slots=1
+        submitrun r h@w m1 chain=h:m1
+        submit other kind=w
+        next r/m1 q1
+        next r/m1 q1
+        next r/m1 q2
+        start other | finish other ok
+        next r/m1 q3
+        start r/h
+        next r/m1 q4
+        finish r/h ok:x
+        next r/m1 q1
+        finish r/m1 ok
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=1
+            submitrun r h@w m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            submit other kind=w
+                other assigned #1
+            next r/m1 q1
+                r/h queued #0 (called)
+            next r/m1 q1
+                next_duplicate (duplicate next request)
+            next r/m1 q2
+                next_target_not_ready (target node not ready)
+            start other | finish other ok
+                other started #1
+                other succeeded #1 (done)
+                r/h assigned #1
+            next r/m1 q3
+                next_target_not_ready (target node not ready)
+            start r/h
+                r/h started #1
+            next r/m1 q4
+                next_target_not_ready (target node not ready)
+            finish r/h ok:x
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with x
+            next r/m1 q1
+                done with x
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn calls_from_the_wrong_place_are_refused() {
+    check(
+        "
+        submitrun r h m1 m2 x chain=h:m1,m2
+        next r/m1 q1 index=1
+        next r/m1 q1 index=9
+        next r/x q1
+        next r/m1! q1
+        next r/m1 q1
+        next r/m2 q1 index=1
+        next r/h q1
+        cancelrun r
+        next r/m1 q5
+        next r/x q5
+        ",
+        expect![[r#"
+            submitrun r h m1 m2 x chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 started #1
+                r/x started #1
+            next r/m1 q1 index=1
+                next_invalid_chain (invalid chain index)
+            next r/m1 q1 index=9
+                next_invalid_chain (invalid chain index)
+            next r/x q1
+                next_no_chain (middleware chain not found)
+            next r/m1! q1
+                stale
+            next r/m1 q1
+                r/m2 queued #0 (called)
+                r/m2 started #1
+            next r/m2 q1 index=1
+                r/h queued #0 (called)
+                r/h started #1
+            next r/h q1
+                next_invalid_chain (invalid chain index)
+            cancelrun r
+                canceled 4 jobs, canceled
+                r/h canceled #1 (requested)
+                r/m1 canceled #1 (requested)
+                r/m2 canceled #1 (requested)
+                r/x canceled #1 (requested)
+                r canceled
+                stop r/h
+                stop r/m1
+                stop r/m2
+                stop r/x
+                r/m2 hears q1: next_cancelled (next request cancelled)
+                r/m1 hears q1: next_cancelled (next request cancelled)
+            next r/m1 q5
+                next_run_finalised (run already in final status)
+            next r/x q5
+                next_run_finalised (run already in final status)
+        "#]],
+    );
+}
+
+#[test]
+fn t8_a_call_is_taken_back_when_its_caller_is_gone() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r h@w m1@w chain=h:m1
+        start r/m1
+        next r/m1 q1
+        start r/h
+        finish r/m1 fail
+        wait 1s
+        start r/m1
+        next r/m1 q2
+        finish r/h canceled
+        start r/h
+        finish r/h ok:again
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r h@w m1@w chain=h:m1
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            finish r/m1 fail
+                r/m1 retrying #1 (retry)
+                stop r/h
+            wait 1s
+                r/m1 queued #1 (due)
+                r/m1 assigned #2
+            start r/m1
+                r/m1 started #2
+            next r/m1 q2
+            finish r/h canceled
+                stale
+                r/h returned #1 (returned)
+                r/h queued #1 (called)
+                r/h assigned #2
+            start r/h
+                r/h started #2
+            finish r/h ok:again
+                r/h returned #2 (returned)
+                r/m1 hears q2: done with again
+            finish r/m1 ok
+                r/m1 succeeded #2 (done)
+                r/h succeeded #2 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 4 attempts, h=again
+        "#]],
+    );
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_leaves_the_queue() {
+    check(
+        "
+        lane main running=2
+        submitrun r h m1 chain=h:m1
+        submit x
+        next r/m1 q1
+        explain r/h
+        finish r/m1 fail
+        explain r/h
+        cancel x
+        wait 10s
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            lane main running=2
+                config.changed
+            submitrun r h m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            submit x
+                x started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+            explain r/h
+                r/h is queued, 0 ahead: lane main 2/2
+            finish r/m1 fail
+                r/m1 retrying #1 (retry)
+                r/h returned #0 (returned)
+            explain r/h
+                r/h is scheduled, 0 ahead: waits for a call of m1
+            cancel x
+                was running
+                x canceled #1 (requested)
+                stop x
+            wait 10s
+                r/m1 queued #1 (due)
+                x released #1
+                r/m1 started #2
+            finish r/m1 ok
+                r/m1 succeeded #2 (done)
+                r/h succeeded #0 (skipped)
+                r succeeded
+            showrun r
+                r is succeeded, 2 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_call_that_is_not_answered_in_time_is_a_timeout() {
+    check(
+        "
+        submitrun r h m1 chain=h:m1
+        next r/m1 q1 timeout=5s
+        wait 4s
+        wait 1s
+        finish r/h ok:late
+        next r/m1 q1
+        next r/m1 q2 timeout=5s
+        finish r/h ok:soon
+        wait 9s
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1 timeout=5s
+                r/h queued #0 (called)
+                r/h started #1
+            wait 4s
+            wait 1s
+                r/m1 hears q1: next_timeout (next request timed out)
+                stop r/h
+            finish r/h ok:late
+                stale
+                r/h returned #1 (returned)
+            next r/m1 q1
+                next_timeout (next request timed out)
+            next r/m1 q2 timeout=5s
+                r/h queued #1 (called)
+                r/h started #2
+            finish r/h ok:soon
+                r/h returned #2 (returned)
+                r/m1 hears q2: done with soon
+            wait 9s
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #2 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts, h=soon
+        "#]],
+    );
+}
+
+#[test]
+fn a_called_node_that_fails_fails_the_call_and_not_the_run() {
+    check(
+        "
+        submitrun r h m1 chain=h:m1
+        next r/m1 q1
+        finish r/h fail
+        wait 1s
+        finish r/h permanent
+        next r/m1 q2
+        finish r/h ok:works
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            finish r/h fail
+                r/h retrying #1 (retry)
+            wait 1s
+                r/h queued #1 (due)
+                r/h started #2
+            finish r/h permanent
+                r/h returned #2 (returned)
+                r/m1 hears q1: next_failed (it cannot work)
+            next r/m1 q2
+                r/h queued #2 (called)
+                r/h started #3
+            finish r/h ok:works
+                r/h returned #3 (returned)
+                r/m1 hears q2: done with works
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #3 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 4 attempts, h=works
+        "#]],
+    );
+}
+
+#[test]
+fn an_outermost_middleware_that_fails_ends_its_chain() {
+    check(
+        "
+        submitrun r h m1 b<h c failure=continue chain=h:m1
+        next r/m1 q1
+        finish r/m1 permanent
+        finish r/h ok
+        finish r/c ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 b<h c failure=continue chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+                r/c started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            finish r/m1 permanent
+                r/m1 failed #1 (permanent)
+                r/h canceled #1 (upstream_failed)
+                r/b canceled #0 (upstream_failed)
+                stop r/h
+                stop r/h
+            finish r/h ok
+                stale
+                r/h released #1
+            finish r/c ok
+                r/c succeeded #1 (done)
+                r failed
+            showrun r
+                r is failed, 3 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_canceled_run_answers_its_calls() {
+    check(
+        "
+        submitrun r h m1 chain=h:m1
+        next r/m1 q1
+        cancelrun r
+        finish r/h canceled
+        finish r/m1 canceled
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            cancelrun r
+                canceled 2 jobs, canceled
+                r/h canceled #1 (requested)
+                r/m1 canceled #1 (requested)
+                r canceled
+                stop r/h
+                stop r/m1
+                r/m1 hears q1: next_cancelled (next request cancelled)
+            finish r/h canceled
+                stale
+                r/h released #1
+            finish r/m1 canceled
+                stale
+                r/m1 released #1
+            showrun r
+                r is canceled, 2 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_canceled_host_answers_its_call() {
+    check(
+        "
+        submitrun r h m1 b<h chain=h:m1
+        next r/m1 q1
+        cancel r/h
+        finish r/h canceled
+        next r/m1 q2
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r h m1 b<h chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            cancel r/h
+                was running
+                r/h canceled #1 (requested)
+                r/b canceled #0 (upstream_failed)
+                stop r/h
+                r/m1 hears q1: next_cancelled (next request cancelled)
+            finish r/h canceled
+                stale
+                r/h released #1
+            next r/m1 q2
+                next_target_not_ready (target node not ready)
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 2 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn t10_a_called_node_that_is_given_back_is_ready_again() {
+    check(
+        "
+        submitrun r h m1 chain=h:m1
+        next r/m1 q1
+        finish r/h back
+        finish r/h ok:x
+        finish r/m1 ok
+        ",
+        expect![[r#"
+            submitrun r h m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            finish r/h back
+                r/h queued #1 (handed_back)
+                r/h started #2
+            finish r/h ok:x
+                r/h returned #2 (returned)
+                r/m1 hears q1: done with x
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #2 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn calls_outlive_a_crash() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r h@w m1@w m2@w chain=h:m1,m2
+        start r/m1
+        next r/m1 q1 timeout=60s
+        crash
+        start r/m2
+        crash
+        next r/m1 q1
+        next r/m2 q2 index=1
+        start r/h
+        finish r/h ok:inner
+        crash
+        next r/m2 q2 index=1
+        finish r/m2 ok:outer
+        crash
+        explain r/h
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r h@w m1@w m2@w chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            next r/m1 q1 timeout=60s
+                r/m2 queued #0 (called)
+                r/m2 assigned #1
+            crash
+            start r/m2
+                r/m2 started #1
+            crash
+            next r/m1 q1
+                next_duplicate (duplicate next request)
+            next r/m2 q2 index=1
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            finish r/h ok:inner
+                r/h returned #1 (returned)
+                r/m2 hears q2: done with inner
+            crash
+            next r/m2 q2 index=1
+                done with inner
+            finish r/m2 ok:outer
+                r/m2 returned #1 (returned)
+                r/m1 hears q1: done with outer
+            crash
+            explain r/h
+                r/h is scheduled, 0 ahead: waits for a call of m2
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/m2 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts, h=inner, m2=outer
+        "#]],
+    );
+}
+
+#[test]
+fn a_call_that_waited_over_a_crash_still_times_out() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r h@w m1@w chain=h:m1
+        start r/m1 | next r/m1 q1 timeout=20s | start r/h
+        wait 10s
+        crash
+        wait 9s
+        beat r/m1 | beat r/h
+        wait 1s
+        finish r/h canceled
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r h@w m1@w chain=h:m1
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1 | next r/m1 q1 timeout=20s | start r/h
+                r/m1 started #1
+                r/h queued #0 (called)
+                r/h assigned #1
+                r/h started #1
+            wait 10s
+            crash
+            wait 9s
+            beat r/m1 | beat r/h
+            wait 1s
+                r/m1 hears q1: next_timeout (next request timed out)
+                stop r/h
+            finish r/h canceled
+                stale
+                r/h returned #1 (returned)
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 2 attempts
+        "#]],
+    );
+}
+
+/// Nodes that call, answer, fail, are given back, canceled and lost, with crashes anywhere: after every step the engine
+/// agrees with itself, attempts of a run are numbered without gaps, and in the end every run has ended.
+#[test]
+fn chains_of_any_life_come_to_an_end() {
+    let mut heard = std::collections::BTreeMap::<String, u32>::new();
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed.into());
+        let mut pick = |below: usize| (rng.jitter() % below as u64) as usize;
+        let mut story = Story::new();
+        story.play("place far leased kinds=w slots=9");
+        let failure = ["stop", "continue"][pick(2)];
+        let kinds = [["h@w", "m1", "m2@w"], ["h", "m1@w", "m2"]][pick(2)];
+        let nodes = format!("a {}<a {} {} b<h", kinds[0], kinds[1], kinds[2]);
+        story.play(&format!("submitrun r {nodes} chain=h:m1,m2 failure={failure}"));
+        for step in 0..80 {
+            let open = story.open_jobs();
+            let line = match (pick(20), open.is_empty()) {
+                (0, _) => "crash".to_owned(),
+                (1..=3, _) | (_, true) => format!("wait {}s", 1 + pick(12)),
+                (4, _) if step > 40 => {
+                    ["cancel r/h", "cancel r/m2", "cancelrun r", "rebuild"][pick(4)].to_owned()
+                }
+                (roll, _) => {
+                    let name = &open[pick(open.len())];
+                    let index = u32::from(name == "r/m2");
+                    let timeout = ["", " timeout=3s"][pick(2)];
+                    match roll {
+                        4..=9 => format!("next {name} q{step} index={index}{timeout}"),
+                        10..=12 => format!("start {name}"),
+                        13 => format!("finish {name} fail"),
+                        14 => format!("finish {name} back"),
+                        15 => format!("finish {name} {}", ["permanent", "canceled"][pick(2)]),
+                        _ => format!("finish {name} ok:{step}"),
+                    }
+                }
+            };
+            for said in story.play(&line) {
+                if let Some((_, answer)) = said.split_once(" hears ") {
+                    let code = answer.split(' ').nth(1).unwrap_or_default();
+                    *heard.entry(code.to_owned()).or_default() += 1;
+                }
+            }
+        }
+        for _ in 0..100 {
+            for name in story.open_jobs() {
+                story.play(&format!("finish {name} ok"));
+            }
+            story.play("wait 12s");
+        }
+        assert!(story.members.all_ended() && story.open_jobs().is_empty(), "seed {seed} does not end");
+    }
+    for code in ["done", "next_timeout", "next_failed", "next_cancelled"] {
+        assert!(heard.get(code).is_some_and(|count| *count > 5), "too few calls are answered so: {heard:?}");
+    }
+}

@@ -1,0 +1,899 @@
+//! Runs: jobs that wait for one another. Ids in names are those of the acceptance lists.
+
+use super::check;
+use expect_test::expect;
+
+#[test]
+fn a_diamond_goes_in_the_order_of_its_dependencies() {
+    check(
+        "
+        submitrun r a b<a c<a d<b,c
+        explain r/d
+        showrun r
+        finish r/a ok
+        finish r/c ok
+        explain r/d
+        finish r/b ok
+        finish r/d ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a c<a d<b,c
+                r submitted
+                r started
+                r/a started #1
+            explain r/d
+                r/d is scheduled, 0 ahead: waits for 2: b c
+            showrun r
+                r is running, 1 attempts
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/b queued #0 (released)
+                r/c queued #0 (released)
+                r/b started #1
+                r/c started #1
+            finish r/c ok
+                r/c succeeded #1 (done)
+            explain r/d
+                r/d is scheduled, 0 ahead: waits for 1: b
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r/d queued #0 (released)
+                r/d started #1
+            finish r/d ok
+                r/d succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 4 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn x1_a_result_that_comes_twice_releases_no_join() {
+    check(
+        "
+        submitrun r a b c<a,b
+        finish r/a ok
+        finish r/a ok
+        finish r/a#1 ok
+        explain r/c
+        finish r/b ok
+        finish r/c ok
+        ",
+        expect![[r#"
+            submitrun r a b c<a,b
+                r submitted
+                r started
+                r/a started #1
+                r/b started #1
+            finish r/a ok
+                r/a succeeded #1 (done)
+            finish r/a ok
+                stale
+            finish r/a#1 ok
+                stale
+            explain r/c
+                r/c is scheduled, 0 ahead: waits for 1: b
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r/c queued #0 (released)
+                r/c started #1
+            finish r/c ok
+                r/c succeeded #1 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn x7_a_word_about_no_attempt_of_the_run_makes_nothing() {
+    check(
+        "
+        submitrun r a b<a
+        finish r/a! ok
+        showrun r
+        finish r/a ok
+        finish r/b ok
+        ",
+        expect![[r#"
+            submitrun r a b<a
+                r submitted
+                r started
+                r/a started #1
+            finish r/a! ok
+                stale
+            showrun r
+                r is running, 1 attempts
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn a_failed_node_stops_its_run_at_once() {
+    check(
+        "
+        submitrun r a b c<a d<b
+        finish r/a permanent
+        showrun r
+        finish r/b ok
+        cancelrun r
+        ",
+        expect![[r#"
+            submitrun r a b c<a d<b
+                r submitted
+                r started
+                r/a started #1
+                r/b started #1
+            finish r/a permanent
+                r/a failed #1 (permanent)
+                r/b canceled #1 (run_failed)
+                r/c canceled #0 (run_failed)
+                r/d canceled #0 (run_failed)
+                r failed
+                stop r/b
+            showrun r
+                r is failed, 2 attempts
+            finish r/b ok
+                stale
+                r/b released #1
+            cancelrun r
+                not found
+        "#]],
+    );
+}
+
+#[test]
+fn with_continue_only_what_waits_for_the_failed_node_is_canceled() {
+    check(
+        "
+        submitrun r a b c<a d<b e<c,d failure=continue
+        finish r/a permanent
+        showrun r
+        finish r/b ok
+        finish r/d ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b c<a d<b e<c,d failure=continue
+                r submitted
+                r started
+                r/a started #1
+                r/b started #1
+            finish r/a permanent
+                r/a failed #1 (permanent)
+                r/c canceled #0 (upstream_failed)
+                r/e canceled #0 (upstream_failed)
+            showrun r
+                r is running, 2 attempts
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r/d queued #0 (released)
+                r/d started #1
+            finish r/d ok
+                r/d succeeded #1 (done)
+                r failed
+            showrun r
+                r is failed, 3 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_failed_attempt_that_is_tried_again_is_no_failure_of_the_run() {
+    check(
+        "
+        submitrun r a b<a
+        finish r/a fail
+        showrun r
+        wait 1s
+        finish r/a ok
+        finish r/b ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a
+                r submitted
+                r started
+                r/a started #1
+            finish r/a fail
+                r/a retrying #1 (retry)
+            showrun r
+                r is running, 1 attempts
+            wait 1s
+                r/a queued #1 (due)
+                r/a started #2
+            finish r/a ok
+                r/a succeeded #2 (done)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_skipped_releases_as_what_was_done() {
+    check(
+        "
+        submitrun r a b<a
+        finish r/a skip
+        finish r/b skip
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a
+                r submitted
+                r started
+                r/a started #1
+            finish r/a skip
+                r/a succeeded #1 (skipped)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b skip
+                r/b succeeded #1 (skipped)
+                r succeeded
+            showrun r
+                r is succeeded, 2 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn x6_a_canceled_node_does_not_leave_its_run_open() {
+    check(
+        "
+        submitrun r a b<a c
+        cancel r/a
+        finish r/a ok
+        finish r/c ok
+        showrun r
+        submitrun s a b<a
+        cancel s/a
+        showrun s
+        ",
+        expect![[r#"
+            submitrun r a b<a c
+                r submitted
+                r started
+                r/a started #1
+                r/c started #1
+            cancel r/a
+                was running
+                r/a canceled #1 (requested)
+                r/b canceled #0 (upstream_failed)
+                stop r/a
+            finish r/a ok
+                stale
+                r/a released #1
+            finish r/c ok
+                r/c succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 2 attempts
+            submitrun s a b<a
+                s submitted
+                s started
+                s/a started #1
+            cancel s/a
+                was running
+                s/a canceled #1 (requested)
+                s/b canceled #0 (upstream_failed)
+                s canceled
+                stop s/a
+            showrun s
+                s is canceled, 1 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_is_canceled_as_one() {
+    check(
+        "
+        submitrun r a b c<a d<b,c
+        finish r/a ok
+        cancelrun r tenant=other
+        cancelrun r
+        showrun r
+        cancelrun r
+        finish r/b ok
+        finish r/c ok
+        ",
+        expect![[r#"
+            submitrun r a b c<a d<b,c
+                r submitted
+                r started
+                r/a started #1
+                r/b started #1
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/c queued #0 (released)
+                r/c started #1
+            cancelrun r tenant=other
+                not found
+            cancelrun r
+                canceled 3 jobs, canceled
+                r/b canceled #1 (requested)
+                r/c canceled #1 (requested)
+                r/d canceled #0 (requested)
+                r canceled
+                stop r/b
+                stop r/c
+            showrun r
+                r is canceled, 3 attempts
+            cancelrun r
+                not found
+            finish r/b ok
+                stale
+                r/b released #1
+            finish r/c ok
+                stale
+                r/c released #1
+        "#]],
+    );
+}
+
+#[test]
+fn a_queued_run_is_canceled_before_anything_starts() {
+    check(
+        "
+        lane main running=1
+        submit x | submitrun r a b<a
+        cancelrun r
+        finish x ok
+        ",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submit x | submitrun r a b<a
+                x started #1
+                r submitted
+            cancelrun r
+                canceled 2 jobs, canceled
+                r/a canceled #0 (requested)
+                r/b canceled #0 (requested)
+                r canceled
+            finish x ok
+                x succeeded #1 (done)
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_wrong_in_form_is_refused_and_leaves_nothing() {
+    check(
+        "
+        submitrun r a<b b<c c<a d
+        submitrun r a<a
+        submitrun r a<x
+        submitrun r a a
+        submitrun r
+        submitrun r a session=chat
+        submitrun r a b<a deadline=0s
+        submitrun r a b<a tenant=t key=k | submitrun r a tenant=t key=k digest=2
+        server nodes=2 | submitrun r a b c
+        server nodes=9 depth=2 | submitrun r a b<a c<b
+        server depth=9 dependencies=1 | submitrun r a b<a c<b
+        server dependencies=9 open_nodes=3 | submitrun r a b | submitrun s a b
+        explain r/b
+        ",
+        expect![[r#"
+            submitrun r a<b b<c c<a d
+                refused: invalid: node "a": depends_on leads back to itself (a -> b -> c -> a); take one of these dependencies away
+            submitrun r a<a
+                refused: invalid: node "a": depends_on names the node itself; take it away
+            submitrun r a<x
+                refused: invalid: node "a": depends_on names "x", which the run does not have; add that node or take the name away
+            submitrun r a a
+                refused: invalid: node "a": the run has two of that name; rename one
+            submitrun r
+                refused: invalid: nodes: a run has at least one; add a node
+            submitrun r a session=chat
+                refused: invalid: node "a": session: nodes of a run have none; order them with depends_on or keys
+            submitrun r a b<a deadline=0s
+                refused: deadline_past: node "a": deadline: has passed; give a time in the future
+            submitrun r a b<a tenant=t key=k | submitrun r a tenant=t key=k digest=2
+                r submitted
+                r started
+                r/a started #1
+                refused: idempotency_mismatch: idempotency_key: "k" was used for another request; choose a new key
+            server nodes=2 | submitrun r a b c
+                config.changed
+                refused: invalid: nodes: the run has 3, at most 2 are allowed (runs.nodes_max); split it
+            server nodes=9 depth=2 | submitrun r a b<a c<b
+                config.changed
+                refused: invalid: node "c": waits for 2 nodes in a row, at most 1 are allowed (runs.depth_max); join some
+            server depth=9 dependencies=1 | submitrun r a b<a c<b
+                config.changed
+                refused: invalid: nodes: they have 2 dependencies, at most 1 are allowed (runs.dependencies_max); leave out those that follow from others
+            server dependencies=9 open_nodes=3 | submitrun r a b | submitrun s a b
+                config.changed
+                refused: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
+                refused: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
+            explain r/b
+                r/b is scheduled, 0 ahead: waits for 1: a
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_does_not_fit_the_queue_is_refused_whole() {
+    check(
+        "
+        lane main running=1 queued=3
+        submit x
+        submitrun r a b<a c<a d<a
+        submitrun r a b<a c<a
+        counts main
+        ",
+        expect![[r#"
+            lane main running=1 queued=3
+                config.changed
+            submit x
+                x started #1
+            submitrun r a b<a c<a d<a
+                refused: queue_full: node "d": the queue is full (lane: queued_max): 3 of 3 jobs wait; submit again later
+            submitrun r a b<a c<a
+                r submitted
+            counts main
+                main: 3 wait, 1 open; submitted 4 rejected 0 succeeded 0 failed 0 canceled 0 expired 0; dispatched 1 after 0 ms, 0 runs of 0 ms
+                A: 3 wait, 1 open; submitted 4 rejected 0 succeeded 0 failed 0 canceled 0 expired 0; dispatched 1 after 0 ms, 0 runs of 0 ms
+        "#]],
+    );
+}
+
+#[test]
+fn the_same_key_gives_the_same_run() {
+    check(
+        "
+        submitrun r a b<a key=k1
+        submitrun r a b<a key=k1
+        submitrun s a key=k1 digest=2
+        submitrun s a key=k2 tenant=other
+        finish r/a ok
+        finish r/b ok
+        submitrun r a b<a key=k1
+        ",
+        expect![[r#"
+            submitrun r a b<a key=k1
+                r submitted
+                r started
+                r/a started #1
+            submitrun r a b<a key=k1
+                r exists already, running
+            submitrun s a key=k1 digest=2
+                refused: idempotency_mismatch: idempotency_key: "k1" was used for another request; choose a new key
+            submitrun s a key=k2 tenant=other
+                s submitted
+                s started
+                s/a started #1
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            submitrun r a b<a key=k1
+                r exists already, succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_waits_for_its_time_after_what_it_depends_on() {
+    check(
+        "
+        submitrun r a b<a after=10s
+        wait 10s
+        finish r/a ok
+        finish r/b ok
+        submitrun s a b<a c<b after=10s
+        cancel s/a
+        ",
+        expect![[r#"
+            submitrun r a b<a after=10s
+                r submitted
+            wait 10s
+                r/a queued #0 (due)
+                r started
+                r/a started #1
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            submitrun s a b<a c<b after=10s
+                s submitted
+            cancel s/a
+                was scheduled
+                s/a canceled #0 (requested)
+                s/b canceled #0 (upstream_failed)
+                s/c canceled #0 (upstream_failed)
+                s canceled
+        "#]],
+    );
+}
+
+#[test]
+fn a_released_node_whose_time_has_not_come_waits_for_it() {
+    check(
+        "
+        submitrun r a b+5s<a c<b
+        finish r/a ok
+        explain r/b
+        crash
+        wait 5s
+        finish r/b ok
+        finish r/c ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b+5s<a c<b
+                r submitted
+                r started
+                r/a started #1
+            finish r/a ok
+                r/a succeeded #1 (done)
+            explain r/b
+                r/b is scheduled, 0 ahead: not before 5 s from the start
+            crash
+            wait 5s
+                r/b queued #0 (due)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r/c queued #0 (released)
+                r/c started #1
+            finish r/c ok
+                r/c succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn the_queue_timeout_of_a_node_begins_when_it_may_start() {
+    check(
+        "
+        submitrun r a b<a queue=5s timeout=60s
+        wait 20s
+        explain r/b
+        lane main paused=yes
+        finish r/a ok
+        wait 4s
+        wait 1s
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a queue=5s timeout=60s
+                r submitted
+                r started
+                r/a started #1
+            wait 20s
+            explain r/b
+                r/b is scheduled, 0 ahead: waits for 1: a
+            lane main paused=yes
+                config.changed
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/b queued #0 (released)
+            wait 4s
+            wait 1s
+                r/b failed #0 (queue_timeout)
+                r failed
+            showrun r
+                r is failed, 1 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn the_deadline_of_a_waiting_node_holds() {
+    check(
+        "
+        submitrun r a b<a deadline=5s failure=continue
+        wait 5s
+        wait 10s
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a deadline=5s failure=continue
+                r submitted
+                r started
+                r/a started #1
+            wait 5s
+                r/b failed #0 (expired)
+                stop r/a
+            wait 10s
+                r/a failed #1 (expired)
+                r failed
+            showrun r
+                r is failed, 1 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_that_was_open_at_a_crash_goes_on() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r a b@w c@w<a d<b,c
+        finish r/a ok
+        start r/b
+        crash
+        explain r/d
+        start r/c
+        finish r/b ok
+        crash
+        finish r/c ok
+        finish r/d ok
+        showrun r
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r a b@w c@w<a d<b,c
+                r submitted
+                r started
+                r/a started #1
+                r/b assigned #1
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/c queued #0 (released)
+                r/c assigned #1
+            start r/b
+                r/b started #1
+            crash
+            explain r/d
+                r/d is scheduled, 0 ahead: waits for 2: b c
+            start r/c
+                r/c started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+            crash
+            finish r/c ok
+                r/c succeeded #1 (done)
+                r/d queued #0 (released)
+                r/d started #1
+            finish r/d ok
+                r/d succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 4 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_join_whose_last_dependency_is_lost_in_a_crash_is_settled_by_the_restart() {
+    check(
+        "
+        submitrun r a b<a retries=0 failure=stop
+        crash
+        crash
+        showrun r
+        explain r/b
+        ",
+        expect![[r#"
+            submitrun r a b<a retries=0 failure=stop
+                r submitted
+                r started
+                r/a started #1
+            crash
+                r/a queued #1 (lost)
+                r/a started #2
+            crash
+                r/a failed #2 (lost)
+                r/b canceled #0 (run_failed)
+                r failed
+            showrun r
+                r is failed, 2 attempts
+            explain r/b
+                r/b is not live
+        "#]],
+    );
+}
+
+#[test]
+fn a_released_node_stays_released_over_a_restart_and_keeps_its_time() {
+    check(
+        "
+        submitrun r a b<a queue=10s
+        wait 60s
+        lane main paused=yes
+        finish r/a ok
+        wait 4s
+        crash
+        explain r/b
+        wait 5s
+        wait 1s
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a queue=10s
+                r submitted
+                r started
+                r/a started #1
+            wait 60s
+            lane main paused=yes
+                config.changed
+            finish r/a ok
+                r/a succeeded #1 (done)
+                r/b queued #0 (released)
+            wait 4s
+            crash
+            explain r/b
+                r/b is queued, 0 ahead: lane main paused
+            wait 5s
+            wait 1s
+                r/b failed #0 (queue_timeout)
+                r failed
+            showrun r
+                r is failed, 1 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn t10_a_node_that_a_worker_gives_back_is_ready_again() {
+    check(
+        "
+        submitrun r a b<a
+        finish r/a back
+        finish r/a ok
+        finish r/b ok
+        showrun r
+        ",
+        expect![[r#"
+            submitrun r a b<a
+                r submitted
+                r started
+                r/a started #1
+            finish r/a back
+                r/a queued #1 (handed_back)
+                r/a started #2
+            finish r/a ok
+                r/a succeeded #2 (done)
+                r/b queued #0 (released)
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn t16_only_a_change_of_its_state_is_told_of_a_run() {
+    check(
+        "
+        submitrun r a b c<a,b
+        finish r/a fail
+        wait 1s
+        finish r/a ok
+        finish r/b ok
+        finish r/c ok
+        ",
+        expect![[r#"
+            submitrun r a b c<a,b
+                r submitted
+                r started
+                r/a started #1
+                r/b started #1
+            finish r/a fail
+                r/a retrying #1 (retry)
+            wait 1s
+                r/a queued #1 (due)
+                r/a started #2
+            finish r/a ok
+                r/a succeeded #2 (done)
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r/c queued #0 (released)
+                r/c started #1
+            finish r/c ok
+                r/c succeeded #1 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn attempts_of_a_run_are_numbered_over_all_its_nodes_and_restarts() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r a@w b@w<a
+        start r/a
+        finish r/a fail
+        crash
+        wait 1s
+        start r/a
+        crash
+        finish r/a ok
+        crash
+        start r/b
+        finish r/b ok
+        showrun r
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r a@w b@w<a
+                r submitted
+                r started
+                r/a assigned #1
+            start r/a
+                r/a started #1
+            finish r/a fail
+                r/a retrying #1 (retry)
+            crash
+            wait 1s
+                r/a queued #1 (due)
+                r/a assigned #2
+            start r/a
+                r/a started #2
+            crash
+            finish r/a ok
+                r/a succeeded #2 (done)
+                r/b queued #0 (released)
+                r/b assigned #1
+            crash
+            start r/b
+                r/b started #1
+            finish r/b ok
+                r/b succeeded #1 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts
+        "#]],
+    );
+}
+
+#[test]
+fn a_lane_that_cancels_on_shutdown_ends_the_run() {
+    check(
+        "
+        lane main stop=cancel running=1
+        submitrun r a b<a c
+        drain
+        finish r/a back
+        showrun r
+        ",
+        expect![[r#"
+            lane main stop=cancel running=1
+                config.changed
+            submitrun r a b<a c
+                r submitted
+                r started
+                r/a started #1
+            drain
+                server.draining
+                r/b canceled #0 (shutdown)
+                r/c canceled #0 (shutdown)
+            finish r/a back
+                r/a canceled #1 (shutdown)
+                r canceled
+            showrun r
+                r is canceled, 1 attempts
+        "#]],
+    );
+}

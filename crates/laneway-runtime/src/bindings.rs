@@ -1,0 +1,184 @@
+//! Data that goes from one node of a run to another: carried out when the payload of a node is read, and never written.
+//!
+//! What a node gets follows from what is stored: its own payload, and the results and payloads of nodes that ended before
+//! it could start. So every attempt gets the same, whoever composes it.
+
+use std::collections::BTreeMap;
+
+use laneway_core::{Binding, Bytes, Failure, JobRow, MemberOf, Name, RunRow, Seq};
+use laneway_store::{Reader, StoreError};
+use serde_json::Value;
+
+/// Most bytes of a payload with everything that was bound into it.
+pub const COMPOSED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The code of a binding that cannot be carried out. Trying again cannot help: what is stored does not change.
+pub const BINDING_CLASH: &str = "binding_clash";
+
+/// The payload that a job gets: as it was submitted or, for a node with bindings, with what they bring. The inner error
+/// says which binding cannot be carried out.
+pub fn compose(
+    reader: &dyn Reader,
+    row: &JobRow,
+    payload: &Bytes,
+) -> Result<Result<Bytes, Failure>, StoreError> {
+    let Some(member) = row.spec.member.as_deref().filter(|member| !member.bindings.is_empty()) else {
+        return Ok(Ok(Bytes::clone(payload)));
+    };
+    let Some(run) = reader.run(member.run)? else {
+        return Err(StoreError::Disagree(format!("there is no {}", member.run)));
+    };
+    let mut composer = Composer { reader, run, payloads: BTreeMap::new() };
+    let composed = match composer.payload(member, payload)? {
+        Ok(value) => value,
+        Err(clash) => return Ok(Err(clash.failure())),
+    };
+    let bytes = composed.to_string().into_bytes();
+    if bytes.len() > COMPOSED_BYTES_MAX {
+        let what = format!("the payload has {} bytes, at most {COMPOSED_BYTES_MAX} are allowed", bytes.len());
+        return Ok(Err(Clash { node: member.node.clone(), what }.failure()));
+    }
+    Ok(Ok(Bytes::from(bytes)))
+}
+
+/// True when the job's payload must be composed before it is given to anybody.
+pub fn is_bound(row: &JobRow) -> bool {
+    row.spec.member.as_ref().is_some_and(|member| !member.bindings.is_empty())
+}
+
+/// A binding that cannot be carried out.
+struct Clash {
+    node: Name,
+    what: String,
+}
+
+impl Clash {
+    fn failure(self) -> Failure {
+        Failure::permanent(BINDING_CLASH, format!("node {:?}: {}", self.node.as_str(), self.what))
+    }
+}
+
+struct Composer<'a> {
+    reader: &'a dyn Reader,
+    run: RunRow,
+    /// Payloads of nodes that were composed already: a node may be asked for by many.
+    payloads: BTreeMap<Name, Value>,
+}
+
+impl Composer<'_> {
+    /// A node's payload with its bindings carried out, one after the other.
+    fn payload(&mut self, member: &MemberOf, bytes: &[u8]) -> Result<Result<Value, Clash>, StoreError> {
+        let clash = |what: String| Ok(Err(Clash { node: member.node.clone(), what }));
+        let Ok(mut payload) = serde_json::from_slice::<Value>(bytes) else {
+            return clash("its payload is not JSON, so that nothing can be bound into it".into());
+        };
+        for binding in &member.bindings {
+            let found = match self.source(binding)? {
+                Ok(found) => found,
+                Err(clash) => return Ok(Err(clash)),
+            };
+            // What is not there is not written: the payload keeps what it says itself.
+            let Some(found) = found else { continue };
+            let target = binding.target.strip_prefix("/parameters").unwrap_or(&binding.target);
+            if let Err(what) = put(&mut payload, target, found) {
+                return clash(format!("binding to {:?}: {what}", binding.target));
+            }
+        }
+        Ok(Ok(payload))
+    }
+
+    /// What a binding brings; `None`: its source is not there.
+    fn source(&mut self, binding: &Binding) -> Result<Result<Option<Value>, Clash>, StoreError> {
+        let Some(seq) = self.run.seq_of(&binding.from) else { return Ok(Ok(None)) };
+        if let Some(pointer) = binding.source.strip_prefix("/results") {
+            let Some(view) = self.reader.jobs_at(&[seq])?.pop() else { return Ok(Ok(None)) };
+            let Some(result) = view.end.and_then(|end| end.result) else { return Ok(Ok(None)) };
+            let Ok(result) = serde_json::from_slice::<Value>(&result) else {
+                let what = "its result is not JSON, so that nothing can be taken from it".to_owned();
+                return Ok(Err(Clash { node: binding.from.clone(), what }));
+            };
+            return Ok(Ok(result.pointer(pointer).cloned()));
+        }
+        let pointer = binding.source.strip_prefix("/parameters").unwrap_or(&binding.source);
+        if !self.payloads.contains_key(&binding.from) {
+            match self.payload_of(seq)? {
+                Ok(Some(payload)) => drop(self.payloads.insert(binding.from.clone(), payload)),
+                Ok(None) => return Ok(Ok(None)),
+                Err(clash) => return Ok(Err(clash)),
+            }
+        }
+        Ok(Ok(self.payloads.get(&binding.from).and_then(|payload| payload.pointer(pointer)).cloned()))
+    }
+
+    /// The payload that another node got. It comes earlier in the run, so this ends.
+    fn payload_of(&mut self, seq: Seq) -> Result<Result<Option<Value>, Clash>, StoreError> {
+        let (Some(view), Some(bytes)) = (self.reader.jobs_at(&[seq])?.pop(), self.reader.payload(seq)?)
+        else {
+            return Ok(Ok(None));
+        };
+        let Some(member) = view.row.spec.member else { return Ok(Ok(None)) };
+        Ok(self.payload(&member, &bytes)?.map(Some))
+    }
+}
+
+/// Puts `value` where `pointer` points in `into`; makes the objects on the way that are missing.
+fn put(into: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
+    let mut at = into;
+    for part in pointer.split('/').skip(1) {
+        let key = part.replace("~1", "/").replace("~0", "~");
+        if at.is_null() {
+            *at = Value::Object(serde_json::Map::new());
+        }
+        at = match at {
+            Value::Object(map) => map.entry(key).or_insert(Value::Null),
+            Value::Array(items) => {
+                let index = if key == "-" { Some(items.len()) } else { key.parse().ok() };
+                match index.filter(|index| *index <= items.len()) {
+                    Some(index) if index < items.len() => &mut items[index],
+                    Some(index) => {
+                        items.push(Value::Null);
+                        &mut items[index]
+                    }
+                    None => return Err(format!("{key:?} is no place in a list of {}", items.len())),
+                }
+            }
+            _ => {
+                return Err(format!("{key:?} would lie inside of something that is neither object nor list"));
+            }
+        };
+    }
+    *at = value;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::put;
+
+    #[test]
+    fn values_go_where_pointers_point() {
+        let mut value = json!({"a": {"b": 1}, "list": [1], "text": "x"});
+        for (pointer, what) in
+            [("/a/b", json!(2)), ("/new/deep/er", json!([])), ("/list/0", json!(5)), ("/list/-", json!(6))]
+        {
+            put(&mut value, pointer, what).expect("there is a place");
+        }
+        put(&mut value, "/with~1slash~0tilde", json!(true)).expect("there is a place");
+        assert_eq!(
+            value,
+            json!({"a": {"b": 2}, "new": {"deep": {"er": []}}, "list": [5, 6], "text": "x", "with/slash~tilde": true})
+        );
+        put(&mut value, "", json!(7)).expect("the whole");
+        assert_eq!(value, json!(7));
+    }
+
+    #[test]
+    fn a_value_does_not_go_inside_of_a_text() {
+        let mut value = json!({"text": "x", "list": [1]});
+        assert!(put(&mut value, "/text/deeper", json!(1)).is_err());
+        assert!(put(&mut value, "/list/9", json!(1)).is_err());
+        assert!(put(&mut value, "/list/x", json!(1)).is_err());
+        assert_eq!(value, json!({"text": "x", "list": [1]}));
+    }
+}

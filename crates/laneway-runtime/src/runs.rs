@@ -1,0 +1,98 @@
+//! Runs through the handle: asked for, canceled, looked at.
+//!
+//! A run as people see it is its stored row and its jobs, read from one committed state after the other: a job may be
+//! further than its run says, never the other way round.
+
+use laneway_core::{
+    Bytes, Command, Fence, JobId, Name, Origin, Refusal, Reply, RunId, RunRow, RunSubmission, RunSubmitted,
+    Seq, Span,
+};
+use laneway_store::{JobView, Page, RunFilter};
+
+use crate::bindings::compose;
+use crate::scheduler::{QueryError, Scheduler, Stopped};
+
+/// Most runs that one call lists.
+pub const RUNS_PER_PAGE_MAX: usize = 200;
+
+/// A run as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunView {
+    /// Its row.
+    pub row: RunRow,
+    /// Its jobs, in the order of its nodes.
+    pub members: Vec<JobView>,
+}
+
+impl Scheduler {
+    /// Asks for a run: all its jobs or none.
+    pub async fn submit_run(
+        &self,
+        submission: RunSubmission,
+    ) -> Result<Result<RunSubmitted, Refusal>, Stopped> {
+        match self.send(Command::SubmitRun(Box::new(submission))).await? {
+            Reply::RunSubmitted(submitted) => Ok(Ok(submitted)),
+            Reply::Refused(refusal) => Ok(Err(refusal)),
+            other => unreachable!("the engine answers a run with {other:?}"),
+        }
+    }
+
+    /// Ends a run: all its jobs that have not ended. `Reply::RunCanceled`, or `Reply::NotFound` when no open run of that
+    /// name is there for this tenant.
+    pub async fn cancel_run(
+        &self,
+        tenant: Option<Name>,
+        run: RunId,
+        origin: Origin,
+    ) -> Result<Reply, Stopped> {
+        self.send(Command::CancelRun { tenant, run, origin }).await
+    }
+
+    /// A running middleware calls the next element of its chain. `Reply::NextCalled`: its place hears the answer later
+    /// ([`crate::Place::answer`]); `Reply::NextAnswered`: this is the answer; `Reply::Stale`: the attempt is over.
+    pub async fn call_next(
+        &self,
+        fence: Fence,
+        request: Name,
+        index: u32,
+        timeout: Option<Span>,
+    ) -> Result<Reply, Stopped> {
+        self.send(Command::CallNext { fence, request, index, timeout }).await
+    }
+
+    /// One run with its jobs, open or ended. `None`: this tenant has none of that name.
+    pub async fn run(&self, tenant: Option<Name>, id: RunId) -> Result<Option<RunView>, QueryError> {
+        self.query(move |reader| {
+            let is_theirs = |row: &RunRow| tenant.as_ref().is_none_or(|tenant| *tenant == row.spec.tenant);
+            let Some(row) = reader.run(id)?.filter(is_theirs) else { return Ok(None) };
+            let seqs: Vec<Seq> = row.seqs().map(Seq).collect();
+            let members = reader.jobs_at(&seqs)?;
+            Ok(Some(RunView { row, members }))
+        })
+        .await
+    }
+
+    /// Runs, newest first. `before` and `next` are the numbers of first jobs.
+    pub async fn runs(
+        &self,
+        filter: RunFilter,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page<RunRow>, QueryError> {
+        self.query(move |reader| reader.runs(&filter, before, limit.min(RUNS_PER_PAGE_MAX))).await
+    }
+
+    /// The payload that a job gets, with what its bindings bring. `None`: it is not stored. The inner error says which
+    /// binding cannot be carried out.
+    pub async fn payload_of(
+        &self,
+        job: JobId,
+    ) -> Result<Option<Result<Bytes, laneway_core::Failure>>, QueryError> {
+        self.query(move |reader| {
+            let Some(view) = reader.job(job)? else { return Ok(None) };
+            let Some(payload) = reader.payload(view.row.seq)? else { return Ok(None) };
+            compose(reader, &view.row, &payload).map(Some)
+        })
+        .await
+    }
+}

@@ -1,0 +1,122 @@
+//! The part of a run's row that no list filters by, and the part of a job's row that says which node of a run it is.
+
+use laneway_core::{Binding, Chain, FailurePolicy, MemberOf, Name, RunId, RunRow};
+
+use super::{Input, put_bytes, put_u64};
+use crate::StoreError;
+
+const VERSION: u8 = 1;
+
+// One bit for each part that may be missing.
+const NAME: u64 = 1 << 0;
+const CLIENT: u64 = 1 << 1;
+const ALL: u64 = (1 << 2) - 1;
+
+/// What [`read_run`] gives back: the fields of a [`RunRow`] that have no column of their own.
+#[derive(Debug)]
+pub(crate) struct RunRest {
+    pub submitted_by: Name,
+    pub failure: FailurePolicy,
+    pub name: Option<Name>,
+    pub client: Option<Name>,
+    pub tags: Vec<Name>,
+    pub nodes: Vec<Name>,
+}
+
+/// Appends the form of `row` to `out`.
+pub(crate) fn write_run(out: &mut Vec<u8>, row: &RunRow) {
+    let spec = &row.spec;
+    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
+    out.push(VERSION);
+    put_u64(out, flag(spec.name.is_some(), NAME) | flag(spec.client.is_some(), CLIENT));
+    put_bytes(out, row.submitted_by.as_str().as_bytes());
+    out.push(spec.failure.code());
+    for name in [&spec.name, &spec.client].into_iter().flatten() {
+        put_bytes(out, name.as_str().as_bytes());
+    }
+    put_names(out, &spec.tags);
+    put_names(out, &row.nodes);
+}
+
+/// Reads a form back.
+pub(crate) fn read_run(bytes: &[u8]) -> Result<RunRest, StoreError> {
+    let mut input = Input::new("the spec of a run", bytes);
+    input.version(VERSION)?;
+    let flags = input.u64()?;
+    if flags & !ALL != 0 {
+        return Err(input.damaged("it has parts that this program does not know"));
+    }
+    let has = |bit: u64| flags & bit != 0;
+    let submitted_by = input.name()?;
+    let failure = FailurePolicy::from_code(input.u8()?);
+    // Evaluated in the order in which the parts are written.
+    let rest = RunRest {
+        submitted_by,
+        failure: failure.ok_or_else(|| input.damaged("there is no such failure policy"))?,
+        name: has(NAME).then(|| input.name()).transpose()?,
+        client: has(CLIENT).then(|| input.name()).transpose()?,
+        tags: read_names(&mut input)?,
+        nodes: read_names(&mut input)?,
+    };
+    input.end()?;
+    Ok(rest)
+}
+
+/// Appends the form of `member` to `out`.
+pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
+    let MemberOf { run, node, depends_on, bindings, chain } = member;
+    out.extend_from_slice(&run.0.to_be_bytes());
+    put_bytes(out, node.as_str().as_bytes());
+    put_names(out, depends_on);
+    put_u64(out, bindings.len() as u64);
+    for Binding { from, source, target } in bindings {
+        put_bytes(out, from.as_str().as_bytes());
+        put_bytes(out, source.as_bytes());
+        put_bytes(out, target.as_bytes());
+    }
+    // 0: no chain, 1: the host of one, 2 and more: a middleware and its place.
+    let Some(Chain { host, middlewares, index }) = chain else { return out.push(0) };
+    put_u64(out, index.map_or(1, |index| u64::from(index) + 2));
+    put_bytes(out, host.as_str().as_bytes());
+    put_names(out, middlewares);
+}
+
+/// Reads a form back.
+pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError> {
+    let run = RunId(u128::from_be_bytes(input.array()?));
+    let (node, depends_on) = (input.name()?, read_names(input)?);
+    let count = read_count(input)?;
+    let mut bindings = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (from, source, target) = (input.name()?, input.text()?.into(), input.text()?.into());
+        bindings.push(Binding { from, source, target });
+    }
+    let chain = match input.u64()? {
+        0 => None,
+        place => {
+            let index = place.checked_sub(2).map(u32::try_from).transpose();
+            let index = index.map_err(|_| input.damaged("a place in a chain is too large"))?;
+            Some(Chain { host: input.name()?, middlewares: read_names(input)?, index })
+        }
+    };
+    Ok(MemberOf { run, node, depends_on, bindings, chain })
+}
+
+fn put_names(out: &mut Vec<u8>, names: &[Name]) {
+    put_u64(out, names.len() as u64);
+    for name in names {
+        put_bytes(out, name.as_str().as_bytes());
+    }
+}
+
+fn read_names(input: &mut Input<'_>) -> Result<Vec<Name>, StoreError> {
+    let count = read_count(input)?;
+    (0..count).map(|_| input.name()).collect()
+}
+
+fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
+    match usize::try_from(input.u64()?) {
+        Ok(count) if count <= input.left() => Ok(count),
+        _ => Err(input.damaged("a list is longer than its bytes")),
+    }
+}

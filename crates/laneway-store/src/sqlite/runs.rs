@@ -1,0 +1,281 @@
+//! Runs: written by the commit, read at a start and for people, forgotten with all their jobs.
+
+use laneway_core::job::IdempotencyKey;
+use laneway_core::{
+    Bytes, CallRow, EndedMember, Fence, Name, NextAnswer, PriorRun, RunId, RunRow, RunSpec, RunState, Seq,
+    Wall,
+};
+use rusqlite::{Connection, Row, params};
+
+use super::SqliteStore;
+use super::columns::{number, small};
+use super::commit::refused;
+use crate::batch::JobPurge;
+use crate::codec::{RunRest, read_run, write_run};
+use crate::rows::{
+    stored_attempt_id, stored_digest, stored_job_id, stored_name, stored_next_code, stored_run_id,
+    stored_run_state, stored_state,
+};
+use crate::store::ROWS_SCANNED_MAX;
+use crate::{Loaded, Page, RunFilter, StoreError};
+
+/// The columns that [`read_call`] reads, in its order. All of table `run_call`.
+const CALL: &str =
+    "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result";
+
+/// The columns that [`read`] reads, in its order.
+const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";
+
+/// Inserts a run.
+pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Result<(), StoreError> {
+    blob.clear();
+    write_run(blob, row);
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO run (first, members, id, tenant, lane, state, created_at, finished_at, key, digest, spec) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?;
+    let key = row.spec.idempotency.as_ref();
+    let inserted = insert.execute(params![
+        row.first.0.cast_signed(),
+        i64::try_from(row.nodes.len()).unwrap_or(i64::MAX),
+        &row.id.0.to_be_bytes()[..],
+        row.spec.tenant.as_str(),
+        row.spec.lane.as_str(),
+        row.state.code(),
+        row.created_at.0,
+        row.finished_at.map(|at| at.0),
+        key.map(|key| key.key.as_str()),
+        key.map(|key| &key.digest[..]),
+        &blob[..],
+    ]);
+    inserted.map_err(|error| refused(error, || format!("{}", row.id)))?;
+    Ok(())
+}
+
+/// A run's state changed.
+pub(super) fn move_on(
+    conn: &Connection,
+    first: Seq,
+    state: RunState,
+    finished_at: Option<Wall>,
+) -> Result<(), StoreError> {
+    let mut update = conn.prepare_cached("UPDATE run SET state = ?2, finished_at = ?3 WHERE first = ?1")?;
+    match update.execute(params![first.0.cast_signed(), state.code(), finished_at.map(|at| at.0)])? {
+        1 => Ok(()),
+        _ => Err(StoreError::Disagree(format!("the run from job {} on is not stored", first.0))),
+    }
+}
+
+/// Gives every open run, with those of its members that have ended.
+pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let mut select =
+        conn.prepare(&format!("SELECT {RUN} FROM run WHERE finished_at IS NULL ORDER BY first"))?;
+    let mut members = conn.prepare(
+        "SELECT done.seq, job.id, done.state, done.attempts, done.finished_at FROM done JOIN job USING (seq) \
+         WHERE done.seq BETWEEN ?1 AND ?2 ORDER BY done.seq",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let run = read(row)?;
+        let seqs = run.seqs();
+        let mut rows = members.query([seqs.start.cast_signed(), seqs.end.cast_signed() - 1])?;
+        let mut ended = Vec::new();
+        while let Some(row) = rows.next()? {
+            ended.push(EndedMember {
+                seq: Seq(number(row, 0)?),
+                job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
+                state: stored_state(small(row, 2)?)?,
+                attempts: small(row, 3)?,
+                finished_at: Wall(row.get_ref(4)?.as_i64()?),
+            });
+        }
+        visit(Loaded::OpenRun(Box::new(run), ended));
+    }
+    Ok(())
+}
+
+/// Keeps the latest call of a node.
+pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreError> {
+    let CallRow { target, caller, request, until, answer, result } = row;
+    let (answered, failure) = match answer {
+        None => (0, None),
+        Some(NextAnswer::Done(_)) => (1, None),
+        Some(NextAnswer::Failed(code, message)) => (2, Some((code.code(), message))),
+    };
+    let mut put = conn.prepare_cached(&format!(
+        "REPLACE INTO run_call ({CALL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+    ))?;
+    let done = put.execute(params![
+        target.0.cast_signed(),
+        &caller.job.0.to_be_bytes()[..],
+        caller.attempt,
+        &caller.attempt_id.0.to_be_bytes()[..],
+        caller.lease_epoch,
+        request.as_str(),
+        until.map(|at| at.0),
+        answered,
+        failure.map(|(code, _)| code),
+        failure.map(|(_, message)| message.as_ref()),
+        result.as_deref(),
+    ]);
+    done.map_err(|error| refused(error, || format!("a call of job {}", target.0)))?;
+    Ok(())
+}
+
+/// Gives the latest call of every node of an open run that was called.
+pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let mut runs =
+        conn.prepare("SELECT first, first + members - 1 FROM run WHERE finished_at IS NULL ORDER BY first")?;
+    let mut calls =
+        conn.prepare(&format!("SELECT {CALL} FROM run_call WHERE target BETWEEN ?1 AND ?2 ORDER BY target"))?;
+    let mut rows = runs.query([])?;
+    while let Some(row) = rows.next()? {
+        let mut rows = calls.query([row.get::<_, i64>(0)?, row.get::<_, i64>(1)?])?;
+        while let Some(row) = rows.next()? {
+            visit(Loaded::Call(Box::new(read_call(row)?)));
+        }
+    }
+    Ok(())
+}
+
+fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
+    let result: Option<Bytes> = row.get_ref(10)?.as_blob_or_null()?.map(Bytes::from);
+    let answer = match small::<u8>(row, 7)? {
+        0 => None,
+        1 => Some(NextAnswer::Done(result.clone())),
+        _ => Some(NextAnswer::Failed(stored_next_code(small(row, 8)?)?, row.get_ref(9)?.as_str()?.into())),
+    };
+    Ok(CallRow {
+        target: Seq(number(row, 0)?),
+        caller: Fence {
+            job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
+            attempt: small(row, 2)?,
+            attempt_id: stored_attempt_id(row.get_ref(3)?.as_blob()?)?,
+            lease_epoch: small(row, 4)?,
+        },
+        request: stored_name(row.get_ref(5)?.as_str()?)?,
+        until: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
+        answer,
+        result,
+    })
+}
+
+/// What a committed idempotency key stands for.
+pub(super) fn prior(conn: &Connection, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError> {
+    let mut select = conn.prepare_cached("SELECT id, digest FROM run WHERE tenant = ?1 AND key = ?2")?;
+    let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let run = stored_run_id(row.get_ref(0)?.as_blob()?)?;
+    Ok(Some(PriorRun { run, digest: stored_digest(row.get_ref(1)?.as_blob()?)? }))
+}
+
+/// One run.
+pub(super) fn find(conn: &Connection, id: RunId) -> Result<Option<RunRow>, StoreError> {
+    let mut select = conn.prepare_cached(&format!("SELECT {RUN} FROM run WHERE id = ?1"))?;
+    let mut rows = select.query([&id.0.to_be_bytes()[..]])?;
+    rows.next()?.map(read).transpose()
+}
+
+/// Runs, newest first.
+pub(super) fn list(
+    conn: &Connection,
+    filter: &RunFilter,
+    before: Option<Seq>,
+    limit: usize,
+) -> Result<Page<RunRow>, StoreError> {
+    let mut select =
+        conn.prepare_cached(&format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC"))?;
+    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
+    let mut rows = select.query([before])?;
+    let mut page = Page { items: Vec::new(), next: None };
+    let (mut looked_at, mut last) = (0, None);
+    while let Some(row) = rows.next()? {
+        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
+            page.next = last;
+            return Ok(page);
+        }
+        looked_at += 1;
+        let row = read(row)?;
+        last = Some(row.first.0);
+        if filter.matches(&row) {
+            page.items.push(row);
+        }
+    }
+    Ok(page)
+}
+
+/// Forgets ended runs of a lane with all their jobs, those that ended first first.
+pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(), StoreError> {
+    let keyed_before = purge.finished_before.min(purge.keyed_finished_before);
+    let mut left = i64::from(purge.max);
+    let mut due: Vec<(i64, i64)> = Vec::new();
+    let mut select = store.conn.prepare_cached(
+        "SELECT first, members FROM run INDEXED BY run_ended \
+         WHERE lane = ?1 AND finished_at < ?2 AND (key IS NULL OR finished_at < ?3) \
+         AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE seq BETWEEN first AND first + members - 1) \
+         AND NOT EXISTS (SELECT 1 FROM delivery WHERE seq BETWEEN first AND first + members - 1 AND delivery.state = 0) \
+         ORDER BY finished_at, first LIMIT ?4",
+    )?;
+    let mut rows =
+        select.query(params![purge.lane.as_str(), purge.finished_before.0, keyed_before.0, purge.max])?;
+    while left > 0
+        && let Some(row) = rows.next()?
+    {
+        let (first, members): (i64, i64) = (row.get(0)?, row.get(1)?);
+        due.push((first, first + members - 1));
+        left -= members;
+    }
+    drop(rows);
+    drop(select);
+    if due.is_empty() {
+        return Ok(());
+    }
+    let mut delete = store.conn.prepare_cached("DELETE FROM run_call WHERE target BETWEEN ?1 AND ?2")?;
+    for (first, last) in &due {
+        delete.execute([first, last])?;
+    }
+    for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try", "done"] {
+        let sql = format!("DELETE FROM {table} WHERE seq BETWEEN ?1 AND ?2");
+        let mut delete = store.conn.prepare_cached(&sql)?;
+        for (first, last) in &due {
+            delete.execute([first, last])?;
+        }
+    }
+    let mut delete = store.conn.prepare_cached("DELETE FROM run WHERE first = ?1")?;
+    for (first, _) in &due {
+        delete.execute([first])?;
+    }
+    // The rows that say which numbers were given may be gone now.
+    let mut update = store.conn.prepare_cached("UPDATE head SET last_seq = ?1, last_ended = ?2")?;
+    update.execute(params![store.head.last_seq.cast_signed(), store.head.last_ended.cast_signed()])?;
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<RunRow, StoreError> {
+    let RunRest { submitted_by, failure, name, client, tags, nodes } = read_run(row.get_ref(9)?.as_blob()?)?;
+    let idempotency = match (row.get_ref(7)?.as_str_or_null()?, row.get_ref(8)?.as_blob_or_null()?) {
+        (Some(key), Some(digest)) => {
+            Some(IdempotencyKey { key: stored_name(key)?, digest: stored_digest(digest)? })
+        }
+        (None, None) => None,
+        _ => return Err(StoreError::Damaged("a run has half an idempotency key".into())),
+    };
+    Ok(RunRow {
+        first: Seq(number(row, 0)?),
+        id: stored_run_id(row.get_ref(1)?.as_blob()?)?,
+        spec: RunSpec {
+            tenant: stored_name(row.get_ref(2)?.as_str()?)?,
+            name,
+            lane: stored_name(row.get_ref(3)?.as_str()?)?,
+            failure,
+            client,
+            idempotency,
+            tags,
+        },
+        nodes,
+        created_at: Wall(row.get_ref(5)?.as_i64()?),
+        submitted_by,
+        state: stored_run_state(small(row, 4)?)?,
+        finished_at: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
+    })
+}
