@@ -7,11 +7,11 @@ use std::time::Instant;
 use laneway_core::Name;
 use laneway_runtime::Scheduler;
 use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::webhooks::Guard;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::NoteLimits;
 use crate::auth::{BadTokens, Principal, random};
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;

@@ -4,9 +4,7 @@
 //! refused in a tight loop could fill the disk with notes. Beyond a rate, equal notes are counted, and the next one that
 //! is written says how many were not.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use laneway_core::{EventKind, Name, Origin};
 
@@ -14,52 +12,8 @@ use crate::api::Api;
 use crate::authority::{Authority, Reach};
 use crate::error::{ApiError, Code};
 
-/// Equal notes that are written in one window.
-const NOTES_MAX: u32 = 20;
-/// How long equal notes are counted together.
-const WINDOW: Duration = Duration::from_secs(1);
-/// Most sorts of notes that are remembered.
-const SORTS_MAX: usize = 4_096;
 /// Longest detail of a note, in bytes.
 const DETAIL_MAX: usize = 500;
-
-/// How many equal notes were written of late.
-#[derive(Default)]
-pub struct NoteLimits {
-    by_sort: Mutex<HashMap<Sort, Count>>,
-}
-
-/// What makes notes equal: who, what, and why not.
-type Sort = (Name, &'static str, Code);
-
-struct Count {
-    since: Instant,
-    written: u32,
-    left_out: u64,
-}
-
-impl NoteLimits {
-    /// May one more note be written? Then: how many were left out since the last.
-    fn take(&self, sort: Sort, now: Instant) -> Option<u64> {
-        let mut sorts = self.by_sort.lock().unwrap_or_else(PoisonError::into_inner);
-        if sorts.len() >= SORTS_MAX && !sorts.contains_key(&sort) {
-            sorts.retain(|_, count| now.duration_since(count.since) < WINDOW || count.left_out > 0);
-            if sorts.len() >= SORTS_MAX {
-                sorts.clear();
-            }
-        }
-        let count = sorts.entry(sort).or_insert(Count { since: now, written: 0, left_out: 0 });
-        if now.duration_since(count.since) >= WINDOW {
-            (count.since, count.written) = (now, 0);
-        }
-        if count.written >= NOTES_MAX {
-            count.left_out += 1;
-            return None;
-        }
-        count.written += 1;
-        Some(std::mem::take(&mut count.left_out))
-    }
-}
 
 /// Who called, as far as it is known.
 pub struct Who {
@@ -110,7 +64,9 @@ pub async fn note(
     code: Code,
     mut detail: String,
 ) {
-    let Some(left_out) = api.notes.take((who.actor.clone(), operation, code), Instant::now()) else { return };
+    let Some(left_out) = api.notes.take((who.actor.clone(), operation, code.word()), Instant::now()) else {
+        return;
+    };
     if detail.len() > DETAIL_MAX {
         let end = (0..=DETAIL_MAX).rev().find(|&at| detail.is_char_boundary(at)).unwrap_or(0);
         detail.truncate(end);
@@ -121,34 +77,5 @@ pub async fn note(
     let origin = Origin { actor: who.actor, request: Some(who.request) };
     if api.scheduler.note(kind, who.tenant, &detail, origin).await.is_err() {
         tracing::warn!(detail, "the scheduler has stopped; a call is missing in the audit list");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_some_and_counts_the_rest() {
-        let (limits, start) = (NoteLimits::default(), Instant::now());
-        let sort = || (Name::fixed("a"), "submit_job", Code::QueueFull);
-        for _ in 0..NOTES_MAX {
-            assert_eq!(limits.take(sort(), start), Some(0));
-        }
-        for _ in 0..7 {
-            assert_eq!(limits.take(sort(), start), None);
-        }
-        assert_eq!(limits.take((Name::fixed("b"), "submit_job", Code::QueueFull), start), Some(0));
-        assert_eq!(limits.take(sort(), start + WINDOW), Some(7));
-        assert_eq!(limits.take(sort(), start + WINDOW), Some(0));
-    }
-
-    #[test]
-    fn stays_bounded() {
-        let (limits, start) = (NoteLimits::default(), Instant::now());
-        for n in 0..10_000 {
-            limits.take((Name::new(&n.to_string()).unwrap(), "submit_job", Code::QueueFull), start);
-        }
-        assert!(limits.by_sort.lock().unwrap().len() <= SORTS_MAX);
     }
 }

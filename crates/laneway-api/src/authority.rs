@@ -43,6 +43,8 @@ const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter, 
 const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
 /// Who may submit, cancel and retry jobs.
 const SUBMITTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter]);
+/// Who may take and run jobs. Those who submit may, too: add-ons are often both.
+const WORKERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter, Role::Worker]);
 /// Who may run the place.
 const OPERATORS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
 /// Who may change settings and tokens.
@@ -57,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 66] = [
+pub static TABLE: [Authority; 74] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -90,6 +92,15 @@ pub static TABLE: [Authority; 66] = [
     looks("get_instance", OPERATORS, Reach::Server),
     changes("put_instance", ADMINS, Reach::Server),
     changes("delete_instance", ADMINS, Reach::Server),
+    looks("list_leases", READERS, Reach::Tenant),
+    // Workers speak often, and what they say is in the jobs' trails: it leaves no lines in the audit list.
+    looks("request_lease", WORKERS, Reach::Tenant),
+    looks("get_lease", Who::Roles(&Role::ALL), Reach::Tenant),
+    looks("beat_lease", WORKERS, Reach::Tenant),
+    looks("report_lease", WORKERS, Reach::Tenant),
+    looks("release_lease", WORKERS, Reach::Tenant),
+    changes("revoke_lease", SUBMITTERS, Reach::Tenant),
+    looks("get_capacity", READERS, Reach::Tenant),
     looks("list_sessions", READERS, Reach::Tenant),
     looks("get_session", READERS, Reach::Tenant),
     changes("stop_session", SUBMITTERS, Reach::Tenant),
@@ -139,6 +150,8 @@ impl Authority {
             Right::Converse => looks(operation, Who::Anyone, Reach::Tenant),
             Right::Look => looks(operation, READERS, Reach::Tenant),
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
+            // Workers speak often, and what they say is in the jobs' trails: it leaves no lines in the audit list.
+            Right::Work => looks(operation, WORKERS, Reach::Tenant),
             Right::Administer => changes(operation, ADMINS, Reach::Server),
         }
     }

@@ -4,6 +4,7 @@
 //! there is room for the job, and whether its deadline has passed, is the engine's answer. Every refusal names the field
 //! and the remedy.
 
+mod needs;
 mod schedule;
 mod session;
 mod wants;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{ApiError, Code};
 
+pub use needs::{lease_id, outcome};
 pub use schedule::{
     TimingFields, preview_count, refused_schedule, run_mode, schedule_patch, schedule_spec, timing,
     timing_error,
@@ -111,7 +113,7 @@ fn spec_with(
         // Checking it may take a while, so the caller does that.
         callback: None,
         kind,
-        needs: Default::default(),
+        needs: needs::needs(request)?,
         wants: request.worker.as_ref().map(wants::wants).transpose()?.map(Box::new),
     })
 }

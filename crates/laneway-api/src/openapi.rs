@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit,
-    tokens, workers,
+    audit, config, deliveries, events, instances, jobs, lanes, leases, schedules, server, sessions, stats,
+    submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -39,6 +39,8 @@ pub fn document() -> &'static Document {
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
+        leases::list_leases, leases::request_lease, leases::get_lease, leases::beat_lease, leases::report_lease,
+        leases::release_lease, leases::revoke_lease, leases::get_capacity,
         sessions::list_sessions, sessions::get_session, sessions::stop_session, sessions::stop_whole_session,
         sessions::reset_session, sessions::report_session_usage,
         schedules::list_schedules, schedules::create_schedule, schedules::preview_schedule, schedules::list_runs,

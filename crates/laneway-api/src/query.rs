@@ -3,7 +3,7 @@
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use laneway_core::{JobId, JobState, Name, ScheduleId, Wall};
+use laneway_core::{AttemptId, JobId, JobState, Name, ScheduleId, Wall};
 use laneway_runtime::store::JobFilter;
 use serde::Deserialize;
 
@@ -89,6 +89,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathJob {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathJob, ApiError> {
         convert::job_id(&path_text(parts, state).await).map(PathJob)
+    }
+}
+
+/// The lease that a path names.
+pub struct PathLease(pub AttemptId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathLease {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathLease, ApiError> {
+        convert::lease_id(&path_text(parts, state).await).map(PathLease)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, schedules, server, sessions, stats, submit,
-    tokens, workers,
+    audit, config, deliveries, events, instances, jobs, lanes, leases, schedules, server, sessions, stats,
+    submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -69,6 +69,14 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/instances/{id}", "get_instance", instances::get_instance),
         route(&put, "/v1/instances/{id}", "put_instance", instances::put_instance),
         route(&delete, "/v1/instances/{id}", "delete_instance", instances::delete_instance),
+        route(&get, "/v1/leases", "list_leases", leases::list_leases),
+        route(&post, "/v1/leases", "request_lease", leases::request_lease),
+        route(&get, "/v1/leases/{id}", "get_lease", leases::get_lease),
+        route(&post, "/v1/leases/{id}/heartbeat", "beat_lease", leases::beat_lease),
+        route(&post, "/v1/leases/{id}/report", "report_lease", leases::report_lease),
+        route(&post, "/v1/leases/{id}/release", "release_lease", leases::release_lease),
+        route(&post, "/v1/leases/{id}/revoke", "revoke_lease", leases::revoke_lease),
+        route(&get, "/v1/capacity", "get_capacity", leases::get_capacity),
         route(&get, "/v1/sessions", "list_sessions", sessions::list_sessions),
         route(&get, "/v1/sessions/{key}", "get_session", sessions::get_session),
         route(&post, "/v1/sessions/{key}/stop", "stop_session", sessions::stop_session),
@@ -167,8 +175,10 @@ mod tests {
     fn only_reads_are_get() {
         for route in routes() {
             let row = authority::of(route.operation).unwrap();
-            // A preview has a body and stores nothing.
-            let reads = route.method == Method::GET || route.operation == "preview_schedule";
+            // A preview has a body and stores nothing. What workers say is in the jobs' trails, not in the audit list.
+            let exceptions =
+                ["preview_schedule", "request_lease", "beat_lease", "report_lease", "release_lease"];
+            let reads = route.method == Method::GET || exceptions.contains(&route.operation);
             assert_eq!(row.mutates, !reads, "{}", route.operation);
         }
     }

@@ -4,6 +4,7 @@
 //! figures and explanations are in `show/figures.rs`.
 
 mod figures;
+mod leases;
 mod schedules;
 mod workers;
 
@@ -31,6 +32,7 @@ use crate::auth::Caller;
 use crate::convert::EPOCH;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
+pub use leases::{capacity, denial, lease};
 pub use schedules::{idle_session, preview, schedule, schedule_run, session, session_stopped, template};
 pub use workers::{wants, worker};
 
@@ -114,6 +116,11 @@ pub fn submitted<'a>(
         deadline: shown_time(asked.deadline),
         timeout: shown_span(asked.timeout),
         queue_timeout: shown_span(asked.queue_timeout),
+        cost: request.cost.unwrap_or(0),
+        quiet: request.quiet.as_deref().map(Cow::Borrowed),
+        hours: request.hours.as_deref().map(Cow::Borrowed),
+        worker: None,
+        pid: None,
         tags: tags.iter().map(|tag| tag.as_ref().into()).collect(),
         retry_of: None,
         callback: request.callback.as_deref().map(Cow::Borrowed),
@@ -140,6 +147,7 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         }
     };
     let wake_at = row.status.wake_at.filter(|_| state == JobState::Scheduled);
+    let holder = open.as_ref().and_then(|open| open.holder.as_ref());
     wire::Job {
         id: row.id.to_string().into(),
         state: state.word().into(),
@@ -164,6 +172,11 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         deadline: shown_time(spec.deadline),
         timeout: shown_span(spec.timeout),
         queue_timeout: shown_span(spec.queue_timeout),
+        cost: spec.needs.cost,
+        quiet: spec.needs.quiet.map(|rule| rule.word().into()),
+        hours: spec.needs.hours.as_ref().map(|hours| hours.to_string().into()),
+        worker: holder.map(|holder| holder.worker.as_str().into()),
+        pid: holder.and_then(|holder| holder.pid),
         tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
         retry_of: spec.retry_of.map(|job| job.to_string().into()),
         callback: spec.callback.as_ref().map(|callback| Cow::Borrowed(&*callback.url)),
@@ -192,6 +205,7 @@ pub fn delivery(row: &DeliveryRow) -> wire::Delivery {
         seq: _,
         job,
         tenant,
+        host: _,
         state,
         tries,
         next_at,

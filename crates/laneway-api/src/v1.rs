@@ -7,6 +7,7 @@ pub mod events;
 pub mod instances;
 pub mod jobs;
 pub mod lanes;
+pub mod leases;
 pub mod schedules;
 pub mod server;
 pub mod sessions;

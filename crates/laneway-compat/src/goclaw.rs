@@ -24,6 +24,7 @@ use axum::routing::{MethodFilter, on};
 use laneway_runtime::Scheduler;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::note_limits::NoteLimits;
 use tokio::sync::Semaphore;
 
 use crate::dialect::{Dialect, Route};
@@ -35,13 +36,20 @@ pub const PROTOCOL: u32 = 3;
 #[derive(Clone)]
 struct Goclaw {
     scheduler: Scheduler,
+    /// Room for members: whoever said who they are.
     sockets: Arc<Semaphore>,
+    /// Room for strangers: whoever did not yet. They take no place of a member.
+    strangers: Arc<Semaphore>,
+    /// How often equal refusals are noted.
+    notes: Arc<NoteLimits>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
-    let sockets = Arc::new(Semaphore::new(live.current().dialects.goclaw.sockets_max as usize));
-    let goclaw = Goclaw { scheduler, sockets };
+    let settings = &live.current().dialects.goclaw;
+    let room = |places: u32| Arc::new(Semaphore::new(places as usize));
+    let (sockets, strangers) = (room(settings.sockets_max), room(settings.strangers_max));
+    let goclaw = Goclaw { scheduler, sockets, strangers, notes: Arc::default() };
     let handler = on(MethodFilter::GET, socket::open_socket);
     let route = Route {
         method: Method::GET,

@@ -7,6 +7,8 @@
 
 mod dialect;
 pub mod goclaw;
+mod names;
 pub mod pinchtab;
+pub mod synthia;
 
 pub use dialect::{Dialect, Route};

@@ -1,11 +1,13 @@
 //! Machine capacity: what jobs cost, how much the machine can take, and in which state of it a job may start.
 //!
 //! Only words and the curve live here. Who starts is decided in `engine/needs.rs`; where readings come from is the
-//! business of `laneway-runtime`'s probes.
+//! business of `laneway-runtime`'s probes. Hours of the day are in `capacity/hours.rs`.
 
-use std::fmt;
+mod hours;
 
-use crate::{Mono, Span, Wall};
+pub use hours::{Hours, HoursClock};
+
+use crate::{Mono, Span};
 
 /// The largest cost of a job.
 pub const COST_MAX: u32 = 100;
@@ -145,7 +147,7 @@ impl QuietRule {
 }
 
 /// What a job asks of the machine. The default asks nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Needs {
     /// Units it holds while an attempt is open, 0 to [`COST_MAX`].
     pub cost: u32,
@@ -157,104 +159,6 @@ pub struct Needs {
     pub expected_duration: Option<Span>,
     /// The only hours in which it starts.
     pub hours: Option<Hours>,
-}
-
-/// Hours of the day: from one minute to another, by a clock that is a fixed number of minutes ahead of UTC. `from` after
-/// `until` goes over midnight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Hours {
-    /// The first minute of the day, 0 to 1,439.
-    pub from: u16,
-    /// The minute after the last one, 0 to 1,439; not `from`.
-    pub until: u16,
-    /// How far the clock is ahead of UTC, in minutes.
-    pub ahead: i16,
-}
-
-/// Minutes of a day.
-const DAY_MIN: i64 = 1_440;
-const MINUTE_MS: i64 = 60_000;
-
-impl Hours {
-    /// Reads `22:00-06:00`, or `22:00-06:00 +01:00` for a clock that is ahead of UTC.
-    pub fn parse(text: &str) -> Option<Hours> {
-        let (hours, ahead) = match text.split_once(' ') {
-            Some((hours, ahead)) => (hours, parse_ahead(ahead)?),
-            None => (text, 0),
-        };
-        let (from, until) = hours.split_once('-')?;
-        let hours = Hours { from: parse_minute(from)?, until: parse_minute(until)?, ahead };
-        hours.is_valid().then_some(hours)
-    }
-
-    /// True when these are hours: minutes of a day, and not nothing.
-    pub fn is_valid(self) -> bool {
-        i64::from(self.from) < DAY_MIN
-            && i64::from(self.until) < DAY_MIN
-            && self.from != self.until
-            && i64::from(self.ahead).abs() <= DAY_MIN
-    }
-
-    /// Is this time within the hours?
-    pub fn holds(self, at: Wall) -> bool {
-        self.minutes_since(self.from, at) < self.minutes_from(self.from, self.until)
-    }
-
-    /// When the hours begin next, after `at`.
-    pub fn next_begin(self, at: Wall) -> Wall {
-        self.next(self.from, at)
-    }
-
-    /// When the hours end next, after `at`.
-    pub fn next_end(self, at: Wall) -> Wall {
-        self.next(self.until, at)
-    }
-
-    fn next(self, minute: u16, at: Wall) -> Wall {
-        let begun = at.0.div_euclid(MINUTE_MS).saturating_mul(MINUTE_MS);
-        Wall(begun.saturating_add((DAY_MIN - self.minutes_since(minute, at)) * MINUTE_MS))
-    }
-
-    /// Whole minutes from the last `minute` of the day to `at`.
-    fn minutes_since(self, minute: u16, at: Wall) -> i64 {
-        let local = at.0.div_euclid(MINUTE_MS) + i64::from(self.ahead);
-        (local - i64::from(minute)).rem_euclid(DAY_MIN)
-    }
-
-    fn minutes_from(self, from: u16, until: u16) -> i64 {
-        (i64::from(until) - i64::from(from)).rem_euclid(DAY_MIN)
-    }
-}
-
-impl fmt::Display for Hours {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hours { from, until, ahead } = self;
-        write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, until / 60, until % 60)?;
-        if *ahead != 0 {
-            let (sign, by) = (if *ahead < 0 { '-' } else { '+' }, ahead.unsigned_abs());
-            write!(f, " {sign}{:02}:{:02}", by / 60, by % 60)?;
-        }
-        Ok(())
-    }
-}
-
-/// Reads `HH:MM` as a minute of the day.
-fn parse_minute(text: &str) -> Option<u16> {
-    let (hour, minute) = text.split_once(':')?;
-    if hour.len() != 2 || minute.len() != 2 || !(hour.to_owned() + minute).bytes().all(|b| b.is_ascii_digit())
-    {
-        return None;
-    }
-    let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
-    (hour < 24 && minute < 60).then_some(hour * 60 + minute)
-}
-
-fn parse_ahead(text: &str) -> Option<i16> {
-    let (sign, rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text.strip_prefix('+')?),
-    };
-    Some(sign * i16::try_from(parse_minute(rest)?).ok()?)
 }
 
 /// What a probe says of the machine.
@@ -295,43 +199,5 @@ mod tests {
         assert_eq!(QuietRule::considerate(-10, false), QuietRule::Busy);
         assert_eq!(QuietRule::considerate(0, true), QuietRule::Normal);
         assert_eq!(QuietRule::considerate(0, false), QuietRule::Quiet);
-    }
-
-    #[test]
-    fn hours_go_over_midnight_and_know_when_they_begin_and_end() {
-        // 22:00 to 06:00 by a clock one hour ahead of UTC: 21:00 to 05:00 UTC.
-        let night = Hours { from: 22 * 60, until: 6 * 60, ahead: 60 };
-        let utc = |hour: i64, minute: i64| Wall((hour * 60 + minute) * MINUTE_MS);
-        for (hour, within) in [(20, false), (21, true), (23, true), (28, true), (29, false)] {
-            assert_eq!(night.holds(utc(hour, 0)), within, "{hour}:00");
-        }
-        assert!(night.holds(Wall(utc(29, 0).0 - 1)), "the last millisecond belongs to the hours");
-        assert_eq!(night.next_begin(utc(12, 30)), utc(21, 0));
-        assert_eq!(night.next_end(utc(22, 15)), utc(29, 0));
-        assert_eq!(night.next_begin(utc(21, 0)), utc(45, 0), "after, not at");
-        assert!(!Hours { from: 5, until: 5, ahead: 0 }.is_valid());
-        for at in [Wall(i64::MIN), Wall(i64::MAX)] {
-            let (_, begin, end) = (night.holds(at), night.next_begin(at), night.next_end(at));
-            assert!(begin >= at && end >= at, "times at the end of the clock are times, too");
-        }
-    }
-
-    #[test]
-    fn hours_are_read_as_they_are_written() {
-        for text in ["22:00-06:00", "08:30-17:05 +01:00", "00:00-23:59 -05:30"] {
-            assert_eq!(Hours::parse(text).map(|hours| hours.to_string()).as_deref(), Some(text));
-        }
-        for text in [
-            "",
-            "22:00",
-            "22-06",
-            "24:00-06:00",
-            "22:00-22:00",
-            "+2:00-06:00",
-            "22:00-06:00 1:00",
-            "a:00-06:00",
-        ] {
-            assert_eq!(Hours::parse(text), None, "{text}");
-        }
     }
 }

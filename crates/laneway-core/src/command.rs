@@ -205,6 +205,13 @@ pub enum Command {
     },
     /// What a probe says of the machine.
     Load(LoadReading),
+    /// Forget jobs of a lane that ended before a time, whatever its retention; a bounded number of them.
+    Forget {
+        /// The lane.
+        lane: Name,
+        /// Only jobs that ended before this time.
+        finished_before: Wall,
+    },
     /// Close or open admission because of low storage.
     StorageLow(bool),
     /// Stop admitting and starting; cancel what waits in lanes that say so.

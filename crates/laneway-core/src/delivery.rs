@@ -2,9 +2,10 @@
 //!
 //! A job with a [`crate::job::Callback`] that ends is owed exactly one delivery, made durable in the same commit as the
 //! end. It is tried until somebody answers well or nobody may be tried any more. The address itself stays in the job's
-//! spec: the engine never looks at it.
+//! spec: the engine knows its host only, so that hosts can take turns.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::{JobId, Name, Seq, Span, Wall};
 
@@ -20,6 +21,8 @@ pub struct DeliveryRow {
     pub job: JobId,
     /// Who may see it.
     pub tenant: Name,
+    /// Whom it goes to: see [`crate::job::Callback::host`]. Empty where that was not kept yet.
+    pub host: Arc<str>,
     /// Where it stands.
     pub state: DeliveryState,
     /// Tries that have ended.

@@ -6,6 +6,7 @@
 
 mod cancel;
 mod capacity;
+mod chacha;
 mod check;
 mod claim;
 mod configure;
@@ -19,8 +20,10 @@ mod firing;
 mod fleet;
 mod gates;
 mod held;
+mod idle;
 mod index;
 mod lease;
+mod lines;
 mod needs;
 mod placing;
 mod record;
@@ -47,6 +50,7 @@ mod waiting;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use capacity::{CapacityView, LeaseView};
 pub use counts::Counts;
@@ -61,6 +65,7 @@ use capacity::Capacity;
 use counts::Forgotten;
 use deliveries::Deliveries;
 use fleet::{Fleet, Want, Worker};
+use idle::IdleSessions;
 use index::{Hashing, Index};
 use rng::Rng;
 use schedules::Schedules;
@@ -74,8 +79,8 @@ use timers::Timers;
 use crate::capacity::Hours;
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
-    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Settings, TokenRecord,
-    Wall,
+    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Seed, Settings,
+    TokenRecord, Wall,
 };
 
 /// The engine. One loop owns it.
@@ -105,7 +110,7 @@ pub struct Engine {
     /// By tenant and name.
     sessions: Pool<(Ix, Name), SessionEntry>,
     /// Sessions without jobs of which something is remembered, by when that last changed.
-    idle_sessions: BTreeSet<(Wall, Ix)>,
+    idle_sessions: IdleSessions,
     keys: Pool<KeyName, KeyEntry>,
     keysets: Pool<Box<[Ix]>, ()>,
     policies: Pool<RetryPolicy, ()>,
@@ -120,6 +125,10 @@ pub struct Engine {
     fresh_keys: BTreeMap<(Name, Name), Prior>,
     schedules: Schedules,
     deliveries: Deliveries,
+    /// Hosts of callbacks, each kept once.
+    callback_hosts: Pool<Arc<str>, ()>,
+    /// Which host a live job calls back, by the job's number.
+    host_of: BTreeMap<u64, Ix>,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
 
@@ -158,14 +167,15 @@ pub struct Wakeup {
 
 impl Engine {
     /// An empty engine.
-    pub fn new(settings: Settings, seed: u64, now: Now) -> Engine {
-        Engine::empty(settings, seed, now)
+    pub fn new(settings: Settings, seed: impl Into<Seed>, now: Now) -> Engine {
+        Engine::empty(settings, seed.into(), now)
     }
 
-    fn empty(mut settings: Settings, seed: u64, now: Now) -> Engine {
+    fn empty(mut settings: Settings, seed: Seed, now: Now) -> Engine {
         settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
         let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
-        let hashing = Hashing { seed };
+        let mut rng = Rng::new(seed);
+        let hashing = Hashing { seed: rng.secret() };
         let mut engine = Engine {
             settings,
             tokens: BTreeMap::new(),
@@ -185,7 +195,7 @@ impl Engine {
             classes: Pool::new(hashing),
             places: Pool::new(hashing),
             sessions: Pool::new(hashing),
-            idle_sessions: BTreeSet::new(),
+            idle_sessions: IdleSessions::default(),
             keys: Pool::new(hashing),
             keysets: Pool::new(hashing),
             policies: Pool::new(hashing),
@@ -198,13 +208,15 @@ impl Engine {
             fresh_keys: BTreeMap::new(),
             schedules: Schedules::default(),
             deliveries: Deliveries::default(),
+            callback_hosts: Pool::new(hashing),
+            host_of: BTreeMap::new(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,
             looked_at: now.mono,
             born: now,
             lease_floor: Mono(0),
-            rng: Rng::new(seed),
+            rng,
             last_seq: 0,
             last_event: 0,
             rank_base: u64::try_from(now.wall.0).unwrap_or(0),
@@ -304,6 +316,9 @@ impl Engine {
                 self.drain_worker(now, &tenant, &worker, drain, &origin, effects)
             }
             Command::Load(reading) => self.take_reading(now, reading),
+            Command::Forget { lane, finished_before } => {
+                self.forget_ended(now, lane, finished_before, effects)
+            }
             Command::StorageLow(low) => {
                 self.storage_low = low;
                 Reply::Done

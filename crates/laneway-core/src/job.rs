@@ -71,6 +71,26 @@ pub struct Callback {
     pub format: Name,
 }
 
+impl Callback {
+    /// Host and port of the address, in lower case: what is called too often is called too often whatever the path. Good
+    /// enough to tell receivers apart; whether the address may be called is nobody's decision here.
+    pub fn host(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+        let place = authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (host, port),
+            _ => (place.as_str(), ""),
+        };
+        let port = match port {
+            "" if scheme.eq_ignore_ascii_case("http") => "80",
+            "" => "443",
+            port => port,
+        };
+        format!("{}:{port}", host.trim_end_matches('.'))
+    }
+}
+
 /// A named resource: `profile` = `p1`. Its limit is set per name (see [`crate::Settings::keys`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {

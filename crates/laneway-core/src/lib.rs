@@ -19,6 +19,7 @@ pub mod lease;
 pub mod name;
 pub mod retry;
 pub mod schedule;
+pub mod seed;
 pub mod settings;
 pub mod time;
 pub mod token;
@@ -49,6 +50,7 @@ pub use schedule::{
     CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
     Timing, TimingError,
 };
+pub use seed::Seed;
 pub use settings::{LaneOrder, LaneSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};

@@ -11,6 +11,7 @@ mod timing;
 
 pub use run_log::{RUN_TEXT_MAX, RunLog, RunStatus, ScheduleLine, cut_text};
 pub use timing::{Plan, Timing, TimingError, preview};
+pub(crate) use timing::{find_zone, instant_of};
 
 use crate::{Bytes, JobSpec, Name, ScheduleId, Span, Wall};
 
@@ -125,6 +126,8 @@ pub struct ScheduleState {
 /// What is to be changed of a schedule; `None` keeps what is there.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct SchedulePatch {
+    /// What the patch was made from. Where the schedule is another by now, nothing changes and the answer is `Stale`.
+    pub made_from: Option<Box<ScheduleSpec>>,
     /// A new name.
     pub name: Option<Name>,
     /// A new timing. Left-out parts (a zone, an anchor) are kept where the timing stays of its sort.

@@ -96,9 +96,13 @@ pub struct ScheduleSettings {
 pub struct WebhookSettings {
     /// Most deliveries that wait; the news beyond is dropped, and that is recorded.
     pub pending_max: u32,
+    /// Most of these of one tenant.
+    pub pending_per_tenant_max: u32,
     /// Most deliveries that are handed to the sender at once. More than it sends at once, so that it can choose among
     /// hosts.
     pub open_max: u32,
+    /// Most of these of one tenant to one host. A host that does not answer keeps no more than these from others.
+    pub open_per_host_max: u32,
     /// How long to wait after each failed try; there is one try more than there are waits.
     pub retries: Vec<Span>,
 }
@@ -107,7 +111,9 @@ impl Default for WebhookSettings {
     fn default() -> WebhookSettings {
         WebhookSettings {
             pending_max: 100_000,
+            pending_per_tenant_max: 50_000,
             open_max: 1_024,
+            open_per_host_max: 8,
             retries: vec![Span::secs(5), Span::secs(30), Span::mins(2), Span::mins(10), Span::hours(1)],
         }
     }
@@ -179,7 +185,7 @@ pub struct TenantSettings {
 }
 
 /// What is known of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSettings {
     /// Its share of a lane's open attempts, against 1 for others. At least 1.
     pub weight: u32,

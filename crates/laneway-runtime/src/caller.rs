@@ -67,6 +67,8 @@ pub enum Right {
     Look,
     /// To submit and cancel jobs of the caller's tenant.
     Submit,
+    /// To take and run jobs of the caller's tenant.
+    Work,
     /// To change settings of the whole server.
     Administer,
 }

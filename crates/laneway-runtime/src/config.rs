@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use laneway_core::{Name, Settings};
 
-pub use dialects::{Dialects, Goclaw, Mount, Pinchtab};
+pub use dialects::{Dialects, Goclaw, Mount, Pinchtab, Synthia};
 pub use diff::{ChangedKey, changed_keys};
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use instances::{Instance, InstancePatch, TAB_LEN_MAX};

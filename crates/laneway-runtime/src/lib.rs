@@ -17,6 +17,7 @@ pub mod job_log;
 pub mod live_config;
 pub mod metrics;
 mod news;
+pub mod note_limits;
 pub mod outbound;
 pub mod probes;
 pub mod run;

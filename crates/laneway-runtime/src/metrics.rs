@@ -75,6 +75,7 @@ struct Figures {
     lane_counts: [LaneCounter; LANE_COUNTS.len()],
     deliveries: Family<OutcomeLabel, Counter>,
     delivery_tries: Counter,
+    outbound_refused: Counter,
     deliveries_now: Gauge,
     draining: Gauge,
     units: Family<StateLabel, Gauge>,
@@ -243,6 +244,11 @@ impl Metrics {
         figures.draining.set(i64::from(stats.draining));
     }
 
+    /// A message could not go out.
+    pub(crate) fn outbound_refused(&self) {
+        self.shared.outbound_refused.inc();
+    }
+
     /// Takes down how much of the machine is in use at this moment.
     pub(crate) fn observe_capacity(&self, capacity: &CapacityView) {
         let CapacityView { usable, used, reserved, free, .. } = *capacity;
@@ -313,6 +319,7 @@ impl Figures {
             lane_counts: LANE_COUNTS.map(|_| Family::default()),
             deliveries: Family::default(),
             delivery_tries: Counter::default(),
+            outbound_refused: Counter::default(),
             deliveries_now: Gauge::default(),
             draining: Gauge::default(),
             units: Family::default(),
@@ -344,6 +351,8 @@ impl Figures {
         }
         to.register("deliveries", "Webhook deliveries that ended, by outcome", self.deliveries.clone());
         to.register("delivery_tries", "Tries at webhook deliveries", self.delivery_tries.clone());
+        let help = "Messages that were too large to go out";
+        to.register("outbound_refused", help, self.outbound_refused.clone());
         to.register("deliveries_waiting", "Webhook deliveries that wait", self.deliveries_now.clone());
         to.register("draining", "1 while the server stops", self.draining.clone());
         to.register("capacity_units", "Units of the machine, by what they are", self.units.clone());

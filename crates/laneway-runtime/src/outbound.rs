@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::agent_turn::{AGENT_TURN, AgentTurn, answer_of, asks_for_silence};
 use crate::events::Item;
+use crate::job_log;
 use crate::scheduler::{QueryError, Scheduler, Stopped};
 
 /// Longest content of a message, in bytes; what is longer is cut between two characters.
@@ -40,8 +41,11 @@ pub struct Outbound {
     /// What is said. Empty: nothing; signs such as a typing mark are cleared.
     #[serde(default)]
     pub content: String,
-    /// How the run ended: `ok` or `cancelled`.
+    /// How the run ended: `ok` or `cancelled`. `refused`: there was a message, and it cannot go out; `error` says why.
     pub status: String,
+    /// Why the message cannot go out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// The job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -133,9 +137,31 @@ async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), QueryError> {
         if let Item::Event(event) = events.next().await?
             && let Some((tenant, message)) = asked_for(scheduler, &event).await?
         {
-            scheduler.publish(tenant, &message).await?;
+            send_out(scheduler, tenant, &message).await?;
         }
     }
+}
+
+/// Publishes a message. One that cannot go out leaves a small one in its place, which says so: whoever waits for it hears,
+/// and the trail shows that its turn is over.
+async fn send_out(scheduler: &Scheduler, tenant: Name, message: &Outbound) -> Result<(), Stopped> {
+    let Reply::Refused(refusal) = scheduler.publish(tenant.clone(), message).await? else { return Ok(()) };
+    scheduler.shared.metrics.outbound_refused();
+    let job = message.job.as_deref().unwrap_or_default();
+    tracing::warn!(target: job_log::TARGET, job, error = %refusal.message, "outbound message refused");
+    let refused = Outbound {
+        session: message.session.clone(),
+        status: "refused".to_owned(),
+        error: Some(refusal.message.to_string()),
+        job: message.job.clone(),
+        cron_job: message.cron_job.clone(),
+        // What is no name may be what is too long.
+        user_id: message.user_id.clone().filter(|user| Name::new(user).is_ok()),
+        event: message.event,
+        ..Outbound::default()
+    };
+    scheduler.publish(tenant, &refused).await?;
+    Ok(())
 }
 
 /// The event that caused the message which this event tells of.
@@ -235,6 +261,7 @@ fn message(view: &JobView, turn: AgentTurn, event: u64, status: &str, content: S
         to: turn.deliver_to,
         content,
         status: status.to_owned(),
+        error: None,
         job: Some(view.row.id.to_string()),
         run_id: turn.run_id,
         trace_id: turn.trace_id,

@@ -5,10 +5,12 @@
 //! counts the machine as busy.
 
 mod api_meter;
+mod board;
 mod host;
 mod rating;
 
 pub use api_meter::{ApiFigures, ApiMeter, InFlight};
+pub use board::{LoadBoard, Minute};
 pub use host::{HostSample, LoadSource, ProcSource};
 pub use rating::{Rater, Rating};
 
@@ -117,6 +119,7 @@ impl Probing {
         self.blind = false;
         let rating = self.rater.rate(host, self.scheduler.api_meter().figures());
         let (busy, quiet) = (rating.busy, rating.quiet);
+        self.scheduler.load_board().put(self.scheduler.wall(), rating.clone());
         let was = self.rated.send_replace(Some(rating)).map(|rating| rating.quiet);
         if was.is_some_and(|was| was != quiet) {
             tracing::info!(busy, quiet = quiet.word(), "the machine is in another state");

@@ -11,13 +11,12 @@ mod places;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use laneway_core::{
-    AttemptEnd, Change, Command, Engine, EventKind, Fence, Name, Now, PlaceOffer, Reply, Settings, Span,
+    AttemptEnd, Change, Command, Engine, EventKind, Fence, Name, Now, PlaceOffer, Reply, Seed, Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -33,7 +32,7 @@ use crate::news::NewsBox;
 use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::sessions::TokenEstimate;
-use crate::turn::{Told, Turn};
+use crate::turn::{Told, Turn, fresh_seed};
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
 const TAKEN_MAX: usize = 1_024;
@@ -49,8 +48,8 @@ pub struct Options {
     pub settings: Settings,
     /// Where time comes from. Defaults to the system's clock.
     pub clock: Clock,
-    /// What ids and jitter are drawn from. Must differ from boot to boot. Defaults to a random number.
-    pub seed: u64,
+    /// What ids and jitter are drawn from: a secret, fresh at every boot. Defaults to one of the operating system.
+    pub seed: Option<Seed>,
     /// Most commands that wait for the loop; callers beyond wait in line. Defaults to 1,024.
     pub inbox_len_max: usize,
     /// Most words of runners that wait for the loop. Defaults to 4,096.
@@ -72,7 +71,7 @@ impl Options {
         Options {
             settings,
             clock: Clock::system(),
-            seed: RandomState::new().build_hasher().finish(),
+            seed: None,
             inbox_len_max: 1_024,
             words_len_max: 4_096,
             events_len_max: 16_384,
@@ -89,6 +88,9 @@ pub enum StartError {
     /// The store could not be recovered.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The operating system has no random bytes.
+    #[error("failed to draw a seed for ids: {0}")]
+    Seed(#[from] getrandom::Error),
     /// The thread could not be started.
     #[error("failed to start the loop's thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -191,6 +193,7 @@ impl Scheduler {
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
         let began = clock.now();
+        let seed = seed.map_or_else(fresh_seed, Ok)?;
         let mut turn = Turn::recover(store, settings, seed, began)?;
         let recovered = turn.recovered();
         log_recovery(turn.engine(), &recovered, clock.now().mono.since(began.mono));
@@ -210,6 +213,7 @@ impl Scheduler {
             reader,
             readers,
             api_meter: ApiMeter::new(clock.clone()),
+            load_board: Default::default(),
             clock: clock.clone(),
             news: NewsBox::new(),
             draining: AtomicBool::new(false),

@@ -26,7 +26,7 @@ use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalPlace, Runners};
 use crate::metrics::Metrics;
 use crate::news::NewsBox;
-use crate::probes::ApiMeter;
+use crate::probes::{ApiMeter, LoadBoard};
 use crate::run::{Ask, Word};
 use crate::sessions::TokenEstimate;
 use crate::turn::is_runners_word;
@@ -55,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) news: NewsBox,
     pub(crate) api_meter: ApiMeter,
+    pub(crate) load_board: LoadBoard,
     pub(crate) draining: AtomicBool,
     pub(crate) running: AtomicBool,
     pub(crate) token_estimate: Option<TokenEstimate>,
@@ -361,6 +362,17 @@ impl Scheduler {
     /// Looks at the clock now: starts whatever can start.
     pub async fn kick(&self) -> Result<Reply, Stopped> {
         self.send(Command::Tick).await
+    }
+
+    /// What the machine was found to be by whoever looks at it; empty where nobody does.
+    pub fn load_board(&self) -> &LoadBoard {
+        &self.shared.load_board
+    }
+
+    /// Forgets jobs of a lane that ended before this time, whatever the lane's retention; a bounded number of them. Those with
+    /// an idempotency key are kept as long as the key is.
+    pub async fn forget(&self, lane: Name, finished_before: Wall) -> Result<Reply, Stopped> {
+        self.send(Command::Forget { lane, finished_before }).await
     }
 
     /// Counts calls of the API, so that a slow or failing API makes the machine count as busy.

@@ -12,7 +12,7 @@ use laneway_core::lease::{LeaseWord, Said};
 use laneway_core::worker::{ConnectionId, Register, WorkerSaid, WorkerWord};
 use laneway_core::{
     Change, Command, Effects, Engine, Event, Failure, LoadReading, Name, Notice, Now, Outcome, PlaceOffer,
-    Recovery, Refusal, RefusalCode, Reply, Seq, Settings, Submission,
+    Recovery, Refusal, RefusalCode, Reply, Seed, Seq, Settings, Submission,
 };
 use laneway_store::{Loaded, Reader, Store, StoreError};
 
@@ -26,12 +26,19 @@ pub struct Turn {
     engine: Engine,
     store: Box<dyn Store>,
     kept: Kept,
-    seed: u64,
+    seed: Seed,
     engines_built: u64,
     last_event: u64,
     recovered: Told,
     #[cfg(feature = "zoo")]
     leaked: Told,
+}
+
+/// A seed that nobody knows, of the operating system.
+pub fn fresh_seed() -> Result<Seed, getrandom::Error> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)?;
+    Ok(Seed::new(secret))
 }
 
 /// What one turn lets out, all of it durable.
@@ -90,9 +97,10 @@ impl Turn {
     pub fn recover(
         mut store: Box<dyn Store>,
         settings: Settings,
-        seed: u64,
+        seed: impl Into<Seed>,
         now: Now,
     ) -> Result<Turn, StoreError> {
+        let seed = seed.into();
         let mut effects = Effects::default();
         let (engine, mut last_event) = load_engine(
             store.as_mut(),
@@ -263,7 +271,7 @@ impl Turn {
     fn rebuild(&mut self, now: Now, told: &mut Told) -> Result<(), StoreError> {
         let mut effects = Effects::default();
         // A seed of its own: an engine that drew the same ids as the one before it would give them out twice.
-        let seed = self.seed.wrapping_add(self.engines_built.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let seed = self.seed.stream(self.engines_built);
         self.engines_built += 1;
         let (engine, _) =
             load_engine(self.store.as_mut(), &self.kept, seed, now, Restart::Rebuild, &mut effects)?;
@@ -424,7 +432,7 @@ fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) {
 fn load_engine(
     store: &mut dyn Store,
     kept: &Kept,
-    seed: u64,
+    seed: Seed,
     now: Now,
     restart: Restart,
     effects: &mut Effects,

@@ -6,13 +6,15 @@
 mod askers;
 mod calendars;
 mod clients;
+mod crew;
 mod house;
 mod news;
 mod workers;
 
 use std::collections::VecDeque;
 
-use laneway_core::{Command, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span};
+use laneway_core::worker::WorkerSaid;
+use laneway_core::{Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, Settings, Span, Task};
 use laneway_runtime::Turn;
 
 use crate::checker::Checker;
@@ -23,6 +25,7 @@ use crate::rng::Rng;
 use crate::runs::Run;
 use crate::shape::Shape;
 use crate::violation::{Checked, Violation};
+use crew::Hand;
 use news::News;
 
 /// Late words are about one of this many attempts.
@@ -131,11 +134,21 @@ pub enum Step {
     Request,
     /// Somebody speaks by a lease's id.
     LeaseWord,
+    /// A worker connects.
+    Connect,
+    /// A worker's connection ends.
+    Disconnect,
+    /// A worker gives a sign of life.
+    Pulse,
+    /// An operator wants a worker to drain, or no longer.
+    DrainWorker,
+    /// Somebody says something about a task that was spoken of before.
+    TaskAgain,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 29] = [
+    pub const ALL: [Step; 34] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -165,6 +178,11 @@ impl Step {
         Step::Claim,
         Step::Request,
         Step::LeaseWord,
+        Step::Connect,
+        Step::Disconnect,
+        Step::Pulse,
+        Step::DrainWorker,
+        Step::TaskAgain,
     ];
 
     /// How often it usually happens, against the others.
@@ -199,6 +217,11 @@ impl Step {
             Step::Claim => 30,
             Step::Request => 10,
             Step::LeaseWord => 20,
+            Step::Connect => 10,
+            Step::Disconnect => 5,
+            Step::Pulse => 30,
+            Step::DrainWorker => 3,
+            Step::TaskAgain => 12,
         }
     }
 
@@ -224,6 +247,7 @@ impl Step {
                 | Schedule
                 | Tell
                 | Redeliver
+                | TaskAgain
         )
     }
 }
@@ -250,6 +274,11 @@ pub struct World {
     known_jobs: VecDeque<(JobId, Name)>,
     /// News that the house wants told.
     news: Vec<News>,
+    /// Connections of workers, and how many there ever were.
+    hands: Vec<Hand>,
+    connections: u64,
+    /// Tasks that were spoken of, and over which connection.
+    old_tasks: VecDeque<(ConnectionId, Task)>,
     submits: u64,
     healed: bool,
     turns: u64,
@@ -290,6 +319,9 @@ impl World {
             old_fences: VecDeque::new(),
             known_jobs: VecDeque::new(),
             news: Vec::new(),
+            hands: Vec::new(),
+            connections: 0,
+            old_tasks: VecDeque::new(),
             submits: 0,
             healed: false,
             turns: 0,
@@ -326,12 +358,25 @@ impl World {
         }
         if let Some(command) = self.command_of(step) {
             let mut commands = vec![command];
-            let alone = matches!(step, Step::ChangePlace | Step::Load | Step::Claim | Step::Request);
+            let alone = matches!(
+                step,
+                Step::ChangePlace
+                    | Step::Load
+                    | Step::Claim
+                    | Step::Request
+                    | Step::Connect
+                    | Step::Disconnect
+                    | Step::Pulse
+                    | Step::DrainWorker
+            );
+            let alone = alone || is_beat(&commands[0]);
             let grouped = !alone && self.rng.chance(self.shape.faults.grouped);
             while grouped && commands.len() < 6 && self.rng.chance(60) {
                 let next = Step::ALL[self.rng.weighted(&self.shape.weights)];
                 if next.may_be_grouped() {
-                    commands.extend(self.command_of(next));
+                    let next = self.command_of(next);
+                    // A sign of life may open a worker's slots, so it comes alone.
+                    commands.extend(next.filter(|next| !is_beat(next)));
                 }
             }
             return self.turn(commands);
@@ -385,6 +430,11 @@ impl World {
             Step::Claim => Some(self.claim()),
             Step::Request => self.request(),
             Step::LeaseWord => self.lease_word(),
+            Step::Connect => Some(self.connect()),
+            Step::Disconnect => self.disconnect(),
+            Step::Pulse => self.pulse(),
+            Step::DrainWorker => Some(self.drain_worker()),
+            Step::TaskAgain => self.speak_about_a_task(),
             _ => None,
         }
     }
@@ -419,4 +469,8 @@ impl World {
         self.diary.note(|| format!("the wall clock is set by {by} ms"));
         if self.rng.chance(50) { self.turn(Vec::new()) } else { Ok(()) }
     }
+}
+
+fn is_beat(command: &Command) -> bool {
+    matches!(command, Command::Worker(word) if matches!(word.said, WorkerSaid::Beat(_)))
 }

@@ -59,6 +59,21 @@ pub struct Job<'a> {
     /// How long it may wait before its first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<Cow<'a, str>>,
+    /// Units of the machine that it holds while it runs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost: u32,
+    /// The least quiet state of the machine in which it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<Cow<'a, str>>,
+    /// The only hours in which it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours: Option<Cow<'a, str>>,
+    /// The worker that holds it, where workers ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Cow<'a, str>>,
+    /// That worker's process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// Free labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Cow<'a, str>>,
@@ -90,6 +105,10 @@ pub struct Job<'a> {
     /// True when this answer names a job that an equal request made earlier. Only in answers to a submit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existing: bool,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The schedule that made a job.

@@ -73,6 +73,25 @@ pub struct JobRequest<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "https://hooks.example/done")]
     pub callback: Option<Cow<'a, str>>,
+    /// Units of the machine that it holds while it runs, 0 to 100. Defaults to 0; a job that an idle machine could not hold
+    /// is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u32>,
+    /// The least quiet state of the machine in which it starts: `quiet`, `normal` or `busy`. Defaults to any.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "quiet")]
+    pub quiet: Option<Cow<'a, str>>,
+    /// The only hours in which it starts, by UTC or by the clock of a time zone.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "22:00-06:00 Europe/Berlin")]
+    pub hours: Option<Cow<'a, str>>,
+    /// How long it will probably run; tells when its deadline is near.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2m")]
+    pub expected_duration: Option<Cow<'a, str>>,
+    /// True: it is given only to a worker that holds nothing else. For lanes whose workers ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<bool>,
     /// What it wants of the worker that runs it.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub worker: Option<WorkerWants<'a>>,

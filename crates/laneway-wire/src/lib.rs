@@ -17,6 +17,7 @@ mod instance;
 mod job;
 mod job_request;
 mod lane;
+mod lease;
 mod log;
 mod object;
 mod problem;
@@ -45,6 +46,10 @@ pub use job_request::{
     SessionRequest,
 };
 pub use lane::{Lane, LaneList, LaneRequest, OldestJob};
+pub use lease::{
+    AgentUnits, Capacity, Lease, LeaseAlive, LeaseAnswer, LeaseBeat, LeaseError, LeaseList, LeaseRelease,
+    LeaseReport, LeaseRequest, LeaseRevoke,
+};
 pub use log::{LogLine, LogList};
 pub use object::Object;
 pub use problem::Problem;

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    completions, config, deliveries, demo, events, instances, jobs, lanes, schedules, serve, sessions, stats,
-    submit, token, worker, workers,
+    capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, schedules,
+    serve, sessions, stats, submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
@@ -65,6 +65,10 @@ pub enum Command {
     Lanes(lanes::LanesArgs),
     /// List, put and take back servers of browser tabs
     Instances(instances::InstancesArgs),
+    /// List, request, release and revoke leases of workers that ask for work
+    Leases(leases::LeasesArgs),
+    /// Show how much the machine can take, and who holds it
+    Capacity(capacity::CapacityArgs),
     /// List, show, stop and reset sessions
     Sessions(sessions::SessionsArgs),
     /// Make, list, change, run and delete schedules

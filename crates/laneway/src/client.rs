@@ -127,6 +127,11 @@ impl Client {
         read(self.call(self.request(method, path).json(body)).await?).await
     }
 
+    /// Changes something with a body; there is nothing to read in the answer.
+    pub async fn post_empty(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<()> {
+        self.call(self.request(Method::POST, path).json(body)).await.map(drop)
+    }
+
     /// Changes something, without a body.
     pub async fn post<T: DeserializeOwned>(&self, path: &[&str]) -> anyhow::Result<T> {
         read(self.call(self.request(Method::POST, path)).await?).await

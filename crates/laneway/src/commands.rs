@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod capacity;
 pub mod completions;
 pub mod config;
 pub mod deliveries;
@@ -9,6 +10,7 @@ pub mod instances;
 pub mod job_args;
 pub mod jobs;
 pub mod lanes;
+pub mod leases;
 pub mod schedules;
 pub mod serve;
 pub mod sessions;

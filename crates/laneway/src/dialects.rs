@@ -21,6 +21,7 @@ fn spoken(laneway: &Laneway, name: &str) -> Option<laneway_compat::Dialect> {
     match name {
         "pinchtab" => Some(laneway_compat::pinchtab::dialect(scheduler, live, laneway.tabs()?.clone())),
         "goclaw" => Some(laneway_compat::goclaw::dialect(scheduler, &live)),
+        "synthia" => Some(laneway_compat::synthia::dialect(scheduler)),
         _ => None,
     }
 }

@@ -86,6 +86,8 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
         Command::Instances(args) => commands::instances::run(screen, &client, &args).await,
         Command::Workers(args) => commands::workers::run(screen, &client, &args).await,
+        Command::Leases(args) => commands::leases::run(screen, &client, &args).await,
+        Command::Capacity(args) => commands::capacity::run(screen, &client, &args).await,
         Command::Sessions(args) => commands::sessions::run(screen, &client, &args).await,
         Command::Schedules(args) => commands::schedules::run(screen, &client, &args).await,
         Command::Stats(args) => commands::stats::run(screen, &client, &args).await,

@@ -122,6 +122,7 @@ pub fn schedule_patch(
         }
     };
     Ok(SchedulePatch {
+        made_from: None,
         name: name.as_deref().map(schedule_name).transpose()?,
         timing,
         job,

@@ -162,6 +162,11 @@ pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
         callback: spec.callback.as_ref().map(|callback| Cow::Owned(callback.url.to_string())),
         tags: Some(tags).filter(|tags| !tags.is_empty()),
         worker: spec.wants.as_deref().map(super::wants),
+        cost: Some(spec.needs.cost).filter(|cost| *cost > 0),
+        quiet: spec.needs.quiet.map(|rule| rule.word().into()),
+        hours: spec.needs.hours.as_ref().map(|hours| hours.to_string().into()),
+        expected_duration: shown_span(spec.needs.expected_duration),
+        unique: Some(true).filter(|_| spec.needs.unique),
     }
 }
 

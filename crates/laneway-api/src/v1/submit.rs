@@ -133,6 +133,16 @@ pub async fn submit_batch(
     reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
 }
 
+/// What a request for a job is to the engine, for calls that make a job on their way.
+pub async fn submission(api: &Api, caller: &Caller, job: &JobRequest<'_>) -> Result<Submission, ApiError> {
+    let config = api.config.current();
+    let (mut submission, _) = prepare(api, caller, config.settings(), job)?;
+    if let Some(url) = &job.callback {
+        submission.spec.callback = Some(callback::check(&api.guard, url).await?);
+    }
+    Ok(submission)
+}
+
 /// The header and the field mean the same; both must say the same.
 fn take_key_of_header<'a>(headers: &'a HeaderMap, job: &mut JobRequest<'a>) -> Result<(), ApiError> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();

@@ -13,6 +13,7 @@ mod events;
 mod instances;
 mod jobs;
 mod lanes;
+mod leases;
 mod openapi;
 mod schedules;
 mod server;

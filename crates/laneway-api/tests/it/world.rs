@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use laneway_api::{Api, mint, serve};
-use laneway_core::{Mono, Name, Now, Origin, Role, Wall};
+use laneway_core::{Mono, Name, Now, Origin, Role, Seed, Wall};
 use laneway_runtime::config::{Layers, Overrides};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
@@ -140,7 +140,7 @@ pub fn start_api(store: Box<dyn Store>, toml: &str) -> (Api, Scheduler, Clock, R
     let config = layers.resolve(&Overrides::none()).unwrap();
     let clock = Clock::manual(START);
     let mut options = Options::new(config.settings().clone());
-    (options.clock, options.seed) = (clock.clone(), 7);
+    (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
     let (scheduler, running) = Scheduler::start(store, options).unwrap();
     let live = LiveConfig::new(layers, Overrides::none(), config, scheduler.clone());
     (Api::new(scheduler.clone(), live).unwrap(), scheduler, clock, running)

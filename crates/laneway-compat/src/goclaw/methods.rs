@@ -31,15 +31,31 @@ const OFFSET_MAX: i64 = 10_000;
 /// Entries of the run log that are read at once.
 const RUNS_READ: usize = 200;
 
+/// How often an update is made anew because somebody else was quicker.
+const UPDATE_TRIES_MAX: u32 = 16;
+
 type Answer = Result<Value, Problem>;
 
-/// A method, by its name and what it asks of its caller. `None`: there is no such method.
+/// Every method, and what it asks of its caller.
+const METHODS: [(&str, Level); 8] = [
+    ("cron.list", Level::Viewer),
+    ("cron.status", Level::Viewer),
+    ("cron.runs", Level::Viewer),
+    ("cron.create", Level::Operator),
+    ("cron.update", Level::Operator),
+    ("cron.delete", Level::Operator),
+    ("cron.toggle", Level::Operator),
+    ("cron.run", Level::Operator),
+];
+
+/// A method by its name. `None`: there is no such method.
+pub fn known(method: &str) -> Option<(&'static str, Level)> {
+    METHODS.into_iter().find(|(name, _)| *name == method)
+}
+
+/// What a method asks of its caller. `None`: there is no such method.
 pub fn level_of(method: &str) -> Option<Level> {
-    match method {
-        "cron.list" | "cron.status" | "cron.runs" => Some(Level::Viewer),
-        "cron.create" | "cron.update" | "cron.delete" | "cron.toggle" | "cron.run" => Some(Level::Operator),
-        _ => None,
-    }
+    known(method).map(|(_, level)| level)
 }
 
 /// Calls a method that [`level_of`] knows, for somebody who may.
@@ -89,15 +105,24 @@ async fn create(scheduler: &Scheduler, member: &Member, params: &Params) -> Answ
     answer_job(&reply, "create cron job")
 }
 
+/// A patch names parts of the payload, so it is made from what is there. Where somebody else was quicker, it is made anew:
+/// of two patches at the same time neither takes back the other.
 async fn update(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
-    let schedule = touch(scheduler, member, params).await?;
-    let turn = AgentTurn::read(&schedule.spec.payload).map_err(Problem::invalid)?;
-    member.must_hold(&turn)?;
     let asked = params.object("patch").unwrap_or_default();
-    let patch = translate::patch(&schedule, &asked, scheduler.wall())?;
-    let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
-    let reply = scheduler.update_schedule(tenant, schedule.id, patch, origin).await?;
-    answer_job(&reply, "update cron job")
+    for _ in 0..UPDATE_TRIES_MAX {
+        let schedule = touch(scheduler, member, params).await?;
+        let turn = AgentTurn::read(&schedule.spec.payload).map_err(Problem::invalid)?;
+        member.must_hold(&turn)?;
+        let mut patch = translate::patch(&schedule, &asked, scheduler.wall())?;
+        patch.made_from = Some(Box::new(schedule.spec));
+        let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
+        match scheduler.update_schedule(tenant, schedule.id, patch, origin).await? {
+            Reply::Stale => {}
+            reply => return answer_job(&reply, "update cron job"),
+        }
+    }
+    let message = "update cron job: others change it at the same time";
+    Err(Problem::new(Code::FailedPrecondition, message).retry(None))
 }
 
 async fn delete(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {

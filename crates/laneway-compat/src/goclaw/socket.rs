@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use laneway_core::EventKind;
 use laneway_runtime::caller::Doorkeeper;
-use laneway_runtime::{Item, Scheduler, Subscription};
+use laneway_runtime::{Item, Subscription};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -30,17 +30,23 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A frame must have been taken after this long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// When a member for whom there is no room may try again.
+const RETRY_MS: u64 = 1_000;
 /// Further away than any socket lives, and near enough for every clock.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Opens a socket, if there is room for one more.
+/// Opens a socket, if there is room for one more stranger, and for one more member to be.
 pub async fn open_socket(
     State(goclaw): State<Goclaw>,
     Extension(doorkeeper): Extension<Doorkeeper>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let Ok(permit) = goclaw.sockets.clone().try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many sockets are open\n").into_response();
+    let busy = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    if goclaw.sockets.available_permits() == 0 {
+        return busy("too many sockets are open\n");
+    }
+    let Ok(permit) = goclaw.strangers.clone().try_acquire_owned() else {
+        return busy("too many sockets have not said connect yet; try again later\n");
     };
     upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(move |socket| async move {
         Conversation::new(socket, goclaw, doorkeeper, permit).run().await;
@@ -57,7 +63,8 @@ struct Conversation {
     silent_at: Instant,
     /// When the right to be here ends by itself.
     ends_at: Instant,
-    _permit: OwnedSemaphorePermit,
+    /// Its place: among the strangers until it is a member's.
+    place: OwnedSemaphorePermit,
 }
 
 /// Why a conversation ends: what the client is told.
@@ -83,7 +90,7 @@ impl Conversation {
             events,
             silent_at: now + READ_TIMEOUT,
             ends_at: now + CONNECT_TIMEOUT,
-            _permit: permit,
+            place: permit,
         }
     }
 
@@ -150,7 +157,7 @@ impl Conversation {
             Ok(Request { id, method, params }) => {
                 let outcome = self.handle(&method, &Params(params)).await;
                 if let Err(problem) = &outcome {
-                    note(&self.goclaw.scheduler, self.member.as_ref(), &method, problem).await;
+                    note(&self.goclaw, self.member.as_ref(), &method, problem).await;
                 }
                 (id, outcome)
             }
@@ -175,6 +182,12 @@ impl Conversation {
 
     fn connect(&mut self, params: &Params) -> Result<Value, Problem> {
         let member = Member::connect(&self.doorkeeper, params)?;
+        if self.member.is_none() {
+            let place = self.goclaw.sockets.clone().try_acquire_owned();
+            let full =
+                |_| Problem::new(Code::ResourceExhausted, "too many sockets are open").retry(Some(RETRY_MS));
+            self.place = place.map_err(full)?;
+        }
         let scheduler = &self.goclaw.scheduler;
         let left = member.caller.expires_at.map(|at| Duration::from_millis(at.since(scheduler.wall()).0));
         self.ends_at = Instant::now() + left.unwrap_or(FAR).min(FAR);
@@ -223,16 +236,22 @@ impl Conversation {
     }
 }
 
-/// A call that would have changed something and did not leaves a line in the audit list.
-async fn note(scheduler: &Scheduler, member: Option<&Member>, method: &str, problem: &Problem) {
-    let changes = methods::level_of(method).is_some_and(|level| level >= Level::Operator);
-    let Some(member) = member.filter(|_| changes) else { return };
-    let kind = match problem.code {
-        Code::Unauthorized => EventKind::CallDenied,
-        _ => EventKind::CallRefused,
+/// A call that would have changed something and did not leaves a line in the audit list, or is counted where there were
+/// many equal ones of late.
+async fn note(goclaw: &Goclaw, member: Option<&Member>, method: &str, problem: &Problem) {
+    let Some((method, Level::Operator)) = methods::known(method) else { return };
+    let Some(member) = member else { return };
+    let (kind, why) = match problem.code {
+        Code::Unauthorized => (EventKind::CallDenied, "denied"),
+        _ => (EventKind::CallRefused, "refused"),
     };
-    let detail = format!("{method}: {}", problem.message);
+    let sort = (member.caller.actor.clone(), method, why);
+    let Some(left_out) = goclaw.notes.take(sort, Instant::now().into_std()) else { return };
+    let mut detail = format!("{method}: {}", problem.message);
+    if left_out > 0 {
+        detail.push_str(&format!(" ({left_out} equal calls before it were not noted)"));
+    }
     let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
     // A server that stops keeps no more lines.
-    let _ = scheduler.note(kind, tenant, &detail, origin).await;
+    let _ = goclaw.scheduler.note(kind, tenant, &detail, origin).await;
 }

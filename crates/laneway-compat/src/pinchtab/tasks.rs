@@ -16,9 +16,10 @@ use serde_json::json;
 use super::decode::{Fields, read_body};
 use super::error::{Problem, json_line};
 use super::time::rfc3339;
-use super::translate::{self, Asked, agent_name, job_id, rejection, state_word, task_id};
+use super::translate::{self, Asked, job_id, rejection, state_word, task_id};
 use super::wire::{Accepted, Task, TaskList};
 use super::{LANE, Pinchtab, callback};
+use crate::names::name_of;
 
 /// What handlers give.
 pub type Answer = Result<Response, Problem>;
@@ -134,7 +135,7 @@ pub async fn list_tasks(
     let filter = JobFilter {
         tenant: caller.scope().cloned(),
         kind: Some(Name::fixed(TAB_ACTION)),
-        agent: (!agent_id.is_empty()).then(|| agent_name(&agent_id)),
+        agent: (!agent_id.is_empty()).then(|| name_of(&agent_id)),
         states: states.clone(),
         ..JobFilter::default()
     };

@@ -4,7 +4,8 @@ use laneway_core::{CapScope, Full, JobId, JobState, Span, Wall};
 
 use super::error::sanitized;
 use super::time::{Given, go_duration, parse, rfc3339};
-use super::translate::{agent_name, job_id, rejection, state_word, states_of, task_id};
+use super::translate::{job_id, rejection, state_word, states_of, task_id};
+use crate::names::name_of;
 
 #[test]
 fn pt_x2_messages_give_nothing_away() {
@@ -47,9 +48,9 @@ fn ids_go_both_ways_and_nothing_else_is_one() {
 fn every_id_of_an_agent_has_a_name_of_its_own() {
     let long = "x".repeat(500);
     let ids = ["a1", " ", "  ", "%20", "~%20", "~", " a", "a\n", "é", &long, &format!("{long}y")];
-    let names: std::collections::BTreeSet<String> = ids.iter().map(|id| agent_name(id).to_string()).collect();
+    let names: std::collections::BTreeSet<String> = ids.iter().map(|id| name_of(id).to_string()).collect();
     assert_eq!(names.len(), ids.len(), "{names:?}");
-    assert_eq!(agent_name("é").as_str(), "é", "what is a name stays as it is");
+    assert_eq!(name_of("é").as_str(), "é", "what is a name stays as it is");
 }
 
 #[test]

@@ -11,13 +11,13 @@ use laneway_runtime::tabs::{TAB_ACTION, TabAction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use super::decode::Fields;
 use super::error::Problem;
 use super::time::{self, rfc3339};
 use super::wire::Task;
 use super::{LANE, callback};
+use crate::names::name_of;
 
 /// What every task's id begins with.
 const ID_PREFIX: &str = "tsk_";
@@ -25,8 +25,6 @@ const ID_PREFIX: &str = "tsk_";
 const DEADLINE_DEFAULT: Span = Span::secs(60);
 /// A run is ended by its deadline. The engine's own limit of a run must come later than that.
 const TIMEOUT_MARGIN: Span = Span::mins(1);
-/// What the names of agents begin with whose ids are no names.
-const ESCAPED: char = '~';
 
 /// A task is never tried again by itself, neither after a failure nor after a crash: it may have been done already.
 const RETRY: RetryPolicy = RetryPolicy { retries_max: 0, losses_max: 0, backoff: Backoff::STANDARD };
@@ -120,7 +118,7 @@ impl Asked {
     pub fn into_submission(self, caller: &Caller, now: Wall) -> Result<Submission, Problem> {
         let (deadline, written) = deadline(&self.deadline, now)?;
         let callback = (!self.callback_url.trim().is_empty()).then_some(self.callback_url);
-        let agent = agent_name(&self.agent_id);
+        let agent = name_of(&self.agent_id);
         let payload = Payload {
             action: TabAction {
                 tab_id: self.tab_id,
@@ -188,26 +186,6 @@ struct Payload {
     /// The deadline as the client wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline: Option<String>,
-}
-
-/// The agent of an id. Ids are any text, names are not: what is no name is escaped, and what is too long is digested.
-pub fn agent_name(id: &str) -> Name {
-    if let Ok(name) = Name::new(id)
-        && !id.starts_with(ESCAPED)
-    {
-        return name;
-    }
-    let mut escaped = String::from(ESCAPED);
-    for byte in id.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => escaped.push(char::from(byte)),
-            other => escaped.push_str(&format!("%{other:02X}")),
-        }
-    }
-    Name::new(&escaped).unwrap_or_else(|_| {
-        let digest: String = Sha256::digest(id.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-        Name::new(&format!("{ESCAPED}{digest}")).expect("hex digits are a name")
-    })
 }
 
 /// The task's id of a job.

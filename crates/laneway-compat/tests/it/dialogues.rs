@@ -1,14 +1,15 @@
 //! Golden dialogues: every file below `scenarios/` is said to a real server, and what it answers must be what is written.
 //!
 //! A file is made of lines that prepare (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
-//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<task 2>`, … in the order in
-//! which they appear; the clock stands still. `UPDATE_EXPECT=1` writes what is answered into the files.
+//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>`, `<task 2>`, … (of PinchTab's
+//! shape) and `<id 1>`, `<id 2>`, … (UUIDs) in the order in which they appear; the clock stands still. `UPDATE_EXPECT=1`
+//! writes what is answered into the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use laneway_core::{Role, Span};
+use laneway_core::{QuietState, Role, Span};
 use laneway_runtime::config::parse_span;
 
 use crate::instance::Instance;
@@ -20,7 +21,16 @@ const SHOWN: [&str; 6] =
 
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/pinchtab");
+    every_dialogue_of("pinchtab").await;
+}
+
+#[tokio::test]
+async fn every_dialogue_of_synthia_is_answered_as_written() {
+    every_dialogue_of("synthia").await;
+}
+
+async fn every_dialogue_of(dialect: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(dialect);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -112,7 +122,11 @@ impl Dialogue {
             }
             ["advance", span] => {
                 let Span(ms) = parse_span(span).unwrap();
-                self.world.clock.advance(Span(ms));
+                self.world.advance(Span(ms)).await;
+            }
+            ["load", busy, quiet] => {
+                let quiet = QuietState::ALL.into_iter().find(|state| state.word() == quiet).unwrap();
+                self.world.load(busy.parse().unwrap(), quiet).await;
             }
             _ => panic!("{file}: nobody knows how to {line:?}"),
         }
@@ -141,7 +155,8 @@ impl Dialogue {
             }
         }
         let body = response.text().await.unwrap();
-        writeln!(said, "\n{body}").unwrap();
+        let gap = if body.ends_with('\n') { "" } else { "\n" };
+        writeln!(said, "\n{body}{gap}").unwrap();
         self.shown(&said)
     }
 
@@ -157,6 +172,13 @@ impl Dialogue {
             if id.len() == 36 && !self.names.iter().any(|(_, real)| *real == id) {
                 let number = self.names.iter().filter(|(name, _)| name.starts_with("<task ")).count() + 1;
                 self.names.push((format!("<task {number}>"), id));
+            }
+        }
+        for word in text.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-') {
+            let is_id = word.len() == 36 && [8, 13, 18, 23].iter().all(|&at| word.as_bytes()[at] == b'-');
+            if is_id && !self.names.iter().any(|(_, real)| real == word) {
+                let number = self.names.iter().filter(|(name, _)| name.starts_with("<id ")).count() + 1;
+                self.names.push((format!("<id {number}>"), word.to_owned()));
             }
         }
         self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(real, name))

@@ -7,4 +7,5 @@ mod dialogues;
 mod goclaw;
 mod instance;
 mod pinchtab;
+mod synthia;
 mod world;

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
-use laneway_core::{JobId, Mono, Name, Now, Origin, Role, Wall};
+use laneway_core::{
+    Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Seed, Span, Wall,
+};
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Options, Running, Scheduler, Tabs};
@@ -50,14 +52,15 @@ impl World {
         let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref()).unwrap();
         assert!(left_out.is_empty(), "{left_out:?}");
         let mut options = Options::new(config.settings().clone());
-        (options.clock, options.seed) = (clock.clone(), 7);
+        (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         let tabs = Tabs::new(&live).unwrap();
         scheduler.run_here(Name::fixed("tabs"), tabs.handlers(), 64).await.unwrap();
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
         let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
-        let app = router_with(api.clone(), vec![gated(spoken)]).unwrap();
+        let synthia = laneway_compat::synthia::dialect(scheduler.clone());
+        let app = router_with(api.clone(), vec![gated(spoken), gated(synthia)]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -141,6 +144,18 @@ impl World {
             ..Default::default()
         };
         self.live.put_instance(Name::fixed(id), patch, Origin::house("test")).await.unwrap();
+    }
+
+    /// Lets time pass, and what follows from it happen.
+    pub async fn advance(&self, span: Span) {
+        self.clock.advance(span);
+        self.scheduler.kick().await.unwrap();
+    }
+
+    /// Says how loaded the machine is, as a probe would.
+    pub async fn load(&self, busy: u8, quiet: QuietState) {
+        let at = self.clock.now().mono;
+        self.scheduler.send(Command::Load(LoadReading { busy, quiet, at })).await.unwrap();
     }
 
     /// Changes the configuration behind the API's back.

@@ -136,14 +136,14 @@ impl Engine {
             }
             let is_idle = session.facts.as_ref().filter(|_| self.sessions.users(ix) == 1);
             idle += usize::from(is_idle.is_some());
-            if is_idle.is_some_and(|facts| !self.idle_sessions.contains(&(facts.updated_at, ix))) {
+            if is_idle.is_some_and(|facts| !self.idle_sessions.contains(facts.updated_at, ix)) {
                 return fault("is idle and not known to be");
             }
         }
         if idle != self.idle_sessions.len() {
             return Err(format!("{} sessions are said to be idle, {idle} are", self.idle_sessions.len()));
         }
-        Ok(())
+        self.idle_sessions.check()
     }
 
     fn check_bins(&self) -> Result<(), String> {

@@ -3,14 +3,16 @@
 //! The engine decides when a try is due and what its outcome means; the runtime makes the calls. A delivery never holds
 //! up a job: beyond a bound the news is dropped, and that is recorded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Engine;
+use super::lines::{Lines, line_of};
 use super::slab::Ix;
 use super::submit::refuse;
 use crate::delivery::{DELIVERY_TRIES_MAX, DeliveryRow, DeliveryState, DeliveryTry, TryOutcome};
 use crate::{
-    Change, Effects, EventKind, JobId, Mono, Name, Notice, Now, Origin, RefusalCode, Reply, Seq, Span,
+    Change, Effects, EventKind, JobId, JobRow, Mono, Name, Notice, Now, Origin, RefusalCode, Reply, Seq, Span,
 };
 
 /// How far a wait between tries is spread, in percent of it: receivers that come back must not be met all at once.
@@ -18,13 +20,18 @@ const JITTER_PERCENT: u64 = 20;
 /// Why a delivery was dropped.
 const TOO_MANY: &str =
     "too many deliveries wait; raise webhooks.pending_max, or see why receivers do not answer";
+/// The same, where it is its own tenant that has too many.
+const TOO_MANY_OF_TENANT: &str = "too many deliveries of the tenant wait; raise webhooks.pending_per_tenant_max, or see why \
+    receivers do not answer";
 
 /// Every delivery that waits, and figures of those that do not any more.
 #[derive(Default)]
 pub(super) struct Deliveries {
     pending: BTreeMap<Seq, Pending>,
-    /// Those that are not under way, by when they are due.
-    due: BTreeSet<(Mono, Seq)>,
+    /// How many of these each tenant has.
+    by_tenant: BTreeMap<Name, u32>,
+    /// Whose turn it is.
+    lines: Lines,
     /// How many are under way.
     open: u32,
     /// Ended in commands whose commit has not come yet: the store still says that they wait.
@@ -61,18 +68,24 @@ impl Engine {
     pub(super) fn owe_delivery(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let entry = &self.jobs[job];
         let tenant = self.tenants.key(self.classes[entry.class].tenant).clone();
-        let fits = self.deliveries.pending.len() < self.settings.webhooks.pending_max as usize;
+        let host = match self.host_of.get(&entry.seq) {
+            Some(host) => self.callback_hosts.key(*host).clone(),
+            None => Arc::default(),
+        };
+        let full = self.deliveries_full(&tenant);
+        let fits = full.is_none();
         let row = DeliveryRow {
             seq: Seq(entry.seq),
             job: entry.id,
             tenant,
+            host,
             state: if fits { DeliveryState::Waiting } else { DeliveryState::Dropped },
             tries: 0,
             next_at: fits.then_some(now.wall),
             created_at: now.wall,
             ended_at: (!fits).then_some(now.wall),
             last_status: None,
-            last_error: (!fits).then(|| TOO_MANY.into()),
+            last_error: full.map(Into::into),
         };
         effects.changes.push(Change::DeliveryPut(Box::new(row.clone())));
         if fits {
@@ -82,13 +95,40 @@ impl Engine {
         }
     }
 
+    /// Why there is no room for a delivery more of the tenant, if there is none.
+    fn deliveries_full(&self, tenant: &Name) -> Option<&'static str> {
+        let webhooks = &self.settings.webhooks;
+        let of_tenant = self.deliveries.by_tenant.get(tenant).copied().unwrap_or(0);
+        if self.deliveries.pending.len() >= webhooks.pending_max as usize {
+            Some(TOO_MANY)
+        } else {
+            (of_tenant >= webhooks.pending_per_tenant_max).then_some(TOO_MANY_OF_TENANT)
+        }
+    }
+
+    /// Keeps whom a job calls back until it has ended.
+    pub(super) fn remember_callback(&mut self, row: &JobRow) {
+        if let Some(callback) = &row.spec.callback {
+            let host = self.callback_hosts.hold(&callback.host().into(), || ());
+            self.host_of.insert(row.seq.0, host);
+        }
+    }
+
+    /// Forgets whom a job called back.
+    pub(super) fn forget_callback(&mut self, job: Ix) {
+        if self.jobs[job].has_callback
+            && let Some(host) = self.host_of.remove(&self.jobs[job].seq)
+        {
+            self.callback_hosts.release(host);
+        }
+    }
+
     /// Hands out what is due, as much as may be under way.
     pub(super) fn deliver(&mut self, now: Now, effects: &mut Effects) {
+        self.deliveries.lines.limit(self.settings.webhooks.open_per_host_max);
         while self.deliveries.open < self.settings.webhooks.open_max
-            && let Some(&(at, seq)) = self.deliveries.due.first()
-            && at <= now.mono
+            && let Some(seq) = self.deliveries.lines.next(now.mono)
         {
-            self.deliveries.due.pop_first();
             self.deliveries.open += 1;
             let pending = self.deliveries.pending.get_mut(&seq).expect("what is due waits");
             pending.due = None;
@@ -100,7 +140,7 @@ impl Engine {
     /// When the next delivery is due, if one may be handed out then.
     pub(super) fn next_delivery(&self) -> Option<Mono> {
         let may = self.deliveries.open < self.settings.webhooks.open_max;
-        self.deliveries.due.first().map(|(at, _)| *at).filter(|_| may)
+        self.deliveries.lines.next_at().filter(|_| may)
     }
 
     /// A try has ended.
@@ -118,6 +158,8 @@ impl Engine {
         self.deliveries.open -= 1;
         self.deliveries.totals.tries += 1;
         let row = &mut pending.row;
+        let line = line_of(row);
+        self.deliveries.lines.closed(&line);
         row.tries = number;
         (row.last_status, row.last_error) = (outcome.status(), outcome.error());
         effects.changes.push(Change::DeliveryTried(Box::new(DeliveryTry {
@@ -130,14 +172,14 @@ impl Engine {
         })));
         let wait = self.settings.webhooks.retries.get(number as usize - 1).copied();
         if let (Some(wait), false, false) = (wait, outcome.is_delivered(), outcome.is_final()) {
-            let wait = spread(wait, self.rng.next_u64());
+            let wait = spread(wait, self.rng.jitter());
             row.next_at = Some(now.wall + wait);
             pending.due = Some(now.mono + wait);
-            self.deliveries.due.insert((now.mono + wait, seq));
+            self.deliveries.lines.wait(&line, now.mono + wait, seq);
             effects.changes.push(Change::DeliveryPut(Box::new(pending.row.clone())));
             return Reply::Done;
         }
-        let mut row = self.deliveries.pending.remove(&seq).expect("it was just there").row;
+        let mut row = self.deliveries.remove(seq).expect("it was just there").row;
         (row.next_at, row.ended_at) = (None, Some(now.wall));
         if outcome.is_delivered() {
             row.state = DeliveryState::Delivered;
@@ -178,9 +220,10 @@ impl Engine {
             let message = format!("this delivery was tried {DELIVERY_TRIES_MAX} times, which is the most");
             return Reply::Refused(refuse(RefusalCode::TooMany, message));
         }
-        let fits = self.deliveries.pending.len() < self.settings.webhooks.pending_max as usize;
-        if known.is_none() && !fits {
-            return Reply::Refused(refuse(RefusalCode::TooMany, TOO_MANY));
+        if known.is_none()
+            && let Some(full) = self.deliveries_full(&row.tenant)
+        {
+            return Reply::Refused(refuse(RefusalCode::TooMany, full));
         }
         self.deliveries.forget(seq);
         (row.state, row.next_at, row.ended_at) = (DeliveryState::Waiting, Some(now.wall), None);
@@ -207,7 +250,8 @@ impl Engine {
         }
         if under_way {
             self.deliveries.open += 1;
-            self.deliveries.pending.insert(row.seq, Pending { row, due: None });
+            self.deliveries.lines.opened(&line_of(&row));
+            self.deliveries.insert(row, None);
             return;
         }
         // Stored as a wall time; a clock that was set must not stretch it.
@@ -227,17 +271,28 @@ impl Engine {
 
     /// What is said of deliveries agrees with itself.
     pub(super) fn check_deliveries(&self) -> Result<(), String> {
-        let Deliveries { pending, due, open, .. } = &self.deliveries;
+        let Deliveries { pending, by_tenant, lines, open, .. } = &self.deliveries;
+        let (due, in_lines) = lines.check()?;
         let under_way = pending.values().filter(|pending| pending.due.is_none()).count();
-        if under_way != *open as usize || under_way + due.len() != pending.len() {
+        if under_way != *open as usize || in_lines != *open || under_way + due != pending.len() {
             return Err(format!(
-                "deliveries: {open} open, {} due, but {} wait and {under_way} of them are under way",
-                due.len(),
+                "deliveries: {open} open, {in_lines} in lines, {due} due, but {} wait and {under_way} of them are under way",
                 pending.len()
             ));
         }
+        let mut counted = BTreeMap::new();
+        for delivery in pending.values() {
+            *counted.entry(delivery.row.tenant.clone()).or_insert(0) += 1;
+        }
+        if counted != *by_tenant {
+            return Err(format!("deliveries by tenant are {by_tenant:?}, counted {counted:?}"));
+        }
+        let callbacks = self.jobs.iter().filter(|(_, job)| job.has_callback).count();
+        if callbacks != self.host_of.len() {
+            return Err(format!("{callbacks} jobs have a callback, {} hosts are kept", self.host_of.len()));
+        }
         for (seq, delivery) in pending {
-            let armed = delivery.due.is_none_or(|at| due.contains(&(at, *seq)));
+            let armed = delivery.due.is_none_or(|at| lines.holds(&line_of(&delivery.row), at, *seq));
             if !armed || delivery.row.seq != *seq || delivery.row.state != DeliveryState::Waiting {
                 return Err(format!("delivery {} is not what it is filed as", seq.0));
             }
@@ -253,15 +308,30 @@ impl Deliveries {
     }
 
     fn wait(&mut self, row: DeliveryRow, due: Mono) {
-        let seq = row.seq;
-        self.due.insert((due, seq));
-        self.pending.insert(seq, Pending { row, due: Some(due) });
+        self.lines.wait(&line_of(&row), due, row.seq);
+        self.insert(row, Some(due));
+    }
+
+    fn insert(&mut self, row: DeliveryRow, due: Option<Mono>) {
+        *self.by_tenant.entry(row.tenant.clone()).or_default() += 1;
+        self.pending.insert(row.seq, Pending { row, due });
+    }
+
+    fn remove(&mut self, seq: Seq) -> Option<Pending> {
+        let pending = self.pending.remove(&seq)?;
+        let tenant = &pending.row.tenant;
+        let left = self.by_tenant.get_mut(tenant).expect("a tenant with deliveries is counted");
+        *left -= 1;
+        if *left == 0 {
+            self.by_tenant.remove(tenant);
+        }
+        Some(pending)
     }
 
     /// Forgets a delivery that is not under way.
     fn forget(&mut self, seq: Seq) {
-        if let Some(Pending { due: Some(at), .. }) = self.pending.remove(&seq) {
-            self.due.remove(&(at, seq));
+        if let Some(Pending { row, due: Some(at) }) = self.remove(seq) {
+            self.lines.leave(&line_of(&row), at, seq);
         }
     }
 }

@@ -11,7 +11,8 @@ use super::state::{Facts, SessionEntry};
 use crate::job::session::is_throttled;
 use crate::{Change, Effects, JobId, Name, Now, Reply, SessionRow, Span, Wall};
 
-/// Most sessions that are remembered although they have no job; those that changed longest ago are forgotten first.
+/// Most sessions that are remembered although they have no job. Beyond it, the tenant with the most of them loses the one
+/// that changed longest ago.
 const IDLE_SESSIONS_MAX: usize = 10_000;
 /// How long a session without jobs is remembered after it last changed.
 const SESSION_RETENTION: Span = Span::hours(24);
@@ -123,7 +124,7 @@ impl Engine {
     ) {
         let (tenant, key) = self.sessions.key(session).clone();
         let facts = self.sessions[session].facts.as_mut().expect("something is remembered of the session");
-        self.idle_sessions.remove(&(facts.updated_at, session));
+        self.idle_sessions.remove(tenant, facts.updated_at, session);
         change(facts);
         facts.updated_at = now.wall;
         let Facts { cutoff, generation, tokens, window, updated_at } = **facts;
@@ -137,8 +138,9 @@ impl Engine {
     pub(super) fn take_up_session(&mut self, now: Now, row: &SessionRow) {
         let SessionRow { tenant, key, cutoff, generation, tokens, window, updated_at } = row;
         let session = self.known_session(now, tenant, key);
+        let owner = self.sessions.key(session).0;
         let facts = self.sessions[session].facts.as_mut().expect("something is remembered of the session");
-        self.idle_sessions.remove(&(facts.updated_at, session));
+        self.idle_sessions.remove(owner, facts.updated_at, session);
         #[cfg(feature = "zoo")]
         let cutoff = &cutoff.filter(|_| !crate::zoo::is_out(crate::zoo::Bug::CutoffForgottenByRestart));
         **facts = Facts {
@@ -159,7 +161,7 @@ impl Engine {
     pub(super) fn hold_session(&mut self, tenant: Ix, key: &Name) -> Ix {
         let session = self.sessions.hold(&(tenant, key.clone()), SessionEntry::default);
         if let Some(facts) = &self.sessions[session].facts {
-            self.idle_sessions.remove(&(facts.updated_at, session));
+            self.idle_sessions.remove(tenant, facts.updated_at, session);
         }
         session
     }
@@ -175,14 +177,15 @@ impl Engine {
         if self.sessions.users(session) == 1
             && let Some(facts) = &self.sessions[session].facts
         {
-            self.idle_sessions.insert((facts.updated_at, session));
+            let tenant = self.sessions.key(session).0;
+            self.idle_sessions.insert(tenant, facts.updated_at, session);
         }
     }
 
-    /// Forgets the sessions that changed longest ago, as long as too many have no job.
+    /// Forgets sessions, as long as too many have no job.
     pub(super) fn trim_sessions(&mut self, effects: &mut Effects) {
         while self.idle_sessions.len() > IDLE_SESSIONS_MAX
-            && let Some(&(_, session)) = self.idle_sessions.first()
+            && let Some(session) = self.idle_sessions.oldest_of_most()
         {
             self.forget_facts(session, effects);
         }
@@ -193,8 +196,8 @@ impl Engine {
         self.trim_sessions(effects);
         let before = now.wall.before(SESSION_RETENTION);
         for _ in 0..SESSIONS_SWEPT_MAX {
-            match self.idle_sessions.first() {
-                Some(&(updated_at, session)) if updated_at < before => self.forget_facts(session, effects),
+            match self.idle_sessions.oldest() {
+                Some((updated_at, session)) if updated_at < before => self.forget_facts(session, effects),
                 _ => return,
             }
         }
@@ -202,8 +205,8 @@ impl Engine {
 
     fn forget_facts(&mut self, session: Ix, effects: &mut Effects) {
         let Some(facts) = self.sessions[session].facts.take() else { return };
-        self.idle_sessions.remove(&(facts.updated_at, session));
         let (tenant, key) = self.sessions.key(session).clone();
+        self.idle_sessions.remove(tenant, facts.updated_at, session);
         let named = self.tenants.key(tenant).clone();
         effects.changes.push(Change::SessionForgotten { tenant: named, key });
         self.sessions.release(session);

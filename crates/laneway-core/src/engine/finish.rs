@@ -80,7 +80,7 @@ impl Engine {
         let policy = self.policies.key(self.jobs[job].policy);
         if failure.retryable && failures <= policy.retries_max {
             let backoff = policy.backoff;
-            let wait = backoff.wait(failures, self.rng.next_u64());
+            let wait = backoff.wait(failures, self.rng.jitter());
             self.close_attempt(now, job, end, Some(failure), false, effects);
             self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
             #[cfg(feature = "zoo")]

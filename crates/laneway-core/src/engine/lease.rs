@@ -43,6 +43,7 @@ impl Engine {
         let lease = self.lease_of(job);
         let open = &mut self.attempts[self.jobs[job].open];
         open.started_at = Some(now.wall);
+        open.acked = true;
         // A run that was told to stop before it began has its grace, and no timeout beside it.
         open.timeout_at = open.stopping.is_none().then_some(timeout_at);
         open.lease = open.lease.max(lease);

@@ -178,6 +178,7 @@ impl Engine {
         self.timers.rearm(job, armed, Default::default());
         self.forget_overtaken(job);
         self.forget_denied(job);
+        self.forget_callback(job);
         let hash = self.hashing.hash(&self.jobs[job].id);
         self.by_id.remove(hash, job);
         let entry = self.jobs.remove(job);

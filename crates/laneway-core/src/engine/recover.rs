@@ -9,7 +9,7 @@ use crate::schedule::Plan;
 use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, DeliveryRow, Effects, JobRow, JobState, Now, OpenAttempt, PlaceMode, PlaceOffer, RunLog,
-    Schedule, ScheduleId, SessionRow, Settings, Span, TokenRecord, Wall,
+    Schedule, ScheduleId, Seed, SessionRow, Settings, Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
@@ -45,8 +45,14 @@ pub struct Recovery {
 impl Recovery {
     /// Begins with settings, tokens and where the store's numbers stand. `seed` must differ from boot to boot: ids and
     /// jitter are drawn from it.
-    pub fn new(settings: Settings, tokens: Vec<TokenRecord>, head: Head, seed: u64, now: Now) -> Recovery {
-        let mut engine = Engine::empty(settings, seed, now);
+    pub fn new(
+        settings: Settings,
+        tokens: Vec<TokenRecord>,
+        head: Head,
+        seed: impl Into<Seed>,
+        now: Now,
+    ) -> Recovery {
+        let mut engine = Engine::empty(settings, seed.into(), now);
         engine.last_seq = head.last_seq;
         engine.last_event = head.last_event;
         engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();

@@ -148,6 +148,9 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let Some(old) = self.schedule(tenant, id) else { return Reply::NotFound };
+        if patch.made_from.as_ref().is_some_and(|from| **from != old.spec) {
+            return Reply::Stale;
+        }
         let mut spec = patched(&old.spec, patch, now.wall, &self.settings.schedules.zone);
         if let Err(refusal) = name_session(&mut spec, id) {
             return Reply::Refused(refusal);
@@ -462,6 +465,7 @@ fn plan_from(timing: &Timing, now: Wall, after: Wall) -> Result<(Plan, Wall), Re
 /// The spec with the patch applied. Every part of the patch is named here, so that a new one cannot be forgotten.
 fn patched(old: &ScheduleSpec, patch: SchedulePatch, now: Wall, default_zone: &Name) -> ScheduleSpec {
     let SchedulePatch {
+        made_from: _,
         name,
         timing,
         job,

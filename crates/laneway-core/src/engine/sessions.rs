@@ -95,7 +95,9 @@ impl Outlook {
         let interrupts = session.mode == SessionMode::Interrupt;
         let later = spec.not_before.is_some_and(|at| at > now.wall);
         let gathers = !interrupts && !later;
-        if let Some(burst) = burst.as_ref().filter(|burst| gathers && burst.takes(spec, lane, len)) {
+        // A run that is logged must not run under another job's name: a slot leads a burst at most.
+        let joins = gathers && spec.schedule.is_none();
+        if let Some(burst) = burst.as_ref().filter(|burst| joins && burst.takes(spec, lane, len)) {
             let full =
                 burst.absorbed + 1 >= SESSION_MERGE_MAX || burst.bytes + len >= SESSION_MERGE_BYTES_MAX;
             return Ok(Arrival::Joins { closes: full || session.window().is_none() });

@@ -278,14 +278,14 @@ impl Engine {
         if *needs == Needs::default() {
             return Ok(());
         }
-        let Needs { cost, hours, .. } = *needs;
+        let Needs { cost, ref hours, .. } = *needs;
         if cost > COST_MAX {
             return Err(refuse(
                 RefusalCode::Invalid,
                 format!("cost: is {cost}; at most {COST_MAX} is allowed"),
             ));
         }
-        if hours.is_some_and(|hours| !hours.is_valid()) {
+        if hours.as_ref().is_some_and(|hours| !hours.is_valid()) {
             let message = "hours: must go from one minute of the day to another; give two different times";
             return Err(refuse(RefusalCode::Invalid, message));
         }
@@ -433,7 +433,7 @@ impl Engine {
             spec.retry = Some(policy.clone());
         }
         if spec.needs.hours.is_none() && !self.settings.agents.is_empty() {
-            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours);
+            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
         }
         if spec.keys.len() > 1 {
             spec.keys.sort();
@@ -461,6 +461,7 @@ impl Engine {
         };
         let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
         let policy = self.policies.hold(spec.retry.as_ref().expect("defaults are filled in"), || ());
+        self.remember_callback(row);
         let job = self.jobs.insert(Job {
             id: row.id,
             seq: row.seq.0,
@@ -487,7 +488,7 @@ impl Engine {
             failures: row.status.failures,
             losses: row.status.losses,
             rejections: row.status.rejections,
-            hours: spec.needs.hours.map_or(NONE, |hours| self.hours.hold(&hours, || ())),
+            hours: spec.needs.hours.as_ref().map_or(NONE, |hours| self.hours.hold(hours, || ())),
             overtaken: 0,
             near,
             unique: spec.needs.unique,
@@ -563,7 +564,7 @@ impl Engine {
 /// When a job may first start: its time has come, and its hours have begun.
 fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
     let at = spec.not_before.map_or(now, |at| at.max(now));
-    match spec.needs.hours {
+    match &spec.needs.hours {
         Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
         _ => spec.not_before,
     }

@@ -18,6 +18,7 @@ mod crew;
 mod deliveries;
 mod dispatch;
 mod explain;
+mod ids;
 mod lease;
 mod outbound;
 mod placing;

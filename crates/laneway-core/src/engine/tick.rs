@@ -4,7 +4,9 @@ use super::slab::{Ix, NONE};
 use super::state::{Need, Wake};
 use super::{Engine, Wakeup};
 use crate::capacity::QuietRule;
-use crate::{AttemptEnd, Change, Effects, EventKind, JobState, Mono, Now, Reason, Seq, Span, Wall};
+use crate::{
+    AttemptEnd, Change, Effects, EventKind, JobState, Mono, Name, Now, Reason, Reply, Seq, Span, Wall,
+};
 
 /// Most jobs that one tick looks at; the rest follow in the next turn, so that commands are heard in between.
 const DUE_MAX: usize = 1_024;
@@ -225,6 +227,24 @@ impl Engine {
         {
             *until = floor;
         }
+    }
+
+    /// Somebody wants ended jobs of a lane forgotten. What an idempotency key stands for stays as long as the key does.
+    pub(super) fn forget_ended(
+        &mut self,
+        now: Now,
+        lane: Name,
+        finished_before: Wall,
+        effects: &mut Effects,
+    ) -> Reply {
+        let keyed = now.wall.before(self.settings.idempotency_window).min(finished_before);
+        effects.changes.push(Change::JobsPurged {
+            lane,
+            finished_before,
+            keyed_finished_before: keyed,
+            max: SWEEP_ROWS_MAX,
+        });
+        Reply::Done
     }
 
     /// Forgets rows that nobody is owed any more: a bounded number, more where more ended. True when a lane may have more.

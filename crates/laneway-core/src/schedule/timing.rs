@@ -208,7 +208,8 @@ pub fn preview(timing: &Timing, from: Wall, count: usize) -> Result<Vec<Wall>, T
     if slots.is_empty() && count > 0 { Err(plan.no_future()) } else { Ok(slots) }
 }
 
-fn find_zone(name: &str) -> Option<TimeZone> {
+/// The time zone of an IANA name.
+pub(crate) fn find_zone(name: &str) -> Option<TimeZone> {
     if name == "UTC" {
         return Some(TimeZone::UTC);
     }
@@ -262,7 +263,7 @@ fn next_time_of_day(expression: &Expression, zone: &TimeZone, from: Timestamp) -
 }
 
 /// When the wall clock of the zone first shows `civil`; where it never does, when it has jumped over it.
-fn instant_of(zone: &TimeZone, civil: DateTime) -> Option<Timestamp> {
+pub(crate) fn instant_of(zone: &TimeZone, civil: DateTime) -> Option<Timestamp> {
     let at = |offset: Offset| offset.to_timestamp(civil).ok();
     match zone.to_ambiguous_timestamp(civil).offset() {
         AmbiguousOffset::Unambiguous { offset } => at(offset),

@@ -310,7 +310,7 @@ fn hours(section: &Section<'_>) -> Option<Hours> {
     if hours.is_none() {
         section.problem(
             "hours",
-            format!("is {text:?}; write hours such as \"22:00-06:00\" or \"22:00-06:00 +01:00\""),
+            format!("is {text:?}; write hours such as \"22:00-06:00\" or \"22:00-06:00 Europe/Berlin\""),
         );
     }
     hours

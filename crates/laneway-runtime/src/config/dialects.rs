@@ -29,6 +29,8 @@ pub struct Dialects {
     pub pinchtab: Pinchtab,
     /// Cron jobs of agents: `/ws`.
     pub goclaw: Goclaw,
+    /// Heavy jobs of add-ons: `/api/system/scheduler`, `/api/system-stats`, ….
+    pub synthia: Synthia,
 }
 
 /// How a dialect is mounted.
@@ -66,12 +68,22 @@ pub struct Goclaw {
     pub mount: Mount,
     /// Most sockets at once.
     pub sockets_max: u32,
+    /// Most sockets at once beside these that have not said who they are.
+    pub strangers_max: u32,
+}
+
+/// The dialect `synthia`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synthia {
+    /// How it is mounted.
+    pub mount: Mount,
 }
 
 impl Dialects {
     /// How every dialect is mounted, by name.
-    pub fn mounts(&self) -> [(&'static str, &Mount); 2] {
-        [("pinchtab", &self.pinchtab.mount), ("goclaw", &self.goclaw.mount)]
+    pub fn mounts(&self) -> [(&'static str, &Mount); 3] {
+        let Dialects { pinchtab, goclaw, synthia } = self;
+        [("pinchtab", &pinchtab.mount), ("goclaw", &goclaw.mount), ("synthia", &synthia.mount)]
     }
 
     /// How the dialect of this name is mounted.
@@ -81,12 +93,14 @@ impl Dialects {
 
     /// Takes what only a restart can change from `current`.
     pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
-        let mounts = [&mut self.pinchtab.mount, &mut self.goclaw.mount];
-        for (mount, current) in mounts.into_iter().zip([&current.pinchtab.mount, &current.goclaw.mount]) {
+        let Dialects { pinchtab, goclaw, synthia } = self;
+        let mounts = [&mut pinchtab.mount, &mut goclaw.mount, &mut synthia.mount];
+        for (mount, (_, current)) in mounts.into_iter().zip(current.mounts()) {
             let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = current;
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
         }
         self.goclaw.sockets_max = current.goclaw.sockets_max;
+        self.goclaw.strangers_max = current.goclaw.strangers_max;
     }
 }
 
@@ -105,10 +119,17 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     }
     own.finish();
     let own = of_dialect(&section, "goclaw");
-    let goclaw = Goclaw { mount: mount(&own), sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX) };
+    let goclaw = Goclaw {
+        mount: mount(&own),
+        sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX),
+        strangers_max: own.count("strangers_max", 1..=SOCKETS_MAX),
+    };
+    own.finish();
+    let own = of_dialect(&section, "synthia");
+    let synthia = Synthia { mount: mount(&own) };
     own.finish();
     section.finish();
-    Dialects { pinchtab, goclaw }
+    Dialects { pinchtab, goclaw, synthia }
 }
 
 /// The section of one dialect, whether or not anybody wrote one.

@@ -18,7 +18,7 @@ use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
     Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret, ServerConfig,
-    SigningSecrets, Target, WebhookConfig, WorkersConfig,
+    SigningSecrets, Synthia, Target, WebhookConfig, WorkersConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -370,17 +370,21 @@ impl List {
     }
 
     fn dialects(&mut self, dialects: &Dialects) {
-        let Dialects { pinchtab, goclaw } = dialects;
+        let Dialects { pinchtab, goclaw, synthia } = dialects;
         let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
         self.section(&["dialects", "pinchtab"]);
         self.mount(mount);
         self.put("worker_count", *worker_count);
         self.put("strategy", strategy.clone());
         self.put("max_batch_size", *max_batch_size);
-        let Goclaw { mount, sockets_max } = goclaw;
+        let Goclaw { mount, sockets_max, strangers_max } = goclaw;
         self.section(&["dialects", "goclaw"]);
         self.mount(mount);
         self.put("sockets_max", *sockets_max);
+        self.put("strangers_max", *strangers_max);
+        let Synthia { mount } = synthia;
+        self.section(&["dialects", "synthia"]);
+        self.mount(mount);
     }
 
     fn mount(&mut self, mount: &Mount) {
@@ -413,6 +417,7 @@ impl List {
         } = webhooks;
         self.section(&["webhooks"]);
         self.put("pending_max", settings.pending_max);
+        self.put("pending_per_tenant_max", settings.pending_per_tenant_max);
         self.put("retries", settings.retries.iter().map(|wait| span(*wait)).collect::<Vec<Value>>());
         self.put("in_flight_max", *in_flight_max as i64);
         self.put("in_flight_per_host_max", *in_flight_per_host_max as i64);

@@ -23,14 +23,18 @@ pub(super) fn read(
     section: Section<'_>,
     tenant_secrets: BTreeMap<Name, SigningSecrets>,
 ) -> (WebhookSettings, WebhookConfig) {
+    let in_flight_per_host_max = section.count("in_flight_per_host_max", 1..=256);
     let settings = WebhookSettings {
         pending_max: section.count("pending_max", 0..=1_000_000),
+        pending_per_tenant_max: section.count("pending_per_tenant_max", 0..=1_000_000),
+        // As many again as are called at once: the next ones are at hand when a call ends.
+        open_per_host_max: 2 * in_flight_per_host_max,
         retries: retries(&section),
         ..WebhookSettings::default()
     };
     let config = WebhookConfig {
         in_flight_max: section.count("in_flight_max", 1..=256) as usize,
-        in_flight_per_host_max: section.count("in_flight_per_host_max", 1..=256) as usize,
+        in_flight_per_host_max: in_flight_per_host_max as usize,
         timeout: Duration::from_millis(section.span("timeout", Span(100)..=Span::secs(60)).0),
         allow_hosts: allow_hosts(&section),
         secrets: secrets(&section, "secret", "secret_previous"),

@@ -315,6 +315,25 @@ async fn pt_w7_a_receiver_that_fails_is_called_again_with_the_same_id() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_never_answers_does_not_delay_the_news_of_another() {
+    let (slow, mut quick) = (Receiver::start().await, Receiver::start().await);
+    slow.answer(&vec![Answer::Never; 8]);
+    // Longer than this test is patient: nobody's turn comes because a call was given up.
+    let world = World::start(trusting(), "[webhooks]\ntimeout = \"60s\"").await;
+    // More than the engine hands out at once.
+    let url = slow.url();
+    let mut last = None;
+    for _ in 0..1_100 {
+        last = Some(world.submit("echo", &url).await);
+    }
+    world.scheduler.wait(last.unwrap()).await.unwrap();
+    let job = world.submit("echo", &quick.url()).await;
+    let call = quick.next().await;
+    assert!(call.header("webhook-id").ends_with(&job.to_string().replace('-', "")));
+    assert!(slow.connections() <= 4, "{} calls to one host", slow.connections());
+}
+
+#[tokio::test]
 async fn pt_w8_a_redirect_is_not_followed() {
     let mut receiver = Receiver::start().await;
     let other = Receiver::start().await;

@@ -52,7 +52,10 @@ impl Checker {
             }
             _ => false,
         });
-        let same = known.job == row.job && known.tenant == row.tenant && known.created_at == row.created_at;
+        let same = known.job == row.job
+            && known.tenant == row.tenant
+            && known.created_at == row.created_at
+            && known.host == row.host;
         let tried = self.news.tried.get(&row.seq) == Some(&row.tries) && row.tries == known.tries + 1;
         let asked =
             row.state == DeliveryState::Waiting && row.tries == known.tries && replays.next().is_some();
@@ -61,11 +64,18 @@ impl Checker {
 
     fn is_newly_owed(&mut self, row: &DeliveryRow) -> Checked {
         let waiting = self.ledger.waiting_deliveries().count();
-        let fits = waiting < self.reference.settings.webhooks.pending_max as usize;
+        let of_tenant =
+            self.ledger.waiting_deliveries().filter(|waiting| waiting.tenant == row.tenant).count();
+        let webhooks = &self.reference.settings.webhooks;
+        let fits =
+            waiting < webhooks.pending_max as usize && of_tenant < webhooks.pending_per_tenant_max as usize;
         let state = if fits { DeliveryState::Waiting } else { DeliveryState::Dropped };
         let owed = self.news.ended.contains(&row.seq) && row.tries == 0 && row.state == state;
-        let job = self.ledger.jobs.get(&row.seq).map(|entry| (entry.row.id, entry.row.spec.tenant.clone()));
-        let whole = job == Some((row.job, row.tenant.clone()));
+        let job = self.ledger.jobs.get(&row.seq).map(|entry| {
+            let host = entry.row.spec.callback.as_ref().map(|callback| callback.host());
+            (entry.row.id, entry.row.spec.tenant.clone(), host.unwrap_or_default())
+        });
+        let whole = job == Some((row.job, row.tenant.clone(), row.host.to_string()));
         hold("N1", owed && whole, || {
             format!("{row:?} is owed although {waiting} wait and the job is {job:?}")
         })?;

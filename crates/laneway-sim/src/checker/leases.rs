@@ -24,8 +24,8 @@ pub enum Answer {
     Refused(RefusalCode),
     /// One of these jobs.
     Granted(Vec<Seq>),
-    /// A job that is not there yet.
-    GrantedNew,
+    /// A job, or nothing: which one it may be is seen when it opens.
+    Either,
     /// Nothing, for now.
     Denied,
 }
@@ -45,6 +45,11 @@ impl Checker {
         if !aside.is_empty() {
             return Answer::Granted(aside);
         }
+        // A claim that meets a job that is too late ends it, and the next of its session may be what it gets.
+        let mut waiting = self.ledger.waiting().filter(|entry| entry.lane == claim.lane);
+        if waiting.any(|entry| entry.row.spec.session.is_some() && is_overdue(moment, entry)) {
+            return Answer::Either;
+        }
         match self.reference.claim_choice(&self.ledger, moment, claim) {
             Some(seq) => Answer::Granted(vec![seq]),
             None => Answer::Denied,
@@ -62,7 +67,7 @@ impl Checker {
                 // What the store refuses is seen only when it is stored.
                 Verdict::Refused(code) if code != RefusalCode::Invalid => Answer::Refused(code),
                 // Whether there is room is seen when it opens.
-                _ => Answer::GrantedNew,
+                _ => Answer::Either,
             },
             LeaseFor::Job { tenant, job } => {
                 let room = self.reference.room(&self.ledger, moment);
@@ -115,6 +120,9 @@ impl Checker {
 
     /// How long an attempt of this job lives without a heartbeat.
     pub(super) fn lease_of(&self, entry: &Entry) -> u64 {
+        if let Some(lease) = self.worker_lease_of(entry) {
+            return lease;
+        }
         let lane = self.reference.lane(&entry.lane).and_then(|lane| lane.pull.lease);
         lane.unwrap_or(self.reference.settings.lease).0
     }
@@ -129,7 +137,7 @@ impl Checker {
             (Some(Answer::NotFound), reply) => *reply == Reply::NotFound,
             (Some(Answer::Refused(code)), Reply::Refused(refusal)) => refusal.code == *code,
             (Some(Answer::Granted(jobs)), Reply::Granted(grant)) => jobs.contains(&grant.seq),
-            (Some(Answer::GrantedNew), reply) => matches!(reply, Reply::Granted(_) | Reply::Denied(_)),
+            (Some(Answer::Either), reply) => matches!(reply, Reply::Granted(_) | Reply::Denied(_)),
             (Some(Answer::Denied), reply) => matches!(reply, Reply::Denied(_)),
             _ => false,
         };

@@ -105,7 +105,7 @@ impl Checker {
             && spec.keys.iter().all(|key| theirs.keys.contains(key))
             && theirs.keys.iter().all(|key| spec.keys.contains(key));
         let takes = alike && burst.bytes + len <= SESSION_MERGE_BYTES_MAX;
-        (takes && gathers(spec, moment)).then_some(burst)
+        (takes && gathers(spec, moment) && spec.schedule.is_none()).then_some(burst)
     }
 
     /// May this job of a session be stored now?

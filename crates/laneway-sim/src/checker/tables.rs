@@ -65,8 +65,10 @@ impl Checker {
         hold("N1", durable.eq(owed), || "the store owes other news than was committed".to_owned())?;
         for (seq, entry) in &self.ledger.jobs {
             if entry.end.is_none() {
-                let same = rows.remove(seq).is_some_and(|row| *row == entry.row);
-                hold("I1", same, || format!("the row of job {} is not what was committed", seq.0))?;
+                let row = rows.remove(seq);
+                hold("I1", row.is_some_and(|row| *row == entry.row), || {
+                    format!("the row of job {} is not what was committed: {row:?}, {:?}", seq.0, entry.row)
+                })?;
             }
             hold("I7", opens.remove(seq) == entry.open.as_ref(), || {
                 format!("the open attempt of job {} is not what was committed", seq.0)

@@ -13,8 +13,7 @@ ALTER TABLE open_attempt ADD COLUMN pid INTEGER;
 ALTER TABLE attempt ADD COLUMN worker TEXT;
 ALTER TABLE attempt ADD COLUMN pid INTEGER;
 
--- For people who look with SQL; the program itself never reads these. Events are kept in batches (event_batch) and are
--- read through the API.
+-- For people who look with SQL; the program itself never reads these.
 CREATE VIEW scheduler_jobs AS
 SELECT lower(hex(job.id)) AS job_id, job.tenant, job.agent AS addon_id, job.kind AS job_type, job.lane, job.cost AS cost_units, job.priority,
        CASE WHEN done.state = 4 THEN 'DONE'
@@ -36,3 +35,36 @@ SELECT lower(hex(open_attempt.attempt_id)) AS lease_id, lower(hex(job.id)) AS jo
        open_attempt.opened_at AS granted_at, open_attempt.lease_ms
 FROM open_attempt JOIN job USING (seq)
 WHERE open_attempt.place = 'leases';
+
+-- What happened to each job, as its rows tell it. The whole trail, denials included, is kept in batches (event_batch) and
+-- is read through the API.
+CREATE VIEW scheduler_job_events AS
+WITH told (seq, ts, event_type, to_state, attempt, lease, worker, reason) AS (
+    SELECT seq, created_at, 'SUBMITTED', 'QUEUED', 0, NULL, NULL, 'submitted' FROM job
+    UNION ALL
+    SELECT seq, opened_at, 'DISPATCHING', 'DISPATCHING', attempt, attempt_id, NULL, 'admitted' FROM attempt
+    UNION ALL
+    SELECT seq, started_at, 'RUNNING', 'RUNNING', attempt, attempt_id, worker, 'ack' FROM attempt WHERE started_at IS NOT NULL
+    UNION ALL
+    SELECT seq, closed_at, 'QUEUED', 'QUEUED', attempt, attempt_id, worker,
+           CASE ended WHEN 5 THEN 'lease_expired' WHEN 7 THEN 'dispatch_timeout' WHEN 6 THEN 'handed_back' ELSE 'retry' END
+    FROM attempt WHERE NOT EXISTS (SELECT 1 FROM done WHERE done.seq = attempt.seq AND done.attempt_id = attempt.attempt_id)
+    UNION ALL
+    SELECT seq, opened_at, 'DISPATCHING', 'DISPATCHING', attempt, attempt_id, NULL, 'admitted' FROM open_attempt
+    UNION ALL
+    SELECT seq, started_at, 'RUNNING', 'RUNNING', attempt, attempt_id, worker, 'ack' FROM open_attempt WHERE started_at IS NOT NULL
+    UNION ALL
+    -- The attempt that ended its job has left no other row.
+    SELECT seq, started_at, 'RUNNING', 'RUNNING', attempts, attempt_id, NULL, 'ack' FROM done
+    WHERE started_at IS NOT NULL AND attempt_id IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE open_attempt.seq = done.seq)
+    UNION ALL
+    SELECT seq, finished_at,
+           CASE WHEN state = 4 THEN 'DONE' WHEN state = 5 AND reason IN (3, 4) THEN 'TIMEOUT' WHEN state = 5 THEN 'FAILED' ELSE 'CANCELED' END,
+           CASE state WHEN 4 THEN 'DONE' WHEN 5 THEN 'FAILED' ELSE 'CANCELED' END,
+           attempts, attempt_id, NULL, NULL
+    FROM done
+)
+SELECT told.ts, lower(hex(job.id)) AS job_id, job.tenant, job.agent AS addon_id, job.kind AS job_type, job.lane,
+       told.event_type, told.to_state, told.attempt, lower(hex(told.lease)) AS lease_id, told.worker, told.reason
+FROM told JOIN job USING (seq);

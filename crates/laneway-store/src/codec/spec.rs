@@ -1,6 +1,6 @@
 //! The part of a job's row that no list filters by, in one column.
 
-use laneway_core::capacity::Hours;
+use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, Name, Needs, QuietRule, RetryPolicy,
@@ -45,7 +45,9 @@ const QUIET: u8 = 1 << 0;
 const UNIQUE: u8 = 1 << 1;
 const EXPECTED: u8 = 1 << 2;
 const HOURS: u8 = 1 << 3;
-const NEEDS_ALL: u8 = (1 << 4) - 1;
+/// The hours go by the clock of a time zone.
+const ZONE: u8 = 1 << 4;
+const NEEDS_ALL: u8 = (1 << 5) - 1;
 
 /// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
@@ -231,7 +233,8 @@ fn write_rules(out: &mut Vec<u8>, session: &Session) {
 }
 
 fn asks_more_than_units(needs: &Needs) -> bool {
-    Needs { cost: 0, ..*needs } != Needs::default()
+    let Needs { cost: _, quiet, unique, expected_duration, hours } = needs;
+    quiet.is_some() || *unique || expected_duration.is_some() || hours.is_some()
 }
 
 fn write_needs(out: &mut Vec<u8>, needs: &Needs) {
@@ -241,7 +244,8 @@ fn write_needs(out: &mut Vec<u8>, needs: &Needs) {
         flag(quiet.is_some(), QUIET)
             | flag(*unique, UNIQUE)
             | flag(expected_duration.is_some(), EXPECTED)
-            | flag(hours.is_some(), HOURS),
+            | flag(hours.is_some(), HOURS)
+            | flag(hours.as_ref().is_some_and(|hours| matches!(hours.clock, HoursClock::Zone(_))), ZONE),
     );
     if let Some(rule) = quiet {
         out.push(rule.code());
@@ -249,10 +253,13 @@ fn write_needs(out: &mut Vec<u8>, needs: &Needs) {
     if let Some(span) = expected_duration {
         put_u64(out, span.0);
     }
-    if let Some(Hours { from, until, ahead }) = hours {
+    if let Some(Hours { from, until, clock }) = hours {
         put_u64(out, (*from).into());
         put_u64(out, (*until).into());
-        put_i64(out, (*ahead).into());
+        match clock {
+            HoursClock::Ahead(ahead) => put_i64(out, (*ahead).into()),
+            HoursClock::Zone(zone) => put_bytes(out, zone.as_str().as_bytes()),
+        }
     }
 }
 
@@ -358,14 +365,18 @@ fn read_needs(input: &mut Input<'_>) -> Result<Needs, StoreError> {
         Some(code) => Some(QuietRule::from_code(code).ok_or_else(|| input.damaged("there is no such rule"))?),
     };
     let expected_duration = has(EXPECTED).then(|| input.u64().map(Span)).transpose()?;
-    let hours = has(HOURS).then(|| read_hours(input)).transpose()?;
+    let hours = has(HOURS).then(|| read_hours(input, has(ZONE))).transpose()?;
     Ok(Needs { cost: 0, quiet, unique: has(UNIQUE), expected_duration, hours })
 }
 
-fn read_hours(input: &mut Input<'_>) -> Result<Hours, StoreError> {
-    let (from, until, ahead) = (input.u64()?, input.u64()?, input.i64()?);
-    match (u16::try_from(from), u16::try_from(until), i16::try_from(ahead)) {
-        (Ok(from), Ok(until), Ok(ahead)) => Ok(Hours { from, until, ahead }),
+fn read_hours(input: &mut Input<'_>, by_zone: bool) -> Result<Hours, StoreError> {
+    let (from, until) = (u16::try_from(input.u64()?), u16::try_from(input.u64()?));
+    let clock = match by_zone {
+        true => Ok(HoursClock::Zone(input.name()?)),
+        false => i16::try_from(input.i64()?).map(HoursClock::Ahead),
+    };
+    match (from, until, clock) {
+        (Ok(from), Ok(until), Ok(clock)) => Ok(Hours { from, until, clock }),
         _ => Err(input.damaged("there are no such hours")),
     }
 }

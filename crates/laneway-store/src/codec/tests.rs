@@ -1,6 +1,6 @@
 //! What was written comes back; what was damaged is refused, whatever the damage.
 
-use laneway_core::{Event, EventKind, JobRow, Name, Session, Wall};
+use laneway_core::{Event, EventKind, JobRow, Name, Needs, Session, Wall};
 use proptest::prelude::*;
 
 use super::*;
@@ -63,7 +63,8 @@ fn read_all(bytes: &[u8]) {
 fn a_session_without_rules_has_the_old_form() {
     let mut row = rich_row();
     (row.spec.schedule, row.spec.callback, row.position) = (None, None, 0);
-    (row.spec.needs, row.spec.wants) = (Default::default(), None);
+    row.spec.needs = Needs::default();
+    row.spec.wants = None;
     row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
     let mut bytes = Vec::new();
     write_spec(&mut bytes, &row);

@@ -11,14 +11,14 @@ use crate::{DeliveryFilter, Loaded, Page, StoreError};
 
 /// The columns that [`read`] reads, in its order. All of table `delivery`.
 const DELIVERY: &str =
-    "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error";
+    "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error, host";
 
 /// Keeps deliveries and tries of a batch. Those of a job that is gone are not kept: nobody could find them.
 pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
     if !batch.deliveries.is_empty() {
         let mut put = conn.prepare_cached(&format!(
             "INSERT OR REPLACE INTO delivery ({DELIVERY}) \
-             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE EXISTS (SELECT 1 FROM job WHERE job.seq = ?1)"
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 WHERE EXISTS (SELECT 1 FROM job WHERE job.seq = ?1)"
         ))?;
         for row in &batch.deliveries {
             put.execute(params![
@@ -32,6 +32,7 @@ pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreErr
                 row.ended_at.map(|at| at.0),
                 row.last_status,
                 row.last_error.as_deref(),
+                &*row.host,
             ])?;
         }
     }
@@ -138,6 +139,7 @@ fn read(row: &Row<'_>) -> Result<DeliveryRow, StoreError> {
         ended_at: row.get_ref(7)?.as_i64_or_null()?.map(Wall),
         last_status: optional_small(row, 8)?,
         last_error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
+        host: row.get_ref(10)?.as_str()?.into(),
     })
 }
 

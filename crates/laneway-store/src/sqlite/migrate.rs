@@ -42,6 +42,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0005_leases",
         sql: include_str!("../../migrations/sqlite/0005_leases.sql"),
     },
+    Migration {
+        version: 6,
+        name: "0006_delivery_hosts",
+        sql: include_str!("../../migrations/sqlite/0006_delivery_hosts.sql"),
+    },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

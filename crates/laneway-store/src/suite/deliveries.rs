@@ -24,6 +24,7 @@ fn owed(driver: &Driver, seq: Seq) -> DeliveryRow {
         seq,
         job: row.id,
         tenant: row.spec.tenant.clone(),
+        host: "hooks.example:443".into(),
         state: DeliveryState::Waiting,
         tries: 0,
         next_at: Some(driver.now),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use laneway_core::capacity::Hours;
+use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::command::LogLine;
 use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
@@ -518,7 +518,11 @@ pub fn rich_spec() -> JobSpec {
             quiet: Some(QuietRule::Normal),
             unique: true,
             expected_duration: Some(Span::mins(3)),
-            hours: Some(Hours { from: 22 * 60, until: 6 * 60, ahead: -330 }),
+            hours: Some(Hours {
+                from: 22 * 60,
+                until: 6 * 60,
+                clock: HoursClock::Zone(Name::fixed("Europe/Berlin")),
+            }),
         },
         wants: Some(Box::new(rich_wants())),
     }

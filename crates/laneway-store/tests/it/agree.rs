@@ -72,6 +72,7 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
         seq,
         job: row.id,
         tenant: row.spec.tenant.clone(),
+        host: format!("h{n}.example:443").into(),
         state,
         tries: number,
         next_at: waits.then_some(driver.now),

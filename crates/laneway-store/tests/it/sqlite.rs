@@ -81,7 +81,7 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 5);
+    assert_eq!(number("user_version"), 6);
 }
 
 #[test]
@@ -146,7 +146,11 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
     drop(driver);
     let conn = raw(&place);
     conn.execute_batch(
-        "DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
+        "DROP VIEW scheduler_jobs; DROP VIEW scheduler_leases; DROP VIEW scheduler_job_events;
+         ALTER TABLE job DROP COLUMN cost; ALTER TABLE job DROP COLUMN rejections; ALTER TABLE job DROP COLUMN near_deadline;
+         ALTER TABLE open_attempt DROP COLUMN worker; ALTER TABLE open_attempt DROP COLUMN pid;
+         ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
+         DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
          DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
          DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
     )
@@ -340,4 +344,12 @@ fn the_views_show_jobs_and_leases() {
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .unwrap();
     assert_eq!(lease, ("w1".into(), 77, 90, "DISPATCHING".into(), 1));
+    let trail = |seq: laneway_core::Seq| -> String {
+        let sql = "SELECT group_concat(event_type, ' ') FROM (SELECT event_type FROM scheduler_job_events \
+                   WHERE job_id = (SELECT lower(hex(id)) FROM job WHERE seq = ?1) ORDER BY ts, attempt)";
+        conn.query_row(sql, [seq.0.cast_signed()], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(trail(held), "SUBMITTED DISPATCHING");
+    assert_eq!(trail(waits), "SUBMITTED");
+    assert_eq!(trail(done), "SUBMITTED DONE");
 }

@@ -12,6 +12,8 @@ use crate::moment;
 
 /// Heads the options about sessions.
 const SESSION: &str = "Session options";
+/// Heads the options about what a job asks of the machine.
+const MACHINE: &str = "Machine options";
 
 /// A job.
 #[derive(Debug, clap::Args)]
@@ -50,6 +52,25 @@ pub struct JobArgs {
     callback: Option<String>,
     #[command(flatten)]
     session: SessionArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = MACHINE)]
+struct MachineArgs {
+    /// Units of the machine that it holds while it runs, 0 to 100
+    #[arg(long, value_name = "UNITS")]
+    cost: Option<u32>,
+    /// The least quiet state of the machine in which it starts
+    #[arg(long, value_parser = ["quiet", "normal", "busy"])]
+    quiet: Option<String>,
+    /// The only hours in which it starts, such as "22:00-06:00 Europe/Berlin"
+    #[arg(long, value_name = "HOURS")]
+    hours: Option<String>,
+    /// How long it will probably run; tells when its deadline is near
+    #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
+    expected_duration: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -103,6 +124,10 @@ impl JobArgs {
                 .map(|most| RetryRequest { retries_max: Some(most), ..RetryRequest::default() }),
             tags: (!tags.is_empty()).then_some(tags),
             callback: text(&self.callback),
+            cost: self.machine.cost,
+            quiet: text(&self.machine.quiet),
+            hours: text(&self.machine.hours),
+            expected_duration: text(&self.machine.expected_duration),
             ..JobRequest::default()
         }
     }

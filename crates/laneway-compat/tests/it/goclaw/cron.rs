@@ -462,3 +462,58 @@ async fn gc_s5_jobs_whose_payload_cannot_be_read() {
     assert_eq!(off["enabled"], json!(false), "it can be switched");
     world.stop().await;
 }
+
+#[tokio::test]
+async fn of_two_updates_at_the_same_time_neither_takes_back_the_other() {
+    let world = World::new("").await;
+    let (mut one, mut two) = (world.member(json!({})).await, world.member(json!({})).await);
+    let job = create(&mut one, hourly("a", "m")).await;
+    for round in 0..30 {
+        let message = json!({"jobId": job["id"], "patch": {"message": format!("message {round}")}});
+        let to = json!({"jobId": job["id"], "patch": {"deliverTo": format!("to {round}")}});
+        let (first, second) = tokio::join!(one.call("cron.update", message), two.call("cron.update", to));
+        first.unwrap();
+        second.unwrap();
+        let shown = &list(&mut one, true).await[0];
+        assert_eq!(shown["payload"]["message"], json!(format!("message {round}")), "{shown}");
+        assert_eq!(shown["deliverTo"], json!(format!("to {round}")), "{shown}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_to_go_out_is_told_as_refused() {
+    let world = World::new("").await;
+    let mut socket = world.member(json!({})).await;
+    // As large as a cron job may be: with the names of run and job around it, the message is larger than one may be.
+    let mut asked = hourly("a", "hello");
+    for (key, value) in [
+        ("deliver", json!(true)),
+        ("deliverChannel", json!("mail")),
+        ("deliverTo", json!("x".repeat(65_400))),
+    ] {
+        asked[key] = value;
+    }
+    let job = create(&mut socket, asked).await;
+    socket.call("cron.run", json!({"jobId": job["id"]})).await.unwrap();
+    let told = socket.event("outbound").await;
+    assert_eq!((&told["status"], &told["content"]), (&json!("refused"), &json!("")));
+    assert_eq!(told["cron_job"], job["id"]);
+    assert!(told["error"].as_str().unwrap().contains("at most 65536"), "{told}");
+    let page = world.scheduler.render_metrics().await.unwrap();
+    assert!(page.contains("laneway_outbound_refused_total 1"), "{page}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn equal_refusals_are_noted_a_few_times_and_counted_then() {
+    let world = World::new("").await;
+    let mut socket = world.member(json!({})).await;
+    let before = world.scheduler.events().latest();
+    for _ in 0..200 {
+        socket.call("cron.create", json!({"name": "-"})).await.unwrap_err();
+    }
+    let noted = world.scheduler.events().latest() - before;
+    assert!((20..=100).contains(&noted), "{noted} lines of 200 refusals");
+    world.stop().await;
+}

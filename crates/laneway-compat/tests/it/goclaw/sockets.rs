@@ -76,7 +76,7 @@ async fn a_page_of_another_origin_gets_nothing_from_an_open_server() {
 #[tokio::test]
 async fn there_is_a_limit_to_sockets() {
     let world = World::new("dialects.goclaw.sockets_max = 2").await;
-    let (one, _two) = (world.socket().await, world.socket().await);
+    let (one, _two) = (world.member(json!({})).await, world.member(json!({})).await);
     let refused = tokio_tungstenite::connect_async(format!("ws://{}/ws", world.address)).await;
     assert!(matches!(refused, Err(Error::Http(response)) if response.status() == 503));
     drop(one);
@@ -87,6 +87,31 @@ async fn there_is_a_limit_to_sockets() {
         }
     };
     tokio::time::timeout(super::world::PATIENCE, again).await.expect("the place is never free again");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_take_no_place_of_members() {
+    let world = World::new("dialects.goclaw = { sockets_max = 2, strangers_max = 3 }").await;
+    let mut strangers = Vec::new();
+    for _ in 0..3 {
+        strangers.push(world.socket().await);
+    }
+    let url = format!("ws://{}/ws", world.address);
+    let refused = tokio_tungstenite::connect_async(&url).await;
+    let Err(Error::Http(response)) = refused else { panic!("{refused:?}") };
+    let body = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+    assert_eq!((response.status().as_u16(), body.contains("have not said connect")), (503, true), "{body}");
+    // Who says connect makes room for the next stranger.
+    strangers[0].call("connect", json!({})).await.unwrap();
+    let mut next = world.socket().await;
+    next.call("connect", json!({})).await.unwrap();
+    assert!(next.call("connect", json!({})).await.is_ok(), "a member needs no second place");
+    // Both places of members are taken: the stranger that waits hears so, and stays a stranger.
+    let error = strangers[1].call("connect", json!({})).await.unwrap_err();
+    assert_eq!(error["code"], json!("RESOURCE_EXHAUSTED"));
+    let error = strangers[1].call("cron.list", json!({})).await.unwrap_err();
+    assert_eq!(error["message"], json!("first request must be 'connect'"));
     world.stop().await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
-use laneway_core::{Failure, Mono, Name, Now, Origin, Outcome, Role, Wall};
+use laneway_core::{Failure, Mono, Name, Now, Origin, Outcome, Role, Seed, Wall};
 use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
@@ -50,7 +50,7 @@ impl World {
         let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
         let (config, overrides, _) = layers.resolve_stored(None).unwrap();
         let mut options = Options::new(config.settings().clone());
-        (options.clock, options.seed) = (clock.clone(), 7);
+        (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         let release = Arc::new(Notify::new());

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::story::Story;
-use crate::DeliveryState;
+use crate::{Callback, DeliveryState, Name};
 use expect_test::expect;
 
 #[test]
@@ -313,4 +313,152 @@ fn only_so_many_are_under_way_and_beyond_the_bound_the_news_is_dropped() {
     }
     let row = story.delivery("a1");
     assert_eq!((row.state, row.ended_at.is_some()), (DeliveryState::Dropped, true));
+}
+
+#[test]
+fn a_receiver_that_does_not_answer_keeps_nobody_elses_news() {
+    check(
+        "
+        server news_open=3 news_host=2
+        submit s1 callback=slow | submit s2 callback=slow | submit s3 callback=slow | submit b1 callback=b | submit b2 callback=b
+        finish s1 ok | finish s2 ok | finish s3 ok | finish b1 ok | finish b2 ok
+        tried b1 200
+        tried b2 200
+        tried s1 down
+        ",
+        expect![[r#"
+            server news_open=3 news_host=2
+                config.changed
+            submit s1 callback=slow | submit s2 callback=slow | submit s3 callback=slow | submit b1 callback=b | submit b2 callback=b
+                s1 started #1
+                s2 started #1
+                s3 started #1
+                b1 started #1
+                b2 started #1
+            finish s1 ok | finish s2 ok | finish s3 ok | finish b1 ok | finish b2 ok
+                s1 succeeded #1 (done)
+                tell s1 try 1
+                s2 succeeded #1 (done)
+                tell s2 try 1
+                s3 succeeded #1 (done)
+                b1 succeeded #1 (done)
+                tell b1 try 1
+                b2 succeeded #1 (done)
+            tried b1 200
+                tell b2 try 1
+            tried b2 200
+            tried s1 down
+                tell s3 try 1
+        "#]],
+    );
+}
+
+#[test]
+fn lines_take_turns_and_a_tenant_has_its_own() {
+    check(
+        "
+        server news_open=1 news_host=1
+        submit a1 callback=h | submit a2 callback=h | submit a3 callback=g | submit b1 callback=h tenant=t2
+        finish a1 ok | finish a2 ok | finish a3 ok | finish b1 ok
+        tried a1 200
+        tried a3 200
+        tried b1 200
+        ",
+        expect![[r#"
+            server news_open=1 news_host=1
+                config.changed
+            submit a1 callback=h | submit a2 callback=h | submit a3 callback=g | submit b1 callback=h tenant=t2
+                a1 started #1
+                a2 started #1
+                a3 started #1
+                b1 started #1
+            finish a1 ok | finish a2 ok | finish a3 ok | finish b1 ok
+                a1 succeeded #1 (done)
+                tell a1 try 1
+                a2 succeeded #1 (done)
+                a3 succeeded #1 (done)
+                b1 succeeded #1 (done)
+            tried a1 200
+                tell a3 try 1
+            tried a3 200
+                tell b1 try 1
+            tried b1 200
+                tell a2 try 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_raised_limit_lets_a_line_move_at_once() {
+    check(
+        "
+        server news_host=1
+        submit a1 callback=h | submit a2 callback=h | submit a3 callback=h
+        finish a1 ok | finish a2 ok | finish a3 ok
+        server news_host=2
+        rebuild
+        tried a1 200
+        ",
+        expect![[r#"
+            server news_host=1
+                config.changed
+            submit a1 callback=h | submit a2 callback=h | submit a3 callback=h
+                a1 started #1
+                a2 started #1
+                a3 started #1
+            finish a1 ok | finish a2 ok | finish a3 ok
+                a1 succeeded #1 (done)
+                tell a1 try 1
+                a2 succeeded #1 (done)
+                a3 succeeded #1 (done)
+            server news_host=2
+                config.changed
+                tell a2 try 1
+            rebuild
+            tried a1 200
+                tell a3 try 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_tenant_with_too_many_deliveries_loses_its_own_only() {
+    let mut story = Story::new();
+    for line in [
+        "server news_tenant=1",
+        "submit a1 callback=h tenant=t1 | submit a2 callback=h tenant=t1",
+        "submit b1 callback=h tenant=t2",
+        "finish a1 ok | finish a2 ok | finish b1 ok",
+    ] {
+        line.split('|').for_each(|command| drop(story.play(command.trim())));
+    }
+    let state = |name: &str| story.delivery(name).state;
+    assert_eq!(["a1", "a2", "b1"].map(state), {
+        use DeliveryState::{Dropped, Waiting};
+        [Waiting, Dropped, Waiting]
+    });
+    let why = story.delivery("a2").last_error.clone().unwrap_or_default();
+    assert!(why.contains("webhooks.pending_per_tenant_max"), "{why}");
+    let said = story.play("redeliver a2");
+    assert!(said[0].contains("webhooks.pending_per_tenant_max"), "{said:?}");
+    story.play("tried a1 200");
+    assert_eq!(story.play("redeliver a2"), ["call.done", "tell a2 try 1"]);
+}
+
+#[test]
+fn receivers_are_told_apart_by_host_and_port() {
+    let same = [
+        "https://hooks.example/a",
+        "https://HOOKS.example:443?b",
+        "https://hooks.example.#c",
+        "https://user@hooks.example/",
+    ];
+    let host = |url: &str| Callback { url: url.into(), format: Name::fixed("laneway") }.host();
+    for url in same {
+        assert_eq!(host(url), "hooks.example:443", "{url}");
+    }
+    assert_eq!(host("http://hooks.example/"), "hooks.example:80");
+    assert_eq!(host("http://hooks.example:8080/x:9"), "hooks.example:8080");
+    assert_eq!(host("http://[::1]/"), "[::1]:80");
+    assert_eq!(host("http://[::1]:90/"), "[::1]:90");
 }

@@ -86,3 +86,26 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
     };
     assert_eq!(key_of(&made), Some(format!("agent:b:cron:{}", made.id)));
 }
+
+#[test]
+fn a_patch_that_was_made_from_another_schedule_changes_nothing() {
+    let mut engine = Engine::new(Settings::default(), 7, START);
+    let mut effects = Effects::default();
+    let origin = || Origin::house("test");
+    let put = Command::PutSchedule(Box::new(schedule("chat")), origin());
+    let Reply::Schedule(made) = engine.apply(START, put, &mut effects) else { panic!("it is made") };
+    let update = |made_from: &ScheduleSpec, name: &'static str| {
+        let made_from = Some(Box::new(made_from.clone()));
+        let patch =
+            Box::new(SchedulePatch { made_from, name: Some(Name::fixed(name)), ..SchedulePatch::default() });
+        Command::UpdateSchedule { tenant: None, id: made.id, patch, origin: origin() }
+    };
+    let first = engine.apply(START, update(&made.spec, "first"), &mut effects);
+    assert!(matches!(first, Reply::Schedule(now) if now.spec.name == Name::fixed("first")));
+    let events = effects.events.len();
+    assert_eq!(engine.apply(START, update(&made.spec, "second"), &mut effects), Reply::Stale);
+    assert_eq!(effects.events.len(), events);
+    let now = engine.schedule(None, made.id).expect("it is there").spec.clone();
+    assert_eq!(now.name, Name::fixed("first"));
+    assert!(matches!(engine.apply(START, update(&now, "second"), &mut effects), Reply::Schedule(_)));
+}

@@ -730,3 +730,22 @@ fn only_so_many_sessions_without_jobs_are_remembered() {
     let forgotten = |change: &&Change| matches!(change, Change::SessionForgotten { .. });
     assert_eq!(effects.changes.iter().filter(forgotten).count(), 2, "the store forgets them, too");
 }
+
+#[test]
+fn a_tenant_that_leaves_many_sessions_behind_pushes_out_its_own_only() {
+    let now = crate::Now { mono: crate::Mono(1), wall: crate::Wall(1_000) };
+    let mut engine = Engine::new(Settings::default(), 7, now);
+    let mut effects = Effects::default();
+    let name = |n: i64| Name::new(&format!("s{n}")).expect("a name");
+    let mut stop = |tenant: &'static str, n: i64| {
+        let now = crate::Now { wall: crate::Wall(1_000 + n), ..now };
+        let (tenant, key, origin) = (Name::fixed(tenant), name(n), Origin::house("test"));
+        engine.apply(now, Command::StopSession { tenant, key, what: StopWhat::All, origin }, &mut effects);
+    };
+    (0..10).for_each(|n| stop("small", n));
+    (10..10_020).for_each(|n| stop("large", n));
+    engine.check_invariants().expect("the engine agrees with itself");
+    let known = |tenant: &'static str, n: i64| engine.session(&Name::fixed(tenant), &name(n)).is_some();
+    assert!((0..10).all(|n| known("small", n)), "they are the oldest, and their tenant has few");
+    assert_eq!([10, 29, 30, 10_019].map(|n| known("large", n)), [false, false, true, true]);
+}

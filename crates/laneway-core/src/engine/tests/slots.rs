@@ -245,18 +245,18 @@ fn jitter_delays_the_job_and_not_the_slot() {
     check(
         "schedule a every=100s jitter=50s\nwait 100s\nexplain a/1\nshow a\nwait 50s",
         expect![[r#"
-        schedule a every=100s jitter=50s
-            schedule a created
-        wait 100s
-            schedule a fired
-        explain a/1
-            a/1 is scheduled, 0 ahead: not before 103 s from the start
-        show a
-            a is on, next +200s, last running, 1 runs
-        wait 50s
-            a/1 queued #0 (due)
-            a/1 started #1
-    "#]],
+            schedule a every=100s jitter=50s
+                schedule a created
+            wait 100s
+                schedule a fired
+            explain a/1
+                a/1 is scheduled, 0 ahead: not before 109 s from the start
+            show a
+                a is on, next +200s, last running, 1 runs
+            wait 50s
+                a/1 queued #0 (due)
+                a/1 started #1
+        "#]],
     );
 }
 
@@ -421,10 +421,10 @@ fn one_tick_fires_a_bounded_number_of_slots_and_the_next_one_the_rest() {
 }
 
 #[test]
-fn a_one_shot_whose_job_joins_a_burst_has_done_its_work() {
+fn a_slot_joins_no_burst_and_runs_under_its_own_name() {
     check(
         "submit s1 session=chat debounce=60s\nschedule a at=10s session=chat\nschedule b every=10s session=chat debounce=60s\n\
-         wait 10s\nruns\ncrash\nwait 10s\nruns",
+         wait 10s\nfinish s1 ok\nfinish a/1 ok\nruns\nwait 60s\nfinish b/1 ok\nruns",
         expect![[r#"
             submit s1 session=chat debounce=60s
             schedule a at=10s session=chat
@@ -432,23 +432,32 @@ fn a_one_shot_whose_job_joins_a_burst_has_done_its_work() {
             schedule b every=10s session=chat debounce=60s
                 schedule b created
             wait 10s
-                a/1 canceled #0 (merged)
-                schedule a canceled
                 s1 queued #0 (due)
                 schedule a fired
-                schedule a deleted
                 schedule b fired
                 s1 started #1
+            finish s1 ok
+                s1 succeeded #1 (done)
+                a/1 started #1
+            finish a/1 ok
+                a/1 succeeded #1 (done)
+                schedule a ok
+                schedule a deleted
             runs
-                a +10s canceled merged
-            crash
-                s1 queued #1 (lost)
-                s1 started #2
-            wait 10s
+                a +10s ok
+            wait 60s
+                b/1 queued #0 (due)
                 schedule b skipped
+                schedule b skipped
+                b/1 started #1
+            finish b/1 ok
+                b/1 succeeded #1 (done)
+                schedule b ok
             runs
-                a +10s canceled merged
-                b +20s skipped overlap: the run before has not ended
+                a +10s ok
+                b +20s skipped missed: nobody was there
+                b +70s skipped overlap: the run before has not ended
+                b +10s ok
         "#]],
     );
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
 use super::crew;
-use crate::capacity::Hours;
+use crate::capacity::{Hours, HoursClock};
 use crate::command::{PlaceMode, PlaceOffer, Submission};
 use crate::effect::Notice;
 use crate::engine::{Counts, Engine, Hold, Recovery, Restart, SessionView};
@@ -494,7 +494,10 @@ impl Story {
                 self.settings.strict_kinds |= options.contains_key("strict");
                 let webhooks = &mut self.settings.webhooks;
                 webhooks.open_max = get("news_open").unwrap_or(webhooks.open_max);
+                webhooks.open_per_host_max = get("news_host").unwrap_or(webhooks.open_per_host_max);
                 webhooks.pending_max = get("news_pending").unwrap_or(webhooks.pending_max);
+                webhooks.pending_per_tenant_max =
+                    get("news_tenant").unwrap_or(webhooks.pending_per_tenant_max);
             }
             other => panic!("{other} is no verb of a scenario"),
         }
@@ -761,7 +764,7 @@ fn hours(text: &str) -> Hours {
         (number(hour) * 60 + number(minute)) as u16
     };
     let (from, until) = text.split_once('-').expect("from-until");
-    Hours { from: minute(from), until: minute(until), ahead: 0 }
+    Hours { from: minute(from), until: minute(until), clock: HoursClock::Ahead(0) }
 }
 
 fn holder(options: &BTreeMap<&str, &str>) -> Holder {

@@ -8,6 +8,7 @@ use laneway_api::auth::{is_active, mint};
 use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{Command, Name, Origin, Reply, Role, Span, TokenRecord};
 use laneway_runtime::config::{Layers, Overrides, parse_span};
+use laneway_runtime::turn::fresh_seed;
 use laneway_runtime::{Clock, Options, Turn};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{Store, StoreError};
@@ -53,7 +54,10 @@ impl DirectTokens {
             other => store_trouble(&other),
         })?;
         let (config, _, _) = layers.resolve_stored(stored.as_ref()).map_err(wrong_config)?;
-        let Options { settings, clock, seed, .. } = Options::new(config.settings().clone());
+        let Options { settings, clock, .. } = Options::new(config.settings().clone());
+        let seed = fresh_seed().map_err(|error| {
+            Trouble::new(Exit::Refused, format!("failed to draw a seed for ids: {error}"))
+        })?;
         let turn = Turn::recover(Box::new(store), settings, seed, clock.now())
             .map_err(|error| store_trouble(&error))?;
         let dir = dir.canonicalize().unwrap_or(dir);

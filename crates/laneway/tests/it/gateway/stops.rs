@@ -167,6 +167,7 @@ async fn a_canceled_turn_clears_its_channel_and_leaves_its_record() {
         to: "42".to_owned(),
         content: String::new(),
         status: "cancelled".to_owned(),
+        error: None,
         job: Some(job.to_string()),
         run_id: Some("inbound-telegram-42-1".to_owned()),
         trace_id: Some("trace-7".to_owned()),

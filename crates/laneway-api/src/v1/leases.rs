@@ -1,0 +1,283 @@
+//! Leases: workers ask for work, say that they live, and how it went. And how much the machine can take.
+
+use axum::extract::{Request, State};
+use laneway_core::lease::{Claim, LeaseFor, LeaseRequest as Asked, LeaseWord, Said};
+use laneway_core::{AttemptId, Denial, Grant, Holder, Name, Reply};
+use laneway_runtime::config::format_span;
+use laneway_wire::{
+    Capacity, Lease, LeaseAlive, LeaseAnswer, LeaseBeat, LeaseList, LeaseRelease, LeaseReport, LeaseRequest,
+    LeaseRevoke, Problem,
+};
+use serde::de::DeserializeOwned;
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::body::{self, Received};
+use crate::convert;
+use crate::error::{ApiError, Code};
+use crate::json;
+use crate::query::{NoParameters, Parameters, PathLease};
+use crate::reply::{self, Answer};
+use crate::show;
+use crate::v1::submit;
+
+/// Lists open leases: what workers hold, and what is set aside for them.
+#[utoipa::path(
+    get, path = "/v1/leases", operation_id = "list_leases", tag = "leases",
+    params(("lane" = Option<String>, Query), ("worker" = Option<String>, Query), ("agent" = Option<String>, Query)),
+    responses((status = 200, body = LeaseList), (status = 400, description = "invalid_field, unknown_field", body = Problem))
+)]
+pub async fn list_leases(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let list = list.only(&["lane", "worker", "agent"])?;
+    let (lane, worker, agent) = (list.name("lane")?, list.name("worker")?, list.name("agent")?);
+    let is = |wanted: &Option<Name>, name: Option<&Name>| wanted.is_none() || wanted.as_ref() == name;
+    let mut views = api.scheduler.leases(caller.scope().cloned()).await?;
+    views.retain(|view| {
+        let holder = view.holder.as_ref().map(|holder| &holder.worker);
+        is(&lane, Some(&view.lane)) && is(&worker, holder) && is(&agent, Some(&view.agent))
+    });
+    let now = api.scheduler.wall();
+    reply::ok(&LeaseList { leases: views.iter().map(|view| show::lease(view, now)).collect() })
+}
+
+/// Shows a lease.
+#[utoipa::path(
+    get, path = "/v1/leases/{id}", operation_id = "get_lease", tag = "leases", params(("id" = String, Path)),
+    responses((status = 200, body = Lease), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn get_lease(
+    State(api): State<Api>,
+    caller: Caller,
+    PathLease(id): PathLease,
+    _: NoParameters,
+) -> Answer {
+    reply::ok(&find(&api, &caller, id).await?)
+}
+
+/// A worker asks for work, and gets a lease or is told why not.
+#[utoipa::path(
+    post, path = "/v1/leases", operation_id = "request_lease", tag = "leases", request_body = LeaseRequest<'_>,
+    responses((status = 200, description = "Granted or denied", body = LeaseAnswer), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found: no such job or lane", body = Problem), (status = 422, description = "never_fits, invalid", body = Problem))
+)]
+pub async fn request_lease(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let bytes = read(&api, request).await?;
+    let asked: LeaseRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
+    let holder = Holder { worker: convert::name("worker", &asked.worker)?, pid: asked.pid };
+    let reply = match (&asked.job, &asked.new) {
+        (Some(_), Some(_)) => return Err(ApiError::field("new", "stands beside job; give one of them")),
+        (Some(job), None) => {
+            let (tenant, job) = (caller.scope().cloned(), convert::job_id(job)?);
+            api.scheduler.request_lease(Asked { what: LeaseFor::Job { tenant, job }, holder }).await?
+        }
+        (None, Some(new)) => {
+            let submission = submit::submission(&api, &caller, new).await?;
+            let what = LeaseFor::New(Box::new(submission));
+            api.scheduler.request_lease(Asked { what, holder }).await?
+        }
+        (None, None) => api.scheduler.claim(claim(&caller, &asked, holder)?).await?,
+    };
+    match reply {
+        Reply::Granted(grant) => granted(&api, &caller, &grant).await,
+        Reply::Denied(denied) => reply::ok(&not_granted(&denied)),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        _ => Err(ApiError::new(Code::NotFound, "there is no such lane, or no live job of that id")),
+    }
+}
+
+fn claim(caller: &Caller, asked: &LeaseRequest<'_>, holder: Holder) -> Result<Claim, ApiError> {
+    let Some(lane) = &asked.lane else {
+        return Err(ApiError::field("lane", "is missing; name the lane, a job or a new job"));
+    };
+    let kinds = asked.kinds.as_deref().unwrap_or_default();
+    Ok(Claim {
+        tenant: caller.tenant.clone(),
+        lane: convert::name("lane", lane)?,
+        agent: asked.agent.as_ref().map(|agent| convert::name("agent", agent)).transpose()?,
+        kinds: kinds.iter().map(|kind| convert::name("kinds", kind)).collect::<Result<_, _>>()?,
+        max_cost: asked.max_cost,
+        holder,
+        start: true,
+    })
+}
+
+async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
+    let seq = grant.seq;
+    let payload = api.scheduler.query(move |reader| reader.payload(seq)).await?;
+    reply::ok(&LeaseAnswer {
+        granted: true,
+        lease: Some(find(api, caller, grant.fence.attempt_id).await?),
+        payload: payload.as_deref().map(show::raw),
+        timeout: Some(format_span(grant.timeout)),
+        deadline: grant.deadline.map(show::time),
+        ttl_ms: Some(grant.lease.0),
+        reason: None,
+        message: None,
+        retry_after: None,
+        retry_after_ms: None,
+    })
+}
+
+fn not_granted(denied: &Denial) -> LeaseAnswer {
+    LeaseAnswer {
+        granted: false,
+        lease: None,
+        payload: None,
+        timeout: None,
+        deadline: None,
+        reason: Some(denied.reason.word().to_owned()),
+        message: Some(show::denial(&denied.reason)),
+        retry_after: Some(format_span(denied.retry_after)),
+        retry_after_ms: Some(denied.retry_after.0),
+        ttl_ms: None,
+    }
+}
+
+/// A worker says that it lives: its lease starts anew.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/heartbeat", operation_id = "beat_lease", tag = "leases", params(("id" = String, Path)),
+    request_body = LeaseBeat,
+    responses((status = 200, body = LeaseAlive), (status = 403, description = "forbidden: another worker's", body = Problem), (status = 404, description = "not_found: stop", body = Problem))
+)]
+pub async fn beat_lease(
+    State(api): State<Api>,
+    caller: Caller,
+    PathLease(id): PathLease,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let LeaseBeat { worker, pid } = parse(&read(&api, request).await?)?;
+    match say(&api, &caller, id, &worker, pid, Said::Alive).await? {
+        Reply::Alive { lease, stop } => {
+            let expires_at = show::time(api.scheduler.wall() + lease);
+            reply::ok(&LeaseAlive { expires_at, ttl_ms: lease.0, stop })
+        }
+        other => Err(not_taken(other)),
+    }
+}
+
+/// A worker says how far it is. Only the latest is kept, and not over a restart.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/report", operation_id = "report_lease", tag = "leases", params(("id" = String, Path)),
+    request_body = LeaseReport,
+    responses((status = 204, description = "Taken"), (status = 403, description = "forbidden: another worker's", body = Problem), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn report_lease(
+    State(api): State<Api>,
+    caller: Caller,
+    PathLease(id): PathLease,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let LeaseReport { worker, progress, message } = parse(&read(&api, request).await?)?;
+    if !(0.0..=1.0).contains(&progress) {
+        return Err(ApiError::field("progress", "must be from 0 to 1"));
+    }
+    let (tenant, worker) = (caller.scope().cloned(), convert::name("worker", &worker)?);
+    let message = message.unwrap_or_default();
+    match api.scheduler.report(id, tenant, worker, progress, &message).await? {
+        Reply::Done => reply::no_content(),
+        other => Err(not_taken(other)),
+    }
+}
+
+/// A worker's run has ended: the lease is given back with what became of it.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/release", operation_id = "release_lease", tag = "leases", params(("id" = String, Path)),
+    request_body = LeaseRelease<'_>,
+    responses((status = 204, description = "Taken"), (status = 403, description = "forbidden: another worker's", body = Problem), (status = 404, description = "not_found: it ended before, and nothing changed", body = Problem))
+)]
+pub async fn release_lease(
+    State(api): State<Api>,
+    caller: Caller,
+    PathLease(id): PathLease,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let bytes = read(&api, request).await?;
+    let release: LeaseRelease<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
+    let said = Said::Ended(convert::outcome(&release)?);
+    match say(&api, &caller, id, &release.worker, None, said).await? {
+        Reply::Done => reply::no_content(),
+        Reply::Refused(refusal) => Err(refusal.into()),
+        other => Err(not_taken(other)),
+    }
+}
+
+/// Takes a lease away: its job has failed, and its run is told to stop.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/revoke", operation_id = "revoke_lease", tag = "leases", params(("id" = String, Path)),
+    request_body = LeaseRevoke,
+    responses((status = 204, description = "Taken away"), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn revoke_lease(
+    State(api): State<Api>,
+    caller: Caller,
+    PathLease(id): PathLease,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let bytes = read(&api, request).await?;
+    let LeaseRevoke { reason } = if bytes.is_empty() { LeaseRevoke::default() } else { parse(&bytes)? };
+    let said = Said::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
+    let tenant = caller.scope().cloned();
+    let word = LeaseWord { lease: id, tenant, worker: None, pid: None, said };
+    match api.scheduler.lease_word(word).await? {
+        Reply::Done => reply::no_content(),
+        other => Err(not_taken(other)),
+    }
+}
+
+/// Shows how much the machine can take, and who holds it.
+#[utoipa::path(get, path = "/v1/capacity", operation_id = "get_capacity", tag = "leases", responses((status = 200, body = Capacity)))]
+pub async fn get_capacity(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
+    let view = api.scheduler.capacity().await?;
+    reply::ok(&show::capacity(&view, caller.scope()))
+}
+
+async fn find(api: &Api, caller: &Caller, id: AttemptId) -> Result<Lease, ApiError> {
+    let tenant = caller.scope().cloned();
+    let view = api.scheduler.read(move |engine, now| engine.lease(now, tenant.as_ref(), id)).await?;
+    view.map(|view| show::lease(&view, api.scheduler.wall())).ok_or_else(no_lease)
+}
+
+async fn say(
+    api: &Api,
+    caller: &Caller,
+    lease: AttemptId,
+    worker: &str,
+    pid: Option<u32>,
+    said: Said,
+) -> Result<Reply, ApiError> {
+    let (tenant, worker) = (caller.scope().cloned(), Some(convert::name("worker", worker)?));
+    Ok(api.scheduler.lease_word(LeaseWord { lease, tenant, worker, pid, said }).await?)
+}
+
+async fn read(api: &Api, request: Request) -> Result<Received, ApiError> {
+    let (parts, body) = request.into_parts();
+    let received = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+    if !received.is_empty() {
+        json::check_content_type(&parts.headers)?;
+    }
+    Ok(received)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    json::parse(bytes, json::DEPTH_MAX)
+}
+
+/// A word about a lease that was not taken.
+fn not_taken(reply: Reply) -> ApiError {
+    match reply {
+        Reply::NotYours => ApiError::new(Code::Forbidden, "the lease is another worker's; nothing changed"),
+        _ => no_lease(),
+    }
+}
+
+fn no_lease() -> ApiError {
+    ApiError::new(Code::NotFound, "there is no such lease: it ended, or never was; stop what runs under it")
+}

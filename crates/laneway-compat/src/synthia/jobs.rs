@@ -1,0 +1,109 @@
+//! Base jobs: what workers ask for without naming it.
+
+use axum::Extension;
+use axum::extract::{RawQuery, Request, State};
+use laneway_core::{JobState, Name};
+use laneway_runtime::Caller;
+use laneway_runtime::store::JobFilter;
+use serde_json::json;
+
+use super::census::{depths, total_of};
+use super::decode::{Form, exactly};
+use super::error::{Answer, Fields, Problem, ok};
+use super::figures::status_of;
+use super::intents::{cost, priority, seconds};
+use super::time::iso;
+use super::translate::{Asked, addon_of};
+use super::words::{JOB_STATES, job_state};
+use super::{JOBS_LANE, Synthia};
+
+/// Their names for what the engine may refuse.
+const FIELDS: Fields = Fields { cost: "requested_units", deadline: "max_runtime_s" };
+
+/// Takes a base job.
+pub async fn submit_base_job(
+    State(synthia): State<Synthia>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Answer {
+    let mut form = synthia.form(request).await?;
+    let tags = form.texts("tags");
+    let asked = Asked {
+        addon: addon_of(&tags),
+        kind: form.text_or("type", "generic"),
+        cost: if form.has("requested_units") { cost(&mut form, "requested_units") } else { 1 },
+        priority: priority(&mut form),
+        unique: form.flag("unique"),
+        payload: form.object("payload"),
+        idempotency_key: form.opt_text("idempotency_key"),
+        max_runtime: seconds(&mut form, "max_runtime_s", 1),
+        tags,
+        ..Asked::default()
+    };
+    form.finish()?;
+    match synthia.scheduler.submit(asked.into_submission(&caller, JOBS_LANE)).await? {
+        Ok(submitted) if submitted.existing => {
+            let job = synthia.find_job(&caller, submitted.job).await?.job();
+            ok(&json!({"job_id": job.job_id, "state": job.state}))
+        }
+        Ok(submitted) => {
+            let state = job_state(submitted.state, None);
+            ok(&json!({"job_id": submitted.job.to_string(), "state": state}))
+        }
+        Err(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+    }
+}
+
+/// Lists base jobs, those that changed last first.
+pub async fn list_base_jobs(
+    State(synthia): State<Synthia>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let mut form = Form::of_query(query.as_deref());
+    let limit = usize::try_from(form.int_clamped("limit", 200, 1..=1_000)).unwrap_or_default();
+    let words = JOB_STATES.map(|(word, states)| (word, (word, states)));
+    let wanted = form.word("state", "enum", &words, exactly);
+    form.finish()?;
+    let filter = JobFilter {
+        tenant: caller.scope().cloned(),
+        lane: Some(Name::fixed(JOBS_LANE)),
+        states: wanted.map(|(_, states): (_, &[JobState])| states.to_vec()).unwrap_or_default(),
+        ..JobFilter::default()
+    };
+    let word = wanted.map(|(word, _)| word);
+    let shown = move |seen: &super::translate::Seen| {
+        word.is_none_or(|word| job_state(seen.view.state(), seen.view.end.as_ref()) == word)
+    };
+    let mut found = synthia.list(filter, limit, shown).await?;
+    found.sort_by_key(|seen| std::cmp::Reverse(seen.updated_at()));
+    let leases = synthia.leases(&caller, JOBS_LANE).await?;
+    let census = synthia.census(&caller, JOBS_LANE).await?;
+    let ttl = synthia.lease_ttl(JOBS_LANE).await?;
+    let now = synthia.scheduler.wall();
+    let age = |at: laneway_core::Wall| now.since(at).0 as f64 / 1_000.0;
+    let jobs: Vec<_> = found
+        .iter()
+        .map(|seen| {
+            let row = &seen.view.row;
+            let held = leases.iter().find(|lease| lease.job == row.id);
+            let waits = matches!(seen.view.state(), JobState::Scheduled | JobState::Queued);
+            json!({
+                "job": seen.job(),
+                "lease": held.and_then(|lease| seen.lease(synthia.ends_at(lease.remaining), ttl)),
+                "in_queue": waits,
+                "age_s": age(row.created_at),
+                "since_update_s": age(seen.updated_at()),
+            })
+        })
+        .collect();
+    ok(&json!({
+        "now": iso(now),
+        "store_id": "laneway",
+        "jobs_len": total_of(&synthia, &caller, JOBS_LANE).await?,
+        "leases_len": leases.len(),
+        "queue_depths": depths(&census),
+        "snapshot": status_of(&synthia, &caller).await?,
+        "jobs": jobs,
+    }))
+}

@@ -1,0 +1,10 @@
+//! The acceptance list of the dialect `synthia`; each test carries its id. W… are weaknesses of the original, each with a
+//! test that it would fail.
+
+mod calls;
+mod intents;
+mod leases;
+mod machine;
+mod order;
+mod pull;
+mod streams;

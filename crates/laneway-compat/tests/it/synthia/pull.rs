@@ -1,0 +1,120 @@
+//! The worker of `laneway-client` that asks, against a real server: in both tongues.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use laneway_client::pull::{Dialect, PullOptions, PullOutcome, PullWorker, PulledJob, Turn};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::intents::{IDLE, get, post};
+use crate::world::{PATIENCE, World, answer};
+
+/// A lane whose workers ask, with a lease that is over soon.
+const CLAIMS: &str = "capacity.measured = false\nlanes.bulk.dispatch = \"claim\"\nlanes.bulk.lease = \"1s\"";
+
+fn worker(world: &World, dialect: Dialect) -> PullWorker {
+    PullWorker::new(PullOptions::new(format!("http://{}", world.address), "w1", dialect)).unwrap()
+}
+
+fn native() -> Dialect {
+    Dialect::Native { lane: "bulk".to_owned(), kinds: Vec::new() }
+}
+
+async fn submit_native(world: &World, body: Value) -> String {
+    let (status, job) = answer(world.request("POST", "/v1/jobs").body(body.to_string())).await;
+    assert_eq!(status, 201, "{job}");
+    job["id"].as_str().unwrap().to_owned()
+}
+
+async fn native_job(world: &World, id: &str) -> Value {
+    answer(world.request("GET", &format!("/v1/jobs/{id}"))).await.1
+}
+
+#[tokio::test]
+async fn a15_a_worker_runs_what_it_is_given_in_the_words_of_the_dialect() {
+    let world = World::new(IDLE).await;
+    let worker = worker(&world, Dialect::Synthia { capabilities: vec!["any".to_owned()] });
+    let handler = |job: PulledJob| async move {
+        job.report(0.5, "half way").await.unwrap();
+        match job.payload["fails"] == true {
+            true => PullOutcome::Failed("as told".to_owned()),
+            false => PullOutcome::Succeeded(Some(json!({"kind": job.kind, "degraded": true}))),
+        }
+    };
+    let Turn::Denied { reason, retry_after } = worker.turn(&handler).await.unwrap() else {
+        panic!("no work")
+    };
+    assert_eq!((reason.as_str(), retry_after), ("No eligible job found", Duration::from_millis(1_500)));
+    for fails in [false, true] {
+        post(&world, "/jobs", json!({"type": "thumbs", "payload": {"fails": fails}})).await;
+        let turn = worker.turn(&handler).await.unwrap();
+        assert!(matches!(turn, Turn::Done { .. }), "{turn:?}");
+    }
+    let (_, done) = get(&world, "/jobs?state=completed").await;
+    assert_eq!(done["jobs"][0]["job"]["result"], json!({"kind": "thumbs", "degraded": true}));
+    let (_, failed) = get(&world, "/jobs?state=failed").await;
+    assert_eq!(failed["jobs"][0]["job"]["error"], "as told");
+}
+
+#[tokio::test]
+async fn a15_a_worker_lives_by_its_heartbeats() {
+    let world = World::in_real_time(CLAIMS).await;
+    let id = submit_native(&world, json!({"kind": "slow", "lane": "bulk", "payload": {"n": 1}})).await;
+    let worker = worker(&world, native());
+    // Three times as long as its lease lives.
+    let handler = |job: PulledJob| async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        PullOutcome::Succeeded(Some(job.payload.clone()))
+    };
+    let turn = tokio::time::timeout(PATIENCE, worker.turn(&handler)).await.unwrap().unwrap();
+    assert_eq!(turn, Turn::Done { job: id.clone(), outcome: PullOutcome::Succeeded(Some(json!({"n": 1}))) });
+    let job = native_job(&world, &id).await;
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("succeeded"), &json!(1)));
+}
+
+#[tokio::test]
+async fn a15_a_lease_that_is_lost_stops_the_run() {
+    let world = World::in_real_time(CLAIMS).await;
+    let id = submit_native(&world, json!({"kind": "slow", "lane": "bulk"})).await;
+    let worker = worker(&world, native());
+    let handler = |job: PulledJob| async move {
+        job.stop.cancelled().await;
+        PullOutcome::Succeeded(None)
+    };
+    let turn = worker.turn(&handler);
+    let canceled = async {
+        while native_job(&world, &id).await["state"] != "running" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        answer(world.request("POST", &format!("/v1/jobs/{id}/cancel"))).await
+    };
+    let (turn, _) = tokio::time::timeout(PATIENCE, async { tokio::join!(turn, canceled) }).await.unwrap();
+    assert_eq!(turn.unwrap(), Turn::Lost { job: id.clone() });
+    assert_eq!(native_job(&world, &id).await["state"], "canceled");
+    let (_, leases) = answer(world.request("GET", "/v1/leases")).await;
+    assert_eq!(leases, json!({"leases": []}), "it said that it stopped");
+}
+
+#[tokio::test]
+async fn a_worker_asks_until_it_is_told_to_stop() {
+    let world = World::in_real_time(CLAIMS).await;
+    for _ in 0..5 {
+        submit_native(&world, json!({"kind": "quick", "lane": "bulk", "cost": 60})).await;
+    }
+    let (ran, stop) = (Arc::new(AtomicU32::new(0)), CancellationToken::new());
+    let handler = |_: PulledJob| {
+        let (ran, stop) = (Arc::clone(&ran), stop.clone());
+        async move {
+            if ran.fetch_add(1, Ordering::Relaxed) + 1 == 5 {
+                stop.cancel();
+            }
+            PullOutcome::Succeeded(None)
+        }
+    };
+    tokio::time::timeout(PATIENCE, worker(&world, native()).run(handler, stop.clone())).await.unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 5);
+    let (_, list) = answer(world.request("GET", "/v1/jobs?state=succeeded")).await;
+    assert_eq!(list["jobs"].as_array().unwrap().len(), 5);
+}
