@@ -652,6 +652,50 @@ fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
 }
 
 #[test]
+fn a_stop_outlives_the_connection_that_it_was_told_over() {
+    let mut world = World::up();
+    let task = Task { job: JobId(1), dispatch_seq: 1 };
+    let now = world.now();
+    world.session.cancel(now, task, None, &mut world.said);
+    world.write_down();
+    let job = task.job.to_string();
+    let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
+    world.hear_about("result", task, stopped);
+    world.answer(Answer::Stale);
+    // What has ended need not be stopped.
+    world.session.cancel(now, task, None, &mut world.said);
+    world.write_down();
+    world.check(&expect![[r#"
+        scheduler cmd.cancel t1 seq=1
+        worker    result w-4
+        session   asks ended t1 seq=1 Canceled
+        house     Stale
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
+fn what_cannot_be_taken_now_is_taken_when_it_is_said_again() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    let frame = world.hear_about("result", task, result(task));
+    world.answer(Answer::Refused("the server stops".into()));
+    world.hear_frame(&frame);
+    world.answer(Answer::Done);
+    world.check(&expect![[r#"
+        worker    result w-4
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Refused("the server stops")
+        scheduler error E.INTERNAL t1 seq=1
+        worker    result w-4
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Done
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
 fn d13_a_drain_is_told_and_results_are_still_taken() {
     let mut world = World::up();
     let (task, id) = world.dispatch(1, 1);
