@@ -51,6 +51,7 @@ enum Phase {
 impl Session {
     /// The attempt is this connection's from now on. Comes before its payload is read.
     pub fn bind(&mut self, task: Task, run: Option<Text>) {
+        self.is_told();
         // Sent again after a rebind, it may have been here before.
         self.settled.retain(|settled| *settled != task);
         self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
@@ -103,6 +104,7 @@ impl Session {
 
     /// The attempt must stop. One that was told to stop over an earlier connection is bound to this one by that.
     pub fn cancel(&mut self, now: Now, task: Task, reason: Option<String>, out: &mut Vec<Action>) {
+        self.is_told();
         if self.settled.contains(&task) {
             return;
         }

@@ -488,6 +488,33 @@ fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
 }
 
 #[test]
+fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
+    let mut world = World::new();
+    world.greet();
+    world.hear("register", register());
+    world.story.clear();
+    // The engine tells of the task before it answers the registration.
+    let (task, id) = world.dispatch(1, 1);
+    world.hear_ack(&id, task);
+    world.hear_about("result", task, result(task));
+    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.answer(Answer::Done);
+    world.answer(Answer::Done);
+    world.check(&expect![[r#"
+        scheduler cmd.dispatch t1 seq=1
+        worker    ack w-3
+        session   asks accepted t1
+        worker    result w-4
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Alive { lease: Span(30000) }
+        scheduler ack w-2 lease_ms=30000
+        house     Done
+        house     Done
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
 fn d8_a_frame_that_comes_again_is_answered_as_before_and_does_nothing() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
