@@ -157,6 +157,22 @@ pub struct JobStatus {
     pub last_event: u64,
 }
 
+impl JobStatus {
+    /// The status of a job that nothing has happened to yet.
+    pub fn new(state: JobState, wake_at: Option<Wall>) -> JobStatus {
+        JobStatus {
+            state,
+            wake_at,
+            attempts: 0,
+            failures: 0,
+            losses: 0,
+            rejections: 0,
+            near_deadline: false,
+            last_event: 0,
+        }
+    }
+}
+
 /// How a job ended: written once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobEnd {

@@ -125,6 +125,9 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
     let mut steps = Vec::new();
     let mut of_jobs: Vec<(Seq, u32, &Change)> = Vec::with_capacity(changes.len());
     for (index, change) in (0u32..).zip(changes) {
+        if let Some(seq) = job_of(change) {
+            of_jobs.push((seq, index, change));
+        }
         let step = match change {
             Change::JobsPurged { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
@@ -164,39 +167,37 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                 slots_before: *slots_before,
                 max: *max,
             }),
-            Change::JobCreated { row, .. } => {
-                of_jobs.push((row.seq, index, change));
-                continue;
-            }
-            Change::JobMoved { seq, .. } | Change::LogAppended { seq, .. } => {
-                of_jobs.push((*seq, index, change));
-                continue;
-            }
-            Change::AttemptOpened(open) | Change::AttemptStarted(open) | Change::AttemptRebound(open) => {
-                of_jobs.push((open.seq, index, change));
-                continue;
-            }
-            Change::AttemptClosed(closed) => {
-                of_jobs.push((closed.open.seq, index, change));
-                continue;
-            }
-            Change::JobEnded(end) => {
-                of_jobs.push((end.seq, index, change));
-                continue;
-            }
-            Change::DeliveryPut(row) => {
-                of_jobs.push((row.seq, index, change));
-                continue;
-            }
-            Change::DeliveryTried(tried) => {
-                of_jobs.push((tried.seq, index, change));
-                continue;
-            }
+            Change::JobCreated { .. }
+            | Change::JobMoved { .. }
+            | Change::LogAppended { .. }
+            | Change::AttemptOpened(_)
+            | Change::AttemptStarted(_)
+            | Change::AttemptRebound(_)
+            | Change::AttemptClosed(_)
+            | Change::JobEnded(_)
+            | Change::DeliveryPut(_)
+            | Change::DeliveryTried(_) => continue,
         };
         steps.push(step);
     }
     flush(&mut of_jobs, &mut steps)?;
     Ok(steps)
+}
+
+/// The job whose rows a change is about.
+fn job_of(change: &Change) -> Option<Seq> {
+    match change {
+        Change::JobCreated { row, .. } => Some(row.seq),
+        Change::JobMoved { seq, .. } | Change::LogAppended { seq, .. } => Some(*seq),
+        Change::AttemptOpened(open) | Change::AttemptStarted(open) | Change::AttemptRebound(open) => {
+            Some(open.seq)
+        }
+        Change::AttemptClosed(closed) => Some(closed.open.seq),
+        Change::JobEnded(end) => Some(end.seq),
+        Change::DeliveryPut(row) => Some(row.seq),
+        Change::DeliveryTried(tried) => Some(tried.seq),
+        _ => None,
+    }
 }
 
 /// Folds what has been gathered so far into one batch.

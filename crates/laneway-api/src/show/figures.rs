@@ -119,15 +119,9 @@ pub fn explanation_of_ended(id: String, view: &JobView) -> wire::Explanation {
 }
 
 fn hold(hold: &Hold) -> wire::Hold {
-    if let Some(told) = full(hold).or_else(|| super::workers::hold(hold)) {
+    if let Some(told) = full(hold).or_else(|| of_machine(hold)).or_else(|| super::workers::hold(hold)) {
         return told;
     }
-    let plain = |code: &str, name: Option<&Name>, message: String| wire::Hold {
-        code: code.to_owned(),
-        message,
-        name: name.map(Name::to_string),
-        ..wire::Hold::default()
-    };
     match hold {
         Hold::Draining => plain("draining", None, "The server is stopping and starts nothing.".to_owned()),
         Hold::NotBefore { at } => {
@@ -173,6 +167,13 @@ fn hold(hold: &Hold) -> wire::Hold {
             let message = format!("Nobody offers to run kind {kind}; start a worker or a handler for it.");
             plain("no_place", Some(kind), message)
         }
+        _ => plain("turn", None, "Others go first in the lane; its turn comes.".to_owned()),
+    }
+}
+
+/// The machine, or a worker that must ask.
+fn of_machine(hold: &Hold) -> Option<wire::Hold> {
+    let told = match hold {
         Hold::NotQuiet { state, rule } => {
             let (state, rule) = (state.word(), rule.word());
             plain(
@@ -196,8 +197,13 @@ fn hold(hold: &Hold) -> wire::Hold {
         Hold::Unclaimed { lane } => {
             plain("unclaimed", Some(lane), format!("No worker of lane {lane} has asked for it."))
         }
-        _ => plain("turn", None, "Others go first in the lane; its turn comes.".to_owned()),
-    }
+        _ => return None,
+    };
+    Some(told)
+}
+
+fn plain(code: &str, name: Option<&Name>, message: String) -> wire::Hold {
+    wire::Hold { code: code.to_owned(), message, name: name.map(Name::to_string), ..wire::Hold::default() }
 }
 
 /// A limit that is reached.

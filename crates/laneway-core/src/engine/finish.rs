@@ -234,12 +234,7 @@ impl Engine {
         }
         self.jobs[job].wake = None;
         self.set_state(job, state);
-        let kind = match state {
-            JobState::Succeeded => EventKind::JobSucceeded,
-            JobState::Canceled => EventKind::JobCanceled,
-            _ => EventKind::JobFailed,
-        };
-        self.job_event(now, kind, job, Some(reason), origin, effects);
+        self.job_event(now, kind_of_end(state), job, Some(reason), origin, effects);
         let lane = self.nodes[self.jobs[job].node].lane as usize;
         self.lanes[lane].ended = self.lanes[lane].ended.saturating_add(1);
         let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
@@ -313,5 +308,14 @@ impl Engine {
             closed_at: now.wall,
             last,
         })));
+    }
+}
+
+/// How the end of a job is told.
+fn kind_of_end(state: JobState) -> EventKind {
+    match state {
+        JobState::Succeeded => EventKind::JobSucceeded,
+        JobState::Canceled => EventKind::JobCanceled,
+        _ => EventKind::JobFailed,
     }
 }

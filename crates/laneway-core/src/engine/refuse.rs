@@ -84,16 +84,7 @@ impl Engine {
             rank_time: self.rank_now(now),
             submitted_by: origin.actor,
             position: 0,
-            status: JobStatus {
-                state: JobState::Queued,
-                wake_at: None,
-                attempts: 0,
-                failures: 0,
-                losses: 0,
-                rejections: 0,
-                near_deadline: false,
-                last_event,
-            },
+            status: JobStatus { last_event, ..JobStatus::new(JobState::Queued, None) },
             spec,
         });
         effects.changes.push(Change::JobCreated { row, payload });

@@ -11,8 +11,8 @@ use crate::capacity::COST_MAX;
 use crate::command::{Refusal, RefusalCode, Submission, Submitted};
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{
-    CapScope, Change, Effects, EventKind, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name,
-    Needs, Now, Origin, Prior, Reason, Reply, Seq, SessionMode, Span, Wall,
+    CapScope, Effects, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name, Needs, Now, Reply,
+    Seq, SessionMode, Span, Wall,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -301,7 +301,7 @@ impl Engine {
     }
 
     /// When a job's deadline is near; `None` where that means nothing.
-    fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
+    pub(super) fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
         let Needs { quiet, expected_duration, .. } = spec.needs;
         if quiet.is_none() && expected_duration.is_none() {
             return None;
@@ -322,106 +322,6 @@ impl Engine {
             tenant => self.nodes.find(&(lane, tenant, spec.agent.clone())).unwrap_or(NONE),
         };
         Belongs { lane, node, tenant, kind }
-    }
-
-    /// Makes the job: it is admitted.
-    pub(super) fn create(
-        &mut self,
-        now: Now,
-        submission: Submission,
-        belongs: Belongs,
-        begins: Begins,
-        effects: &mut Effects,
-    ) -> Submitted {
-        let Submission { mut spec, payload, origin, prior: _, record_refusal: _ } = submission;
-        self.fill_in_defaults(&mut spec, belongs);
-        let upstream = matches!(begins, Begins::Upstream | Begins::Called);
-        let not_before = first_start(&spec, now.wall).filter(|&at| at > now.wall && !upstream);
-        let near_deadline = self.near_at(&spec).is_some_and(|at| at <= now.wall);
-        let wake = match (not_before, begins) {
-            (_, Begins::Upstream) => Some((Wake::Upstream, None)),
-            (_, Begins::Called) => Some((Wake::Called, None)),
-            (Some(at), _) => Some((Wake::NotBefore(at), Some(at))),
-            (None, Begins::Gathering(window)) => {
-                Some((Wake::Debounce(now.mono + window), Some(now.wall + window)))
-            }
-            (None, _) => None,
-        };
-        // A job that waits for a time begins to age when that time comes.
-        let ahead = not_before.map_or(Span(0), |at| at.since(now.wall));
-        let rank_time = self.rank_now(now).saturating_add(ahead.0);
-        self.last_seq += 1;
-        let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
-        let lane = spec.lane.clone();
-        let state = if wake.is_some() { JobState::Scheduled } else { JobState::Queued };
-        let mut row = Box::new(JobRow {
-            seq,
-            id,
-            payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
-            created_at: now.wall,
-            rank_time,
-            submitted_by: origin.actor.clone(),
-            position: 0,
-            status: crate::JobStatus {
-                state,
-                wake_at: wake.and_then(|(_, at)| at),
-                attempts: 0,
-                failures: 0,
-                losses: 0,
-                rejections: 0,
-                near_deadline,
-                last_event: 0,
-            },
-            spec,
-        });
-        if let Some(idempotency) = &row.spec.idempotency {
-            let key = (row.spec.tenant.clone(), idempotency.key.clone());
-            self.fresh_keys.insert(key, Prior { job: id, digest: idempotency.digest });
-        }
-        let job = self.insert_job(&row, belongs);
-        self.jobs[job].wake = wake.map(|(wake, _)| wake);
-        match (wake, begins) {
-            (Some((Wake::NotBefore(_), _)), _) => self.wait_for_later(job),
-            (Some((Wake::Upstream | Wake::Called, _)), _) => {}
-            (Some(_), _) => self.enqueue(job),
-            (None, Begins::Merged(_)) => {}
-            (None, _) => {
-                self.begin_queue_timeout(job, now.mono);
-                self.begin_hours(job, now.wall);
-                self.enqueue(job);
-            }
-        }
-        self.arm(job);
-        self.nodes[self.jobs[job].node].counts.submitted += 1;
-        self.job_event(now, EventKind::JobSubmitted, job, None, Some(&origin), effects);
-        row.status.last_event = self.jobs[job].last_event;
-        let waiting = self.lanes[belongs.lane as usize].waiting;
-        row.position = waiting;
-        effects.changes.push(Change::JobCreated { row, payload });
-        let state = match begins {
-            Begins::Merged(into) => self.merge(now, job, into, &origin, effects),
-            _ => state,
-        };
-        Submitted { seq, job: id, existing: false, state, lane, created_at: now.wall, waiting }
-    }
-
-    /// The job ends before it began: another one runs for it.
-    fn merge(
-        &mut self,
-        now: Now,
-        job: Ix,
-        into: MergedInto,
-        origin: &Origin,
-        effects: &mut Effects,
-    ) -> JobState {
-        let state = JobState::Canceled;
-        self.end_job(now, job, state, Reason::Merged, None, None, Some(origin), effects);
-        let end = effects.changes.iter_mut().rev().find_map(|change| match change {
-            Change::JobEnded(end) => Some(end),
-            _ => None,
-        });
-        end.expect("the job just ended").merged_into = Some(into);
-        state
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
@@ -456,7 +356,7 @@ impl Engine {
         self.insert_job(row, belongs)
     }
 
-    fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix {
+    pub(super) fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix {
         let spec = &row.spec;
         let near = row.status.near_deadline;
         let need = Engine::need_of(&spec.needs, near, &self.lanes[belongs.lane as usize].settings);
@@ -572,15 +472,6 @@ impl Engine {
                 Armed { mono: entry.queue_until, wall: wall.into() }
             }
         }
-    }
-}
-
-/// When a job may first start: its time has come, and its hours have begun.
-fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
-    let at = spec.not_before.map_or(now, |at| at.max(now));
-    match &spec.needs.hours {
-        Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
-        _ => spec.not_before,
     }
 }
 

@@ -114,20 +114,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     let mut list = List::default();
     list.server(server);
     list.log(log);
-    list.section(&["limits"]);
-    list.put("queued_max", settings.queued_max);
-    list.put("running_max", settings.running_max);
-    list.put("local_slots", *local_slots);
-    list.put("strict_kinds", settings.strict_kinds);
-    list.put("timeout", span(settings.timeout));
-    list.put("queue_timeout", span_or_none(settings.queue_timeout));
-    list.put("lease", span(settings.lease));
-    list.put("ack_timeout", span(settings.ack_timeout));
-    list.put("stop_grace", span(settings.stop_grace));
-    list.put("idempotency_window", span(settings.idempotency_window));
-    list.put("event_retention", span(settings.event_retention));
-    list.put("key_default", settings.key_default);
-    list.put("storage_low", format_size(*storage_low));
+    list.limits(settings, *local_slots, *storage_low);
     list.section(&["capacity"]);
     list.capacity(&settings.capacity);
     list.section(&["retry"]);
@@ -180,6 +167,23 @@ struct List {
 }
 
 impl List {
+    fn limits(&mut self, settings: &laneway_core::Settings, local_slots: u32, storage_low: u64) {
+        self.section(&["limits"]);
+        self.put("queued_max", settings.queued_max);
+        self.put("running_max", settings.running_max);
+        self.put("local_slots", local_slots);
+        self.put("strict_kinds", settings.strict_kinds);
+        self.put("timeout", span(settings.timeout));
+        self.put("queue_timeout", span_or_none(settings.queue_timeout));
+        self.put("lease", span(settings.lease));
+        self.put("ack_timeout", span(settings.ack_timeout));
+        self.put("stop_grace", span(settings.stop_grace));
+        self.put("idempotency_window", span(settings.idempotency_window));
+        self.put("event_retention", span(settings.event_retention));
+        self.put("key_default", settings.key_default);
+        self.put("storage_low", format_size(storage_low));
+    }
+
     fn section(&mut self, parts: &[&str]) {
         self.section = KeyPath::of(parts);
     }

@@ -30,12 +30,8 @@ impl Checker {
             ));
         };
         let at = given.moment.at;
-        let word = word_about(
-            given,
-            &fence,
-            &entry.row.spec.tenant,
-            closed.open.holder.as_ref().map(|holder| &holder.worker),
-        );
+        let holder = closed.open.holder.as_ref().map(|holder| &holder.worker);
+        let word = word_about(given, &fence, &entry.row.spec.tenant, holder);
         let word = word.or_else(|| self.worker_outcome(given, entry));
         let refused = matches!(self.worker_word_about(given, entry), Some(WorkerSaid::Rejected(..)));
         let died = given.restart && !run.leased;
@@ -64,13 +60,7 @@ impl Checker {
                         matches!(word, Outcome::HandedBack) || matches!(word, Outcome::Canceled if drains)
                     })
             }
-            AttemptEnd::Canceled if self.is_aside(entry) => {
-                cancel_about(given, entry)
-                    || revoke_about(given, entry)
-                    || self.is_replaced(&entry.row, given.moment)
-                    || self.session_stops_run(given, &entry.row.spec)
-                    || self.stops_with_its_run(entry)
-            }
+            AttemptEnd::Canceled if self.is_aside(entry) => self.is_canceled_aside(given, entry),
             AttemptEnd::Canceled => entry.end.is_some() && stopped,
             AttemptEnd::TimedOut => {
                 let timeout = entry.row.spec.timeout.map_or(0, |timeout| timeout.0);
@@ -93,6 +83,15 @@ impl Checker {
                 closed.end.word()
             )
         })
+    }
+
+    /// Does anything end a job in this turn that nobody has taken?
+    fn is_canceled_aside(&self, given: Given<'_>, entry: &Entry) -> bool {
+        cancel_about(given, entry)
+            || revoke_about(given, entry)
+            || self.is_replaced(&entry.row, given.moment)
+            || self.session_stops_run(given, &entry.row.spec)
+            || self.stops_with_its_run(entry)
     }
 
     /// Is there a cause for the job to end so?

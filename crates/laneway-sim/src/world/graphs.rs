@@ -33,8 +33,8 @@ impl World {
         if self.rng.chance(3) {
             // A node that waits for itself, at once or through all the others.
             members[0].depends_on.push(name(count - 1));
-            for node in 1..count {
-                members[node].depends_on.push(name(node - 1));
+            for (node, member) in members.iter_mut().enumerate().skip(1) {
+                member.depends_on.push(name(node - 1));
             }
         }
         let idempotency = self.rng.chance(self.shape.habits.idempotency / 2).then(|| {

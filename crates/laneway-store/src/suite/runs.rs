@@ -297,7 +297,7 @@ fn owing_keeps_it(place: &dyn Place) {
     delivery.state = DeliveryState::Delivered;
     driver.effects.changes.push(Change::DeliveryPut(Box::new(delivery)));
     purge_all(&mut driver);
-    assert_eq!(all(&driver), [runs.clone()]);
+    assert_eq!(all(&driver), std::slice::from_ref(&runs));
     driver.close(runs.first, AttemptEnd::Canceled, None);
     purge_all(&mut driver);
     assert_eq!(all(&driver), []);

@@ -121,7 +121,7 @@ async fn list(
     for run in &list.runs {
         table.row(vec![
             Cell::plain(&run.id),
-            Cell::painted(run.state.to_string(), state_paint(&run.state)),
+            Cell::painted(&run.state, state_paint(&run.state)),
             Cell::maybe(run.name.as_ref()),
             Cell::plain(run.node_count),
             Cell::plain(&run.failure),
@@ -173,7 +173,7 @@ fn nodes(nodes: &[RunNode<'_>]) -> Table {
         let depends_on = (!depends_on.is_empty()).then(|| depends_on.join(" "));
         table.row(vec![
             Cell::plain(node),
-            Cell::painted(job.state.to_string(), state_paint(&job.state)),
+            Cell::painted(&job.state, state_paint(&job.state)),
             Cell::maybe(job.reason.as_ref()),
             Cell::plain(job.attempt),
             Cell::maybe(depends_on),

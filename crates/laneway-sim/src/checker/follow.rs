@@ -1,0 +1,97 @@
+//! Every change in its turn: may it be, and what is known after it.
+
+use laneway_core::{Change, ClosedAttempt, Name, Span, Wall};
+
+use super::{Checker, Given};
+use crate::violation::{Checked, hold};
+
+impl Checker {
+    pub(super) fn follow_change(&mut self, given: Given<'_>, change: &Change) -> Checked {
+        match change {
+            Change::JobCreated { row, payload } if self.rejected.contains(&row.seq) => {
+                self.may_be_rejected(row, payload, given)?;
+                self.ledger.change(change)?;
+            }
+            Change::JobCreated { row, payload } => {
+                self.may_be_admitted(row, payload, given)?;
+                self.may_arrive(given, row, payload)?;
+                self.ledger.change(change)?;
+                self.created(row, given.moment);
+            }
+            Change::JobMoved { seq, status } => {
+                self.may_move(given, *seq, status)?;
+                let was = self.ledger.jobs.get(seq).map(|entry| entry.state);
+                self.ledger.change(change)?;
+                if was != Some(status.state) {
+                    self.moved(*seq, was, status, given.moment);
+                }
+            }
+            Change::AttemptOpened(open) => {
+                self.may_open(given, open)?;
+                self.is_numbered(open)?;
+                self.reference.overtakes(&self.ledger, given.moment, open.seq);
+                self.ledger.change(change)?;
+                self.opened(open, given.moment);
+            }
+            Change::AttemptStarted(open) => {
+                self.ledger.change(change)?;
+                self.started(open, given.moment);
+            }
+            Change::AttemptRebound(open) => {
+                self.may_rebind(given, open)?;
+                self.ledger.change(change)?;
+                self.rebound(open, given.moment);
+            }
+            Change::AttemptClosed(closed) => {
+                self.may_close(given, closed)?;
+                self.note_result(given, closed);
+                self.ledger.change(change)?;
+                self.closed(closed);
+            }
+            Change::JobEnded(end) => {
+                self.may_end(given, end)?;
+                self.session_job_ended(given, end)?;
+                self.run_ended(end);
+                self.ended_now(end);
+                self.ledger.change(change)?;
+                self.reference.forget_overtaken(end.seq);
+            }
+            Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
+            Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
+                self.may_purge(given, lane, *finished_before, *keyed_finished_before)?;
+                self.ledger.change(change)?;
+            }
+            Change::SessionPut(row) => {
+                self.may_know(given, row)?;
+                self.ledger.change(change)?;
+            }
+            Change::SessionForgotten { tenant, key } => {
+                self.may_forget_session(given, tenant, key)?;
+                self.ledger.change(change)?;
+            }
+            Change::SchedulePut(_)
+            | Change::ScheduleMoved { .. }
+            | Change::ScheduleRemoved(_)
+            | Change::SlotFired { .. }
+            | Change::RunLogged(_) => self.follow_schedule(given, change)?,
+            other => self.ledger.change(other)?,
+        }
+        Ok(())
+    }
+
+    fn closed(&mut self, closed: &ClosedAttempt) {
+        self.worker_freed(closed);
+        if let Some(watch) = self.watches.get_mut(&closed.open.seq) {
+            watch.run = None;
+        }
+    }
+
+    /// Are ended jobs of a lane old enough to be forgotten?
+    fn may_purge(&self, given: Given<'_>, lane: &Name, before: Wall, keyed_before: Wall) -> Checked {
+        let kept = self.reference.lane(lane).map_or(Span(0), |lane| lane.retention);
+        let keyed = self.reference.settings.idempotency_window;
+        let wall = given.moment.now.wall;
+        let due = before <= wall.before(kept) && keyed_before <= wall.before(keyed);
+        hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))
+    }
+}
