@@ -257,7 +257,7 @@ fn go_together(place: &dyn Place) {
 fn definition_comes_back(place: &dyn Place) {
     let mut driver = Driver::new(place);
     let (with, without) = (submit(&mut driver, spec(), 2), submit(&mut driver, spec(), 1));
-    let definition = laneway_core::Bytes::from(&b"{\"nodes\": []}"[..]);
+    let definition = Bytes::from(&b"{\"nodes\": []}"[..]);
     driver.effects.changes.push(Change::RunDefined { first: with.first, definition: definition.clone() });
     driver.commit();
     let with = end(&mut driver, &with);
@@ -297,7 +297,7 @@ fn owing_keeps_it(place: &dyn Place) {
     delivery.state = DeliveryState::Delivered;
     driver.effects.changes.push(Change::DeliveryPut(Box::new(delivery)));
     purge_all(&mut driver);
-    assert_eq!(all(&driver), [runs.clone()]);
+    assert_eq!(all(&driver), std::slice::from_ref(&runs));
     driver.close(runs.first, AttemptEnd::Canceled, None);
     purge_all(&mut driver);
     assert_eq!(all(&driver), []);

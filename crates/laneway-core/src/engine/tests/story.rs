@@ -868,7 +868,7 @@ fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
 fn outcome(word: &str) -> Outcome {
     match word {
         "ok" => Outcome::Succeeded(None),
-        result if result.starts_with("ok:") => Outcome::Succeeded(Some(result[3..].as_bytes().into())),
+        result if result.starts_with("ok:") => Outcome::Succeeded(Some(result.as_bytes()[3..].into())),
         "skip" => Outcome::Skipped(None),
         "fail" => Outcome::Failed(Failure::retryable("test", "it failed")),
         "permanent" => Outcome::Failed(Failure::permanent("test", "it cannot work")),
