@@ -238,7 +238,7 @@ pub struct Offer {
     pub timeout: Option<Span>,
     /// When its job's deadline passes.
     pub deadline: Option<Wall>,
-    /// Which attempt of its run it is; outside of runs: the attempt's number.
+    /// Which attempt of its run it is (see [`OpenAttempt::dispatch_seq`]).
     pub dispatch_seq: u64,
     /// For a worker's: who is told. `None` for all other places.
     pub to: Option<OfferTo>,

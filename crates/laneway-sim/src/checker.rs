@@ -6,6 +6,7 @@
 
 mod admission;
 mod causes;
+mod crew;
 mod deliveries;
 mod leases;
 mod limits;
@@ -19,6 +20,7 @@ mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use laneway_core::worker::Register;
 use laneway_core::{
     Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice,
     OpenAttempt, PlaceMode, PlaceOffer, Seq, Settings, ShutdownPolicy, Span, Wall,
@@ -71,6 +73,14 @@ pub struct Checker {
     rejected: BTreeSet<Seq>,
     /// Jobs that the commit that is being followed cancels.
     canceled_now: BTreeSet<Seq>,
+    /// Registrations that a rebuilt engine is given again, after its offers.
+    reregistered: Vec<Register>,
+    /// Attempts that the commit that is being followed closes because their worker did not answer.
+    unanswered: Vec<Fence>,
+    /// When the house last looked at the clock.
+    looked_at: u64,
+    /// No lease ends before this time: the house was held up, perhaps.
+    floor: u64,
 }
 
 /// What the checker keeps of a live job beside its row.
@@ -100,6 +110,8 @@ struct RunWatch {
     reset: bool,
     /// Somebody asked for it.
     held: bool,
+    /// Its worker took it over the connection that it has now.
+    acked: bool,
 }
 
 /// The job that an idempotency key stands for.
@@ -144,6 +156,10 @@ impl Checker {
             news: CommitNews::default(),
             rejected: BTreeSet::new(),
             canceled_now: BTreeSet::new(),
+            reregistered: Vec::new(),
+            unanswered: Vec::new(),
+            looked_at: 0,
+            floor: 0,
         }
     }
 
@@ -151,6 +167,7 @@ impl Checker {
     pub fn restarted(&mut self, settings: Settings, moment: Moment) {
         self.reference = Reference::new(settings);
         self.storage_low = false;
+        (self.looked_at, self.floor) = (moment.at, 0);
         self.rearm(moment);
         self.slots_restarted(moment, true);
         self.reference.takes_up(&self.ledger);
@@ -162,8 +179,12 @@ impl Checker {
         self.stopping.clear();
         self.resetting = sessions::resets(given);
         let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
+        if given.commands.is_empty() {
+            self.looks_at_clock(given.moment);
+        }
         for command in given.commands {
             self.prepare(command, given.moment, rebuilds);
+            self.prepare_crew(command, given.moment);
             self.hear(command, given.moment);
         }
         for note in noted {
@@ -173,6 +194,10 @@ impl Checker {
                     self.reoffered = offers.to_vec();
                     self.reoffered.reverse();
                     self.reference.places.clear();
+                    while self.register_again(given.moment) {}
+                    self.reregistered = self.reference.crew.registrations();
+                    self.reregistered.reverse();
+                    self.reference.crew = Default::default();
                     self.rebuilding = true;
                     self.rearm(given.moment);
                     self.slots_restarted(given.moment, false);
@@ -185,9 +210,29 @@ impl Checker {
         while let Some(offer) = self.reoffered.pop() {
             self.reference.offer(&offer);
         }
+        while self.register_again(given.moment) {}
+        self.looks_at_clock(given.moment);
         // A configuration that left no event was not taken: the turn failed, and the process with it.
         self.pending_settings = None;
         Ok(())
+    }
+
+    /// A rebuilt engine is told of its next worker.
+    fn register_again(&mut self, moment: Moment) -> bool {
+        let Some(register) = self.reregistered.pop() else { return false };
+        let starts = self.reference.starts();
+        self.reference.crew.register(&self.reference.settings, &register, moment.at, starts);
+        true
+    }
+
+    /// The house looks at the clock. If it comes late, leases may get the lost time back, but no more than one of them.
+    fn looks_at_clock(&mut self, moment: Moment) {
+        let late = moment.at.saturating_sub(self.looked_at);
+        self.looked_at = moment.at;
+        if late > 1_000 {
+            self.floor = self.floor.max(moment.at + late.min(self.reference.settings.lease.0));
+        }
+        self.reference.crew.expire(moment.now.wall);
     }
 
     /// Settings, places and the like leave no change: they hold from the moment they are asked for.
@@ -224,6 +269,9 @@ impl Checker {
         if let Command::Lease(word) = command {
             return self.hear_lease_word(word, moment);
         }
+        if let Command::Worker(word) = command {
+            return self.hear_worker(word, moment.at);
+        }
         let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
         let Some(entry) = self.ledger.fits(fence) else { return };
         let (lease, seq) = (self.lease_of(entry), entry.row.seq);
@@ -253,6 +301,10 @@ impl Checker {
                 format!("event {} has another time", event.number)
             })?;
         }
+        for event in &effects.events {
+            self.follow_worker_event(event, given.moment)?;
+        }
+        self.unanswered = crew::unanswered(effects);
         self.slots_bring(effects);
         self.members_stop(effects);
         for notice in &effects.notices {
@@ -268,6 +320,7 @@ impl Checker {
         }
         self.all_news_is_kept()?;
         self.everything_is_offered(effects)?;
+        self.everything_is_offered_again(effects)?;
         self.sessions_rest()?;
         self.slots_closed(effects)?;
         self.runs_rest(given, effects)?;
@@ -284,7 +337,7 @@ impl Checker {
             _ => None,
         });
         let offered = effects.notices.iter().filter_map(|notice| match notice {
-            Notice::Offer(offer) => Some(&offer.fence),
+            Notice::Offer(offer) if offer.to.as_ref().is_none_or(|to| !to.again) => Some(&offer.fence),
             _ => None,
         });
         hold("I6", opened.eq(offered), || "what opens is not what is offered".to_owned())
@@ -321,9 +374,16 @@ impl Checker {
                 self.ledger.change(change)?;
                 self.started(open, given.moment);
             }
+            Change::AttemptRebound(open) => {
+                self.may_rebind(given, open)?;
+                self.ledger.change(change)?;
+                self.rebound(open, given.moment);
+            }
             Change::AttemptClosed(closed) => {
                 self.may_close(given, closed)?;
+                self.note_result(given, closed);
                 self.ledger.change(change)?;
+                self.worker_freed(closed);
                 if let Some(watch) = self.watches.get_mut(&closed.open.seq) {
                     watch.run = None;
                 }
@@ -419,6 +479,7 @@ impl Checker {
             stop: None,
             reset: false,
             held: open.holder.is_some(),
+            acked: false,
         };
         self.watches.entry(open.seq).or_default().run = Some(run);
         if self.stopping.contains(&open.fence) {
@@ -426,7 +487,7 @@ impl Checker {
         }
         if let Some(entry) = self.ledger.jobs.get_mut(&open.seq) {
             entry.queue_until = None;
-            self.reference.opened(entry);
+            self.reference.opened(entry, moment);
         }
     }
 
@@ -444,13 +505,16 @@ impl Checker {
 
     /// An attempt runs, or somebody holds it from now on.
     fn started(&mut self, open: &OpenAttempt, moment: Moment) {
+        let pushed = crew::is_pushed(open);
+        let until = self.worker_lease_until(open);
         let lease = self.ledger.jobs.get(&open.seq).map_or(0, |entry| self.lease_of(entry));
         let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
         let taken = open.holder.is_some() && !run.held;
         run.held |= taken;
         if run.started.is_none() && open.started_at.is_some() {
             run.started = Some(moment.at);
-            run.lease_until = moment.at + lease;
+            run.acked = pushed;
+            run.lease_until = (moment.at + lease).max(until);
         } else if taken {
             run.lease_until = run.lease_until.max(moment.at + lease);
         }
@@ -463,6 +527,10 @@ impl Checker {
             return Ok(());
         }
         self.stopping.push(*fence);
+        if self.unanswered.contains(fence) {
+            // Nobody took it, and whoever has it must not begin. It is over with that.
+            return Ok(());
+        }
         let Some(entry) = self.ledger.fits(fence) else { return Ok(()) };
         let at = given.moment.at;
         let run = self.watches.get(&seq).and_then(|watch| watch.run.as_ref());
@@ -519,6 +587,7 @@ impl Checker {
                 // A run that outlives its job gets its grace anew; any other is asked again when its time comes.
                 run.stop = entry.end.as_ref().map(|_| (moment.at, moment.at + settings.stop_grace.0));
                 run.reset = false;
+                run.acked = run.started.is_some();
                 continue;
             }
             let row = &entry.row;
@@ -551,13 +620,18 @@ impl Checker {
 
     /// The engine's choice is the reference's (I23).
     fn right_choice(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
-        if open.holder.is_some() {
+        let pushed = crew::is_pushed(open);
+        if open.holder.is_some() && !pushed {
             return self.right_answer(given, open);
         }
         self.decisions += 1;
         loop {
             let choice = self.reference.choice(&self.ledger, given.moment);
-            if choice == Some(open.seq) {
+            let right = match self.ledger.jobs.get(&open.seq) {
+                Some(entry) if pushed => self.right_worker(entry, open),
+                _ => Ok(()),
+            };
+            if choice == Some(open.seq) && right.is_ok() {
                 return Ok(());
             }
             // A rebuilt engine gets its places back one by one and uses each at once.
@@ -567,6 +641,10 @@ impl Checker {
                 self.reference.offer(&offer);
                 continue;
             }
+            if self.rebuilding && self.register_again(given.moment) {
+                continue;
+            }
+            right?;
             let wanted = choice.map_or("nobody".to_owned(), |seq| format!("job {}", seq.0));
             return Err(Violation::new("I23", format!("job {} starts where {wanted} must", open.seq.0)));
         }

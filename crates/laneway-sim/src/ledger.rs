@@ -156,6 +156,7 @@ impl Ledger {
             Change::JobMoved { seq, status } => self.moved(*seq, status),
             Change::AttemptOpened(open) => self.opened(open),
             Change::AttemptStarted(open) => self.started(open),
+            Change::AttemptRebound(open) => self.rebound(open),
             Change::AttemptClosed(closed) => self.closed(closed),
             Change::JobEnded(end) => self.job_ended(end),
             Change::LogAppended { seq, attempt, lines } => {
@@ -367,6 +368,20 @@ impl Ledger {
         if entry.end.is_none() {
             entry.state = open.state;
         }
+        Ok(())
+    }
+
+    /// The same attempt under the next lease epoch; nothing else may change.
+    fn rebound(&mut self, open: &OpenAttempt) -> Checked {
+        self.fences.insert(open.fence.attempt_id, (open.fence, None));
+        let entry = self.entry(open.seq)?;
+        let same = entry.open.as_ref().is_some_and(|stored| {
+            let fence = Fence { lease_epoch: stored.fence.lease_epoch + 1, ..stored.fence };
+            let lease = stored.lease.max(open.lease);
+            OpenAttempt { fence, lease, last_event: open.last_event, ..stored.clone() } == *open
+        });
+        hold("I11", same, || format!("job {} is rebound as {open:?}, not as it was", open.seq.0))?;
+        entry.open = Some(open.clone());
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! attempts, and applies the documented order word for word. The engine must agree with it on every attempt it opens,
 //! in order (I23), and must have left nothing eligible behind when it rests (I24c).
 
+pub mod crew;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use laneway_core::{
 
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
+use crew::{Crew, pin_expiry, wants_worker};
 pub use units::{Need, Room};
 
 /// The reference. Settings and places are set by whoever knows what the engine was told.
@@ -45,6 +47,8 @@ pub struct Reference {
     overtaken: BTreeMap<Seq, u32>,
     /// Jobs that were overtaken too often.
     due: BTreeSet<Seq>,
+    /// Workers that are told what to run.
+    pub crew: Crew,
 }
 
 /// An agent of a tenant in a lane: what a fair lane shares among.
@@ -80,7 +84,13 @@ impl Reference {
             reading: None,
             overtaken: BTreeMap::new(),
             due: BTreeSet::new(),
+            crew: Crew::default(),
         }
+    }
+
+    /// How many attempts it has seen open since the engine was built.
+    pub fn starts(&self) -> u64 {
+        self.starts
     }
 
     /// The engine was built anew in the same process: who was served when is forgotten.
@@ -151,16 +161,21 @@ impl Reference {
     }
 
     /// Takes note that an attempt of this job opened.
-    pub fn opened(&mut self, entry: &Entry) {
+    pub fn opened(&mut self, entry: &Entry, moment: Moment) {
         self.forget_overtaken(entry.row.seq);
         self.starts += 1;
         self.lane_served.insert(entry.lane.clone(), self.starts);
         self.agent_served.insert(party(entry), self.starts);
+        let open = entry.open.as_ref().filter(|open| open.place.as_str() == crew::WORKERS);
+        if let Some(holder) = open.and_then(|open| open.holder.as_ref()) {
+            self.crew.opened(&self.settings, &entry.row.spec, &holder.worker, self.starts, moment.now.wall);
+        }
     }
 
     /// May an attempt of this job open now?
     pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room) -> bool {
         !is_overdue(moment, entry)
+            && (self.need(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
             && room.has_units_for(self.need(entry).cost)
             && self.is_open_but_for_units(ledger, entry, room)
     }
@@ -172,10 +187,11 @@ impl Reference {
             return false;
         }
         let Some(lane) = self.lane(&entry.lane) else { return false };
-        let place = self.places.iter().find(|place| place.kinds.contains(&spec.kind));
-        if !room.is_quiet_for(self.need(entry).rule) || (place.is_none() && !lane.pull.is_pull()) {
+        if !room.is_quiet_for(self.need(entry).rule) {
             return false;
         }
+        let place = self.places.iter().find(|place| place.kinds.contains(&spec.kind));
+        let place = place.filter(|_| !wants_worker(spec));
         let has_slot = |place: &PlaceOffer| {
             let here = |other: &&Entry| other.open.as_ref().is_some_and(|open| open.place == place.place);
             (ledger.open().filter(here).count() as u32) < place.slots
@@ -190,7 +206,11 @@ impl Reference {
             && open(&|other| same_party(other, entry)) < lane.running_per_agent_max
             && open(&|other| other.row.spec.tenant == spec.tenant) < self.tenant(&spec.tenant).running_max
             && open(&|other| other.row.spec.kind == spec.kind) < kind_max
-            && (lane.pull.is_pull() || place.is_some_and(has_slot))
+            && (lane.pull.is_pull()
+                || match place {
+                    Some(place) => has_slot(place),
+                    None => !self.crew.pick(ledger, spec).is_empty(),
+                })
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
                 open(&|other| holds(&other.row.spec)) < self.key_max(&key.name)

@@ -6,7 +6,7 @@
 
 use laneway_core::effect::Offer;
 use laneway_core::lease::Grant;
-use laneway_core::{Fence, JobId, JobState, Name};
+use laneway_core::{ConnectionId, Fence, JobId, JobState, Name};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -25,10 +25,23 @@ pub struct Run {
     pub stubborn: bool,
     /// Nobody hears it.
     pub cut: bool,
+    /// For one at a worker: over which connection it was told of.
+    pub at: Option<At>,
     timeout: u64,
     began: u64,
     /// Until when it may work without an answer, by its own clock.
     lease_until: u64,
+}
+
+/// Where a worker's run stands.
+#[derive(Clone, Debug)]
+pub struct At {
+    /// The connection over which it was told of.
+    pub connection: ConnectionId,
+    /// Which dispatch of the job it is.
+    pub dispatch_seq: u64,
+    /// The house heard over this connection that it was taken.
+    pub accepted: bool,
 }
 
 /// What a run does.
@@ -53,6 +66,7 @@ impl Run {
             told_to_stop: false,
             stubborn: false,
             cut: false,
+            at: None,
             timeout: offer.timeout.map_or(u64::MAX, |timeout| timeout.0),
             began: at,
             lease_until: u64::MAX,
@@ -70,6 +84,7 @@ impl Run {
             told_to_stop: false,
             stubborn: false,
             cut: false,
+            at: None,
             timeout: grant.timeout.0,
             began: at,
             lease_until: if running { at.saturating_add(grant.lease.0) } else { u64::MAX },

@@ -11,7 +11,7 @@ use laneway_core::settings::{
 };
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PlaceMode,
-    PlaceOffer, PullSettings, RetryPolicy, Settings, ShutdownPolicy, Span,
+    PlaceOffer, PullSettings, RetryPolicy, Settings, ShutdownPolicy, Span, WorkerSettings,
 };
 
 use crate::rng::Rng;
@@ -90,6 +90,8 @@ pub struct Habits {
     pub unique: u32,
     /// Says how long it will probably run.
     pub expected: u32,
+    /// Wants something of the worker that runs it.
+    pub wants: u32,
 }
 
 /// What goes wrong, in percent of the occasions.
@@ -159,9 +161,11 @@ fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<PlaceOffer> {
             PlaceOffer { place, mode, kinds: Vec::new(), slots: rng.small(1, 3) }
         })
         .collect();
+    // In some worlds most kinds are left to workers.
+    let offered = if rng.chance(40) { 30 } else { 92 };
     for kind in kinds {
         // Now and then nobody offers a kind at the start.
-        if rng.chance(92) {
+        if rng.chance(offered) {
             let at = rng.below(places.len() as u64) as usize;
             places[at].kinds.push(kind.clone());
         }
@@ -204,8 +208,12 @@ fn draw_settings(
         },
         webhooks: draw_webhooks(rng),
         capacity: draw_capacity(rng),
-        workers: Default::default(),
         runs: RunSettings::default(),
+        workers: WorkerSettings {
+            rejections_max: rng.small(1, 5),
+            affinities_per_tenant_max: rng.small(1, 4),
+            ..WorkerSettings::default()
+        },
     };
     for kind in kinds {
         if rng.chance(60) {
@@ -353,6 +361,7 @@ fn draw_habits(rng: &mut Rng) -> Habits {
         quiet: some(40, 50),
         unique: some(25, 30),
         expected: some(40, 60),
+        wants: some(60, 70),
     }
 }
 

@@ -6,6 +6,7 @@
 mod askers;
 mod calendars;
 mod clients;
+mod crew;
 mod graphs;
 mod house;
 mod news;
@@ -13,7 +14,10 @@ mod workers;
 
 use std::collections::VecDeque;
 
-use laneway_core::{Command, Fence, JobId, Name, Origin, PlaceOffer, RunId, Settings, Span};
+use laneway_core::worker::WorkerSaid;
+use laneway_core::{
+    Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, RunId, Settings, Span, Task,
+};
 use laneway_runtime::Turn;
 
 use crate::checker::Checker;
@@ -24,6 +28,7 @@ use crate::rng::Rng;
 use crate::runs::Run;
 use crate::shape::Shape;
 use crate::violation::{Checked, Violation};
+use crew::Hand;
 use news::News;
 
 /// Late words are about one of this many attempts.
@@ -136,11 +141,21 @@ pub enum Step {
     SubmitRun,
     /// A client cancels a run.
     CancelRun,
+    /// A worker connects.
+    Connect,
+    /// A worker's connection ends.
+    Disconnect,
+    /// A worker gives a sign of life.
+    Pulse,
+    /// An operator wants a worker to drain, or no longer.
+    DrainWorker,
+    /// Somebody says something about a task that was spoken of before.
+    TaskAgain,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 31] = [
+    pub const ALL: [Step; 36] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -172,6 +187,11 @@ impl Step {
         Step::LeaseWord,
         Step::SubmitRun,
         Step::CancelRun,
+        Step::Connect,
+        Step::Disconnect,
+        Step::Pulse,
+        Step::DrainWorker,
+        Step::TaskAgain,
     ];
 
     /// How often it usually happens, against the others.
@@ -208,6 +228,11 @@ impl Step {
             Step::LeaseWord => 20,
             Step::SubmitRun => 12,
             Step::CancelRun => 3,
+            Step::Connect => 10,
+            Step::Disconnect => 5,
+            Step::Pulse => 30,
+            Step::DrainWorker => 3,
+            Step::TaskAgain => 12,
         }
     }
 
@@ -235,6 +260,7 @@ impl Step {
                 | Redeliver
                 | SubmitRun
                 | CancelRun
+                | TaskAgain
         )
     }
 }
@@ -263,6 +289,11 @@ pub struct World {
     known_runs: VecDeque<(RunId, Name)>,
     /// News that the house wants told.
     news: Vec<News>,
+    /// Connections of workers, and how many there ever were.
+    hands: Vec<Hand>,
+    connections: u64,
+    /// Tasks that were spoken of, and over which connection.
+    old_tasks: VecDeque<(ConnectionId, Task)>,
     submits: u64,
     healed: bool,
     turns: u64,
@@ -304,6 +335,9 @@ impl World {
             known_jobs: VecDeque::new(),
             known_runs: VecDeque::new(),
             news: Vec::new(),
+            hands: Vec::new(),
+            connections: 0,
+            old_tasks: VecDeque::new(),
             submits: 0,
             healed: false,
             turns: 0,
@@ -340,12 +374,25 @@ impl World {
         }
         if let Some(command) = self.command_of(step) {
             let mut commands = vec![command];
-            let alone = matches!(step, Step::ChangePlace | Step::Load | Step::Claim | Step::Request);
+            let alone = matches!(
+                step,
+                Step::ChangePlace
+                    | Step::Load
+                    | Step::Claim
+                    | Step::Request
+                    | Step::Connect
+                    | Step::Disconnect
+                    | Step::Pulse
+                    | Step::DrainWorker
+            );
+            let alone = alone || is_beat(&commands[0]);
             let grouped = !alone && self.rng.chance(self.shape.faults.grouped);
             while grouped && commands.len() < 6 && self.rng.chance(60) {
                 let next = Step::ALL[self.rng.weighted(&self.shape.weights)];
                 if next.may_be_grouped() {
-                    commands.extend(self.command_of(next));
+                    let next = self.command_of(next);
+                    // A sign of life may open a worker's slots, so it comes alone.
+                    commands.extend(next.filter(|next| !is_beat(next)));
                 }
             }
             return self.turn(commands);
@@ -401,6 +448,11 @@ impl World {
             Step::LeaseWord => self.lease_word(),
             Step::SubmitRun => Some(self.submit_run()),
             Step::CancelRun => self.cancel_run(),
+            Step::Connect => Some(self.connect()),
+            Step::Disconnect => self.disconnect(),
+            Step::Pulse => self.pulse(),
+            Step::DrainWorker => Some(self.drain_worker()),
+            Step::TaskAgain => self.speak_about_a_task(),
             _ => None,
         }
     }
@@ -435,4 +487,8 @@ impl World {
         self.diary.note(|| format!("the wall clock is set by {by} ms"));
         if self.rng.chance(50) { self.turn(Vec::new()) } else { Ok(()) }
     }
+}
+
+fn is_beat(command: &Command) -> bool {
+    matches!(command, Command::Worker(word) if matches!(word.said, WorkerSaid::Beat(_)))
 }

@@ -13,6 +13,7 @@ mod load;
 mod raw;
 mod report;
 mod scale;
+mod workers;
 
 use std::path::PathBuf;
 
@@ -60,6 +61,8 @@ enum Part {
     Drain,
     /// From submit to handler on an idle server
     Latency,
+    /// Jobs run by workers over WebSockets: one fast one, two thousand idle ones
+    Workers,
     /// A million queued jobs, five million ended ones
     Scale,
 }
@@ -132,6 +135,7 @@ fn measure(bench: &Bench, parts: &[Part]) -> anyhow::Result<Vec<Figure>> {
             Part::Batch => figures.extend(enqueue::thousand_a_call(bench)?),
             Part::Drain => figures.push(drain::by_local_handlers(bench)?),
             Part::Latency => figures.extend(latency::idle(bench)?),
+            Part::Workers => figures.extend(workers::over_sockets(bench)?),
             Part::Scale => figures.extend(scale::million(bench)?),
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::extract::{Request, State};
 use laneway_core::lease::{Claim, LeaseFor, LeaseRequest as Asked, LeaseWord, Said};
-use laneway_core::{AttemptId, Denial, Grant, Holder, Name, Reply};
+use laneway_core::{AttemptId, Denial, Grant, Holder, Name, Outcome, Reply};
 use laneway_runtime::config::format_span;
 use laneway_wire::{
     Capacity, Lease, LeaseAlive, LeaseAnswer, LeaseBeat, LeaseList, LeaseRelease, LeaseReport, LeaseRequest,
@@ -106,8 +106,15 @@ fn claim(caller: &Caller, asked: &LeaseRequest<'_>, holder: Holder) -> Result<Cl
 }
 
 async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
-    let seq = grant.seq;
-    let payload = api.scheduler.query(move |reader| reader.payload(seq)).await?;
+    let payload = match api.scheduler.payload_of(grant.fence.job).await?.transpose() {
+        Ok(payload) => payload,
+        // What the node of a run should get cannot be put together: nobody can run it.
+        Err(clash) => {
+            let problem = ApiError::new(Code::Conflict, clash.message.to_string());
+            api.scheduler.finish(grant.fence, Outcome::Failed(clash)).await?;
+            return Err(problem);
+        }
+    };
     reply::ok(&LeaseAnswer {
         granted: true,
         lease: Some(find(api, caller, grant.fence.attempt_id).await?),

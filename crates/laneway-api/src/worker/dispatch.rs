@@ -51,6 +51,7 @@ enum Phase {
 impl Session {
     /// The attempt is this connection's from now on. Comes before its payload is read.
     pub fn bind(&mut self, task: Task, run: Option<Text>) {
+        self.is_told();
         // Sent again after a rebind, it may have been here before.
         self.settled.retain(|settled| *settled != task);
         self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
@@ -106,9 +107,14 @@ impl Session {
         self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
     }
 
-    /// The attempt must stop.
+    /// The attempt must stop. One that was told to stop over an earlier connection is bound to this one by that.
     pub fn cancel(&mut self, now: Now, task: Task, reason: Option<String>, out: &mut Vec<Action>) {
-        let Some(open) = self.tasks.get_mut(&task) else { return };
+        self.is_told();
+        if self.settled.contains(&task) {
+            return;
+        }
+        let unknown = Open { run: None, phase: Phase::Taken, stopping: true, frame: None };
+        let open = self.tasks.entry(task).or_insert(unknown);
         open.stopping = true;
         if open.phase == Phase::Bound {
             // The worker never heard of it.
@@ -165,6 +171,12 @@ impl Session {
     /// A frame of ours arrived.
     pub(super) fn acknowledged(&mut self, _: Now, id: &Text, ack: &Ack, out: &mut Vec<Action>) {
         let about = self.number_of(id).and_then(|number| self.outbox.remove(number));
+        if let Some(About::Cancel(task)) = about
+            && self.tasks.get(&task).is_some_and(|open| open.phase == Phase::Sent)
+        {
+            // It was never taken, and is not to be: nothing more is expected of it.
+            self.tasks.remove(&task);
+        }
         let Some(About::Dispatch(task)) = about else { return };
         let Some(open) = self.tasks.get_mut(&task).filter(|open| open.phase == Phase::Sent) else { return };
         let knows_newer = ack.info.as_deref() == Some(ErrorCode::SessionStaleBinding.word());

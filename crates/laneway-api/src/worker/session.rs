@@ -519,6 +519,14 @@ impl Session {
         self.go(SessionState::Handshaking);
     }
 
+    /// The engine has something for the worker: then it is registered, even if the answer that says so comes later. A worker
+    /// may be faster than that answer.
+    pub(super) fn is_told(&mut self) {
+        if self.state >= SessionState::Registered {
+            self.handshake_limit = None;
+        }
+    }
+
     pub(super) fn stands(&mut self, lease: Span) {
         self.lease = lease;
         self.handshake_limit = None;

@@ -164,12 +164,12 @@ impl World {
                     self.story += &format!("scheduler {}\n", tell(&frame));
                 }
                 Action::Ask(ticket, question) => {
-                    self.story += &format!("          asks {}\n", ask_word(&question));
+                    self.story += &format!("session   asks {}\n", ask_word(&question));
                     self.asked.push((ticket, question));
                 }
-                Action::Missed(count) => self.story += &format!("          misses {count}\n"),
+                Action::Missed(count) => self.story += &format!("session   misses {count}\n"),
                 Action::Close(closing) => {
-                    self.story += &format!("          closes {} {}\n", closing.code, closing.reason);
+                    self.story += &format!("session   closes {} {}\n", closing.code, closing.reason);
                 }
             }
         }
@@ -263,6 +263,7 @@ fn ask_word(question: &Question) -> String {
         }
         Question::Feedback(task, _) => format!("feedback t{}", task.job.0),
         Question::Package(event) => format!("package {}", event.name),
+        Question::Next(task, request) => format!("next t{} {}", task.job.0, request.request_id),
     }
 }
 
@@ -309,23 +310,23 @@ fn d2_the_example_exchange() {
         worker    handshake w-1
         scheduler ack w-1
         worker    register w-2
-                  asks register
+        session   asks register
         house     Alive { lease: Span(30000) }
         scheduler ack w-2 lease_ms=30000
         scheduler cmd.dispatch t1 seq=1
         worker    ack w-3
-                  asks accepted t1
+        session   asks accepted t1
         house     Done
         worker    feedback w-4
-                  asks feedback t1
+        session   asks feedback t1
         house     Done
         scheduler ack w-4
         worker    result w-5
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Done
         scheduler ack w-5
         worker    heartbeat w-6
-                  asks heartbeat
+        session   asks heartbeat
         house     Alive { lease: Span(30000) }
         scheduler ack w-6 lease_ms=30000
     "#]]);
@@ -404,7 +405,7 @@ fn d4_a_bad_token_is_told_and_ends_the_connection() {
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler error E.AUTH.INVALID_TOKEN w-1
-                  closes 1008 the token does not open this door
+        session   closes 1008 the token does not open this door
     "#]]);
     // A token that is revoked later ends a session that stands.
     let mut world = World::up();
@@ -413,7 +414,7 @@ fn d4_a_bad_token_is_told_and_ends_the_connection() {
     world.write_down();
     world.check(&expect![[r#"
         scheduler error E.AUTH.INVALID_TOKEN
-                  closes 1008 the token was revoked
+        session   closes 1008 the token was revoked
     "#]]);
 }
 
@@ -445,7 +446,7 @@ fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler error E.SESSION.DENIED w-1
-                  closes 1008 the handshake was refused
+        session   closes 1008 the handshake was refused
     "#]]);
 }
 
@@ -480,8 +481,35 @@ fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
     world.check(&expect![[r#"
         scheduler cmd.dispatch t1 seq=1
         worker    result w-4
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         worker    ack w-5
+        house     Done
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
+fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
+    let mut world = World::new();
+    world.greet();
+    world.hear("register", register());
+    world.story.clear();
+    // The engine tells of the task before it answers the registration.
+    let (task, id) = world.dispatch(1, 1);
+    world.hear_ack(&id, task);
+    world.hear_about("result", task, result(task));
+    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.answer(Answer::Done);
+    world.answer(Answer::Done);
+    world.check(&expect![[r#"
+        scheduler cmd.dispatch t1 seq=1
+        worker    ack w-3
+        session   asks accepted t1
+        worker    result w-4
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Alive { lease: Span(30000) }
+        scheduler ack w-2 lease_ms=30000
+        house     Done
         house     Done
         scheduler ack w-4
     "#]]);
@@ -498,7 +526,7 @@ fn d8_a_frame_that_comes_again_is_answered_as_before_and_does_nothing() {
     world.hear_frame(&frame);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         worker    result w-4
         house     Done
         scheduler ack w-4
@@ -521,13 +549,13 @@ fn d9_x1_a_result_counts_once() {
     world.answer(Answer::Duplicate);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Done
         scheduler ack w-4
         worker    result w-5
         scheduler ack w-5 E.RESULT.DUPLICATE
         worker    result w-6
-                  asks ended t9 seq=4 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t9 seq=4 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Duplicate
         scheduler ack w-6 E.RESULT.DUPLICATE
     "#]]);
@@ -542,11 +570,11 @@ fn d10_a_gap_is_told_and_the_result_may_come_again() {
     world.hear_frame(&frame);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Gap
         scheduler error E.RESULT.SEQ_GAP t1 seq=9
         worker    result w-4
-                  asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
     "#]]);
 }
 
@@ -569,7 +597,7 @@ fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
     world.answer(Answer::Stale);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks ended t5 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t5 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Stale
         scheduler error E.SESSION.STALE_BINDING t5 seq=1
         worker    feedback w-5
@@ -579,7 +607,7 @@ fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
         scheduler cmd.dispatch t6 seq=1
         scheduler error E.SESSION.STALE_BINDING t6 seq=1
         worker    result w-7
-                  asks ended t6 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t6 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Stale
         scheduler error E.SESSION.STALE_BINDING t6 seq=1
     "#]]);
@@ -603,13 +631,13 @@ fn x11_errors_are_matched_by_task_and_by_the_id_of_the_dispatch() {
     world.hear("error", error("E.INTERNAL"));
     world.check(&expect![[r#"
         worker    error w-4
-                  asks rejected t1 E.CMD.CONCURRENCY_VIOLATION
+        session   asks rejected t1 E.CMD.CONCURRENCY_VIOLATION
         worker    command.error w-5
-                  asks ended t2 seq=2 HandedBack
+        session   asks ended t2 seq=2 HandedBack
         worker    error w-6
-                  asks ended t3 seq=3 Failed(Failure { code: "E.RESOURCE.MISSING", message: "m", retryable: false, detail: None })
+        session   asks ended t3 seq=3 Failed(Failure { code: "E.RESOURCE.MISSING", message: "m", retryable: false, detail: None })
         worker    error w-7
-                  asks ended t4 seq=4 Failed(Failure { code: "E.MY.OWN", message: "m", retryable: true, detail: None })
+        session   asks ended t4 seq=4 Failed(Failure { code: "E.MY.OWN", message: "m", retryable: true, detail: None })
         worker    error w-8
         scheduler ack w-8
     "#]]);
@@ -633,11 +661,11 @@ fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
     world.check(&expect![[r#"
         scheduler cmd.dispatch t1 seq=1
         worker    ack w-4
-                  asks accepted t1
+        session   asks accepted t1
         house     Done
         scheduler cmd.cancel t1 seq=1
         worker    result w-5
-                  asks ended t1 seq=1 Canceled
+        session   asks ended t1 seq=1 Canceled
         house     Stale
         scheduler ack w-5
     "#]]);
@@ -647,7 +675,51 @@ fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
     world.session.dispatch(now, task, payload(2, "{}"), &mut world.said);
     world.write_down();
     world.check(&expect![[r#"
-                  asks ended t2 seq=2 Canceled
+        session   asks ended t2 seq=2 Canceled
+    "#]]);
+}
+
+#[test]
+fn a_stop_outlives_the_connection_that_it_was_told_over() {
+    let mut world = World::up();
+    let task = Task { job: JobId(1), dispatch_seq: 1 };
+    let now = world.now();
+    world.session.cancel(now, task, None, &mut world.said);
+    world.write_down();
+    let job = task.job.to_string();
+    let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
+    world.hear_about("result", task, stopped);
+    world.answer(Answer::Stale);
+    // What has ended need not be stopped.
+    world.session.cancel(now, task, None, &mut world.said);
+    world.write_down();
+    world.check(&expect![[r#"
+        scheduler cmd.cancel t1 seq=1
+        worker    result w-4
+        session   asks ended t1 seq=1 Canceled
+        house     Stale
+        scheduler ack w-4
+    "#]]);
+}
+
+#[test]
+fn what_cannot_be_taken_now_is_taken_when_it_is_said_again() {
+    let mut world = World::up();
+    let (task, _) = world.dispatch(1, 1);
+    world.story.clear();
+    let frame = world.hear_about("result", task, result(task));
+    world.answer(Answer::Refused("the server stops".into()));
+    world.hear_frame(&frame);
+    world.answer(Answer::Done);
+    world.check(&expect![[r#"
+        worker    result w-4
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Refused("the server stops")
+        scheduler error E.INTERNAL t1 seq=1
+        worker    result w-4
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        house     Done
+        scheduler ack w-4
     "#]]);
 }
 
@@ -667,7 +739,7 @@ fn d13_a_drain_is_told_and_results_are_still_taken() {
     world.check(&expect![[r#"
         scheduler cmd.drain
         worker    result w-5
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Done
         scheduler ack w-5
     "#]]);
@@ -682,7 +754,7 @@ fn d16_x8_a_superseded_connection_is_told_and_closed() {
     world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     world.check(&expect![[r#"
         scheduler error E.SESSION.STALE_BINDING
-                  closes 1008 superseded session
+        session   closes 1008 superseded session
         worker    heartbeat w-4
     "#]]);
     // Or the engine says so in the answer to its next word.
@@ -703,7 +775,7 @@ fn d16_outcomes_of_rebound_attempts_are_taken_under_their_new_fence() {
     world.answer(Answer::Done);
     world.check(&expect![[r#"
         worker    result w-4
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         house     Done
         scheduler ack w-4
     "#]]);
@@ -714,24 +786,24 @@ fn silence_and_dawdling_end_a_connection() {
     let mut world = World::new();
     world.pass(60_000);
     world.check(&expect![[r#"
-                  closes 1008 handshake came too late
+        session   closes 1008 handshake came too late
     "#]]);
     let mut world = World::new();
     world.greet();
     world.story.clear();
     world.pass(60_000);
     world.check(&expect![[r#"
-                  closes 1008 registration came too late
+        session   closes 1008 registration came too late
     "#]]);
     let mut world = World::up();
     world.pass(17_000);
     world.check(&expect![[r#"
-                  misses 1
-                  misses 2
+        session   misses 1
+        session   misses 2
     "#]]);
     world.pass(1_000);
     world.check(&expect![[r#"
-                  closes 1001 nothing was heard for three heartbeats
+        session   closes 1001 nothing was heard for three heartbeats
     "#]]);
 }
 
@@ -794,15 +866,15 @@ fn workers_of_old_do_not_wait_for_answers() {
         worker    handshake w-1
         scheduler ack w-1
         worker    register w-2
-                  asks register
+        session   asks register
         worker    heartbeat w-3
         house     Alive { lease: Span(90000) }
         scheduler ack w-2 lease_ms=90000
         scheduler cmd.dispatch t1 seq=1
         worker    ack w-4
-                  asks accepted t1
+        session   asks accepted t1
         worker    result w-5
-                  asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
+        session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
     "#]]);
 }
 
@@ -834,10 +906,10 @@ fn a_registration_that_is_refused_ends_the_connection() {
         worker    handshake w-1
         scheduler ack w-1
         worker    register w-2
-                  asks register
+        session   asks register
         house     Refused("a tenant has at most 10 workers")
         scheduler error E.SESSION.DENIED w-2
-                  closes 1008 the registration was refused
+        session   closes 1008 the registration was refused
     "#]]);
 }
 

@@ -50,7 +50,7 @@ async fn errors_in_the_body() {
         content-type: application/problem+json
         {
           "code": "unknown_field",
-          "detail": "knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`",
+          "detail": "knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`",
           "field": "knd",
           "request_id": "<request>",
           "status": 400,

@@ -248,7 +248,9 @@ impl Engine {
     pub(super) fn abandon_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
         let Some(run) = self.runs.open.get(&id) else { return };
         let Some(call) = run.members[target as usize].call.as_ref() else { return };
-        if call.row.answer.is_some() || self.attempt_of_caller(&call.row.caller).is_some() {
+        let caller = self.attempt_of_caller(&call.row.caller);
+        let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state.is_terminal());
+        if call.row.answer.is_some() || goes_on {
             return;
         }
         self.answer(id, target, NextAnswer::refused(NextCode::Cancelled), effects);
@@ -281,19 +283,15 @@ impl Engine {
 
     /// The outermost middleware has ended well: the nodes that it and its inner ones called end with it.
     pub(super) fn finish_chain(&mut self, now: Now, id: RunId, first: u32, effects: &mut Effects) {
-        let run = &self.runs.open[&id];
-        let Some(link) = run.members[first as usize].link.as_ref().filter(|link| link.index == Some(0))
-        else {
+        let members = &self.runs.open[&id].members;
+        if members[first as usize].link.is_none_or(|link| link.index != Some(0)) {
             return;
-        };
-        let mut next = link.next;
-        while let Some(position) = next {
-            let member = &self.runs.open[&id].members[position as usize];
-            let (job, result) = (member.job, member.result.clone());
-            next = member.link.as_ref().and_then(|link| link.next);
-            if job == NONE {
-                continue;
-            }
+        }
+        // By what they depend on: of a node that ended before a restart, its place in the chain is not known.
+        let called = members.iter().filter(|member| member.is_called() && *member.depends_on == [first]);
+        let called: Vec<(Ix, Option<Bytes>)> =
+            called.map(|member| (member.job, member.result.clone())).collect();
+        for (job, result) in called.into_iter().filter(|(job, _)| *job != NONE) {
             if self.jobs[job].state == JobState::Assigned {
                 self.mark_running(now, job, effects);
             }

@@ -199,7 +199,7 @@ impl Engine {
         self.take_gates(job);
         let open = &self.attempts[self.jobs[job].open];
         if open.is_pushed() {
-            self.note_affinity(job, open.worker);
+            self.note_affinity(now, job, open.worker);
         }
         // Back to where it hangs by itself: the gate it was parked on may have room for more.
         self.refresh_in(bin, self.home_of(bin));

@@ -81,8 +81,16 @@ impl Post {
             && self.misses < MISSES_MAX
             && self.beat.healthy
             && !self.beat.draining
-            && !self.drained
+            && !self.is_drained()
             && !self.pressed
+    }
+
+    fn is_drained(&self) -> bool {
+        #[cfg(feature = "zoo")]
+        if crate::zoo::is_out(crate::zoo::Bug::DrainedWorkerGetsWork) {
+            return false;
+        }
+        self.drained
     }
 
     /// Its place among others: the share of its slots that is taken, then whose turn it is.
@@ -238,6 +246,9 @@ pub(super) struct Fleet {
     pub(super) bindings: Bindings,
     /// Gates of workers made so far.
     pub(super) gates_made: u64,
+    /// Every connection that ever was, for bugs that believe what old ones say.
+    #[cfg(feature = "zoo")]
+    pub(super) ever: BTreeMap<ConnectionId, Ix>,
 }
 
 impl Fleet {
@@ -252,6 +263,8 @@ impl Fleet {
             posts: BTreeMap::new(),
             bindings: Bindings::default(),
             gates_made: 0,
+            #[cfg(feature = "zoo")]
+            ever: BTreeMap::new(),
         }
     }
 

@@ -43,6 +43,7 @@ impl Engine {
         let lease = self.lease_of(job);
         let open = &mut self.attempts[self.jobs[job].open];
         open.started_at = Some(now.wall);
+        open.acked = true;
         // A run that was told to stop before it began has its grace, and no timeout beside it.
         open.timeout_at = open.stopping.is_none().then_some(timeout_at);
         open.lease = open.lease.max(lease);
@@ -60,7 +61,7 @@ impl Engine {
 
     /// The lease starts anew. Timers are left as they are: one that fires too early looks again. A lease is never cut
     /// short: the answer that says so may get lost, and the runner would go by the longer one.
-    fn renew(&mut self, now: Now, job: Ix, effects: &mut Effects) -> Reply {
+    pub(super) fn renew(&mut self, now: Now, job: Ix, effects: &mut Effects) -> Reply {
         let state = self.jobs[job].state;
         let lease = self.lease_of(job);
         let open = &mut self.attempts[self.jobs[job].open];

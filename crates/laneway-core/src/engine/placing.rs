@@ -105,7 +105,7 @@ impl Engine {
     /// True when the jobs of a class go to workers.
     pub(super) fn goes_to_workers(&self, class: Ix) -> bool {
         let class = &self.classes[class];
-        class.route != NONE || class.want != NONE
+        class.route != NONE || (class.want != NONE && !self.is_pull(class.need))
     }
 
     /// Which worker gets this job now.
@@ -126,6 +126,9 @@ impl Engine {
         {
             match (self.free_for(post, class.kind), affinity.mode) {
                 (Ok(()), _) => return Pick::Worker(worker),
+                #[cfg(feature = "zoo")]
+                (Err(_), AffinityMode::Sticky) if crate::zoo::is_out(crate::zoo::Bug::StickyGoesAnywhere) => {
+                }
                 (Err(kind), AffinityMode::Sticky) => return Pick::Later { worker, kind },
                 (Err(_), AffinityMode::Preferred) => {}
             }
@@ -191,7 +194,7 @@ impl Engine {
     /// When what a job uses is gone.
     pub(super) fn pin_expiry(&self, job: Ix) -> Option<Wall> {
         let class = self.jobs[job].class;
-        if self.classes[class].want == NONE {
+        if self.classes[class].want == NONE || !self.goes_to_workers(class) {
             return None;
         }
         self.pin_of(job)?.1
@@ -200,7 +203,7 @@ impl Engine {
     /// True for a job that waits for nothing: what it uses is gone, or nobody has it any more.
     pub(super) fn is_missing(&self, now: Now, job: Ix) -> bool {
         let class = self.jobs[job].class;
-        if self.classes[class].want == NONE {
+        if self.classes[class].want == NONE || !self.goes_to_workers(class) {
             return false;
         }
         self.pin_expiry(job).is_some_and(|at| at <= now.wall) || self.pick(job) == Pick::Missing
@@ -314,8 +317,11 @@ impl Engine {
     }
 
     /// A job starts: from now on its affinity key belongs to its worker, if it belonged to none.
-    pub(super) fn note_affinity(&mut self, job: Ix, worker: Ix) {
+    pub(super) fn note_affinity(&mut self, now: Now, job: Ix, worker: Ix) {
         let Some(Affinity { key, expires_at, .. }) = self.affinity_of(job).cloned() else { return };
+        if expires_at.is_some_and(|at| at <= now.wall) {
+            return;
+        }
         let tenant = self.classes[self.jobs[job].class].tenant;
         let bound = self.fleet.bindings.worker_of(tenant, &key);
         let Some(entry) = bound else { return self.bind_affinity(tenant, &key, worker, expires_at) };

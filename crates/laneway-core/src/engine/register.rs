@@ -14,6 +14,8 @@ use super::workers::lease_for;
 use crate::worker::{
     Beat, ConnectionId, MAX_PARALLEL_MAX, OFFER_LIST_MAX, Register, Registered, WorkerOffer,
 };
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, Fence, Name, Notice, Now, Refusal, RefusalCode, Reply, Span};
 
 /// The shortest time between two signs of life that a worker may ask for.
@@ -56,6 +58,8 @@ impl Engine {
             (post.recent, post.drained, post.bound) = kept;
             effects.notices.extend(post.drained.then_some(Notice::DrainConnection(connection)));
         }
+        #[cfg(feature = "zoo")]
+        self.fleet.ever.insert(connection, worker);
         if let Some(old) = superseded {
             let why = format!("{connection} takes the place of {old}");
             self.worker_event(now, EventKind::WorkerSuperseded, worker, &why, None, effects);
@@ -178,6 +182,10 @@ impl Engine {
             }
             let until = self.lease_end(&self.attempts[ix]);
             self.attempts[ix].lease_until = until;
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RebindAfterExpiry) {
+                continue;
+            }
             if self.is_over(now, until) {
                 self.look_at_open_or_lingering(now, job, effects);
             } else {
@@ -195,13 +203,14 @@ impl Engine {
             if !open.is_pushed() {
                 continue;
             }
-            let until = open.lease_until;
-            let answer_by = now.mono + self.settings.ack_timeout;
+            let lease = self.lease_at(worker);
+            // Who runs it goes by the lease that it is told now, so it lives as long even if nobody answers.
+            let answer = if open.started_at.is_some() { lease } else { self.settings.ack_timeout };
             let open = &mut self.attempts[self.jobs[job].open];
             open.lease_epoch += 1;
             open.acked = false;
-            // Who runs it may still go by the lease it was told, so it lives as long even if nobody answers.
-            open.lease_until = until.max(Some(answer_by));
+            open.lease = open.lease.max(lease);
+            open.lease_until = open.lease_until.max(Some(now.mono + answer));
             let stopping = open.stopping.is_some();
             self.arm(job);
             effects.changes.push(Change::AttemptRebound(self.open_row(job)));

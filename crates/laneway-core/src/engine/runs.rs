@@ -351,6 +351,8 @@ impl Engine {
         let entry = &mut run.members[position as usize];
         entry.job = NONE;
         entry.ended = Some(state);
+        let called = entry.link.and_then(|link| link.next);
+        self.runs.abandoned.extend(called.map(|called| (id, called)));
         self.runs.ended.push_back((id, position));
     }
 

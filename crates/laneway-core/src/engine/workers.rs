@@ -28,7 +28,10 @@ impl Engine {
     /// Something is said over a worker's connection.
     pub(super) fn worker_word(&mut self, now: Now, word: WorkerWord, effects: &mut Effects) -> Reply {
         let WorkerWord { connection, said } = word;
-        let Some(&worker) = self.fleet.connections.get(&connection) else { return Reply::Stale };
+        let known = self.fleet.connections.get(&connection).copied();
+        #[cfg(feature = "zoo")]
+        let known = known.or_else(|| self.believed_in_the_zoo(connection, &said));
+        let Some(worker) = known else { return Reply::Stale };
         match said {
             WorkerSaid::Beat(beat) => self.beat(now, worker, beat, effects),
             WorkerSaid::Accepted(task) => match self.find_task(worker, task) {
@@ -47,6 +50,19 @@ impl Engine {
         }
     }
 
+    /// Bugs that believe connections that lost their place.
+    #[cfg(feature = "zoo")]
+    fn believed_in_the_zoo(&self, connection: ConnectionId, said: &WorkerSaid) -> Option<Ix> {
+        let bug = match said {
+            WorkerSaid::Gone => Bug::SupersededCloseEvictsNew,
+            WorkerSaid::Ended { .. } => Bug::ResultOfOldConnectionCounted,
+            _ => return None,
+        };
+        let worker = *self.fleet.ever.get(&connection)?;
+        let there = self.fleet.connections.values().any(|known| *known == worker);
+        (zoo::is_out(bug) && there).then_some(worker)
+    }
+
     /// The job of a task that this worker holds, or what its word is worth.
     fn find_task(&self, worker: Ix, task: Task) -> Result<Ix, Reply> {
         let tenant = self.workers.key(worker).0;
@@ -55,6 +71,12 @@ impl Engine {
             return Err(Reply::Stale);
         };
         let current = self.dispatch_seq(job);
+        #[cfg(feature = "zoo")]
+        let task = if zoo::is_out(Bug::DuplicateResultCounted) && task.dispatch_seq < current {
+            Task { dispatch_seq: current, ..task }
+        } else {
+            task
+        };
         if task.dispatch_seq > current {
             return Err(Reply::Gap);
         }
@@ -127,9 +149,7 @@ impl Engine {
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
-        let stopping = self.attempts[self.jobs[job].open].stopping.is_some();
-        let stop = stopping || self.jobs[job].state.is_terminal();
-        Reply::Alive { lease: self.lease_of(job), stop }
+        self.renew(now, job, effects)
     }
 
     /// The worker did not take the task.
@@ -263,6 +283,12 @@ impl Engine {
             self.fleet.watch.insert((floor, worker));
             return;
         }
+        if post.connection.is_none() {
+            // Nobody expects a sign of life of one that is away; its leases end by themselves.
+            post.watch_at = now.mono + post.heartbeat;
+            self.fleet.watch.insert((post.watch_at, worker));
+            return;
+        }
         let every = post.heartbeat.0.max(1);
         let missed = now.mono.since(post.heard_at).0 / every;
         let missed = u8::try_from(missed).unwrap_or(u8::MAX).min(MISSES_MAX);
@@ -274,31 +300,18 @@ impl Engine {
             post.heard_at + Span(every * u64::from(missed + 1))
         };
         post.watch_at = next;
-        let connected = post.connection.is_some();
         self.fleet.watch.insert((next, worker));
-        if !connected || missed <= before {
+        if missed <= before {
             return;
         }
         if missed == MISSES_MAX {
-            self.worker_event(
-                now,
-                EventKind::WorkerLost,
-                worker,
-                "three heartbeats are missing",
-                None,
-                effects,
-            );
+            let why = "three heartbeats are missing";
+            self.worker_event(now, EventKind::WorkerLost, worker, why, None, effects);
             self.reseat(worker);
             self.end_bindings_of(worker);
         } else if missed == 2 {
-            self.worker_event(
-                now,
-                EventKind::WorkerDegraded,
-                worker,
-                "two heartbeats are missing",
-                None,
-                effects,
-            );
+            let why = "two heartbeats are missing";
+            self.worker_event(now, EventKind::WorkerDegraded, worker, why, None, effects);
         }
     }
 
@@ -344,6 +357,10 @@ impl Engine {
             return open.lease_until;
         }
         let post = self.workers[open.worker].post.as_ref();
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::LostWorkerKeepsAttempt) && post.is_some_and(|post| post.misses == MISSES_MAX) {
+            return Some(Mono(u64::MAX));
+        }
         open.lease_until.max(post.map(|post| post.lease_until))
     }
 

@@ -138,7 +138,8 @@ impl Checker {
         let pull = self.reference.lane(&self.lane_of(spec)).is_some_and(|lane| lane.pull.is_pull());
         let known = pull
             || self.reference.settings.kinds.contains_key(&spec.kind)
-            || self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind));
+            || self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind))
+            || self.reference.crew.is_offered(spec);
         if self.reference.draining {
             Some(RefusalCode::Draining)
         } else if self.storage_low {

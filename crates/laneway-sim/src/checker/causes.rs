@@ -5,6 +5,7 @@
 //! its grace has passed.
 
 use laneway_core::lease::{LeaseWord, Said};
+use laneway_core::worker::WorkerSaid;
 use laneway_core::{
     AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobSpec, JobState, JobStatus, LostPolicy, Name,
     Outcome, Reason, Seq, ShutdownPolicy, Span, Wall,
@@ -35,9 +36,12 @@ impl Checker {
             &entry.row.spec.tenant,
             closed.open.holder.as_ref().map(|holder| &holder.worker),
         );
+        let word = word.or_else(|| self.worker_outcome(given, entry));
+        let refused = matches!(self.worker_word_about(given, entry), Some(WorkerSaid::Rejected(..)));
         let died = given.restart && !run.leased;
-        let stopped =
-            run.stop.is_some_and(|(_, until)| word.is_some() || until <= at) || run.lease_until <= at || died;
+        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || refused || until <= at)
+            || run.lease_until <= at
+            || died;
         let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
         let proven = match closed.end {
             AttemptEnd::Succeeded => {
@@ -52,6 +56,7 @@ impl Checker {
                     })
             }
             AttemptEnd::HandedBack if run.reset => entry.end.is_none() && stopped,
+            AttemptEnd::HandedBack if refused => run.stop.is_none(),
             AttemptEnd::HandedBack => {
                 let drains = self.reference.draining;
                 run.stop.is_none()
@@ -100,7 +105,9 @@ impl Checker {
         let fence =
             end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
         let word = fence.and_then(|fence| {
-            word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id))
+            let word =
+                word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id));
+            word.or_else(|| self.ended_word(given, entry, fence.attempt))
         });
         let failed_retryable = word.is_some_and(|word| match word {
             Outcome::Failed(failure) => failure.retryable,
@@ -118,6 +125,13 @@ impl Checker {
                 let pull = self.reference.lane(&entry.lane).map(|lane| &lane.pull);
                 let fails = pull.is_some_and(|pull| pull.is_pull() && pull.on_lease_lost == LostPolicy::Fail);
                 (fails || end.losses > retry.losses_max) && self.has_closed(end)
+            }
+            (JobState::Failed, Reason::Unavailable) if end.attempt_id.is_none() => {
+                self.is_missing(entry, given.moment)
+            }
+            (JobState::Failed, Reason::Unavailable) => {
+                let most = self.reference.settings.workers.rejections_max;
+                row.status.rejections >= most && self.has_closed(end)
             }
             (JobState::Failed, Reason::Revoked) => {
                 revoke_about(given, entry) || (end.attempt_id.is_some() && self.has_closed(end))
@@ -217,9 +231,11 @@ impl Checker {
 
     /// A job that nobody took waits longer each time.
     fn may_be_deferred(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
-        let unanswered = entry.closed.last().is_some_and(|closed| closed.end == AttemptEnd::Unanswered);
+        let refused = self.refused_wait(entry, status.rejections);
+        let unanswered = refused.is_some()
+            || entry.closed.last().is_some_and(|closed| closed.end == AttemptEnd::Unanswered);
         let doubled = status.rejections.saturating_sub(1).min(6);
-        let wanted = (5_000_u64 << doubled).min(300_000);
+        let wanted = refused.unwrap_or((5_000_u64 << doubled).min(300_000));
         let wait = status.wake_at.map_or(0, |at| at.since(given.moment.now.wall).0);
         hold("I15", unanswered && status.rejections > 0 && wait == wanted, || {
             format!("job {} is put off for {wait} ms, not for {wanted}", entry.row.seq.0)

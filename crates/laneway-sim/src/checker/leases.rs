@@ -120,6 +120,9 @@ impl Checker {
 
     /// How long an attempt of this job lives without a heartbeat.
     pub(super) fn lease_of(&self, entry: &Entry) -> u64 {
+        if let Some(lease) = self.worker_lease_of(entry) {
+            return lease;
+        }
         let lane = self.reference.lane(&entry.lane).and_then(|lane| lane.pull.lease);
         lane.unwrap_or(self.reference.settings.lease).0
     }

@@ -103,7 +103,8 @@ impl Checker {
             && spec.agent == theirs.agent
             && self.lane_of(spec) == leader.lane
             && spec.keys.iter().all(|key| theirs.keys.contains(key))
-            && theirs.keys.iter().all(|key| spec.keys.contains(key));
+            && theirs.keys.iter().all(|key| spec.keys.contains(key))
+            && spec.wants.is_none();
         let takes = alike && burst.bytes + len <= SESSION_MERGE_BYTES_MAX;
         (takes && gathers(spec, moment) && spec.schedule.is_none()).then_some(burst)
     }

@@ -7,6 +7,7 @@ use laneway_core::{
     TokenRecord,
 };
 
+use super::crew::WordAnswer;
 use super::leases::{Answer, LeaseAnswer};
 use super::sessions::Stopping;
 use super::{Checker, Verdict};
@@ -30,6 +31,8 @@ pub enum Expected {
     Answer(Answer),
     /// What a word by a lease's id is answered.
     LeaseWord(LeaseAnswer),
+    /// What a word over a worker's connection is answered.
+    Worker(WordAnswer),
     /// Anything.
     Free,
 }
@@ -64,6 +67,7 @@ impl Checker {
             | Command::Log(fence, _)
             | Command::Finish(fence, _) => Expected::Word(self.find(fence)),
             Command::StopSession { tenant, key, .. } => Expected::Stop(self.stopping(tenant, key)),
+            Command::Worker(word) => self.expect_worker(word).map_or(Expected::Free, Expected::Worker),
             _ => Expected::Free,
         }
     }
@@ -121,6 +125,12 @@ impl Checker {
             }
             (Command::SubmitRun(run), _) => self.told_run(run, reply),
             (Command::CancelRun { run, .. }, _) => self.told_run_canceled(*run, reply),
+            (Command::Worker(word), _) => {
+                let wanted = if let Expected::Worker(answer) = expected { Some(*answer) } else { None };
+                self.told_worker(word, reply, wanted)
+            }
+            (Command::Register(_), Reply::Registered(_)) => Ok(()),
+            (Command::DrainWorker { .. }, Reply::Done | Reply::NotFound) => Ok(()),
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
@@ -323,7 +333,11 @@ impl Checker {
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
             Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
         };
-        let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|known| known.0 == *fence);
+        // One that was rebound twice in a turn is told of twice.
+        let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|(known, _)| {
+            let epoch = fence.lease_epoch.min(known.lease_epoch);
+            Fence { lease_epoch: epoch, ..*known } == *fence
+        });
         hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))
     }
 }

@@ -46,6 +46,10 @@ impl World {
 
     fn schedule_spec(&mut self) -> ScheduleSpec {
         let mut job = self.spec();
+        // What a job of tomorrow uses is not gone yet.
+        for resource in job.wants.iter_mut().flat_map(|wants| &mut wants.resources) {
+            resource.expires_at = None;
+        }
         job.not_before = None;
         job.deadline = None;
         job.idempotency = None;

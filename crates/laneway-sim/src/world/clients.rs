@@ -44,6 +44,14 @@ impl World {
 
     pub(super) fn spec(&mut self) -> JobSpec {
         let mut spec = self.any_spec();
+        if spec.session.is_none() {
+            spec.wants = self.draw_wants(self.clock.moment().now.wall);
+            // A job whose resource is gone fails when its turn comes; whom it holds back until then is not compared.
+            let pinned = spec.wants.as_ref().is_some_and(|wants| !wants.resources.is_empty());
+            if pinned {
+                spec.needs = Needs::default();
+            }
+        }
         let World { rng, shape, .. } = self;
         if spec.session.is_some() && rng.chance(shape.habits.session_alike) {
             // Mostly a session is one conversation with one agent.

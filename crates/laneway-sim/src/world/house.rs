@@ -54,6 +54,8 @@ impl World {
         self.house = None;
         self.attached_runs_die();
         self.news.clear();
+        // Every connection died with the process.
+        self.hands.clear();
         self.clock.advance(Span(self.rng.below(5_000)));
         self.clock.reboot(self.rng.below(1 << 40));
         self.runs_look_at_clock();
@@ -85,6 +87,11 @@ impl World {
 
     /// One turn of the house, and everything that must be true after it.
     pub(super) fn turn(&mut self, commands: Vec<Command>) -> Checked {
+        let moment = self.clock.moment();
+        if !commands.is_empty() && self.checker.crew_is_due(moment) {
+            // What a look at the clock changes about workers must not fall between commands and what follows from them.
+            self.turn(Vec::new())?;
+        }
         self.turns += 1;
         self.plan_fault();
         let moment = self.clock.moment();
@@ -240,9 +247,17 @@ impl World {
         self.offers = engine.offers();
         let agrees = caught(|| engine.check_invariants())?;
         agrees.map_err(|story| Violation::new("I18", story))?;
-        self.checker.nothing_left(moment)?;
+        self.checker.nothing_left(moment).map_err(|violation| {
+            let waiting = self.checker.ledger.waiting().map(|entry| {
+                let holds = engine.explain(moment.now, None, entry.row.id).map(|told| told.holds);
+                format!("job {} is held by {holds:?}", entry.row.seq.0)
+            });
+            let story = waiting.collect::<Vec<_>>().join("; ");
+            Violation::new(violation.rule, format!("{}: {story}", violation.story))
+        })?;
         self.checker.nothing_overdue(moment)?;
         self.checker.no_slot_left(moment)?;
+        self.checker.no_silent_worker(moment)?;
         let wakeup = engine.next_wakeup();
         let sleeps = self.clock.until(wakeup.mono, wakeup.wall).map_or(u64::MAX, |span| span.0);
         hold("L5", sleeps > 0, || {
@@ -311,6 +326,7 @@ impl World {
         for offer in self.healed_places() {
             self.turn(vec![Command::Offer(offer)])?;
         }
+        self.heal_crew()?;
         let began = self.clock.moment().at;
         let mut turns = 0;
         while !self.checker.ledger.jobs.is_empty()
@@ -340,9 +356,11 @@ impl World {
 
     /// A run that can be heard comes to its end; when there is none, time passes until something is due.
     fn heal_a_little(&mut self, began: u64) -> Checked {
-        if let Some(at) = self.runs.iter().position(|run| !run.cut) {
+        self.heal_pulse()?;
+        if let Some(at) = self.runs.iter().position(|run| !run.cut && self.is_connected(run)) {
             let run = &self.runs[at];
             let command = match run.phase {
+                _ if run.at.is_some() => self.task_ends(at, Ending::Succeeded(None)),
                 Phase::Offered => Command::Start(run.fence),
                 _ => self.finish(at, Ending::Succeeded(None)),
             };

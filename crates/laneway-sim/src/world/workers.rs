@@ -14,11 +14,15 @@ use crate::violation::{Checked, hold};
 impl World {
     /// A run that somebody can hear says the next thing.
     pub(super) fn speak(&mut self) -> Option<Command> {
-        let heard: Vec<usize> = (0..self.runs.len()).filter(|&at| !self.runs[at].cut).collect();
+        let is_heard = |&at: &usize| !self.runs[at].cut && self.is_connected(&self.runs[at]);
+        let heard: Vec<usize> = (0..self.runs.len()).filter(is_heard).collect();
         if heard.is_empty() {
             return None;
         }
         let at = *self.rng.pick(&heard);
+        if self.runs[at].at.is_some() {
+            return self.task_speaks(at);
+        }
         let run = &self.runs[at];
         let fence = run.fence;
         let (leased, stops) = (run.leased, run.told_to_stop && !run.stubborn);
@@ -131,6 +135,9 @@ impl World {
         if matches!(command, Command::Claim(_) | Command::RequestLease(_)) {
             return self.worker_heard(reply, at);
         }
+        if let Command::Worker(word) = command {
+            return self.hand_heard(word, reply, at);
+        }
         let found = match command {
             Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _) => {
                 self.runs.iter().position(|run| run.fence == *fence)
@@ -166,6 +173,11 @@ impl World {
     /// What places make of a notice.
     pub(super) fn place_heard(&mut self, notice: &Notice, at: u64) {
         match notice {
+            Notice::Offer(offer) if offer.to.is_some() => {
+                if let Some(to) = &offer.to {
+                    self.hand_offered(offer, to, at);
+                }
+            }
             Notice::Offer(offer) => {
                 let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
                 let Some(open) = open else { return self.remember_fence(offer.fence) };
@@ -178,10 +190,14 @@ impl World {
                 self.news.push(News { seq: *seq, job: *job, number: *number });
             }
             Notice::Superseded(_) | Notice::DrainConnection(_) => {}
-            Notice::Stop { fence, .. } => {
-                let run = self.runs.iter_mut().find(|run| run.fence == *fence && !run.cut);
-                if let Some(run) = run {
+            Notice::Stop { fence, connection, .. } => {
+                let same = |run: &&mut Run| run.fence.attempt_id == fence.attempt_id && !run.cut;
+                if let Some(run) = self.runs.iter_mut().find(same) {
                     run.told_to_stop = true;
+                    run.fence = *fence;
+                    if let (Some(at), Some(connection)) = (run.at.as_mut(), connection) {
+                        at.connection = *connection;
+                    }
                 }
             }
             // No node of the world calls another.
@@ -220,7 +236,7 @@ impl World {
         }
     }
 
-    fn forget_run(&mut self, at: usize) {
+    pub(super) fn forget_run(&mut self, at: usize) {
         let run = self.runs.swap_remove(at);
         self.remember_fence(run.fence);
     }

@@ -281,7 +281,6 @@ fn owing_keeps_it(place: &dyn Place) {
         seq: owes.first,
         job: driver.jobs[&owes.first].view.row.id,
         tenant: Name::fixed("default"),
-        host: "".into(),
         state: DeliveryState::Waiting,
         tries: 0,
         next_at: Some(driver.now),
@@ -289,6 +288,7 @@ fn owing_keeps_it(place: &dyn Place) {
         ended_at: None,
         last_status: None,
         last_error: None,
+        host: "hooks.example:443".into(),
     };
     driver.effects.changes.push(Change::DeliveryPut(Box::new(delivery.clone())));
     driver.commit();

@@ -152,11 +152,8 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
          ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
          DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
          DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
-         DROP VIEW scheduler_jobs; DROP VIEW scheduler_leases; ALTER TABLE job DROP COLUMN cost;
-         ALTER TABLE job DROP COLUMN rejections; ALTER TABLE job DROP COLUMN near_deadline;
-         ALTER TABLE open_attempt DROP COLUMN worker; ALTER TABLE open_attempt DROP COLUMN pid;
-         ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
-         DROP TABLE run; DROP TABLE run_call; DROP TABLE run_definition; ALTER TABLE open_attempt DROP COLUMN dispatch_seq; ALTER TABLE attempt DROP COLUMN dispatch_seq;
+         DROP TABLE run; DROP TABLE run_call; DROP TABLE run_definition;
+         ALTER TABLE open_attempt DROP COLUMN dispatch_seq; ALTER TABLE attempt DROP COLUMN dispatch_seq;
          DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
     )
     .unwrap();

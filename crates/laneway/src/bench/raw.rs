@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::ws::WebSocketUpgrade;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::post;
@@ -128,8 +129,20 @@ pub fn serve_echo(address: SocketAddr) -> anyhow::Result<()> {
         let listener = tokio::net::TcpListener::bind(address).await.context("failed to listen")?;
         let app = Router::new()
             .route("/v1/jobs", post(echo))
+            .route("/echo", axum::routing::any(echo_socket))
             .route("/readyz", axum::routing::get(|| async { "ok" }));
         axum::serve(listener, app).await.context("failed to serve")
+    })
+}
+
+/// Gives every message back.
+async fn echo_socket(upgrade: WebSocketUpgrade) -> impl IntoResponse {
+    upgrade.on_upgrade(|mut socket| async move {
+        while let Some(Ok(message)) = socket.recv().await {
+            if socket.send(message).await.is_err() {
+                return;
+            }
+        }
     })
 }
 

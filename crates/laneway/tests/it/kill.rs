@@ -55,7 +55,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 }
 
 /// The settings of the server, as the checker needs them.
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     let mut settings = Settings::default();
     let lane = LaneSettings { running_max: LANE_MAX, ..LaneSettings::default() };
     settings.lanes.insert(Name::fixed("main"), lane);
@@ -118,14 +118,14 @@ fn job(random: &mut Random, numbers: &AtomicU64) -> Value {
 }
 
 /// A server process on a data directory.
-struct Server {
+pub struct Server {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
     http: reqwest::Client,
 }
 
 impl Server {
-    async fn start(data_dir: &Path) -> Server {
+    pub async fn start(data_dir: &Path) -> Server {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
             .args(["serve", "--listen", &address.to_string(), "--data-dir"])
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// Waits until nothing waits or runs.
-    async fn wait_until_done(&self) {
+    pub async fn wait_until_done(&self) {
         let start = Instant::now();
         loop {
             let stats = self.http.get(format!("http://{}/v1/stats", self.address)).send().await.unwrap();
@@ -167,7 +167,7 @@ impl Server {
         }
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -181,10 +181,10 @@ impl Drop for Server {
 }
 
 /// A small seeded generator (splitmix64).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -193,6 +193,6 @@ impl Random {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }

@@ -14,3 +14,4 @@ mod kill;
 mod repository;
 mod webhooks;
 mod worker;
+mod worker_faults;

@@ -20,6 +20,8 @@ async fn d1_x13_a_bad_frame_is_answered_and_the_connection_lives() {
     assert_eq!(peer.hear_error().await.0, "E.CMD.UNKNOWN");
     peer.say("result", json!({"run_id": "r"}), None).await;
     assert_eq!(peer.hear_error().await.0, "E.CMD.UNKNOWN");
+    peer.say("pkg.event", json!({"name": ""}), None).await;
+    assert_eq!(peer.hear_error().await.0, "E.PKG.INVALID");
     peer.say("cmd.dance", json!({}), None).await;
     assert_eq!(peer.hear_error().await.0, "E.CMD.UNKNOWN");
     peer.beat(json!({"inflight": 0})).await;

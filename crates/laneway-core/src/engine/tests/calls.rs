@@ -2,7 +2,6 @@
 
 use super::check;
 use super::story::Story;
-use crate::engine::rng::Rng;
 use expect_test::expect;
 
 #[test]
@@ -95,8 +94,8 @@ fn t4_a_chain_does_not_go_on_without_next() {
                 r/m1 hears q1: done with framed
             finish r/m1 ok:done
                 r/m1 succeeded #1 (done)
-                r/m2 succeeded #1 (done)
                 r/h succeeded #1 (done)
+                r/m2 succeeded #1 (done)
                 r/b queued #0 (released)
                 r/b started #1
             finish r/b ok
@@ -163,8 +162,8 @@ fn a_chain_that_is_cut_short_ends_with_what_there_is() {
                 r/m1 started #1
             finish r/m1 ok:cached
                 r/m1 succeeded #1 (done)
-                r/m2 succeeded #0 (skipped)
                 r/h succeeded #0 (skipped)
+                r/m2 succeeded #0 (skipped)
                 r/b queued #0 (released)
                 r/b started #1
             finish r/b ok
@@ -280,8 +279,8 @@ fn calls_from_the_wrong_place_are_refused() {
                 stop r/m1
                 stop r/m2
                 stop r/x
-                r/m2 hears q1: next_cancelled (next request cancelled)
                 r/m1 hears q1: next_cancelled (next request cancelled)
+                r/m2 hears q1: next_cancelled (next request cancelled)
             next r/m1 q5
                 next_run_finalised (run already in final status)
             next r/x q5
@@ -707,8 +706,8 @@ fn calls_outlive_a_crash() {
                 r/h is scheduled, 0 ahead: waits for a call of m2
             finish r/m1 ok
                 r/m1 succeeded #1 (done)
-                r/m2 succeeded #1 (done)
                 r/h succeeded #1 (done)
+                r/m2 succeeded #1 (done)
                 r succeeded
             showrun r
                 r is succeeded, 3 attempts, h=inner, m2=outer
@@ -768,9 +767,12 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
 #[test]
 fn chains_of_any_life_come_to_an_end() {
     let mut heard = std::collections::BTreeMap::<String, u32>::new();
-    for seed in 0..150 {
-        let mut rng = Rng::new(seed.into());
-        let mut pick = |below: usize| (rng.jitter() % below as u64) as usize;
+    for seed in 0..300 {
+        let mut state: u64 = seed;
+        let mut pick = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
         let mut story = Story::new();
         story.play("place far leased kinds=w slots=9");
         let failure = ["stop", "continue"][pick(2)];
@@ -789,6 +791,8 @@ fn chains_of_any_life_come_to_an_end() {
                     let name = &open[pick(open.len())];
                     let index = u32::from(name == "r/m2");
                     let timeout = ["", " timeout=3s"][pick(2)];
+                    // The outermost middleware mostly calls on: its end is the end of the chain.
+                    let roll = if name == "r/m1" && roll > 12 && pick(6) > 0 { 9 } else { roll };
                     match roll {
                         4..=9 => format!("next {name} q{step} index={index}{timeout}"),
                         10..=12 => format!("start {name}"),

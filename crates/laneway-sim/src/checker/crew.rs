@@ -1,0 +1,438 @@
+//! Workers that are told: I10 and I11 (an attempt belongs to one connection, and only what that one says counts), I12 (a
+//! result counts once), I37 (a worker gets what it can run, no more than it takes, and nothing while it must not).
+
+use laneway_core::worker::{WorkerSaid, WorkerWord};
+use laneway_core::{
+    AttemptEnd, Change, ClosedAttempt, Command, Effects, Event, EventKind, Fence, JobState, Name, Notice,
+    OpenAttempt, Outcome, Reply, Task,
+};
+
+use super::{Checker, Given};
+use crate::clock::Moment;
+use crate::ledger::Entry;
+use crate::reference::crew::{WORKERS, Who, fits, held, pin, pin_expiry, wants_worker};
+use crate::violation::{Checked, Violation, hold};
+
+/// What a word about a task finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskFound {
+    /// A run of this worker that goes on.
+    Running,
+    /// A run of this worker that was told to stop.
+    Stopping,
+    /// Nothing that the worker may speak about.
+    Nothing,
+    /// Another worker's run.
+    Others,
+    /// Nothing yet: the number is too high.
+    Ahead,
+}
+
+/// What a word over a connection must be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordAnswer {
+    found: TaskFound,
+    /// The result was taken before.
+    taken: bool,
+}
+
+impl Checker {
+    /// Workers come and go at the moment they say so.
+    pub(super) fn prepare_crew(&mut self, command: &Command, moment: Moment) {
+        let starts = self.reference.starts();
+        let (settings, ledger) = (&self.reference.settings, &self.ledger);
+        let crew = &mut self.reference.crew;
+        match command {
+            Command::Register(register) => crew.register(settings, register, moment.at, starts),
+            Command::DrainWorker { tenant, worker, drain, .. } => {
+                crew.drain(&(tenant.clone(), worker.clone()), *drain);
+            }
+            Command::Worker(word) => match &word.said {
+                WorkerSaid::Beat(beat) => crew.beat(settings, word.connection, *beat, moment.at),
+                WorkerSaid::Offers(offer) => crew.offers(word.connection, offer),
+                WorkerSaid::Gone => crew.gone(ledger, word.connection),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// A sign of life keeps all that its worker took; a word that it took something begins that.
+    pub(super) fn hear_worker(&mut self, word: &WorkerWord, at: u64) {
+        let Some(who) = self.reference.crew.speaks(word.connection).cloned() else { return };
+        let Some(member) = self.reference.crew.members.get(&who) else { return };
+        let (until, lease) = (member.lease_until, member.lease);
+        if let WorkerSaid::Accepted(task) = word.said
+            && let Some(seq) = self.task_of(&who, task).map(|entry| entry.row.seq)
+            && let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut())
+        {
+            run.acked = true;
+            if run.started.is_some() || run.stop.is_some() {
+                run.lease_until = run.lease_until.max(at + lease);
+            }
+        }
+        let theirs: Vec<_> = held(&self.ledger, &who).map(|entry| entry.row.seq).collect();
+        for seq in theirs {
+            let run = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut());
+            if let Some(run) = run.filter(|run| run.acked) {
+                run.lease_until = run.lease_until.max(until);
+            }
+        }
+    }
+
+    /// The open attempt that a worker may speak about.
+    fn task_of(&self, who: &Who, task: Task) -> Option<&Entry> {
+        let entry = self.ledger.find(task.job)?;
+        let open = entry.open.as_ref()?;
+        let mine = open.place.as_str() == WORKERS
+            && entry.row.spec.tenant == who.0
+            && open.holder.as_ref().is_some_and(|holder| holder.worker == who.1);
+        (mine && task.dispatch_seq == open.dispatch_seq).then_some(entry)
+    }
+
+    pub(super) fn expect_worker(&self, word: &WorkerWord) -> Option<WordAnswer> {
+        let task = match &word.said {
+            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => {
+                *task
+            }
+            _ => return None,
+        };
+        let nothing = WordAnswer { found: TaskFound::Nothing, taken: false };
+        let Some(who) = self.reference.crew.speaks(word.connection) else { return Some(nothing) };
+        let entry = self.ledger.find(task.job);
+        if entry.is_some_and(|entry| entry.row.spec.member.is_some() && entry.open.is_none()) {
+            // How far its run has counted is not kept here.
+            return None;
+        }
+        let taken = self.reference.crew.members.get(who).is_some_and(|member| member.recent.contains(&task));
+        Some(WordAnswer { found: self.find_task(who, task), taken })
+    }
+
+    fn find_task(&self, who: &Who, task: Task) -> TaskFound {
+        let known = self.ledger.ids.get(&task.job).and_then(|seq| self.ledger.jobs.get(seq));
+        let Some(entry) = known.filter(|entry| entry.row.spec.tenant == who.0) else {
+            return TaskFound::Nothing;
+        };
+        let current = entry.open.as_ref().map_or(entry.attempts.into(), |open| open.dispatch_seq);
+        if task.dispatch_seq > current {
+            return TaskFound::Ahead;
+        }
+        if self.task_of(who, task).is_some() {
+            let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
+            let stopping = entry.end.is_some() || run.is_some_and(|run| run.stop.is_some());
+            return if stopping { TaskFound::Stopping } else { TaskFound::Running };
+        }
+        if entry.open.is_some() && task.dispatch_seq == current {
+            TaskFound::Others
+        } else {
+            TaskFound::Nothing
+        }
+    }
+
+    /// An answer over a connection was told.
+    pub(super) fn told_worker(
+        &self,
+        word: &WorkerWord,
+        reply: &Reply,
+        wanted: Option<WordAnswer>,
+    ) -> Checked {
+        let known = self.reference.crew.speaks(word.connection).is_some();
+        let same = match (&word.said, reply) {
+            // A connection that is gone by now was somebody's when it said so; what it says twice is stale.
+            (WorkerSaid::Gone, reply) => matches!(reply, Reply::Done | Reply::Stale) && !known,
+            (WorkerSaid::Beat(_), Reply::Alive { lease, .. }) => {
+                let who = self.reference.crew.speaks(word.connection);
+                let member = who.and_then(|who| self.reference.crew.members.get(who));
+                let settings = self.reference.settings.lease.0;
+                member.is_some_and(|member| lease.0 == settings.max(3 * member.heartbeat))
+            }
+            (WorkerSaid::Offers(_), Reply::Done) => known,
+            (WorkerSaid::Beat(_) | WorkerSaid::Offers(_), reply) => *reply == Reply::Stale && !known,
+            (said, reply) => match wanted {
+                None => true,
+                Some(WordAnswer { taken: true, .. }) if matches!(said, WorkerSaid::Ended { .. }) => {
+                    *reply == Reply::Duplicate
+                }
+                Some(WordAnswer { found, .. }) => answers(said, found, reply),
+            },
+        };
+        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.said))
+    }
+
+    /// Does somebody who may say so end or refuse this attempt in this turn?
+    pub(super) fn worker_word_about<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a WorkerSaid> {
+        given.commands.iter().find_map(|command| {
+            let Command::Worker(word) = command else { return None };
+            let who = self.reference.crew.speaks(word.connection)?;
+            let task = ending_task(&word.said)?;
+            self.task_of(who, task).is_some_and(|found| found.row.seq == entry.row.seq).then_some(&word.said)
+        })
+    }
+
+    /// What a worker says about how its attempt ended.
+    pub(super) fn worker_outcome<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a Outcome> {
+        match self.worker_word_about(given, entry)? {
+            WorkerSaid::Ended { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// The same about an attempt that this commit has closed already.
+    pub(super) fn ended_word<'a>(
+        &self,
+        given: Given<'a>,
+        entry: &Entry,
+        attempt: u32,
+    ) -> Option<&'a Outcome> {
+        given.commands.iter().find_map(|command| {
+            let Command::Worker(word) = command else { return None };
+            let who = self.reference.crew.speaks(word.connection)?;
+            match &word.said {
+                WorkerSaid::Ended { task, outcome, .. }
+                    if task.job == entry.row.id
+                        // Members of runs are numbered by their run.
+                        && (task.dispatch_seq == u64::from(attempt) || entry.row.spec.member.is_some())
+                        && entry.row.spec.tenant == who.0 =>
+                {
+                    Some(outcome)
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// I37: is this the worker that must get it?
+    pub(super) fn right_worker(&self, entry: &Entry, open: &OpenAttempt) -> Checked {
+        let spec = &entry.row.spec;
+        let wrong = |what: String| Err(Violation::new("I37", format!("job {} {what}", open.seq.0)));
+        let Some(holder) = &open.holder else { return wrong("goes to workers and to none of them".into()) };
+        let who = (spec.tenant.clone(), holder.worker.clone());
+        let Some(member) = self.reference.crew.members.get(&who) else {
+            return wrong(format!("goes to {}, who is not there", holder.worker));
+        };
+        if !fits(&member.offer, spec) {
+            return wrong(format!("goes to {}, who cannot run it", holder.worker));
+        }
+        let used = held(&self.ledger, &who).count() as u32;
+        if used >= member.offer.max_parallel {
+            return wrong(format!("is number {} at {}, who takes {used}", used + 1, holder.worker));
+        }
+        let placed = self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind));
+        if placed && !wants_worker(spec) && !self.rebuilding {
+            return wrong("goes to a worker although a place runs its kind".into());
+        }
+        let wanted = self.reference.crew.pick(&self.ledger, spec);
+        if !wanted.contains(&holder.worker) {
+            return wrong(format!("goes to {} and not to {wanted:?}", holder.worker));
+        }
+        Ok(())
+    }
+
+    /// A result is remembered with its task, so that it is known when it comes again.
+    pub(super) fn note_result(&mut self, given: Given<'_>, closed: &ClosedAttempt) {
+        let by_result =
+            matches!(closed.end, AttemptEnd::Succeeded | AttemptEnd::Failed | AttemptEnd::HandedBack);
+        let Some(entry) = self.ledger.jobs.get(&closed.open.seq) else { return };
+        let run = self.watches.get(&closed.open.seq).and_then(|watch| watch.run.as_ref());
+        let stopped = run.is_some_and(|run| run.stop.is_some());
+        if !by_result || stopped || closed.open.place.as_str() != WORKERS {
+            return;
+        }
+        let said = given.commands.iter().find_map(|command| {
+            let Command::Worker(word) = command else { return None };
+            let task = ending_task(&word.said)?;
+            let found = self.task_of(self.reference.crew.speaks(word.connection)?, task)?;
+            (found.row.seq == entry.row.seq).then_some((word, task))
+        });
+        // Whoever refused it first has not ended it.
+        let said = said.filter(|(word, _)| matches!(word.said, WorkerSaid::Ended { .. }));
+        let said = said.map(|(word, task)| (word.connection, task));
+        if let Some((connection, task)) = said {
+            self.reference.crew.took(connection, task);
+        }
+    }
+
+    /// A worker that is away and held nothing else is forgotten.
+    pub(super) fn worker_freed(&mut self, closed: &ClosedAttempt) {
+        let Some(entry) = self.ledger.jobs.get(&closed.open.seq) else { return };
+        let Some(holder) = closed.open.holder.as_ref().filter(|_| closed.open.place.as_str() == WORKERS)
+        else {
+            return;
+        };
+        let who = (entry.row.spec.tenant.clone(), holder.worker.clone());
+        self.reference.crew.forget_away(&self.ledger, &who);
+    }
+
+    /// An attempt belongs to another connection of its worker: because that has just come, and in time.
+    pub(super) fn may_rebind(&self, given: Given<'_>, open: &OpenAttempt) -> Checked {
+        let Some(entry) = self.ledger.jobs.get(&open.seq) else {
+            return Err(Violation::new("I11", format!("job {} is rebound and not there", open.seq.0)));
+        };
+        let came = self.rebuilding
+            || given.commands.iter().any(|command| match command {
+                Command::Register(register) => {
+                    let holder = open.holder.as_ref().map(|holder| &holder.worker);
+                    holder == Some(&register.offer.worker) && register.offer.tenant == entry.row.spec.tenant
+                }
+                _ => false,
+            });
+        hold("I11", came, || format!("job {} is rebound, and nobody came", open.seq.0))?;
+        let run = self.watches.get(&open.seq).and_then(|watch| watch.run.as_ref());
+        let until = run.map_or(0, |run| run.lease_until).max(self.floor);
+        hold("I12", until > given.moment.at, || {
+            format!("job {} is rebound at {} and was lost at {until}", open.seq.0, given.moment.at)
+        })
+    }
+
+    /// The same run, over another connection: it must be taken up again.
+    pub(super) fn rebound(&mut self, open: &OpenAttempt, moment: Moment) {
+        let ack = self.reference.settings.ack_timeout.0;
+        let Some(tenant) = self.ledger.jobs.get(&open.seq).map(|entry| entry.row.spec.tenant.clone()) else {
+            return;
+        };
+        let Some(worker) = open.holder.as_ref().map(|holder| holder.worker.clone()) else { return };
+        let who = (tenant, worker);
+        // A rebuilt engine has been told of its workers up to this one.
+        while !self.reference.crew.members.contains_key(&who) && self.register_again(moment) {}
+        let lease = self.reference.crew.members.get(&who).map_or(0, |member| member.lease);
+        let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
+        let wait = if run.started.is_some() { lease } else { ack };
+        run.lease_until = run.lease_until.max(moment.at + wait);
+        run.acked = false;
+        let stops = run.stop.is_none() && self.stopping.contains(&open.fence);
+        if stops {
+            self.begin_stop(open.seq, moment);
+        }
+    }
+
+    /// What is rebound is offered again or told to stop, and nothing else is.
+    pub(super) fn everything_is_offered_again(&self, effects: &Effects) -> Checked {
+        let rebound: Vec<&Fence> = effects
+            .changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::AttemptRebound(open) => Some(&open.fence),
+                _ => None,
+            })
+            .collect();
+        for notice in &effects.notices {
+            if let Notice::Offer(offer) = notice
+                && let Some(to) = offer.to.as_ref().filter(|to| to.again)
+            {
+                hold("I6", rebound.contains(&&offer.fence), || {
+                    format!("job {} is offered to {} again and is not rebound", offer.seq.0, to.worker)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What events say of workers.
+    pub(super) fn follow_worker_event(&mut self, event: &Event, moment: Moment) -> Checked {
+        if event.kind != EventKind::WorkerLost {
+            return Ok(());
+        }
+        let name = event.detail.as_deref().and_then(|detail| detail.split_once(':')).map(|(name, _)| name);
+        let (Some(tenant), Some(Ok(worker))) = (event.tenant.clone(), name.map(Name::new)) else {
+            return Err(Violation::new("I37", format!("{event:?} names no worker")));
+        };
+        let who = (tenant, worker);
+        let silent = self.reference.crew.members.get(&who).is_some_and(|member| member.is_silent(moment.at));
+        hold("I37", silent, || format!("worker {} is called lost and was heard of", who.1))?;
+        self.reference.crew.lost(&who);
+        Ok(())
+    }
+
+    /// Silence is noticed, unless the house itself was held up.
+    pub fn no_silent_worker(&self, moment: Moment) -> Checked {
+        let silent = self
+            .reference
+            .crew
+            .members
+            .iter()
+            .find(|(_, member)| member.is_silent(moment.at) && !member.lost && self.floor <= moment.at);
+        hold("L3", silent.is_none(), || {
+            format!("worker {:?} is silent for long, and nobody noticed", silent.map(|(who, _)| &who.1))
+        })
+    }
+
+    /// How long an attempt that a worker was told of lives without a sign of life.
+    pub(super) fn worker_lease_of(&self, entry: &Entry) -> Option<u64> {
+        let open = entry.open.as_ref().filter(|open| is_pushed(open))?;
+        let worker = open.holder.as_ref().map(|holder| holder.worker.clone())?;
+        let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
+        let alone = self.reference.settings.lease.0.max(open.lease.0);
+        Some(member.map_or(alone, |member| member.lease))
+    }
+
+    /// Until when the signs of life of its worker keep an attempt.
+    pub(super) fn worker_lease_until(&self, open: &OpenAttempt) -> u64 {
+        let Some(entry) = self.ledger.jobs.get(&open.seq).filter(|_| is_pushed(open)) else { return 0 };
+        let Some(worker) = open.holder.as_ref().map(|holder| holder.worker.clone()) else { return 0 };
+        let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
+        member.map_or(0, |member| member.lease_until)
+    }
+
+    /// Would a look at the clock change who may get what?
+    pub fn crew_is_due(&self, moment: Moment) -> bool {
+        let crew = &self.reference.crew;
+        crew.members.values().any(|member| member.is_silent(moment.at) && !member.lost)
+            || crew.has_expired(moment.now.wall)
+    }
+
+    /// Is a job that uses something on a worker without hope?
+    pub(super) fn is_missing(&self, entry: &Entry, moment: Moment) -> bool {
+        let spec = &entry.row.spec;
+        let Some(worker) = pin(spec) else { return false };
+        let member = self.reference.crew.members.get(&(spec.tenant.clone(), worker.clone()));
+        let there = member.is_some_and(|member| !member.lost && fits(&member.offer, spec));
+        !there || pin_expiry(spec).is_some_and(|at| at <= moment.now.wall)
+    }
+
+    /// A job that no worker took waits 1, 2, 4, … s.
+    pub(super) fn refused_wait(&self, entry: &Entry, rejections: u32) -> Option<u64> {
+        let closed = entry.closed.last()?;
+        (closed.open.place.as_str() == WORKERS).then(|| 1_000 << rejections.saturating_sub(1).min(16))
+    }
+}
+
+/// The task that is ended by a word, or refused.
+fn ending_task(said: &WorkerSaid) -> Option<Task> {
+    match said {
+        WorkerSaid::Ended { task, .. } | WorkerSaid::Rejected(task, _) => Some(*task),
+        _ => None,
+    }
+}
+
+fn answers(said: &WorkerSaid, found: TaskFound, reply: &Reply) -> bool {
+    match (found, said) {
+        (TaskFound::Nothing, _) => *reply == Reply::Stale,
+        (TaskFound::Others, _) => *reply == Reply::NotYours,
+        (TaskFound::Ahead, _) => *reply == Reply::Gap,
+        (found, WorkerSaid::Accepted(_)) => match reply {
+            Reply::Alive { stop, .. } => *stop == (found == TaskFound::Stopping),
+            _ => false,
+        },
+        (_, WorkerSaid::Rejected(..)) => *reply == Reply::Done,
+        (TaskFound::Running, _) => *reply == Reply::Done,
+        (TaskFound::Stopping, _) => *reply == Reply::Stale,
+    }
+}
+
+/// Attempts that close because their worker did not answer.
+pub(super) fn unanswered(effects: &Effects) -> Vec<Fence> {
+    let closed = effects.changes.iter().filter_map(|change| match change {
+        Change::AttemptClosed(closed)
+            if closed.end == AttemptEnd::Unanswered && closed.open.place.as_str() == WORKERS =>
+        {
+            Some(closed.open.fence)
+        }
+        _ => None,
+    });
+    closed.collect()
+}
+
+/// Is a worker's attempt open in this state?
+pub(super) fn is_pushed(open: &OpenAttempt) -> bool {
+    open.place.as_str() == WORKERS && (open.state == JobState::Assigned || open.started_at.is_some())
+}
