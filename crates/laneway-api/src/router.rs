@@ -34,6 +34,34 @@ pub struct Route {
 
 /// Every route.
 pub fn routes() -> Vec<Route> {
+    let mut routes = routes_of_jobs_and_server();
+    routes.extend(routes_of_workers());
+    routes
+}
+
+/// The routes of workers: those that are told what to run, and those that ask.
+fn routes_of_workers() -> Vec<Route> {
+    let (get, post) = (Method::GET, Method::POST);
+    vec![
+        route(&get, "/v1/leases", "list_leases", leases::list_leases),
+        route(&post, "/v1/leases", "request_lease", leases::request_lease),
+        route(&get, "/v1/leases/{id}", "get_lease", leases::get_lease),
+        route(&post, "/v1/leases/{id}/heartbeat", "beat_lease", leases::beat_lease),
+        route(&post, "/v1/leases/{id}/report", "report_lease", leases::report_lease),
+        route(&post, "/v1/leases/{id}/release", "release_lease", leases::release_lease),
+        route(&post, "/v1/leases/{id}/revoke", "revoke_lease", leases::revoke_lease),
+        route(&get, "/v1/capacity", "get_capacity", leases::get_capacity),
+        route(&get, "/v1/workers", "list_workers", workers::list_workers),
+        route(&get, "/v1/workers/{id}", "get_worker", workers::get_worker),
+        route(&post, "/v1/workers/{id}/drain", "drain_worker", workers::drain_worker),
+        route(&post, "/v1/workers/{id}/packages", "change_worker_packages", workers::change_worker_packages),
+        route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
+        route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),
+        route(&get, "/ws/worker", "connect_v1_worker", socket::connect_v1_worker),
+    ]
+}
+
+fn routes_of_jobs_and_server() -> Vec<Route> {
     let (get, post, put, patch, delete) =
         (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
     vec![
@@ -69,14 +97,6 @@ pub fn routes() -> Vec<Route> {
         route(&get, "/v1/instances/{id}", "get_instance", instances::get_instance),
         route(&put, "/v1/instances/{id}", "put_instance", instances::put_instance),
         route(&delete, "/v1/instances/{id}", "delete_instance", instances::delete_instance),
-        route(&get, "/v1/leases", "list_leases", leases::list_leases),
-        route(&post, "/v1/leases", "request_lease", leases::request_lease),
-        route(&get, "/v1/leases/{id}", "get_lease", leases::get_lease),
-        route(&post, "/v1/leases/{id}/heartbeat", "beat_lease", leases::beat_lease),
-        route(&post, "/v1/leases/{id}/report", "report_lease", leases::report_lease),
-        route(&post, "/v1/leases/{id}/release", "release_lease", leases::release_lease),
-        route(&post, "/v1/leases/{id}/revoke", "revoke_lease", leases::revoke_lease),
-        route(&get, "/v1/capacity", "get_capacity", leases::get_capacity),
         route(&get, "/v1/sessions", "list_sessions", sessions::list_sessions),
         route(&get, "/v1/sessions/{key}", "get_session", sessions::get_session),
         route(&post, "/v1/sessions/{key}/stop", "stop_session", sessions::stop_session),
@@ -104,13 +124,6 @@ pub fn routes() -> Vec<Route> {
         route(&delete, "/v1/tokens/{id}", "revoke_token", tokens::revoke_token),
         route(&post, "/v1/tokens/{id}/rotate", "rotate_token", tokens::rotate_token),
         route(&get, "/v1/caller", "get_caller", tokens::get_caller),
-        route(&get, "/v1/workers", "list_workers", workers::list_workers),
-        route(&get, "/v1/workers/{id}", "get_worker", workers::get_worker),
-        route(&post, "/v1/workers/{id}/drain", "drain_worker", workers::drain_worker),
-        route(&post, "/v1/workers/{id}/packages", "change_worker_packages", workers::change_worker_packages),
-        route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
-        route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),
-        route(&get, "/ws/worker", "connect_v1_worker", socket::connect_v1_worker),
     ]
 }
 
