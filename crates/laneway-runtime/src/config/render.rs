@@ -8,7 +8,7 @@ use laneway_core::settings::{
 use laneway_core::worker::{Pressure, WorkerSettings};
 use laneway_core::{
     Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
-    RetryPolicy, ShutdownPolicy, Span,
+    RetryPolicy, Settings, ShutdownPolicy, Span,
 };
 use toml::{Table, Value};
 
@@ -134,17 +134,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     list.workers(workers, &settings.workers);
     list.section(&["tenants_default"]);
     list.tenant(&settings.tenant_default);
-    for (name, tenant) in &settings.tenants {
-        list.section(&["tenants", name.as_str()]);
-        list.tenant(tenant);
-        if let Some(Pressure { memory, disk, relief: _ }) = settings.workers.pressure_of.get(name) {
-            list.put("worker_memory_full", i64::from(*memory / 10));
-            list.put("worker_disk_full", i64::from(*disk / 10));
-        }
-        if let Some(secrets) = webhooks.tenant_secrets.get(name) {
-            list.secrets(secrets, "webhook_secret", "webhook_secret_previous");
-        }
-    }
+    list.tenants(settings, webhooks);
     for (name, agent) in &settings.agents {
         list.section(&["agents", name.as_str()]);
         list.agent(agent);
@@ -443,6 +433,21 @@ impl List {
         self.put("timeout", span(Span(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))));
         self.put("allow_hosts", allow_hosts.clone());
         self.secrets(secrets, "secret", "secret_previous");
+    }
+
+    /// Tenants with a section of their own.
+    fn tenants(&mut self, settings: &Settings, webhooks: &WebhookConfig) {
+        for (name, tenant) in &settings.tenants {
+            self.section(&["tenants", name.as_str()]);
+            self.tenant(tenant);
+            if let Some(Pressure { memory, disk, relief: _ }) = settings.workers.pressure_of.get(name) {
+                self.put("worker_memory_full", i64::from(*memory / 10));
+                self.put("worker_disk_full", i64::from(*disk / 10));
+            }
+            if let Some(secrets) = webhooks.tenant_secrets.get(name) {
+                self.secrets(secrets, "webhook_secret", "webhook_secret_previous");
+            }
+        }
     }
 
     fn workers(&mut self, workers: &WorkersConfig, settings: &WorkerSettings) {
