@@ -157,7 +157,7 @@ struct List {
 }
 
 impl List {
-    fn limits(&mut self, settings: &laneway_core::Settings, local_slots: u32, storage_low: u64) {
+    fn limits(&mut self, settings: &Settings, local_slots: u32, storage_low: u64) {
         self.section(&["limits"]);
         self.put("queued_max", settings.queued_max);
         self.put("running_max", settings.running_max);

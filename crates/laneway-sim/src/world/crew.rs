@@ -53,7 +53,7 @@ impl World {
         if !away.is_empty() && self.rng.chance(60) {
             return self.rng.pick(&away).clone();
         }
-        (self.rng.pick(&self.shape.tenants).clone(), Name::fixed(self.rng.pick(&WORKERS)))
+        (self.rng.pick(&self.shape.tenants).clone(), pick_name(&mut self.rng, &WORKERS))
     }
 
     fn register(&mut self, offer: WorkerOffer, heartbeat: Span) -> Command {
@@ -129,7 +129,7 @@ impl World {
     pub(super) fn drain_worker(&mut self) -> Command {
         Command::DrainWorker {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
-            worker: Name::fixed(self.rng.pick(&WORKERS)),
+            worker: pick_name(&mut self.rng, &WORKERS),
             drain: self.rng.chance(50),
             origin: Origin::house("operator"),
         }
@@ -296,12 +296,12 @@ impl World {
             1 => wants.features = vec![Name::fixed("gpu")],
             2 => wants.labels = vec![(Name::fixed("zone"), Name::fixed("a"))],
             3 => {
-                let worker = Name::fixed(rng.pick(&WORKERS));
+                let worker = pick_name(rng, &WORKERS);
                 let (id, sort) = (Name::fixed("thing"), Name::fixed("file"));
                 wants.resources = vec![ResourceRef { id, worker, sort, scope: None, expires_at: later(rng) }];
             }
             _ => {
-                let key = Name::fixed(rng.pick(&["k1", "k2"]));
+                let key = pick_name(rng, &["k1", "k2"]);
                 let mode = if rng.chance(70) { AffinityMode::Sticky } else { AffinityMode::Preferred };
                 wants.affinity = Some(Affinity { key, mode, expires_at: later(rng) });
             }
@@ -356,4 +356,9 @@ fn said(connection: ConnectionId, said: WorkerSaid) -> Command {
 
 fn package() -> Package {
     Package { name: Name::fixed("tools"), version: Name::fixed("1") }
+}
+
+fn pick_name(rng: &mut Rng, names: &[&'static str]) -> Name {
+    let name = rng.pick::<&'static str>(names);
+    Name::fixed(name)
 }
