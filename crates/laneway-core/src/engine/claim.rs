@@ -354,6 +354,9 @@ impl Engine {
             self.bind(now, job, taker, effects);
         } else if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
+        } else {
+            // Whoever asks again goes by the lease that it is told now.
+            self.renew(now, job, effects);
         }
         Reply::Granted(Box::new(self.grant(job, mine)))
     }
