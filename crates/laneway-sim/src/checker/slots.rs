@@ -7,7 +7,7 @@ use laneway_core::schedule::RunMode;
 use laneway_core::{
     CatchUp, Change, Command, Effects, EventKind, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Origin,
     Overlap, Reason, Reply, RunLog, RunStatus, Schedule, ScheduleId, ScheduleRef, ScheduleSpec,
-    ScheduleState, Span, Submission, Timing, Wall,
+    ScheduleState, Submission, Timing, Wall,
 };
 
 use super::{Checker, Given};
@@ -150,25 +150,21 @@ impl Checker {
         let cause = replaces
             || meets
             || self.is_turned_away(&schedule.spec.job, given.moment)
-            || self.session_turns_away(&schedule.spec, given.moment);
+            || self.session_turns_away(id, &schedule.spec, given.moment);
         hold("I26", cause, || format!("slot {slot:?} of {id} passes without a cause"))
     }
 
-    /// Would the session of the template refuse its job now? Jitter keeps it from joining a burst.
-    fn session_turns_away(&self, spec: &ScheduleSpec, moment: Moment) -> bool {
-        let later = Some(moment.now.wall + Span(1)).filter(|_| spec.jitter > Span(0));
-        [None, later].into_iter().any(|not_before| {
-            let job = JobSpec { not_before, ..spec.job.clone() };
-            let origin = Origin::house("schedule");
-            let submission = Submission {
-                spec: job,
-                payload: spec.payload.clone(),
-                origin,
-                prior: None,
-                record_refusal: false,
-            };
-            self.session_verdict(&submission, moment).is_some()
-        })
+    /// Would the session of the template refuse its job now? It joins no burst, whatever gathers.
+    fn session_turns_away(&self, id: ScheduleId, spec: &ScheduleSpec, moment: Moment) -> bool {
+        let of = ScheduleRef { id, name: spec.name.clone(), slot: moment.now.wall, by_hand: false };
+        let submission = Submission {
+            spec: JobSpec { schedule: Some(of), ..spec.job.clone() },
+            payload: spec.payload.clone(),
+            origin: Origin::house("schedule"),
+            prior: None,
+            record_refusal: false,
+        };
+        self.session_verdict(&submission, moment).is_some()
     }
 
     /// A job of a schedule may be stored: somebody asked for it, or its slot has come and nothing of it runs.
