@@ -106,7 +106,8 @@ impl Entry {
     /// True for a job whose not-before time has never come.
     pub fn is_never_due(&self) -> bool {
         let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
-        self.state == JobState::Scheduled && self.attempts == 0 && by_wall
+        let released = self.row.spec.member.is_some() && self.wake_at().is_some();
+        self.state == JobState::Scheduled && self.attempts == 0 && (by_wall || released)
     }
 
     /// True for a member that waits for other nodes of its run.

@@ -52,6 +52,11 @@ impl Engine {
         }
     }
 
+    fn note_storage(&mut self, low: bool) -> Reply {
+        self.storage_low = low;
+        Reply::Done
+    }
+
     /// What is said of sessions, schedules, places, tokens and the house.
     fn decide_seldom(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
         match command {
@@ -59,10 +64,8 @@ impl Engine {
                 self.configure(now, *settings, overrides, detail, &origin, effects)
             }
             Command::Offer(offer) if matches!(offer.place.as_str(), held::LEASES | workers::WORKERS) => {
-                let message = format!(
-                    "place: the name {:?} is taken by the house; choose another",
-                    offer.place.as_str()
-                );
+                let message =
+                    format!("place: the name {:?} is taken by the house; choose another", offer.place);
                 Reply::Refused(submit::refuse(crate::RefusalCode::Invalid, message))
             }
             Command::Offer(offer) => self.offer_place(offer),
@@ -101,10 +104,7 @@ impl Engine {
             Command::Forget { lane, finished_before } => {
                 self.forget_ended(now, lane, finished_before, effects)
             }
-            Command::StorageLow(low) => {
-                self.storage_low = low;
-                Reply::Done
-            }
+            Command::StorageLow(low) => self.note_storage(low),
             Command::Submit(..)
             | Command::SubmitBatch { .. }
             | Command::Start(..)

@@ -130,7 +130,7 @@ impl Recovery {
                         engine.policies.key(engine.jobs[job].policy).backoff.longest().max(REJECTED_MAX);
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
-                } else if waits_for_wall {
+                } else if waits_for_wall || row.spec.member.is_some() {
                     Wake::NotBefore(wake_at)
                 } else {
                     // Nobody joins it any more: what it gathered is not known here. Its own window is all it waits for.

@@ -61,14 +61,7 @@ impl Checker {
                 self.may_purge(given, lane, *finished_before, *keyed_finished_before)?;
                 self.ledger.change(change)?;
             }
-            Change::SessionPut(row) => {
-                self.may_know(given, row)?;
-                self.ledger.change(change)?;
-            }
-            Change::SessionForgotten { tenant, key } => {
-                self.may_forget_session(given, tenant, key)?;
-                self.ledger.change(change)?;
-            }
+            Change::SessionPut(_) | Change::SessionForgotten { .. } => self.follow_session(given, change)?,
             Change::SchedulePut(_)
             | Change::ScheduleMoved { .. }
             | Change::ScheduleRemoved(_)
@@ -77,6 +70,15 @@ impl Checker {
             other => self.ledger.change(other)?,
         }
         Ok(())
+    }
+
+    fn follow_session(&mut self, given: Given<'_>, change: &Change) -> Checked {
+        match change {
+            Change::SessionPut(row) => self.may_know(given, row)?,
+            Change::SessionForgotten { tenant, key } => self.may_forget_session(given, tenant, key)?,
+            _ => {}
+        }
+        self.ledger.change(change)
     }
 
     fn closed(&mut self, closed: &ClosedAttempt) {

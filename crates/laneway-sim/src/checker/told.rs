@@ -296,8 +296,9 @@ impl Checker {
             (Expected::Word(Found::Nothing), _, reply) => *reply == Reply::Stale,
             (Expected::Word(_), Command::Log(..), reply) => *reply == Reply::Done,
             (Expected::Word(found), _, Reply::Alive { stop, lease }) => {
-                let wanted = self.ledger.find(fence.job).map_or(0, |entry| self.lease_of(entry));
-                *stop == (*found == Found::Stopping) && lease.0 == wanted
+                // What ended in the same turn has no lease any more that could be looked at.
+                let wanted = self.ledger.fits(fence).map(|entry| self.lease_of(entry));
+                *stop == (*found == Found::Stopping) && wanted.is_none_or(|wanted| lease.0 == wanted)
             }
             (Expected::Word(_), _, _) => false,
             (_, Command::Log(..), reply) => matches!(reply, Reply::Done | Reply::Stale),
