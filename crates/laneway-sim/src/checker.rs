@@ -247,7 +247,7 @@ impl Checker {
             Command::Withdraw(place) => self.reference.withdraw(place),
             Command::Drain => self.reference.draining = true,
             Command::StorageLow(low) => self.storage_low = *low,
-            Command::Load(reading) => self.reference.reading = Some((moment.at, *reading)),
+            Command::Load(reading) => self.reference.take_reading(moment, *reading),
             _ => {}
         }
     }

@@ -879,7 +879,7 @@ fn workers_of_old_do_not_wait_for_answers() {
 }
 
 #[test]
-fn x5_next_is_answered_at_once_where_there_is_no_chain() {
+fn x5_next_is_asked_for_a_task_that_runs_here_and_for_nothing_else() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     world.story.clear();
@@ -889,8 +889,7 @@ fn x5_next_is_answered_at_once_where_there_is_no_chain() {
     world.hear("middleware.next_request", request);
     world.check(&expect![[r#"
         worker    middleware.next_request w-4
-        scheduler ack w-4
-        scheduler middleware.next_response q
+        session   asks next t1 q
         worker    middleware.next_request w-5
         scheduler error E.CMD.UNKNOWN w-5
     "#]]);

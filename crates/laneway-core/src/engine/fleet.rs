@@ -329,10 +329,15 @@ impl Engine {
 
     fn reroute_tenant(&mut self, tenant: Ix) {
         let classes: Vec<Ix> = self.tenants[tenant].classes.iter().copied().collect();
+        let mut changed = false;
         for class in classes {
             if self.reroute_class(class) {
+                changed = true;
                 self.reshow_class(class);
             }
+        }
+        if changed {
+            self.throw_gates_of(tenant);
         }
     }
 

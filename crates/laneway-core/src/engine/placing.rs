@@ -265,6 +265,15 @@ impl Engine {
         }
     }
 
+    /// Jobs of a tenant go other ways than before: what waits for one of its workers is looked at again.
+    pub(super) fn throw_gates_of(&mut self, tenant: Ix) {
+        for worker in self.workers.handles() {
+            if self.workers.key(worker).0 == tenant && !self.workers[worker].gates.is_empty() {
+                self.throw_gates_open(worker);
+            }
+        }
+    }
+
     /// Takes a user of a key away, and what only it used.
     pub(super) fn release_key(&mut self, key: Ix) {
         match self.keys.release(key) {

@@ -211,6 +211,10 @@ impl Engine {
             open.acked = false;
             open.lease = open.lease.max(lease);
             open.lease_until = open.lease_until.max(Some(now.mono + answer));
+            if let Some((_, until)) = &mut open.stopping {
+                // It hears of it only now.
+                *until = (*until).max(now.mono + self.settings.stop_grace);
+            }
             let stopping = open.stopping.is_some();
             self.arm(job);
             effects.changes.push(Change::AttemptRebound(self.open_row(job)));

@@ -30,7 +30,9 @@ impl Engine {
 
     pub(super) fn reshelve_class(&mut self, class: Ix) {
         let (tenant, need) = (self.classes[class].tenant, self.classes[class].need);
-        self.reroute_class(class);
+        if self.reroute_class(class) {
+            self.throw_gates_of(tenant);
+        }
         let kind = &self.kinds[self.classes[class].kind];
         // Workers ask for kinds by name, or are found by them, so each of those has its own bins.
         let shared = kind.gate.limit == u32::MAX && !self.is_pull(need) && self.goes_to_place(class);

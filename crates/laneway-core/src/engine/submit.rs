@@ -445,7 +445,8 @@ impl Engine {
         let entry = &self.jobs[job];
         if entry.open != NONE {
             let open = &self.attempts[entry.open];
-            let stop = open.stopping.map(|(_, until)| until);
+            // Who hears nothing cannot stop: it runs on until its lease ends.
+            let stop = open.stopping.filter(|_| !self.hears_nothing(open)).map(|(_, until)| until);
             let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();
             let wall = if asked { MaybeWall::NONE } else { entry.deadline };

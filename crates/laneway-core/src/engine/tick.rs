@@ -157,6 +157,7 @@ impl Engine {
         let stopping = open.stopping;
         if let Some((cause, until)) = stopping
             && until <= now.mono
+            && !self.hears_nothing(open)
         {
             return self.close_stopped(now, job, cause, effects);
         }
@@ -193,7 +194,8 @@ impl Engine {
 
     fn look_at_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         let open = &self.attempts[self.jobs[job].open];
-        let grace_over = open.stopping.is_some_and(|(_, until)| until <= now.mono);
+        let grace_over =
+            open.stopping.is_some_and(|(_, until)| until <= now.mono) && !self.hears_nothing(open);
         if grace_over || self.is_over(now, self.lease_end(open)) {
             return self.release_lingering(now, job, effects);
         }

@@ -374,6 +374,11 @@ impl Engine {
         Some(post.map_or(self.settings.lease.max(open.lease), |post| post.lease))
     }
 
+    /// True for an attempt whose worker has no connection: it hears nothing, and runs on until its lease ends.
+    pub(super) fn hears_nothing(&self, open: &Open) -> bool {
+        open.is_pushed() && self.connection_of(open).is_none()
+    }
+
     pub(super) fn connection_of(&self, open: &Open) -> Option<ConnectionId> {
         if !open.is_pushed() {
             return None;

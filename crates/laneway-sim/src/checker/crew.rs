@@ -284,6 +284,14 @@ impl Checker {
         })
     }
 
+    /// True for a run whose worker has no connection: it hears nothing, and goes on until its lease ends.
+    pub(super) fn hears_nothing(&self, entry: &Entry) -> bool {
+        let open = entry.open.as_ref().filter(|open| open.place.as_str() == WORKERS);
+        let Some(holder) = open.and_then(|open| open.holder.as_ref()) else { return false };
+        let who = (entry.row.spec.tenant.clone(), holder.worker.clone());
+        self.reference.crew.members.get(&who).is_none_or(|member| member.connection.is_none())
+    }
+
     /// The same run, over another connection: it must be taken up again.
     pub(super) fn rebound(&mut self, open: &OpenAttempt, moment: Moment) {
         let ack = self.reference.settings.ack_timeout.0;
@@ -299,6 +307,10 @@ impl Checker {
         let wait = if run.started.is_some() { lease } else { ack };
         run.lease_until = run.lease_until.max(moment.at + wait);
         run.acked = false;
+        let grace = self.reference.settings.stop_grace.0;
+        if let Some((_, until)) = &mut run.stop {
+            *until = (*until).max(moment.at + grace);
+        }
         let stops = run.stop.is_none() && self.stopping.contains(&open.fence);
         if stops {
             self.begin_stop(open.seq, moment);

@@ -68,6 +68,8 @@ impl Checker {
             let mut add = |at: u64, what| due.push((at, what, seq.0));
             if let Some(run) = &watch.run {
                 match run.stop {
+                    // Its lease is all that ends it.
+                    Some(_) if self.hears_nothing(entry) => {}
                     Some((_, until)) => add(until, "the grace of its run"),
                     None => {
                         let timeout = entry.row.spec.timeout.map_or(u64::MAX, |timeout| timeout.0);

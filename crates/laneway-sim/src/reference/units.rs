@@ -1,6 +1,6 @@
 //! The machine as the reference sees it: units counted anew every time, who was overtaken, and what a claim must get.
 
-use laneway_core::{Claim, Dispatch, Name, Needs, QuietRule, QuietState, Seq};
+use laneway_core::{Claim, Dispatch, LoadReading, Name, Needs, QuietRule, QuietState, Seq};
 
 use super::{Reference, is_overdue};
 use crate::clock::Moment;
@@ -72,6 +72,16 @@ impl Reference {
             self.forget_overtaken(seq);
         }
         room
+    }
+
+    /// A probe said something, a while ago by the clock of the house. What is older than what is known counts nothing.
+    pub fn take_reading(&mut self, moment: Moment, reading: LoadReading) {
+        if self.reading.is_some_and(|(_, known)| reading.at < known.at) {
+            return;
+        }
+        let age = moment.now.mono.since(reading.at).0;
+        let at = reading.at.min(moment.now.mono);
+        self.reading = Some((moment.at.saturating_sub(age), LoadReading { at, ..reading }));
     }
 
     /// Whether or not a job is due.
