@@ -204,7 +204,11 @@ impl Checker {
                     self.slots_restarted(given.moment, false);
                     self.reference.takes_up(&self.ledger);
                 }
-                Noted::Written(effects) => self.commit(given, effects)?,
+                Noted::Written(effects) => {
+                    self.commit(given, effects)?;
+                    // The first thing that a rebuilt engine writes is what came of its workers; all are there by then.
+                    while self.register_again(given.moment) {}
+                }
                 _ => {}
             }
         }
