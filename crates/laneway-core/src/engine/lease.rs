@@ -63,9 +63,11 @@ impl Engine {
     /// short: the answer that says so may get lost, and the runner would go by the longer one.
     pub(super) fn renew(&mut self, now: Now, job: Ix, effects: &mut Effects) -> Reply {
         let state = self.jobs[job].state;
-        let lease = self.lease_of(job);
+        let (lease, deadline) = (self.lease_of(job), self.jobs[job].deadline);
         let open = &mut self.attempts[self.jobs[job].open];
-        let stop = state.is_terminal() || open.stopping.is_some();
+        // Its time may be over although no timer has said so yet: who begins only now must not.
+        let late = open.timeout_at.is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
+        let stop = state.is_terminal() || open.stopping.is_some() || late;
         #[cfg(feature = "zoo")]
         let was = open.lease_until.unwrap_or_default();
         if let Some(until) = &mut open.lease_until

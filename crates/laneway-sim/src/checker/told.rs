@@ -298,7 +298,10 @@ impl Checker {
             (Expected::Word(found), _, Reply::Alive { stop, lease }) => {
                 // What ended in the same turn has no lease any more that could be looked at.
                 let wanted = self.ledger.fits(fence).map(|entry| self.lease_of(entry));
-                *stop == (*found == Found::Stopping) && wanted.is_none_or(|wanted| lease.0 == wanted)
+                // Whose time was over is told so, and was stopped in this turn.
+                let stopped_now = *stop && self.find(fence) != Found::Running;
+                (*stop == (*found == Found::Stopping) || stopped_now)
+                    && wanted.is_none_or(|wanted| lease.0 == wanted)
             }
             (Expected::Word(_), _, _) => false,
             (_, Command::Log(..), reply) => matches!(reply, Reply::Done | Reply::Stale),
