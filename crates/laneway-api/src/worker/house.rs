@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use laneway_core::worker::{WorkerOffer, WorkerSaid};
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, EventKind, JobState, Name, NextAnswer, Origin, Outcome, Reason, Reply, Span,
-    Task,
+    AttemptEnd, ClosedAttempt, EventKind, JobEnd, JobState, Name, NextAnswer, Origin, Outcome, Reason, Reply,
+    Span, Task,
 };
 use laneway_runtime::feedback::{Body, Piece};
 use laneway_runtime::metrics::Retry;
@@ -283,7 +283,10 @@ fn stored_end(
     let Some(view) = reader.job(task.job)?.filter(|view| view.row.spec.tenant == *tenant) else {
         return Ok(None);
     };
-    if let Some(end) = view.end.as_ref().filter(|end| u64::from(end.attempts) == task.dispatch_seq) {
+    // Of a node that has ended only its run knows which dispatch its last attempt was. Whatever comes now is late.
+    let is_node = view.row.spec.member.is_some();
+    let of_last = |end: &&JobEnd| is_node || u64::from(end.attempts) == task.dispatch_seq;
+    if let Some(end) = view.end.as_ref().filter(of_last) {
         return Ok(match (end.state, end.reason) {
             (JobState::Succeeded, _) => Some(AttemptEnd::Succeeded),
             (JobState::Failed, Reason::Permanent | Reason::Exhausted) => Some(AttemptEnd::Failed),
@@ -293,7 +296,7 @@ fn stored_end(
     let attempts = reader.attempts(view.row.seq)?;
     let of_task = |closed: &&ClosedAttempt| {
         let open = &closed.open;
-        u64::from(open.fence.attempt) == task.dispatch_seq
+        open.dispatch_seq == task.dispatch_seq
             && open.holder.as_ref().is_some_and(|holder| holder.worker == *worker)
     };
     Ok(attempts.iter().map(|attempt| &attempt.closed).find(of_task).map(|closed| closed.end))
