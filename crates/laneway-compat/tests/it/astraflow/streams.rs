@@ -160,7 +160,7 @@ async fn a_page_that_comes_back_hears_what_it_missed_and_nothing_twice() {
 
 /// Numbers are durable: a page that was cut off by a restart of the server goes on where it was.
 #[tokio::test]
-async fn a_stream_goes_on_after_a_restart_of_the_server() {
+async fn d21_a_stream_goes_on_after_a_restart_of_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let open = || Box::new(SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap());
     let world = World::over(open(), "", Clock::system()).await;
