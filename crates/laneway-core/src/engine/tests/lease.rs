@@ -117,3 +117,26 @@ fn a_wall_clock_that_jumps_ends_no_lease() {
         "#]],
     );
 }
+
+#[test]
+fn a_run_whose_time_is_over_is_told_so_when_it_speaks_up() {
+    check(
+        "
+        place far leased kinds=w slots=1
+        submit a1 kind=w timeout=2s
+        start a1
+        sleep 5s
+        start a1
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=1
+            submit a1 kind=w timeout=2s
+                a1 assigned #1
+            start a1
+                a1 started #1
+            sleep 5s
+            start a1
+                alive, but asked to stop
+        "#]],
+    );
+}

@@ -695,3 +695,26 @@ fn jobs_of_one_key_run_one_at_a_time_whichever_worker_runs_them() {
         "#]],
     );
 }
+
+#[test]
+fn a_place_that_comes_takes_what_waits_for_a_busy_worker() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w
+        submit a1 kind=w stick=k
+        submit a2 kind=w stick=k
+        place here kinds=w slots=1
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit a1 kind=w stick=k
+                a1 assigned #1
+                offer a1#1 to c1
+            submit a2 kind=w stick=k
+            place here kinds=w slots=1
+                a2 started #1
+        "#]],
+    );
+}

@@ -856,3 +856,33 @@ fn claims_of_a_lane_that_pushes_and_too_many_kinds_are_refused() {
         "#]],
     );
 }
+
+#[test]
+fn who_asks_for_its_lease_again_gets_a_whole_one() {
+    check(
+        "
+        lane main dispatch=claim lease=10s
+        load busy=0
+        submit a1
+        ack a1 worker=w1
+        wait 8s
+        ack a1 worker=w1
+        wait 8s
+        alive a1 worker=w1
+        ",
+        expect![[r#"
+            lane main dispatch=claim lease=10s
+                config.changed
+            load busy=0
+            submit a1
+            ack a1 worker=w1
+                granted a1: running, 0 units, lease 10 s
+                a1 started #1
+            wait 8s
+            ack a1 worker=w1
+                granted a1: running, 0 units, lease 10 s, again
+            wait 8s
+            alive a1 worker=w1
+        "#]],
+    );
+}

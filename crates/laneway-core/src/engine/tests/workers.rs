@@ -708,3 +708,42 @@ fn bad_registrations_are_refused_and_change_nothing() {
         "#]],
     );
 }
+
+#[test]
+fn who_hears_nothing_cannot_stop_and_keeps_its_slot_until_its_lease_ends() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w
+        submit a1 kind=w
+        accept c1 a1
+        gone c1
+        cancel a1
+        wait 5s | wait 5s | wait 5s | wait 5s | wait 5s | wait 4s
+        workers
+        wait 1s
+        workers
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit a1 kind=w
+                a1 assigned #1
+                offer a1#1 to c1
+            accept c1 a1
+                a1 started #1
+            gone c1
+                worker.disconnected w1: c1 is gone, 1 attempts are held
+            cancel a1
+                was running
+                a1 canceled #1 (requested)
+                stop a1
+            wait 5s | wait 5s | wait 5s | wait 5s | wait 5s | wait 4s
+            workers
+                w1 - away 1/1
+            wait 1s
+                a1 released #1
+            workers
+        "#]],
+    );
+}
