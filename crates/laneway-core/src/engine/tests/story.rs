@@ -158,7 +158,7 @@ impl Story {
                 Command::Tick
             }
             "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
-            | "undrain" => crew::command(self, verb, rest, &options),
+            | "undrain" | "rebind" => crew::command(self, verb, rest, &options),
             "workers" => return crew::workers(self),
             _ => self.configure(verb, name, &options),
         };
