@@ -76,6 +76,7 @@ impl Listener {
             | EventKind::WorkerDrained
             | EventKind::WorkerSaturated
             | EventKind::WorkerDisconnected => Ok(worker(event.kind, detail, event.at).into_iter().collect()),
+            EventKind::WorkerRebound => Ok(rebound(detail, event.at).into_iter().collect()),
             EventKind::CallDone | EventKind::CallRefused => {
                 Ok(package(detail).or_else(|| command(detail, event.at)).into_iter().collect())
             }
@@ -294,6 +295,17 @@ fn worker(kind: EventKind, detail: &str, at: Wall) -> Option<Told> {
     let status = kind.word().split_once('.').map_or("", |(_, word)| word);
     let data = json!({"kind": "worker.heartbeat", "workerId": worker, "at": time(at), "queues": [],
         "capacity": {"status": status, "message": why}});
+    Some(Told { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
+}
+
+/// A worker serves other lanes than before.
+fn rebound(detail: &str, at: Wall) -> Option<Told> {
+    let (worker, lanes) = detail.split_once(": serves ")?;
+    // A long list is cut, and then says nothing for programs.
+    let lanes = lanes.strip_suffix(" from now on").filter(|lanes| *lanes != "every lane");
+    let queues: Vec<&str> = lanes.map_or(Vec::new(), |lanes| lanes.split(", ").collect());
+    let data = json!({"kind": "worker.heartbeat", "workerId": worker, "at": time(at), "queues": queues,
+        "capacity": {"status": "rebound", "message": &detail[worker.len() + 2..]}});
     Some(Told { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
 }
 

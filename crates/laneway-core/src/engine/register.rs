@@ -293,6 +293,12 @@ impl Engine {
         Some(Register { connection, offer, heartbeat: post.heartbeat, orders })
     }
 
+    /// The same of a worker that is connected.
+    pub fn registration_of(&self, tenant: &Name, worker: &Name) -> Option<Register> {
+        let post = self.workers[self.find_post(tenant, worker)?].post.as_ref()?;
+        self.registration(post.connection?)
+    }
+
     /// The same for all connections.
     pub fn registrations(&self) -> Vec<Register> {
         self.fleet.connections.keys().filter_map(|connection| self.registration(*connection)).collect()

@@ -264,8 +264,7 @@ impl Engine {
         }
         let pull = self.lanes[belongs.lane as usize].settings.pull.is_pull();
         let offered = pull || (belongs.kind != NONE && self.kinds[belongs.kind].place != NONE);
-        let offered =
-            offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs));
+        let offered = offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",
