@@ -379,7 +379,7 @@ mod tests {
     use laneway_runtime::feedback::{Body, Piece, changes_of};
     use serde_json::json;
 
-    use super::{CommandLine, change, package, piece, worker};
+    use super::{CommandLine, change, package, piece, rebound, worker};
 
     /// T17: a chunk is told as what is appended to its channel.
     #[test]
@@ -427,6 +427,11 @@ mod tests {
             told.data["capacity"],
             json!({"status": "lost", "message": "three heartbeats are missing"})
         );
+        let told = rebound("w: 1: serves gpu, main from now on", at).unwrap();
+        assert_eq!((told.worker.as_deref(), &told.data["queues"]), (Some("w: 1"), &json!(["gpu", "main"])));
+        assert_eq!(told.data["capacity"]["message"], "serves gpu, main from now on");
+        let told = rebound("w1: serves every lane from now on", at).unwrap();
+        assert_eq!(told.data["queues"], json!([]));
         let told = package("pkg.install img 1.0 on worker w 1: done").unwrap();
         assert_eq!(
             told.data,
