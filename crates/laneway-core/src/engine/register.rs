@@ -11,6 +11,7 @@ use super::fleet::Post;
 use super::slab::Ix;
 use super::submit::refuse;
 use super::workers::lease_for;
+use crate::effect::Offer;
 use crate::worker::{
     Beat, ConnectionId, MAX_PARALLEL_MAX, OFFER_LIST_MAX, Register, Registered, WorkerOffer,
 };
@@ -226,10 +227,18 @@ impl Engine {
             if stopping || self.jobs[job].state.is_terminal() {
                 self.tell_stop(job, effects);
             } else {
-                effects.notices.push(Notice::Offer(self.offer(job, true)));
+                effects.notices.push(Notice::Offer(self.offer_again(now, job)));
             }
         }
         rebound
+    }
+
+    /// The offer of an attempt that its worker was told of before. Who has lost it and begins anew gets what is left of its
+    /// time, so that it has ended when the attempt is over.
+    fn offer_again(&self, now: Now, job: Ix) -> Offer {
+        let offer = self.offer(job, true);
+        let left = self.attempts[self.jobs[job].open].timeout_at.map(|at| at.since(now.mono).max(Span(1)));
+        Offer { timeout: left.or(offer.timeout), ..offer }
     }
 
     /// What a worker offers has changed.

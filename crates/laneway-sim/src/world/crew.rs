@@ -290,6 +290,8 @@ impl World {
             self.forget_run(known);
         }
         let mut run = Run::new(offer, true, at);
+        let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
+        run.timed = to.again && open.is_some_and(|open| open.started_at.is_some());
         run.at = Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
         run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
         run.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
