@@ -227,6 +227,18 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
+    /// A worker serves these lanes from now on, whatever it offers; what it runs goes on. A lane that is not there is
+    /// refused.
+    RebindWorker {
+        /// Whose worker it is.
+        tenant: Name,
+        /// Its name.
+        worker: Name,
+        /// The lanes; none: every one.
+        lanes: Vec<Name>,
+        /// Who asks.
+        origin: Origin,
+    },
     /// What a probe says of the machine.
     Load(LoadReading),
     /// Forget jobs of a lane that ended before a time, whatever its retention; a bounded number of them.

@@ -38,6 +38,7 @@ mod register;
 mod rng;
 mod runs;
 mod schedules;
+mod serving;
 mod sessions;
 mod shared;
 mod shelves;

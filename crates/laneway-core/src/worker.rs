@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::{AttemptEnd, Fence, JobId, Name, Outcome, Span, Wall};
 
-/// Most entries of each list in an offer: kinds, limits, packages, features, runtimes, labels.
+/// Most entries of each list in an offer: kinds, limits, packages, features, runtimes, labels, lanes.
 pub const OFFER_LIST_MAX: usize = 256;
 /// Most features or labels that a job may want.
 pub const WANTS_LIST_MAX: usize = 16;
@@ -60,6 +60,17 @@ pub struct WorkerOffer {
     pub runtimes: Vec<Name>,
     /// Labels that its operator gave it.
     pub labels: Vec<(Name, Name)>,
+    /// The lanes whose jobs it runs. Empty, or none of them a lane: every lane's.
+    pub lanes: Vec<Name>,
+}
+
+/// What an operator said of a worker. It counts as long as the worker is known, over whichever connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// It is to take nothing new.
+    pub drained: bool,
+    /// The lanes that it serves, whatever it offers; an empty list: every one.
+    pub lanes: Option<Vec<Name>>,
 }
 
 /// What a job wants of the worker that runs it.
@@ -147,6 +158,8 @@ pub struct Register {
     pub offer: WorkerOffer,
     /// How often it gives a sign of life.
     pub heartbeat: Span,
+    /// What an operator said of it to an engine that this one replaces. What this engine has heard of it counts more.
+    pub orders: Orders,
 }
 
 /// Something that is said over a worker's connection.
@@ -338,8 +351,10 @@ pub struct WorkerView {
     pub heartbeat: Span,
     /// What it last said of itself.
     pub beat: Beat,
-    /// True: an operator wants it to drain.
-    pub drained: bool,
+    /// The lanes that it serves now; empty: every one.
+    pub lanes: Vec<Name>,
+    /// What an operator said of it.
+    pub orders: Orders,
     /// True: its memory or its disk is too full.
     pub pressed: bool,
 }

@@ -76,6 +76,7 @@ bugs! {
     LostWorkerKeepsAttempt = "lost-worker-keeps-attempt": "What a lost worker ran is never taken from it.",
     RebindAfterExpiry = "rebind-after-expiry": "A worker that comes back takes up what its lease has lost.",
     DrainedWorkerGetsWork = "drained-worker-gets-work": "A worker that is to drain gets tasks.",
+    WorkerGetsForeignLane = "worker-gets-foreign-lane": "A worker gets tasks of lanes that it does not serve.",
     StickyGoesAnywhere = "sticky-goes-anywhere": "A job leaves the worker of its affinity key when that is busy.",
     AckTimeoutResetsCount = "ack-timeout-resets-count": "A dispatch that nobody answers is tried for ever.",
     TenantMissingInWhere = "tenant-missing-in-where": "A cancel reaches another tenant's job.",

@@ -70,7 +70,7 @@ struct Kept {
     under_way: BTreeMap<Seq, u32>,
     /// What the probe said last.
     reading: Option<LoadReading>,
-    /// Who registered over which connection.
+    /// Who registered over which connection, and what an operator said of them.
     registrations: BTreeMap<ConnectionId, Register>,
 }
 
@@ -237,6 +237,11 @@ impl Turn {
                 Command::Register(register) => self.keep_registration(register.connection),
                 Command::Worker(word) if matches!(word.said, WorkerSaid::Gone | WorkerSaid::Offers(_)) => {
                     self.keep_registration(word.connection);
+                }
+                Command::DrainWorker { tenant, worker, .. }
+                | Command::RebindWorker { tenant, worker, .. } => {
+                    let register = self.engine.registration_of(tenant, worker);
+                    self.kept.registrations.extend(register.map(|register| (register.connection, register)));
                 }
                 _ => {}
             }

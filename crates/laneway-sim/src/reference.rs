@@ -209,7 +209,7 @@ impl Reference {
             && (lane.pull.is_pull()
                 || match place {
                     Some(place) => has_slot(place),
-                    None => !self.crew.pick(ledger, spec).is_empty(),
+                    None => !self.crew.pick(&self.settings, ledger, entry).is_empty(),
                 })
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);

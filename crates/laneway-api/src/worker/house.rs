@@ -177,10 +177,14 @@ impl House {
             Err(why) => return Box::pin(ready(Answer::Refused(why.into()))),
         };
         self.offer = Some(offer.clone());
+        let (scheduler, named) = (self.scheduler.clone(), offer.clone());
         let registering = self.link.register(offer, self.heartbeat);
         Box::pin(async move {
             match registering.await {
-                Ok(Reply::Registered(registered)) => Answer::Alive { lease: registered.lease },
+                Ok(Reply::Registered(registered)) => {
+                    warn_of_foreign_lanes(&scheduler, named).await;
+                    Answer::Alive { lease: registered.lease }
+                }
                 Ok(Reply::Refused(refusal)) => Answer::Refused(refusal.message),
                 Ok(other) => unexpected(&other),
                 Err(Stopped) => stopped(),
@@ -270,6 +274,27 @@ impl House {
     fn say(&self, said: WorkerSaid, meaning: fn(Reply) -> Answer) -> Pending {
         let said = self.link.say(said);
         Box::pin(async move { answer(said.await, meaning) })
+    }
+}
+
+/// A worker that names lanes, none of which is one, serves every lane: whoever meant one should hear of it.
+async fn warn_of_foreign_lanes(scheduler: &Scheduler, offer: WorkerOffer) {
+    if offer.lanes.is_empty() {
+        return;
+    }
+    let (tenant, worker) = (offer.tenant.clone(), offer.worker.clone());
+    let view = scheduler.read(move |engine, now| engine.worker(now, &tenant, &worker)).await;
+    if let Ok(Some(view)) = view
+        && view.lanes.is_empty()
+        && view.orders.lanes.is_none()
+    {
+        let named: Vec<&str> = offer.lanes.iter().map(Name::as_str).collect();
+        tracing::warn!(
+            tenant = offer.tenant.as_str(),
+            "sender.id" = offer.worker.as_str(),
+            channels = named.join(", "),
+            "none of a worker's channels is a lane, so it serves every one"
+        );
     }
 }
 

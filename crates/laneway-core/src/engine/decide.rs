@@ -43,6 +43,9 @@ impl Engine {
             Command::DrainWorker { tenant, worker, drain, origin } => {
                 self.drain_worker(now, &tenant, &worker, drain, &origin, effects)
             }
+            Command::RebindWorker { tenant, worker, lanes, origin } => {
+                self.rebind_worker(now, &tenant, &worker, lanes, &origin, effects)
+            }
             Command::Drain => self.drain(now, effects),
             Command::Tick => {
                 self.tick(now, effects);
@@ -123,6 +126,7 @@ impl Engine {
             | Command::Register(..)
             | Command::Worker(..)
             | Command::DrainWorker { .. }
+            | Command::RebindWorker { .. }
             | Command::Drain
             | Command::Tick => unreachable!("it was decided before"),
         }

@@ -232,6 +232,8 @@ pub enum Lacks {
     Features,
     /// Nobody carries all the labels.
     Labels,
+    /// Nobody serves its lane.
+    Lane(Name),
 }
 
 impl Engine {
@@ -382,9 +384,9 @@ impl Engine {
         let Some(groups) = self.fleet.groups_of.get(&class.tenant) else {
             return holds.push(Hold::NoPlace { kind: kind.clone() });
         };
-        let want = self.want_of(self.jobs[job].class);
+        let of = self.jobs[job].class;
         let lacks: Vec<(Ix, Option<Lack>)> =
-            groups.iter().map(|&group| (group, self.fleet.groups[group].skills.lacks(kind, want))).collect();
+            groups.iter().map(|&group| (group, self.group_lacks(group, of))).collect();
         let fits = |group: Ix| lacks.contains(&(group, None));
         // Who lacks the last thing that is looked at has all the others.
         let nearest = lacks.iter().map(|(_, lack)| *lack).max().flatten();
@@ -398,11 +400,12 @@ impl Engine {
                 Standing::Ready | Standing::Late | Standing::Degraded => full += 1,
             }
         }
-        let package = || want.and_then(|want| want.package.clone());
+        let package = || self.want_of(of).and_then(|want| want.package.clone());
         let lacks = nearest.filter(|_| fit == 0).map(|lack| match (lack, package()) {
             (Lack::Package, Some(package)) => Lacks::Package(package),
             (Lack::Feature, _) => Lacks::Features,
             (Lack::Label, _) => Lacks::Labels,
+            (Lack::Lane, _) => Lacks::Lane(self.lanes[class.lane as usize].name.clone()),
             _ => Lacks::Kind,
         });
         holds.push(Hold::NoWorker { kind: kind.clone(), lacks, fit, full, draining, unwell });

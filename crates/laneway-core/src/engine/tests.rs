@@ -30,6 +30,7 @@ mod refuse;
 mod retry;
 mod runs;
 mod schedules;
+mod serving;
 mod sessions;
 mod settings;
 mod slots;

@@ -131,6 +131,7 @@ impl Checker {
             }
             (Command::Register(_), Reply::Registered(_)) => Ok(()),
             (Command::DrainWorker { .. }, Reply::Done | Reply::NotFound) => Ok(()),
+            (Command::RebindWorker { lanes, .. }, _) => self.told_rebind(lanes, reply),
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),

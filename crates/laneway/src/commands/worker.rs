@@ -62,6 +62,9 @@ pub struct WorkerArgs {
     /// Most tasks of one kind at once; may be given several times
     #[arg(long = "limit", value_name = "KIND=N", value_parser = parse_limit)]
     limits: Vec<(String, u32)>,
+    /// Take jobs of this lane only; may be given several times. Defaults to every lane
+    #[arg(long = "lane", value_name = "NAME")]
+    lanes: Vec<String>,
     /// Keep packages here, and let the server install and remove them
     #[arg(long, value_name = "DIR")]
     packages: Option<PathBuf>,
@@ -159,6 +162,7 @@ struct Settings {
     max_parallel: u32,
     kinds: BTreeMap<String, KindFile>,
     limits: BTreeMap<String, u32>,
+    lanes: Vec<String>,
     packages: Option<PathBuf>,
     stop_grace: Duration,
     drain_limit: Duration,
@@ -183,6 +187,7 @@ impl Settings {
             max_parallel: args.max_parallel.or(file.max_parallel).unwrap_or(1),
             kinds,
             limits,
+            lanes: if args.lanes.is_empty() { file.lanes } else { args.lanes.clone() },
             packages,
             stop_grace: args.stop_grace.or(file.stop_grace).unwrap_or(Duration::from_secs(10)),
             drain_limit: args.drain_limit.or(file.drain_limit).unwrap_or(Duration::from_secs(30)),
@@ -196,6 +201,7 @@ impl Settings {
             .version(env!("CARGO_PKG_VERSION"))
             .runtimes(["process"])
             .max_parallel(self.max_parallel)
+            .channels(self.lanes.iter().map(String::as_str))
             .stop_grace(self.stop_grace)
             .drain_limit(self.drain_limit)
             .tls(TlsFiles { ca: server.ca.clone(), cert: server.cert.clone() })
@@ -285,6 +291,7 @@ fn banner(
             "tenant": settings.tenant,
             "url": url,
             "kinds": kinds,
+            "lanes": settings.lanes,
             "max_parallel": settings.max_parallel,
             "metrics": metrics,
         }));
@@ -294,6 +301,9 @@ fn banner(
     screen.line(format!("{} {url}", label("server")));
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     screen.line(format!("{} {}", label("kinds"), names.join(", ")));
+    if !settings.lanes.is_empty() {
+        screen.line(format!("{} {}", label("lanes"), settings.lanes.join(", ")));
+    }
     if let Some(metrics) = metrics {
         screen.line(format!("{} {metrics}", label("metrics")));
     }

@@ -43,6 +43,26 @@ async fn the_dispatch_says_what_the_job_says() {
 }
 
 #[tokio::test]
+async fn channels_of_another_system_leave_a_worker_with_every_lane() {
+    let world = World::new().await;
+    for (worker, word, names, lanes) in [
+        ("w1", "queues", json!(["default", "no name: \n"]), json!([])),
+        ("w2", "queues", json!(["default", "main"]), json!(["default", "main"])),
+        ("w3", "channels", json!(["main"]), json!(["main"])),
+        ("w4", "channels", json!([]), json!([])),
+    ] {
+        let mut peer = Peer::open(&world, worker).await;
+        peer.shake_hands(None).await;
+        let capabilities = json!({"concurrency": {"max_parallel": 1}, "runtimes": ["test"], "features": []});
+        let register = json!({"capabilities": capabilities, "packages": [], word: names});
+        let id = peer.say("register", register, None).await;
+        assert!(peer.hear_ack(&id).await.is_some());
+        let shown = world.ask("GET", &format!("/v1/workers/{worker}"), "").await;
+        assert_eq!(shown["lanes"], lanes, "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn d9_a_result_that_comes_twice_counts_once() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;

@@ -158,7 +158,7 @@ impl Story {
                 Command::Tick
             }
             "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
-            | "undrain" => crew::command(self, verb, rest, &options),
+            | "undrain" | "rebind" => crew::command(self, verb, rest, &options),
             "workers" => return crew::workers(self),
             _ => self.configure(verb, name, &options),
         };
@@ -253,7 +253,14 @@ impl Story {
                     let name = self.name_of(offer.fence.job);
                     self.members.offered(&name, offer);
                     if let Some(to) = &offer.to {
-                        let again = if to.again { " again" } else { "" };
+                        let whole = self.rows.get(&offer.seq.0).and_then(|row| row.spec.timeout);
+                        let again = match offer.timeout {
+                            Some(left) if to.again && whole.is_some_and(|whole| left < whole) => {
+                                format!(" again, {} ms left", left.0)
+                            }
+                            _ if to.again => " again".to_owned(),
+                            _ => String::new(),
+                        };
                         said.push(format!("offer {name}#{} to {}{again}", offer.dispatch_seq, to.connection));
                     }
                     self.fences.insert((name, offer.fence.attempt), offer.fence);

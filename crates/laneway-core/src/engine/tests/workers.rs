@@ -277,7 +277,7 @@ fn d16_a_worker_that_comes_back_in_time_keeps_its_tasks_under_a_new_epoch() {
             worker w1 c2 slots=2 kinds=w
                 lease 30 s
                 worker.connected w1: registered over c2, 2 attempts rebound
-                offer a1#1 to c2 again
+                offer a1#1 to c2 again, 596000 ms left
                 offer a2#1 to c2 again
             result c1 a1 ok
                 stale
@@ -607,7 +607,7 @@ fn after_a_restart_workers_take_up_what_they_hold() {
             worker w1 c7 slots=2 kinds=w
                 lease 30 s
                 worker.connected w1: registered over c7, 2 attempts rebound
-                offer a1#1 to c7 again
+                offer a1#1 to c7 again, 580000 ms left
                 offer a2#1 to c7 again
             accept c7 a1
             accept c7 a2
@@ -744,6 +744,49 @@ fn who_hears_nothing_cannot_stop_and_keeps_its_slot_until_its_lease_ends() {
             wait 1s
                 a1 released #1
             workers
+        "#]],
+    );
+}
+
+#[test]
+fn who_takes_a_running_task_up_again_is_told_what_is_left_of_its_time() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w every=60s
+        submit a1 kind=w timeout=20s
+        worker w1 c2 slots=1 kinds=w every=60s
+        wait 3s
+        accept c2 a1
+        wait 12s
+        worker w1 c3 slots=1 kinds=w every=60s
+        accept c3 a1
+        wait 5s
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w every=60s
+                lease 180 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit a1 kind=w timeout=20s
+                a1 assigned #1
+                offer a1#1 to c1
+            worker w1 c2 slots=1 kinds=w every=60s
+                lease 180 s
+                worker.superseded w1: c2 takes the place of c1
+                worker.connected w1: registered over c2, 1 attempts rebound
+                c1 is superseded
+                offer a1#1 to c2 again
+            wait 3s
+            accept c2 a1
+                a1 started #1
+            wait 12s
+            worker w1 c3 slots=1 kinds=w every=60s
+                lease 180 s
+                worker.superseded w1: c3 takes the place of c2
+                worker.connected w1: registered over c3, 1 attempts rebound
+                c2 is superseded
+                offer a1#1 to c3 again, 8000 ms left
+            accept c3 a1
+            wait 5s
         "#]],
     );
 }
