@@ -94,6 +94,20 @@ impl Engine {
         }
     }
 
+    #[cfg(feature = "zoo")]
+    pub(super) fn release_uncalled_in_the_zoo(
+        &mut self,
+        now: Now,
+        id: RunId,
+        next: Option<u32>,
+        effects: &mut Effects,
+    ) {
+        let job = next.map_or(NONE, |next| self.runs.open[&id].members[next as usize].job);
+        if job != NONE && self.jobs[job].wake == Some(Wake::Called) {
+            self.release_member(now, job, None, effects);
+        }
+    }
+
     /// What a bug does with a result that comes again: it counts for every join below once more.
     #[cfg(feature = "zoo")]
     pub(super) fn count_again_in_the_zoo(&mut self, now: Now, job: JobId, effects: &mut Effects) {

@@ -274,15 +274,19 @@ impl Recovery {
             engine.schedule_moved(id, effects);
         }
         engine.resume_schedules(now, restart);
+        engine.stop_outdated(now, effects);
         if restart == Restart::Process {
             for job in open {
-                if engine.attempts[engine.jobs[job].open].mode() != PlaceMode::Attached {
+                // One that was set aside for a call that was taken back is closed already.
+                let open = engine.jobs[job].open;
+                if open == NONE || engine.attempts[open].mode() != PlaceMode::Attached {
                     continue;
                 }
-                if engine.jobs[job].state.is_terminal() {
-                    engine.release_lingering(now, job, effects);
-                } else {
-                    engine.lose(now, job, effects);
+                let stopping = engine.attempts[engine.jobs[job].open].stopping;
+                match stopping {
+                    _ if engine.jobs[job].state.is_terminal() => engine.release_lingering(now, job, effects),
+                    Some((cause, _)) => engine.close_stopped(now, job, cause, effects),
+                    None => engine.lose(now, job, effects),
                 }
             }
         }
