@@ -315,6 +315,10 @@ impl Engine {
                 // Nobody has taken it, so nobody must be waited for.
                 self.put_back(now, job, AttemptEnd::HandedBack, None, effects);
             }
+            if self.jobs[job].open == NONE && self.jobs[job].wake != Some(Wake::Called) {
+                // An inner one has called it, and it waits for its turn in vain.
+                self.wait_for_call(now, job, effects);
+            }
             if self.jobs[job].state == JobState::Assigned {
                 self.mark_running(now, job, effects);
             }

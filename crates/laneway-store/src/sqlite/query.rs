@@ -107,7 +107,7 @@ impl Reader for SqliteReader {
     }
 
     fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError> {
-        self.0.read(|conn| super::runs::call_payload(conn, node))
+        self.0.read(|conn| runs::call_payload(conn, node))
     }
 
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
