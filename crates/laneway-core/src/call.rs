@@ -104,7 +104,9 @@ impl NextCode {
             NextCode::Cancelled => "next request cancelled",
             NextCode::Unavailable => "next request rejected",
             NextCode::Failed => "target node failed",
-            NextCode::TooLarge => "payload of the next request has more than 1 MiB; pass an address instead of data",
+            NextCode::TooLarge => {
+                "payload of the next request has more than 1 MiB; pass an address instead of data"
+            }
         }
     }
 

@@ -89,6 +89,7 @@ bugs! {
     NextAnsweredTwice = "next-answered-twice": "The answer of a call is told twice.",
     TimedOutCallStillAnswers = "timed-out-call-still-answers": "A call that has timed out is answered once more.",
     ChainReleasedByHost = "chain-released-by-host": "The end of a host is taken for the end of its chain.",
+    ChainBlocksItself = "chain-blocks-itself": "A called node needs a place of its own where its caller has the last one.",
     CallForgottenOnRestart = "call-forgotten-on-restart": "After a restart nobody waits for a called node.",
     AbandonedCallGoesOn = "abandoned-call-goes-on": "What runs for a caller that is gone is not told to stop.",
     RunSeqLostOnRestart = "run-seq-lost-on-restart": "After a restart the attempts of a run are counted anew.",

@@ -4,8 +4,8 @@
 //! further than its run says, never the other way round.
 
 use laneway_core::{
-    Bytes, Command, JobId, Name, NextCall, Origin, Refusal, Reply, RunId, RunRow, RunSubmission, RunSubmitted,
-    Seq,
+    Bytes, Command, JobId, Name, NextCall, Origin, Refusal, Reply, RunId, RunRow, RunSubmission,
+    RunSubmitted, Seq,
 };
 use laneway_store::{JobView, Page, RunFilter};
 

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, CallRow, Chain, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event, EventKind,
-    Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow, RunState, Seq,
-    SessionRow, TokenRecord, Wall,
+    AttemptEnd, AttemptId, CallRow, Chain, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event,
+    EventKind, Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow,
+    RunState, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::calendar::Calendar;
@@ -312,8 +312,7 @@ impl Ledger {
         // A released member may have to wait for its time.
         let later = entry.waits_upstream() && status.state == JobState::Scheduled;
         // A node that is called waits for its next call when it has answered, or when nobody waits for it any more.
-        let returns =
-            entry.is_called() && status.state == JobState::Scheduled && status.wake_at.is_none();
+        let returns = entry.is_called() && status.state == JobState::Scheduled && status.wake_at.is_none();
         let edge = (note || later || returns || entry.state.allows(status.state))
             && matches!(status.state, JobState::Scheduled | JobState::Queued);
         hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;

@@ -120,7 +120,9 @@ impl Engine {
         #[cfg(feature = "zoo")]
         let called = called
             && !(zoo::is_out(Bug::ChainReleasedByHost)
-                && self.runs.open[id].members[*position as usize].link.is_some_and(|link| link.next.is_none()));
+                && self.runs.open[id].members[*position as usize]
+                    .link
+                    .is_some_and(|link| link.next.is_none()));
         let (_, failure) = closed.filter(|_| called)?;
         match reason {
             Reason::Done | Reason::Skipped => Some(NextAnswer::Done(result.cloned())),

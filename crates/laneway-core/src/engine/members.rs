@@ -45,9 +45,9 @@ impl Engine {
         above.dedup();
         let entry = &mut run.members[position as usize];
         entry.depends_on = above.into();
-        entry.link = of.chain.as_ref().map(|chain| Link {
-            index: chain.index,
-            next: chain.next().and_then(|next| positions.get(next).copied()),
+        entry.link = of.chain.as_ref().and_then(|chain| {
+            let next = chain.next().and_then(|next| positions.get(next).copied());
+            Some(Link { index: chain.index, next, host: positions.get(&chain.host).copied()? })
         });
     }
 

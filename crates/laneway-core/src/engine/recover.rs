@@ -147,6 +147,7 @@ impl Recovery {
             }
             _ => {
                 self.resume_queue_timeout(job, &row);
+                self.engine.note_queued(job);
                 self.engine.begin_hours(job, self.now.wall);
                 #[cfg(feature = "zoo")]
                 if zoo::is_out(Bug::RefillThinksEmpty) {
@@ -187,6 +188,7 @@ impl Recovery {
     /// Takes up an open attempt whose job has ended already: it holds its gates until its run has ended.
     pub fn lingering(&mut self, row: JobRow, open: OpenAttempt) {
         let job = self.engine.remember(&row);
+        self.engine.resume_lingering_chain(job, &row);
         self.engine.uncount_waiting(job);
         // Which end it was is stored with the job; in memory only one matters: it has ended.
         self.engine.restate(job, JobState::Canceled);

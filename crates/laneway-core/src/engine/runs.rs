@@ -90,6 +90,8 @@ pub(super) struct Link {
     pub(super) index: Option<u32>,
     /// The position of the element after it.
     pub(super) next: Option<u32>,
+    /// The position of the host.
+    pub(super) host: u32,
 }
 
 /// The latest call of a member.

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
     AttemptEnd, AttemptId, Bytes, CallRow, Change, ClosedAttempt, Command, Effects, JobEnd, JobState,
-    JobStatus, LostPolicy, Name, NextAnswer, NextCall, NextCode, Notice, Outcome, Reason, Reply, Seq, Wall,
+    JobStatus, LostPolicy, Name, NextAnswer, NextCall, NextCode, Notice, Outcome, Reason, Reply, RunId, Seq,
+    Wall,
 };
 
 use super::causes::word_about;
@@ -83,9 +84,8 @@ impl Checker {
             return refused(NextCode::Unavailable);
         }
         let prior = self.ledger.calls.get(&target);
-        let same = prior.is_some_and(|row| {
-            row.caller.attempt_id == call.fence.attempt_id && row.request == call.request
-        });
+        let same = prior
+            .is_some_and(|row| row.caller.attempt_id == call.fence.attempt_id && row.request == call.request);
         match prior.map(|row| &row.answer) {
             Some(Some(answer)) if same => return NextReply::Answered(answer.clone()),
             Some(None) if same => return refused(NextCode::Duplicate),
@@ -180,12 +180,9 @@ impl Checker {
             return Err(Violation::new("M2", story));
         };
         let result = if let NextAnswer::Done(result) = answer { result } else { &open.result };
-        let same = CallRow {
-            answer: row.answer.clone(),
-            result: result.clone(),
-            payload: None,
-            ..open.clone()
-        } == *row;
+        let same =
+            CallRow { answer: row.answer.clone(), result: result.clone(), payload: None, ..open.clone() }
+                == *row;
         hold("M2", same, || format!("{open:?} is answered as another call: {row:?}"))?;
         self.may_be_answered(given, open, answer)?;
         // Whoever calls hears of it as long as its attempt is open.
@@ -268,12 +265,7 @@ impl Checker {
         self.calls.closed.insert(seq, (closed.end, result));
     }
 
-    fn outcome_of<'a>(
-        &self,
-        given: Given<'a>,
-        entry: &Entry,
-        closed: &ClosedAttempt,
-    ) -> Option<&'a Outcome> {
+    fn outcome_of<'a>(&self, given: Given<'a>, entry: &Entry, closed: &ClosedAttempt) -> Option<&'a Outcome> {
         let holder = closed.open.holder.as_ref().map(|holder| &holder.worker);
         let word = word_about(given, &closed.open.fence, &entry.row.spec.tenant, holder);
         word.or_else(|| self.ended_word(given, entry, closed.open.fence.attempt))
@@ -371,7 +363,33 @@ impl Checker {
     }
 }
 
+impl Entry {
+    /// The chain that it belongs to: its run and its host.
+    fn chain_key(&self) -> Option<(RunId, &Name)> {
+        let of = self.row.spec.member.as_deref()?;
+        Some((of.run, &of.chain.as_ref()?.host))
+    }
+}
+
 impl Ledger {
+    /// How many places open attempts of these jobs take in a limit: a chain takes one, whatever runs of it.
+    pub fn places(&self, counts: &dyn Fn(&Entry) -> bool) -> u32 {
+        let (mut alone, mut chains) = (0, BTreeSet::new());
+        for entry in self.open().filter(|entry| counts(entry)) {
+            match entry.chain_key() {
+                Some(chain) => drop(chains.insert(chain)),
+                None => alone += 1,
+            }
+        }
+        alone + chains.len() as u32
+    }
+
+    /// Has something that runs of its chain a place in a limit already? Only who is called starts in it.
+    pub fn chain_has_place(&self, entry: &Entry, counts: &dyn Fn(&Entry) -> bool) -> bool {
+        let same = |other: &Entry| other.chain_key() == entry.chain_key() && other.row.seq != entry.row.seq;
+        entry.is_called() && self.open().any(|other| same(other) && counts(other))
+    }
+
     /// The latest calls of nodes of open runs.
     pub fn open_calls(&self) -> impl Iterator<Item = &CallRow> {
         self.calls.values().filter(|row| {

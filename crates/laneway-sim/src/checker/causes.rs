@@ -118,10 +118,11 @@ impl Checker {
         let proven = match (end.state, end.reason) {
             // A node that is called ends with its chain; its own failures are its caller's to judge.
             (JobState::Succeeded, _) if entry.is_called() => return self.ends_with_its_chain(entry, end),
-            (
-                JobState::Failed,
-                Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost,
-            ) if entry.is_called() => false,
+            (JobState::Failed, Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost)
+                if entry.is_called() =>
+            {
+                false
+            }
             (JobState::Succeeded, Reason::Done) => matches!(word, Some(Outcome::Succeeded(_))),
             (JobState::Succeeded, Reason::Skipped) => matches!(word, Some(Outcome::Skipped(_))),
             // A result that the store cannot hold ends the job, too.

@@ -53,10 +53,8 @@ impl Checker {
         };
         let Member { node, bindings, chain, .. } = asked;
         let depends_on = waited_for(given, asked);
-        let same = of.node == *node
-            && of.depends_on == depends_on
-            && of.bindings == *bindings
-            && of.chain == *chain;
+        let same =
+            of.node == *node && of.depends_on == depends_on && of.bindings == *bindings && of.chain == *chain;
         let run = self.ledger.run_of(of.run);
         let position = run.and_then(|run| run.row.seq_of(node));
         hold("R1", same && position == Some(row.seq), || {
@@ -244,7 +242,9 @@ impl Checker {
     fn is_not_poisoned(&self, run: &RunSubmission, refusal: &Refusal) -> Checked {
         let poisoned = run.members.iter().any(|member| member.spec.kind.as_str() == POISON_KIND);
         let invalid = refusal.code == RefusalCode::Invalid;
-        hold("D7", !invalid || poisoned || has_cycle(run) || has_odd_chain(run), || format!("a good run is refused: {refusal:?}"))
+        hold("D7", !invalid || poisoned || has_cycle(run) || has_odd_chain(run), || {
+            format!("a good run is refused: {refusal:?}")
+        })
     }
 
     /// A cancel of a run was answered: all of it has ended, or there is none to end.
@@ -286,12 +286,13 @@ fn waited_for(given: Given<'_>, asked: &Member) -> Vec<Name> {
         return vec![first.clone()];
     }
     let run = given.commands.iter().find_map(|command| match command {
-        Command::SubmitRun(run) => run.members.iter().any(|member| std::ptr::eq(member, asked)).then_some(run),
+        Command::SubmitRun(run) => {
+            run.members.iter().any(|member| std::ptr::eq(member, asked)).then_some(run)
+        }
         _ => None,
     });
     let Some(run) = run else { return Vec::new() };
-    let of_chain =
-        |member: &&Member| member.chain.as_ref().is_some_and(|other| other.host == chain.host);
+    let of_chain = |member: &&Member| member.chain.as_ref().is_some_and(|other| other.host == chain.host);
     let named: BTreeSet<&Name> =
         run.members.iter().filter(of_chain).flat_map(|member| &member.depends_on).collect();
     run.members.iter().map(|member| &member.node).filter(|node| named.contains(node)).cloned().collect()

@@ -20,8 +20,7 @@ use crate::store::ROWS_SCANNED_MAX;
 use crate::{Loaded, Page, RunFilter, StoreError};
 
 /// The columns that [`read_call`] reads, in its order. All of table `run_call`.
-const CALL: &str =
-    "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result, called_at, attempts_before, payload";
+const CALL: &str = "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result, called_at, attempts_before, payload";
 
 /// The columns that [`read`] reads, in its order.
 const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";

@@ -353,9 +353,8 @@ fn calls_come_back(place: &dyn Place) {
     }
     driver.commit();
     assert_eq!(load(&mut *driver.store).calls, [call(1, None, None), call(2, None, None)]);
-    let brought = |driver: &Driver, node: u64| {
-        driver.reader.call_payload(Seq(run.first.0 + node)).expect("reads")
-    };
+    let brought =
+        |driver: &Driver, node: u64| driver.reader.call_payload(Seq(run.first.0 + node)).expect("reads");
     assert_eq!([0, 1].map(|node| brought(&driver, node)), [None, call(1, None, None).payload]);
     driver.effects.changes.extend(rows.iter().map(|row| Change::CallPut(Box::new(row.clone()))));
     driver.commit();
