@@ -354,9 +354,9 @@ fn t8_a_call_is_taken_back_when_its_caller_is_gone() {
 fn a_call_that_nobody_waits_for_leaves_the_queue() {
     check(
         "
-        lane main running=2
-        submitrun r h m1 chain=h:m1
-        submit x
+        place there attached kinds=other slots=1
+        submitrun r h@other m1 chain=h:m1
+        submit x kind=other
         next r/m1 q1
         explain r/h
         finish r/m1 fail
@@ -367,23 +367,22 @@ fn a_call_that_nobody_waits_for_leaves_the_queue() {
         showrun r
         ",
         expect![[r#"
-            lane main running=2
-                config.changed
-            submitrun r h m1 chain=h:m1
+            place there attached kinds=other slots=1
+            submitrun r h@other m1 chain=h:m1
                 r submitted
                 r started
                 r/m1 started #1
-            submit x
+            submit x kind=other
                 x started #1
             next r/m1 q1
                 r/h queued #0 (called)
             explain r/h
-                r/h is queued, 0 ahead: lane main 2/2
+                r/h is queued, 0 ahead: place there 1/1
             finish r/m1 fail
                 r/m1 retrying #1 (retry)
                 r/h returned #0 (returned)
             explain r/h
-                r/h is scheduled, 0 ahead: waits for a call of m1
+                r/h is scheduled, 0 ahead: waits for a call of m1, place there 1/1
             cancel x
                 was running
                 x canceled #1 (requested)
@@ -767,8 +766,9 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
 fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
     check(
         "
-        lane main running=2
-        submitrun r h m1 m2 chain=h:m1,m2
+        place there attached kinds=other slots=1
+        submit x kind=other
+        submitrun r h@other m1 m2 chain=h:m1,m2
         next r/m1 q1
         next r/m2 q2 index=1
         explain r/h
@@ -777,9 +777,10 @@ fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
         showrun r
         ",
         expect![[r#"
-            lane main running=2
-                config.changed
-            submitrun r h m1 m2 chain=h:m1,m2
+            place there attached kinds=other slots=1
+            submit x kind=other
+                x started #1
+            submitrun r h@other m1 m2 chain=h:m1,m2
                 r submitted
                 r started
                 r/m1 started #1
@@ -789,7 +790,7 @@ fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
             next r/m2 q2 index=1
                 r/h queued #0 (called)
             explain r/h
-                r/h is queued, 0 ahead: lane main 2/2
+                r/h is queued, 0 ahead: place there 1/1
             finish r/m1 ok:done
                 r/m1 succeeded #1 (done)
                 r/h returned #0 (returned)
@@ -862,6 +863,51 @@ fn what_runs_for_a_call_that_was_taken_back_is_told_so_again_after_a_crash() {
                 r succeeded
             showrun r
                 r is succeeded, 3 attempts, h=new
+        "#]],
+    );
+}
+
+/// Found by the simulator: it was tried again, for nobody.
+#[test]
+fn a_called_node_that_times_out_when_its_caller_is_gone_is_not_tried_again() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r h@w m1@w chain=h:m1 timeout=20s
+        start r/m1
+        wait 1s
+        next r/m1 q1
+        start r/h
+        wait 20s
+        finish r/m1 canceled
+        finish r/h canceled
+        explain r/h
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r h@w m1@w chain=h:m1 timeout=20s
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            wait 1s
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            wait 20s
+                stop r/m1
+                stop r/h
+            finish r/m1 canceled
+                stale
+                r/m1 retrying #1 (retry)
+            finish r/h canceled
+                stale
+                r/h returned #1 (returned)
+            explain r/h
+                r/h is scheduled, 0 ahead: waits for a call of m1
         "#]],
     );
 }
