@@ -59,16 +59,7 @@ pub enum Command {
     },
     /// A running middleware calls the next element of its chain. Answered with [`Reply::NextCalled`], and later with
     /// [`crate::Notice::Next`]; or at once with [`Reply::NextAnswered`].
-    CallNext {
-        /// The attempt that calls.
-        fence: Fence,
-        /// The caller's own name for the call.
-        request: Name,
-        /// The caller's place in its chain.
-        index: u32,
-        /// How long it waits for an answer at most.
-        timeout: Option<Span>,
-    },
+    CallNext(Box<crate::NextCall>),
     /// Replace all settings at once.
     Configure {
         /// The settings from now on.

@@ -86,6 +86,13 @@ bugs! {
     JoinReleasedOnFailure = "join-released-on-failure": "A failed node releases those that wait for it.",
     RunCancelForgetsWaiting = "run-cancel-forgets-waiting": "A canceled run's waiting jobs go on.",
     JoinForgottenOnRestart = "join-forgotten-on-restart": "After a restart nobody knows who waits for whom.",
+    HostStartsWithoutNext = "host-starts-without-next": "The next element of a chain starts without a call.",
+    NextAnsweredTwice = "next-answered-twice": "The answer of a call is told twice.",
+    TimedOutCallStillAnswers = "timed-out-call-still-answers": "A call that has timed out is answered once more.",
+    ChainReleasedByHost = "chain-released-by-host": "The end of a host is taken for the end of its chain.",
+    ChainBlocksItself = "chain-blocks-itself": "A called node needs a place of its own where its caller has the last one.",
+    CallForgottenOnRestart = "call-forgotten-on-restart": "After a restart nobody waits for a called node.",
+    AbandonedCallGoesOn = "abandoned-call-goes-on": "What runs for a caller that is gone is not told to stop.",
     RunSeqLostOnRestart = "run-seq-lost-on-restart": "After a restart the attempts of a run are counted anew.",
     DeliveryLostOnCrash = "delivery-lost-on-crash": "After a restart nobody remembers whom the news is owed.",
 }

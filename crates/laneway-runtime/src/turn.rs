@@ -522,7 +522,9 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
-        Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => {
+            [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
+        }
         Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
         Change::RunDefined { definition, .. } => definition.len(),
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
@@ -538,7 +540,7 @@ pub(crate) fn is_runners_word(command: &Command) -> bool {
             | Command::Heartbeat(_)
             | Command::Finish(..)
             | Command::Log(..)
-            | Command::CallNext { .. }
+            | Command::CallNext(..)
             | Command::Lease(_)
             | Command::Worker(_)
     )

@@ -80,6 +80,9 @@ pub trait Reader: Send + Sync {
     /// What the job was submitted with.
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;
 
+    /// What the call that a node works for brings along. `None`: nobody calls it, or it brings nothing.
+    fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError>;
+
     /// Attempts of a job that are closed, oldest first (the one that ended the job is told by its `JobEnd`).
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError>;
 

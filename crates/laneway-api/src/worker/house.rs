@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use laneway_core::worker::{WorkerOffer, WorkerSaid};
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, EventKind, JobEnd, JobState, Name, NextAnswer, Origin, Outcome, Reason, Reply,
-    Span, Task,
+    AttemptEnd, ClosedAttempt, EventKind, JobEnd, JobState, Name, NextAnswer, NextCall, Origin, Outcome,
+    Reason, Reply, Span, Task,
 };
 use laneway_runtime::feedback::{Body, Piece};
 use laneway_runtime::metrics::Retry;
@@ -20,7 +20,7 @@ use laneway_wire::frame::{Chunk, Feedback, NextRequest, NextResponse, PackageEve
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::chain::Place;
+use super::chain::{Place, brought};
 use super::offer::{self, beat_of, offer_after, offer_of};
 use super::words::{Answer, Ended, Member, Question};
 
@@ -100,11 +100,13 @@ impl House {
         };
         let index = asked.chain_index.map_or(place.index, |index| u32::try_from(index).ok());
         let (timeout, fence) = (asked.timeout_ms.map(Span), run.fence());
+        let payload = brought(asked);
         let (scheduler, connection) = (self.scheduler.clone(), self.link.connection());
         Box::pin(async move {
             // A host, or a place that there is not, calls nobody: the engine says so.
             let index = index.unwrap_or(u32::MAX);
-            match scheduler.call_next(fence, request.clone(), index, timeout).await {
+            let call = NextCall { fence, request: request.clone(), index, timeout, payload };
+            match scheduler.call_next(call).await {
                 Ok(Reply::NextCalled) => Answer::Done,
                 Ok(Reply::NextAnswered(answer)) => {
                     // A connection that is gone has nobody to tell.

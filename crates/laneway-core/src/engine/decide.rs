@@ -23,9 +23,7 @@ impl Engine {
                 Ok(submitted) => Reply::RunSubmitted(submitted),
                 Err(refusal) => Reply::Refused(refusal),
             },
-            Command::CallNext { fence, request, index, timeout } => {
-                self.call_next(now, &fence, request, index, timeout, effects)
-            }
+            Command::CallNext(call) => self.call_next(now, *call, effects),
             Command::CancelRun { tenant, run, origin } => {
                 self.cancel_run(now, tenant.as_ref(), run, &origin, effects)
             }
@@ -116,7 +114,7 @@ impl Engine {
             | Command::Log(..)
             | Command::Cancel { .. }
             | Command::SubmitRun(..)
-            | Command::CallNext { .. }
+            | Command::CallNext(..)
             | Command::CancelRun { .. }
             | Command::DeliveryTried { .. }
             | Command::Redeliver { .. }

@@ -322,20 +322,21 @@ impl Engine {
         let node = &self.nodes[self.jobs[job].node];
         let lane = &self.lanes[node.lane as usize];
         let settings = &lane.settings;
+        let shared = self.shared_with(job, &self.place_holders(job));
         if settings.paused {
             holds.push(Hold::LanePaused { lane: lane.name.clone() });
         }
-        if self.open >= self.settings.running_max {
+        if !shared.any && self.open >= self.settings.running_max {
             holds.push(Hold::ServerFull { used: self.open, limit: self.settings.running_max });
         }
-        if lane.open >= settings.running_max {
+        if !shared.lane && lane.open >= settings.running_max {
             holds.push(Hold::LaneFull {
                 lane: lane.name.clone(),
                 used: lane.open,
                 limit: settings.running_max,
             });
         }
-        if node.open >= settings.running_per_agent_max {
+        if !shared.agent && node.open >= settings.running_per_agent_max {
             let agent = self.nodes.key(self.jobs[job].node).2.clone();
             holds.push(Hold::AgentFull { agent, used: node.open, limit: settings.running_per_agent_max });
         }
@@ -345,10 +346,11 @@ impl Engine {
         let class = &self.classes[self.jobs[job].class];
         let (tenant, kind) = (&self.tenants[class.tenant], &self.kinds[class.kind]);
         let kind_name = self.kinds.key(class.kind);
-        if !tenant.gate.is_open() {
+        let shared = self.shared_with(job, &self.place_holders(job));
+        if !shared.any && !tenant.gate.is_open() {
             holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
         }
-        if !kind.gate.is_open() {
+        if !shared.kind && !kind.gate.is_open() {
             holds.push(Hold::KindFull {
                 kind: kind_name.clone(),
                 used: kind.gate.used,
@@ -437,9 +439,10 @@ impl Engine {
         if keyset == NONE {
             return;
         }
+        let holders = self.place_holders(job);
         for &key in self.keysets.key(keyset).iter() {
             let gate = &self.keys[key].gate;
-            if !gate.is_open() {
+            if !gate.is_open() && !self.holds_key(&holders, key) {
                 let KeyName::Named(_, name, value) = self.keys.key(key).clone() else { continue };
                 holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
             }

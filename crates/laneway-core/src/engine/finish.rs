@@ -82,8 +82,10 @@ impl Engine {
         }
         self.jobs[job].failures += 1;
         let failures = self.jobs[job].failures;
+        // For whom nobody waits, nobody tries again.
+        let awaited = !(self.jobs[job].in_run && self.is_uncalled(job));
         let policy = self.policies.key(self.jobs[job].policy);
-        if failure.retryable && failures <= policy.retries_max {
+        if failure.retryable && failures <= policy.retries_max && awaited {
             let backoff = policy.backoff;
             let wait = backoff.wait(failures, self.rng.jitter());
             self.close_attempt(now, job, end, Some(failure), false, effects);

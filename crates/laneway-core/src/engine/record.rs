@@ -23,6 +23,9 @@ impl Engine {
         let states = &mut self.tenants[self.classes[self.jobs[job].class].tenant].states;
         states[usize::from(was.code())] -= 1;
         states[usize::from(next.code())] += 1;
+        if self.jobs[job].in_run {
+            self.note_queued(job);
+        }
     }
 
     /// Adds an event about a job and links it to the job's event before it.

@@ -14,6 +14,7 @@ mod calendar;
 mod calls;
 mod cancel;
 mod capacity;
+mod chains;
 mod counts;
 mod crew;
 mod deliveries;

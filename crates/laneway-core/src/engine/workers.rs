@@ -189,7 +189,7 @@ impl Engine {
         }
         let ends = self.ends_with_server(job);
         self.hand_back(now, job, end, effects);
-        if !ends {
+        if !ends && self.jobs[job].state == JobState::Queued {
             let wait = Span(REFUSED.0 << times.saturating_sub(1).min(16));
             self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);
         }

@@ -156,7 +156,9 @@ impl Checker {
                 Some(WordAnswer { taken: true, .. }) if matches!(said, WorkerSaid::Ended { .. }) => {
                     *reply == Reply::Duplicate
                 }
-                Some(WordAnswer { found, .. }) => answers(said, found, reply),
+                Some(WordAnswer { found, .. }) => {
+                    answers(said, found, reply) || self.is_stopped_now(said, reply)
+                }
             },
         };
         hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.said))
@@ -170,6 +172,16 @@ impl Checker {
             let task = ending_task(&word.said)?;
             self.task_of(who, task).is_some_and(|found| found.row.seq == entry.row.seq).then_some(&word.said)
         })
+    }
+
+    /// Whose time was over is told so when it takes its task, and was stopped in this turn.
+    fn is_stopped_now(&self, said: &WorkerSaid, reply: &Reply) -> bool {
+        let (WorkerSaid::Accepted(task), Reply::Alive { stop: true, .. }) = (said, reply) else {
+            return false;
+        };
+        let seq = self.ledger.ids.get(&task.job);
+        let run = seq.and_then(|seq| self.watches.get(seq)).and_then(|watch| watch.run.as_ref());
+        run.is_some_and(|run| run.stop.is_some())
     }
 
     /// What a worker says about how its attempt ended.

@@ -295,6 +295,7 @@ impl World {
         run.at = Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
         run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
         run.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
+        run.caller = self.caller_of(&offer.fence);
         self.runs.push(run);
     }
 

@@ -95,11 +95,12 @@ impl Hand {
         self.ask("feedback", feedback, Some(task)).await
     }
 
-    /// Calls the next element of a chain.
-    pub async fn next(&mut self, task: &Task, request: &str) {
+    /// Calls the next element of a chain; `brings` are further fields of the request.
+    pub async fn next(&mut self, task: &Task, request: &str, brings: &Value) {
         let payload = &task.payload;
-        let asked = json!({"requestId": request, "runId": payload["run_id"], "nodeId": payload["host_node_id"],
+        let mut asked = json!({"requestId": request, "runId": payload["run_id"], "nodeId": payload["host_node_id"],
             "middlewareId": payload["node_id"], "chainIndex": payload["chain_index"]});
+        asked.as_object_mut().unwrap().extend(brings.as_object().unwrap().clone());
         self.ask("middleware.next_request", asked, Some(task)).await;
     }
 

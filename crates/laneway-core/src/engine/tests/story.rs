@@ -136,12 +136,13 @@ impl Story {
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
             "submitrun" | "cancelrun" => self.run_command(verb, rest, &options),
-            "next" => Command::CallNext {
+            "next" => Command::CallNext(Box::new(crate::NextCall {
                 fence: self.fence(name),
                 request: text(rest[1]),
                 index: options.get("index").map_or(0, |index| number(index)),
                 timeout: options.get("timeout").map(|timeout| span(timeout)),
-            },
+                payload: options.get("payload").map(|payload| payload.as_bytes().into()),
+            })),
             "showrun" => return vec![self.members.show(name)],
             "resetall" => Command::ResetSessions { origin: Origin::house("test") },
             "show" => return vec![self.show_schedule(name)],
