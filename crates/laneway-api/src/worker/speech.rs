@@ -173,6 +173,7 @@ pub(super) fn log_frame(direction: &'static str, frame: &Frame) {
     let code = match &frame.message {
         Message::Error(error) => Some(error.code.as_str()),
         Message::Result(result) => result.error.as_ref().map(|error| error.code.as_str()),
+        Message::Ack(ack) => ack.info.as_deref().filter(|info| ErrorCode::parse(info).is_some()),
         _ => None,
     };
     tracing::debug!(
