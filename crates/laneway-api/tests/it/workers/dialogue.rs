@@ -35,12 +35,12 @@ fn line(frame: &Value, task: &str, all: &[Value]) -> String {
     frame["ts"] = json!("<time>");
     let who = frame["sender"]["role"].as_str().unwrap().to_owned();
     // Ids of the server are told by what they are of; a worker's count up by themselves.
-    let mut text = format!("{frame:#}").replace(task, "<task>");
+    let mut text = frame.to_string().replace(task, "<task>");
     for other in all.iter().filter(|other| other["sender"]["role"] == "scheduler") {
         let id = other["id"].as_str().unwrap();
         let about = other["ack"]["for"].as_str().map_or(String::new(), |of| format!(" of {of}"));
         let name = format!("\"<{}{about}>\"", other["type"].as_str().unwrap());
         text = text.replace(&format!("\"{id}\""), &name);
     }
-    format!("{who}:\n{text}\n")
+    format!("{who:<9}  {text}\n")
 }

@@ -46,7 +46,7 @@ async fn d8_a_frame_that_comes_twice_over_a_socket_is_acknowledged_again_and_don
     let figure = r#"pkg_ops_total{tenant="default",op="install",status="installed"} 1"#;
     assert!(page.contains(figure), "{page}");
     let events = world.ask("GET", &format!("/v1/jobs/{job}/events"), "").await;
-    let ends = events["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "job.succeeded");
+    let ends = events["events"].as_array().unwrap().iter().filter(|event| event["type"] == "job.succeeded");
     assert_eq!(ends.count(), 1, "{events}");
 }
 
