@@ -390,7 +390,9 @@ mod tests {
 
     #[test]
     fn lines_about_dispatches_are_read_back() {
-        for (outcome, worker) in [("accepted", "w1"), ("E.CMD.UNKNOWN", "a worker worker x"), ("no paper", "w")] {
+        for (outcome, worker) in
+            [("accepted", "w1"), ("E.CMD.UNKNOWN", "a worker worker x"), ("no paper", "w")]
+        {
             let worker = Name::fixed(worker);
             let line = DispatchLine { dispatch_seq: 7, outcome: outcome.into(), worker };
             let read = DispatchLine::parse(&line.to_string()).expect("it was just written");

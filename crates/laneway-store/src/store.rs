@@ -6,8 +6,8 @@ use laneway_core::engine::Head;
 use laneway_core::worker::DispatchLine;
 use laneway_core::{
     AttemptEnd, Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember,
-    Event, EventKind, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog, RunRow,
-    RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    Event, EventKind, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog,
+    RunRow, RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 

@@ -50,7 +50,9 @@ fn read_action(action: Option<&str>) -> Result<EventFilter, ApiError> {
         Some(kind) => Ok(EventFilter { called: true, kind: Some(kind), ..EventFilter::default() }),
         None => Err(ApiError::field(
             "action",
-            format!("{action:?} is no action; write `cmd.dispatch` or the kind of an event, such as `job.canceled`"),
+            format!(
+                "{action:?} is no action; write `cmd.dispatch` or the kind of an event, such as `job.canceled`"
+            ),
         )),
     }
 }

@@ -66,12 +66,7 @@ async fn start(dir: &Path, server: &Authority, clients: Option<&Authority>) -> T
 }
 
 /// A server that speaks TLS, and knows those whose certificates `clients` signed.
-pub async fn start_with(
-    dir: &Path,
-    server: &Authority,
-    clients: Option<&Authority>,
-    toml: &str,
-) -> TlsWorld {
+pub async fn start_with(dir: &Path, server: &Authority, clients: Option<&Authority>, toml: &str) -> TlsWorld {
     let (cert, key) = server.sign(&[]);
     let files = TlsConfig {
         cert: write(dir, "cert.pem", &cert),

@@ -423,7 +423,8 @@ async fn d8_a_dispatch_that_comes_twice_over_a_socket_is_acknowledged_twice_and_
     let mut peer = port.accept().await;
     peer.greet().await;
     let payload = crate::peer::dispatch("t1", "count", json!({}));
-    let frame = crate::peer::envelope("d-1", "cmd.dispatch", payload.clone(), Some("t1"), Some(1)).to_string();
+    let frame =
+        crate::peer::envelope("d-1", "cmd.dispatch", payload.clone(), Some("t1"), Some(1)).to_string();
     // Twice at once, again after the outcome, and the same attempt under another id.
     peer.say_raw(&frame).await;
     peer.say_raw(&frame).await;

@@ -228,8 +228,8 @@ impl Engine {
         let open = (!waited).then(|| &self.attempts[self.jobs[job].open]);
         let started_at = open.and_then(|open| open.started_at);
         let attempt_id = open.map(|open| open.attempt_id);
-        let line = closed
-            .and_then(|(end, failure)| self.close_attempt(now, job, end, failure, true, effects));
+        let line =
+            closed.and_then(|(end, failure)| self.close_attempt(now, job, end, failure, true, effects));
         if waited {
             self.wait_no_longer(job);
             self.dequeue(job);

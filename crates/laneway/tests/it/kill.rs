@@ -46,9 +46,10 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     server.kill();
 
     let store = SqliteStore::open(dir.path(), Default::default()).unwrap();
-    let found = history::check(store.reader().as_ref(), &settings(LANE_MAX), &acked).unwrap_or_else(|broken| {
-        panic!("LANEWAY_KILL_SEED={seed}: {broken}");
-    });
+    let found =
+        history::check(store.reader().as_ref(), &settings(LANE_MAX), &acked).unwrap_or_else(|broken| {
+            panic!("LANEWAY_KILL_SEED={seed}: {broken}");
+        });
     println!("{} acknowledged, {found:?}", acked.len());
     assert!(acked.len() as u64 > cycles, "the clients were heard");
     assert_eq!(found.ended, found.jobs, "every job has ended: nothing is stuck");

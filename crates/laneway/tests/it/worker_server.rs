@@ -102,8 +102,7 @@ async fn d20_the_log_of_the_server_is_json_with_the_fields_of_the_protocol() {
     let log = read_log(server.process.stderr.take().unwrap());
     let made = server.json(&["token", "create", "--role", "admin"]);
     let admin = made["secret"].as_str().unwrap().to_owned();
-    let made =
-        server.json(&["--token", &admin, "token", "create", "--role", "worker", "--tenant", "acme"]);
+    let made = server.json(&["--token", &admin, "token", "create", "--role", "worker", "--tenant", "acme"]);
     let token = made["secret"].as_str().unwrap().to_owned();
     let made =
         server.json(&["--token", &admin, "token", "create", "--role", "submitter", "--tenant", "acme"]);
@@ -141,7 +140,8 @@ async fn d20_the_log_of_the_server_is_json_with_the_fields_of_the_protocol() {
                 && line["code"].as_str() == code
         };
         let found = lines.iter().find(fits);
-        let line = found.unwrap_or_else(|| panic!("no line {message} {kind} {sender} {corr} {code:?} in\n{whole}"));
+        let line =
+            found.unwrap_or_else(|| panic!("no line {message} {kind} {sender} {corr} {code:?} in\n{whole}"));
         assert_eq!(line["tenant"], "acme", "{line}");
         assert!(line["id"].is_string() || message.contains(' '), "{line}");
         line.clone()
@@ -175,7 +175,9 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     let node = |id: &str| json!({"id": id, "type": "t", "package": {"name": "test", "version": "1.0"}});
     let edge = json!({"id": "e", "source": {"node": "a", "port": ""}, "target": {"node": "b", "port": ""}});
     let workflow = json!({"id": "w", "nodes": [node("a"), node("b")], "edges": [edge]});
-    let start = http.post(format!("{}/api/v1/runs", server.url)).json(&json!({"workflow": workflow, "clientId": "desk"}));
+    let start = http
+        .post(format!("{}/api/v1/runs", server.url))
+        .json(&json!({"workflow": workflow, "clientId": "desk"}));
     let started = start.send().await.unwrap();
     assert_eq!(started.status().as_u16(), 202, "{}", started.text().await.unwrap());
     let run: Value = started.json().await.unwrap();
@@ -191,13 +193,22 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     server.process.wait().unwrap();
 
     let server = Server::start(dir.path(), &flags);
-    let show = || async { http.get(format!("{}{path}", server.url)).send().await.unwrap().json::<Value>().await.unwrap() };
+    let show = || async {
+        http.get(format!("{}{path}", server.url)).send().await.unwrap().json::<Value>().await.unwrap()
+    };
     let shown = show().await;
     assert_eq!(shown["status"], "running", "{shown}");
-    assert_eq!((&shown["nodes"][0]["status"], &shown["nodes"][0]["result"]), (&json!("succeeded"), &json!({"out": 7})));
+    assert_eq!(
+        (&shown["nodes"][0]["status"], &shown["nodes"][0]["result"]),
+        (&json!("succeeded"), &json!({"out": 7}))
+    );
     let mut hand = Hand::registered(&server.url, "default", None).await;
     let again = hand.take().await;
-    assert_eq!((&again["corr"], &again["seq"]), (&second["corr"], &second["seq"]), "the same attempt, still its own");
+    assert_eq!(
+        (&again["corr"], &again["seq"]),
+        (&second["corr"], &second["seq"]),
+        "the same attempt, still its own"
+    );
     let canceled = http.post(format!("{}{path}/cancel", server.url)).send().await.unwrap();
     assert_eq!(canceled.status().as_u16(), 202);
     let told = hand.hear("cmd.cancel").await;
@@ -266,7 +277,18 @@ fn d4_a_worker_process_shows_its_certificate_and_runs_the_jobs_of_its_tenant() {
         ["--ca".to_owned(), path(&ca), "--cert".to_owned(), path(cert)]
     };
     let process = laneway()
-        .args(["--url", &server.url, "--json", "worker", "--id", "w-1", "--tenant", "acme", "--kind", "echo=cat"])
+        .args([
+            "--url",
+            &server.url,
+            "--json",
+            "worker",
+            "--id",
+            "w-1",
+            "--tenant",
+            "acme",
+            "--kind",
+            "echo=cat",
+        ])
         .args(shown(&worker))
         .stdout(Stdio::null())
         .stderr(Stdio::null())

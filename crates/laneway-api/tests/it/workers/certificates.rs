@@ -29,7 +29,11 @@ fn sdk(dir: &Path, world: &TlsWorld, server: &Authority, clients: &Authority, ur
 }
 
 /// The other end of a connection over TLS, with a certificate of these URIs.
-async fn open(world: &TlsWorld, server: &Authority, (cert, key): (String, String)) -> Peer<TlsStream<TcpStream>> {
+async fn open(
+    world: &TlsWorld,
+    server: &Authority,
+    (cert, key): (String, String),
+) -> Peer<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(server.pem().as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -75,7 +79,10 @@ async fn d4_a_worker_with_a_certificate_is_bound_to_its_tenant_and_runs_a_job() 
     let (_, job) = answer(boss.get(url(&format!("/v1/jobs/{id}")))).await;
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!({"hello": "ann"})), "{job}");
     let (_, workers) = answer(boss.get(url("/v1/workers"))).await;
-    assert_eq!((&workers["workers"][0]["id"], &workers["workers"][0]["tenant"]), (&json!("w1"), &json!("acme")));
+    assert_eq!(
+        (&workers["workers"][0]["id"], &workers["workers"][0]["tenant"]),
+        (&json!("w1"), &json!("acme"))
+    );
     running.abort();
 }
 
@@ -86,7 +93,8 @@ async fn d4_where_certificates_are_demanded_a_token_is_not_enough() {
     let demanded = "[workers]\nrequire_certificate = true";
     let world = start_with(dir.path(), &server, Some(&clients), demanded).await;
     let (record, token) =
-        laneway_api::mint(Some(laneway_core::Name::fixed("acme")), Role::Worker, "", START.wall, None).unwrap();
+        laneway_api::mint(Some(laneway_core::Name::fixed("acme")), Role::Worker, "", START.wall, None)
+            .unwrap();
     world.scheduler.put_token(record, laneway_core::Origin::house("test")).await.unwrap();
     let signed = clients.sign(&["laneway://tenant/acme/role/worker"]);
     let mut peer = open(&world, &server, signed.clone()).await;

@@ -19,7 +19,8 @@ async fn state(world: &World, id: &str) -> Value {
 
 /// Takes the next dispatch, which must be this job, and ends it.
 async fn finish(peer: &mut Peer, id: &str) {
-    let (frame, job, seq) = tokio::time::timeout(PATIENCE, peer.hear_dispatch()).await.expect("it is sent here");
+    let (frame, job, seq) =
+        tokio::time::timeout(PATIENCE, peer.hear_dispatch()).await.expect("it is sent here");
     assert_eq!(job, id);
     peer.take(&frame).await;
     let brought = peer.bring(&job, seq, json!({})).await;
@@ -66,7 +67,11 @@ async fn d17_a_resource_of_a_worker_that_is_not_there_fails_fast_with_a_code() {
         let id = world.submit(&wanting(wants)).await;
         tokio::time::timeout(PATIENCE, world.wait(&id)).await.expect("it does not wait for ever");
         let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
-        assert_eq!((&job["state"], &job["reason"]), (&json!("failed"), &json!("unavailable")), "{why}: {job}");
+        assert_eq!(
+            (&job["state"], &job["reason"]),
+            (&json!("failed"), &json!("unavailable")),
+            "{why}: {job}"
+        );
         assert_eq!(job["error"]["code"], "E.RESOURCE.MISSING", "{why}: {job}");
         assert!(job["error"]["message"].as_str().unwrap().contains(worker), "{job}");
         assert_eq!(job["attempt"], 0, "nobody was sent it");
@@ -116,9 +121,12 @@ async fn d17_sticky_jobs_stay_and_preferred_ones_go_elsewhere_when_their_worker_
 async fn af_x12_room_health_packages_and_load_decide_who_gets_a_task() {
     let world = World::new().await;
     let mut peers = Vec::new();
-    for (worker, slots, status) in
-        [("broken", 4, "failed"), ("missing", 4, "missing"), ("ill", 4, "installed"), ("good", 2, "installed")]
-    {
+    for (worker, slots, status) in [
+        ("broken", 4, "failed"),
+        ("missing", 4, "missing"),
+        ("ill", 4, "installed"),
+        ("good", 2, "installed"),
+    ] {
         let mut peer = Peer::open(&world, worker).await;
         peer.shake_hands(None).await;
         let capabilities = json!({"concurrency": {"max_parallel": slots}, "runtimes": ["t"], "features": []});

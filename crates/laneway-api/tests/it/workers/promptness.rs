@@ -18,9 +18,10 @@ async fn d4_a_revoked_token_kicks_its_live_socket_within_two_seconds() {
     let token = world.token(Some("acme"), Role::Worker).await;
     let mut kicked = Peer::open(&world, "w1").await.tenant("acme");
     kicked.shake_hands(Some(&token)).await;
-    kicked.register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["t"],
+    kicked
+        .register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["t"],
         "features": ["kind:k"]}, "packages": []}))
-    .await;
+        .await;
     let id = token.split('_').nth(1).unwrap();
     let (status, _) = answer(world.request("DELETE", &format!("/v1/tokens/{id}"))).await;
     let answered = Instant::now();

@@ -117,7 +117,8 @@ async fn audit_shows_dispatches_only_to_those_who_ask_and_may() {
     let (_, all) = list(&operator, "").await;
     assert!(!all.to_string().contains("cmd.dispatch"), "they would bury everything else: {all}");
     let (_, submitted) = list(&operator, "?action=job.submitted").await;
-    let actions: Vec<&Value> = submitted["entries"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
+    let actions: Vec<&Value> =
+        submitted["entries"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["job.submitted"]);
     let (status, problem) = list(&operator, "?action=dance").await;
     assert_eq!((status, &problem["field"]), (400, &json!("action")), "{problem}");
