@@ -146,7 +146,7 @@ impl House {
                     corr = %task.job,
                     seq = task.dispatch_seq,
                     code = rejection.code.as_str(),
-                    message = &*rejection.message,
+                    reason = &*rejection.message,
                     "a worker refused a task"
                 );
                 self.forgets(task);

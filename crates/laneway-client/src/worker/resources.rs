@@ -269,6 +269,29 @@ mod tests {
         }
     }
 
+    /// The original takes leases one by one, and keeps those that it has when the next one is not to be had.
+    #[test]
+    fn af_x15_a_task_that_misses_one_resource_holds_none_of_the_others() {
+        let resources = Resources::new(Text::fixed("w-1"));
+        let (run, until) = (Scope::Run(Text::fixed("r1")), Wall::from_second(2_000).unwrap());
+        resources.put(Text::fixed("there"), Text::fixed("file"), run, bytes(3), until).unwrap();
+        let wanted = |id: &str| ResourceRef {
+            resource_id: Text::fixed(id),
+            worker_id: Text::fixed("w-1"),
+            r#type: Text::fixed("file"),
+            scope: None,
+            expires_at: None,
+            metadata: None,
+        };
+        let mut dispatch = dispatch("t1", "resize");
+        let refs = vec![wanted("there"), wanted("nowhere")];
+        dispatch.resource_refs = Some(laneway_wire::frame::List::new(refs).unwrap());
+        assert!(resources.check(&dispatch, Wall::from_second(1_000).unwrap()).is_err());
+        assert!(resources.lock()["there"].users.is_empty());
+        resources.release_run("r1");
+        assert_eq!(resources.figures(), (0, 0), "nothing holds it any more");
+    }
+
     #[test]
     fn what_is_used_is_not_collected() {
         let resources = Resources::new(Text::fixed("w-1"));

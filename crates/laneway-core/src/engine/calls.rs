@@ -5,6 +5,7 @@
 //! called again.
 
 use super::Engine;
+use super::record::tell_dispatch;
 use super::runs::Call;
 use super::slab::{Ix, NONE};
 use super::state::{MaybeMono, Wake};
@@ -165,12 +166,13 @@ impl Engine {
         failure: Option<Failure>,
         effects: &mut Effects,
     ) {
-        self.close_attempt(now, job, end, failure, false, effects);
+        let line = self.close_attempt(now, job, end, failure, false, effects);
         if self.jobs[job].state == JobState::Assigned {
             self.set_state(job, JobState::Queued);
         }
         self.count_waiting(job);
         self.wait_for_call(now, job, effects);
+        tell_dispatch(line, effects);
     }
 
     /// A called node that waits for nothing else waits to be called.

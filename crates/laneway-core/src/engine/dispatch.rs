@@ -8,9 +8,11 @@ use super::Engine;
 use super::claim::Taker;
 use super::needs::Room;
 use super::placing::Pick;
+use super::record::tell_dispatch;
 use super::slab::{Ix, NONE};
 use super::state::{BinKey, Head, MaybeMono, Open, SourceKey};
 use crate::lease::Dispatch;
+use crate::worker::DispatchLine;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason, Span};
@@ -214,6 +216,7 @@ impl Engine {
 
         let kind = if running { EventKind::JobStarted } else { EventKind::JobAssigned };
         self.job_event(now, kind, job, None, None, effects);
+        tell_dispatch(self.dispatch_line(job, DispatchLine::SENT), effects);
         effects.changes.push(Change::AttemptOpened(self.open_row(job)));
         if need.is_some() {
             self.forget_overtaken(job);

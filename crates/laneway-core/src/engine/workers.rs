@@ -160,7 +160,12 @@ impl Engine {
             self.close_stopped(now, job, cause, effects);
         } else {
             let why = format!("the last worker refused it: {code}");
+            let (line, before) = (self.dispatch_line(job, code.as_str()), effects.events.len());
             self.refused(now, job, AttemptEnd::HandedBack, &why, effects);
+            // The worker's own code says more than that the attempt was given back.
+            if let Some(event) = effects.events[before..].iter_mut().find(|event| event.detail.is_some()) {
+                event.detail = line;
+            }
         }
         Reply::Done
     }

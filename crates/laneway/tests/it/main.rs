@@ -15,3 +15,4 @@ mod repository;
 mod webhooks;
 mod worker;
 mod worker_faults;
+mod worker_server;

@@ -37,6 +37,8 @@ pub(super) struct Story {
     /// The latest notice about each.
     told: BTreeMap<u64, u32>,
     last_event: u64,
+    /// What was said of dispatches and not shown yet.
+    dispatches: Vec<String>,
     pub(super) calendar: Calendar,
     pub(super) members: Members,
 }
@@ -66,6 +68,7 @@ impl Story {
             deliveries: BTreeMap::new(),
             told: BTreeMap::new(),
             last_event: 0,
+            dispatches: Vec::new(),
             calendar: Calendar::default(),
             members: Members::default(),
         };
@@ -161,6 +164,7 @@ impl Story {
             "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
             | "undrain" | "rebind" => crew::command(self, verb, rest, &options),
             "workers" => return crew::workers(self),
+            "dispatches" => return std::mem::take(&mut self.dispatches),
             _ => self.configure(verb, name, &options),
         };
         let names = command_names(&command, rest);
@@ -240,6 +244,9 @@ impl Story {
             };
             if event.kind == crate::EventKind::JobSubmitted {
                 continue;
+            }
+            if let Some(line) = event.detail.as_deref().and_then(crate::worker::DispatchLine::parse) {
+                self.dispatches.push(line.to_string());
             }
             let word = event.kind.word().split_once('.').expect("two parts").1;
             let reason = line.reason.map_or(String::new(), |reason| format!(" ({reason})"));

@@ -678,6 +678,107 @@ fn a_worker_that_sits_at_its_limit_for_long_is_told_of_once() {
 }
 
 #[test]
+fn d18_what_becomes_of_every_dispatch_stands_in_the_trail() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w
+        submit a1 kind=w
+        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        wait 1s
+        accept c1 a1
+        result c1 a1 fail
+        wait 1s
+        wait 5s
+        pulse c1
+        wait 2s
+        pulse c1
+        wait 2s
+        accept c1 a1
+        result c1 a1 ok
+        dispatches
+        submit a2 kind=w
+        accept c1 a2
+        cancel a2
+        result c1 a2 canceled
+        dispatches
+        submit a3 kind=k
+        finish a3 ok
+        dispatches
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit a1 kind=w
+                a1 assigned #1
+                offer a1#1 to c1
+            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+                a1 queued #1 (handed_back)
+                a1 deferred #1 (handed_back)
+            wait 1s
+                a1 queued #1 (due)
+                a1 assigned #2
+                offer a1#2 to c1
+            accept c1 a1
+                a1 started #2
+            result c1 a1 fail
+                a1 retrying #2 (retry)
+            wait 1s
+                a1 queued #2 (due)
+                a1 assigned #3
+                offer a1#3 to c1
+            wait 5s
+            pulse c1
+            wait 2s
+                a1 queued #3 (handed_back)
+                a1 deferred #3 (handed_back)
+                stop a1 at c1
+            pulse c1
+            wait 2s
+                a1 queued #3 (due)
+                a1 assigned #4
+                offer a1#4 to c1
+            accept c1 a1
+                a1 started #4
+            result c1 a1 ok
+                a1 succeeded #4 (done)
+            dispatches
+                cmd.dispatch 1 dispatched worker w1
+                cmd.dispatch 1 E.CMD.CONCURRENCY_VIOLATION worker w1
+                cmd.dispatch 2 dispatched worker w1
+                cmd.dispatch 2 accepted worker w1
+                cmd.dispatch 2 test worker w1
+                cmd.dispatch 3 dispatched worker w1
+                cmd.dispatch 3 unanswered worker w1
+                cmd.dispatch 4 dispatched worker w1
+                cmd.dispatch 4 accepted worker w1
+                cmd.dispatch 4 succeeded worker w1
+            submit a2 kind=w
+                a2 assigned #1
+                offer a2#1 to c1
+            accept c1 a2
+                a2 started #1
+            cancel a2
+                was running
+                a2 canceled #1 (requested)
+                stop a2 at c1
+            result c1 a2 canceled
+                stale
+                a2 released #1
+            dispatches
+                cmd.dispatch 1 dispatched worker w1
+                cmd.dispatch 1 accepted worker w1
+                cmd.dispatch 1 canceled worker w1
+            submit a3 kind=k
+                a3 started #1
+            finish a3 ok
+                a3 succeeded #1 (done)
+            dispatches
+        "#]],
+    );
+}
+
+#[test]
 fn bad_registrations_are_refused_and_change_nothing() {
     check(
         "
