@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 78] = [
+pub static TABLE: [Authority; 79] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -76,6 +76,7 @@ pub static TABLE: [Authority; 78] = [
     looks("explain_job", READERS, Reach::Tenant),
     looks("list_job_logs", READERS, Reach::Tenant),
     looks("list_job_artifacts", READERS, Reach::Tenant),
+    looks("get_artifact", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
     changes("submit_run", SUBMITTERS, Reach::Tenant),
