@@ -260,7 +260,7 @@ mod tests {
         let mut worker = scheduler.connect_worker();
         let live = LiveConfig::new(Layers::builtin(), Overrides::none(), config, scheduler.clone());
         let api = Api::new(scheduler, live).unwrap();
-        let caller = Caller {
+        let caller = Caller(laneway_runtime::Caller {
             actor: Name::fixed("open"),
             role: Role::Admin,
             bound: None,
@@ -269,7 +269,7 @@ mod tests {
             request: Name::fixed("r"),
             expires_at: None,
             by_token: false,
-        };
+        });
         let (connection, room) = (worker.connection(), api.downloads.clone());
         let seat = room.enter(&caller.tenant, connection).unwrap();
         let source = Source { api, caller, connection, resource: "res-1".to_owned() };
