@@ -66,7 +66,9 @@ impl ResourceBody {
     /// Removes what is on disk.
     fn remove(&self) {
         let Some(path) = self.path() else { return };
-        if let Err(error) = std::fs::remove_file(path) {
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
             tracing::warn!(path = %path.display(), %error, "a resource's file could not be removed");
         }
         if let (ResourceBody::FileInFolder(_), Some(folder)) = (self, path.parent()) {
