@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{BadTokens, Principal, random};
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;
+use crate::download::Downloads;
 use crate::v1::server::Figures;
 use crate::worker::Room;
 
@@ -46,6 +47,8 @@ pub struct Inner {
     pub(crate) notes: NoteLimits,
     /// Room for sockets of workers.
     pub(crate) worker_room: Room,
+    /// Room for downloads of artifacts.
+    pub(crate) downloads: Downloads,
     pub(crate) started: Instant,
     pub(crate) streams: Arc<Semaphore>,
     /// What `/health` and `/readyz` said last.
@@ -75,6 +78,7 @@ impl Api {
             bad_tokens: BadTokens::default(),
             notes: NoteLimits::default(),
             worker_room,
+            downloads: Downloads::default(),
             started: Instant::now(),
             figures: Mutex::new(None),
             schedule_patches: Mutex::new(()),

@@ -76,6 +76,7 @@ pub static TABLE: [Authority; 79] = [
     looks("explain_job", READERS, Reach::Tenant),
     looks("list_job_logs", READERS, Reach::Tenant),
     looks("list_job_artifacts", READERS, Reach::Tenant),
+    looks("get_artifact", READERS, Reach::Tenant),
     looks("list_job_events", READERS, Reach::Tenant),
     looks("list_attempts", READERS, Reach::Tenant),
     changes("submit_run", SUBMITTERS, Reach::Tenant),

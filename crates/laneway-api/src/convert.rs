@@ -19,6 +19,7 @@ use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
     Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, ScheduleId, Settings, Span, Wall,
 };
+use laneway_runtime::ArtifactId;
 use laneway_runtime::config::parse_span;
 use laneway_wire::{BackoffRequest, BackoffSpec, JobRequest, KeyMap, Priority, RetryRequest};
 use sha2::{Digest, Sha256};
@@ -134,6 +135,15 @@ pub fn name(field: &str, text: &str) -> Result<Name, ApiError> {
 pub fn job_id(text: &str) -> Result<JobId, ApiError> {
     JobId::parse(text).ok_or_else(|| {
         let detail = "a job's id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; take it from the answer to the submit";
+        ApiError::new(Code::InvalidId, detail)
+    })
+}
+
+/// An artifact's id from a path.
+pub fn artifact_id(text: &str) -> Result<ArtifactId, ApiError> {
+    ArtifactId::parse(text).ok_or_else(|| {
+        let detail = "an artifact's id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80.3; `GET /v1/jobs/{id}/artifacts` lists \
+                      those of a job";
         ApiError::new(Code::InvalidId, detail)
     })
 }

@@ -52,10 +52,14 @@ pub enum Code {
     Conflict,
     /// There is one of that name already.
     AlreadyExists,
+    /// It was there, and is not any more.
+    Gone,
     /// The body is too large.
     BodyTooLarge,
     /// The body is not said to be JSON.
     UnsupportedMediaType,
+    /// There are no such bytes.
+    RangeNotSatisfiable,
     /// The request is for another host.
     Misdirected,
     /// The deadline has passed.
@@ -84,6 +88,12 @@ pub enum Code {
     TooMany,
     /// Something broke inside.
     Internal,
+    /// A worker could not do what was asked of it.
+    WorkerFailed,
+    /// A worker is not connected now.
+    WorkerAway,
+    /// A worker did not answer in time.
+    WorkerTimeout,
     /// The server is stopping.
     Draining,
     /// The server stopped before it could answer.
@@ -94,7 +104,7 @@ pub enum Code {
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 35] = [
+    pub const ALL: [Code; 40] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -111,8 +121,10 @@ impl Code {
         Code::NotEnded,
         Code::Conflict,
         Code::AlreadyExists,
+        Code::Gone,
         Code::BodyTooLarge,
         Code::UnsupportedMediaType,
+        Code::RangeNotSatisfiable,
         Code::Misdirected,
         Code::DeadlinePast,
         Code::IdempotencyMismatch,
@@ -127,6 +139,9 @@ impl Code {
         Code::TooManyAttempts,
         Code::TooMany,
         Code::Internal,
+        Code::WorkerFailed,
+        Code::WorkerAway,
+        Code::WorkerTimeout,
         Code::Draining,
         Code::Unavailable,
         Code::StorageLow,
@@ -152,9 +167,13 @@ impl Code {
             Code::NotEnded => ("not_ended", S::CONFLICT, "The job has not ended"),
             Code::Conflict => ("conflict", S::CONFLICT, "The change does not fit"),
             Code::AlreadyExists => ("already_exists", S::CONFLICT, "There is one of that name already"),
+            Code::Gone => ("gone", S::GONE, "It is not there any more"),
             Code::BodyTooLarge => ("body_too_large", S::PAYLOAD_TOO_LARGE, "The body is too large"),
             Code::UnsupportedMediaType => {
                 ("unsupported_media_type", S::UNSUPPORTED_MEDIA_TYPE, "The body must be JSON")
+            }
+            Code::RangeNotSatisfiable => {
+                ("range_not_satisfiable", S::RANGE_NOT_SATISFIABLE, "There are no such bytes")
             }
             Code::Misdirected => ("misdirected", S::MISDIRECTED_REQUEST, "The request is for another host"),
             Code::DeadlinePast => ("deadline_past", S::UNPROCESSABLE_ENTITY, "The deadline has passed"),
@@ -176,6 +195,11 @@ impl Code {
             Code::TooManyAttempts => ("too_many_attempts", S::TOO_MANY_REQUESTS, "Too many bad tokens"),
             Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "Too many of them"),
             Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "Something broke inside"),
+            Code::WorkerFailed => ("worker_failed", S::BAD_GATEWAY, "The worker could not do it"),
+            Code::WorkerAway => ("worker_away", S::SERVICE_UNAVAILABLE, "The worker is not connected now"),
+            Code::WorkerTimeout => {
+                ("worker_timeout", S::GATEWAY_TIMEOUT, "The worker did not answer in time")
+            }
             Code::Draining => ("draining", S::SERVICE_UNAVAILABLE, "The server is stopping"),
             Code::Unavailable => {
                 ("unavailable", S::SERVICE_UNAVAILABLE, "The server stopped before it answered")

@@ -71,7 +71,9 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
 /// Does the time of this call say something about the machine? Not of one that waits on purpose, nor of what probes ask.
 fn is_measured(authority: &Authority, request: &Request) -> bool {
     let waits = request.uri().query().is_some_and(|query| query.contains("wait="));
-    !waits && authority.operation != "stream_events" && !matches!(authority.who, Who::Anyone)
+    // How long an artifact takes says something about its worker only.
+    let waits = waits || matches!(authority.operation, "stream_events" | "get_artifact");
+    !waits && !matches!(authority.who, Who::Anyone)
 }
 
 async fn fail(api: &Api, authority: Authority, who: audit::Who, error: ApiError, id: &Name) -> Response {

@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server, sessions,
-    stats, submit, tokens, workers,
+    artifacts, audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server,
+    sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -34,7 +34,7 @@ pub fn document() -> &'static Document {
         server::get_openapi,
         submit::submit_job, submit::submit_batch,
         jobs::list_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
-        jobs::list_job_logs, jobs::list_job_artifacts, jobs::list_job_events, jobs::list_attempts,
+        jobs::list_job_logs, artifacts::list_job_artifacts, artifacts::get_artifact, jobs::list_job_events, jobs::list_attempts,
         runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
         events::stream_events, stats::get_stats,

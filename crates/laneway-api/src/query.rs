@@ -4,6 +4,7 @@
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use laneway_core::{AttemptId, JobId, JobState, Name, RunId, ScheduleId, Wall};
+use laneway_runtime::ArtifactId;
 use laneway_runtime::store::JobFilter;
 use serde::Deserialize;
 
@@ -89,6 +90,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathJob {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathJob, ApiError> {
         convert::job_id(&path_text(parts, state).await).map(PathJob)
+    }
+}
+
+/// The artifact that a path names.
+pub struct PathArtifact(pub ArtifactId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathArtifact {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathArtifact, ApiError> {
+        convert::artifact_id(&path_text(parts, state).await).map(PathArtifact)
     }
 }
 

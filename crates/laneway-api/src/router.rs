@@ -16,8 +16,8 @@ use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server, sessions,
-    stats, submit, tokens, workers,
+    artifacts, audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server,
+    sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -56,7 +56,8 @@ fn job_routes() -> Vec<Route> {
         route(&post, "/v1/jobs/{id}/retry", "retry_job", jobs::retry_job),
         route(&get, "/v1/jobs/{id}/explain", "explain_job", jobs::explain_job),
         route(&get, "/v1/jobs/{id}/logs", "list_job_logs", jobs::list_job_logs),
-        route(&get, "/v1/jobs/{id}/artifacts", "list_job_artifacts", jobs::list_job_artifacts),
+        route(&get, "/v1/jobs/{id}/artifacts", "list_job_artifacts", artifacts::list_job_artifacts),
+        route(&get, "/v1/artifacts/{id}", "get_artifact", artifacts::get_artifact),
         route(&get, "/v1/jobs/{id}/events", "list_job_events", jobs::list_job_events),
         route(&get, "/v1/jobs/{id}/attempts", "list_attempts", jobs::list_attempts),
         route(&get, "/v1/deliveries", "list_deliveries", deliveries::list_deliveries),

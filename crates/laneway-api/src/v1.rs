@@ -1,5 +1,6 @@
 //! The handlers, one file a noun.
 
+pub mod artifacts;
 pub mod audit;
 pub mod config;
 pub mod deliveries;

@@ -11,6 +11,7 @@ mod handshake;
 mod house;
 mod offer;
 mod outbox;
+mod parts;
 mod room;
 mod seen;
 mod session;

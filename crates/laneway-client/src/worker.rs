@@ -47,7 +47,10 @@ pub use packages::{
     ARCHIVE_LEN_MAX, ENTRIES_MAX, InstalledPackage, Loader, MANIFEST_LEN_MAX, UNPACKED_LEN_MAX,
 };
 pub use protocol::Thresholds;
-pub use resources::{RESOURCE_BYTES_MAX, RESOURCE_TTL, RESOURCES_MAX, ResourceBody, Resources, Scope};
+pub use resources::{
+    RESOURCE_BYTES_MAX, RESOURCE_FILE_BYTES_MAX, RESOURCE_READ_HOLD, RESOURCE_TTL, RESOURCES_MAX,
+    ResourceBody, Resources, Scope,
+};
 pub use run::WorkerError;
 pub use state::WorkerState;
 pub use task::{NextError, Task};

@@ -6,6 +6,7 @@
 //! `laneway-core`; and it writes no rows: that is `laneway-store`.
 
 pub mod agent_turn;
+pub mod artifacts;
 pub mod bindings;
 mod cache;
 pub mod caller;
@@ -34,6 +35,7 @@ mod waiters;
 pub mod webhooks;
 pub mod workers;
 
+pub use artifacts::{ARTIFACTS, ArtifactId, Part, PartOrder, PartTrouble};
 pub use caller::Caller;
 pub use clock::Clock;
 pub use events::{EventBus, Item, Progress, Subscription};
@@ -49,4 +51,4 @@ pub use sessions::TokenEstimate;
 pub use tabs::Tabs;
 pub use turn::{Told, Turn};
 pub use webhooks::Webhooks;
-pub use workers::{ARTIFACTS, BoundTask, PackageOrder, ToWorker, WorkerLink, WorkerRun, WorkerTask};
+pub use workers::{BoundTask, PackageOrder, ToWorker, WorkerLink, WorkerRun, WorkerTask};

@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::artifacts::PartOrder;
 use crate::bindings::is_bound;
 use crate::events::Progress;
 use crate::executors::local::runnable;
@@ -38,8 +39,6 @@ const READ_AGAIN_AFTER: Span = Span::secs(1);
 const PROGRESS_LEN_MAX: usize = 1_024;
 /// Longest word for a stage, in bytes.
 const STAGE_LEN_MAX: usize = 128;
-/// The stream of a job's log that lists what its runs made, one JSON object a line.
-pub const ARTIFACTS: &str = "artifacts";
 
 /// What a connection is told.
 #[derive(Debug)]
@@ -76,6 +75,8 @@ pub enum ToWorker {
         /// Only this version.
         version: Option<Box<str>>,
     },
+    /// Give a part of what a task made there.
+    Read(PartOrder),
 }
 
 /// A package to install.
@@ -417,7 +418,7 @@ impl WorkerRun {
         }
     }
 
-    /// Keeps lines that must not be lost among others: they have no limit but their own number.
+    /// Keeps lines of a stream that must not be lost among others; it has a limit of its own.
     pub async fn keep(&self, stream: &Name, texts: &[Box<str>]) {
         if texts.is_empty() {
             return;

@@ -18,7 +18,7 @@ mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
 
-pub use logs::{LOG_BYTES_MAX, LOG_LINES_MAX};
+pub use logs::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{

@@ -8,6 +8,11 @@ pub const LOG_LINES_MAX: u64 = 10_000;
 /// Most bytes of text kept of one job.
 pub const LOG_BYTES_MAX: u64 = 1024 * 1024;
 
+/// The stream that lists what runs made on workers, one JSON object a line. It is kept however much else is logged.
+pub const ARTIFACTS: &str = "artifacts";
+/// Most lines of that stream that are kept behind the others.
+pub const ARTIFACT_LINES_MAX: u64 = 4_096;
+
 /// What the last line says when there was more.
 const DROPPED: &str = "later lines were dropped: a job keeps 10000 lines or 1 MiB of logs";
 
@@ -23,16 +28,31 @@ pub(crate) struct LogTally {
 impl LogTally {
     /// Counts one more line. Gives the text to keep under number `self.lines`, or `None` when the line is dropped.
     pub fn admit<'a>(&mut self, line: &'a LogLine) -> Option<&'a str> {
+        if line.stream.as_str() == ARTIFACTS {
+            return self.admit_artifact(line);
+        }
         if self.bytes > LOG_BYTES_MAX {
             return None;
         }
         let bytes = self.bytes + line.text.len() as u64;
         self.lines += 1;
-        if self.lines == LOG_LINES_MAX || bytes > LOG_BYTES_MAX {
+        if self.lines >= LOG_LINES_MAX || bytes > LOG_BYTES_MAX {
             self.bytes = LOG_BYTES_MAX + 1;
             return Some(DROPPED);
         }
         self.bytes = bytes;
+        Some(&line.text)
+    }
+
+    /// What a run made is worth more than what it wrote: it fills the room of the others, but needs none of it.
+    fn admit_artifact<'a>(&mut self, line: &'a LogLine) -> Option<&'a str> {
+        if self.lines >= LOG_LINES_MAX + ARTIFACT_LINES_MAX {
+            return None;
+        }
+        self.lines += 1;
+        if self.bytes <= LOG_BYTES_MAX {
+            self.bytes = LOG_BYTES_MAX.min(self.bytes + line.text.len() as u64);
+        }
         Some(&line.text)
     }
 }

@@ -6,6 +6,12 @@ use utoipa::ToSchema;
 /// Something that a run made on a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobArtifact {
+    /// Its id, by which its data can be read.
+    #[serde(default)]
+    pub id: String,
+    /// Where its data can be read, until it expires.
+    #[serde(default)]
+    pub href: String,
     /// Its name in the worker's resource registry.
     pub resource_id: String,
     /// The worker that has it.
@@ -25,7 +31,7 @@ pub struct JobArtifact {
     /// When it is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Whatever else is known of it.
+    /// Whatever else is known of it; `name` and `mime_type` are told to whoever reads its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Value>,
 }

@@ -10,6 +10,7 @@ mod message;
 mod middleware;
 mod outcome;
 mod package;
+mod resource;
 mod schema;
 mod session;
 mod text;
@@ -35,6 +36,7 @@ pub use outcome::{
     ResultStatus, TaskResult,
 };
 pub use package::{Install, PackageEvent, PackageOutcome, Uninstall};
+pub use resource::{READ_LEN_MAX, ResourceData, ResourceRead};
 pub use schema::schemas;
 pub use session::{
     Ack, Auth, AuthMode, Capabilities, Concurrency, FIGURES_MAX, Handshake, Heartbeat, Limit, Manifest,

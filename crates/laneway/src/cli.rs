@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, runs, schedules,
-    serve, sessions, stats, submit, token, worker, workers,
+    artifacts, capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, runs,
+    schedules, serve, sessions, stats, submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::screen::ColorChoice;
@@ -61,6 +61,8 @@ pub enum Command {
     Jobs(jobs::JobsArgs),
     /// Submit, list, show and cancel runs: jobs that depend on one another
     Runs(runs::RunsArgs),
+    /// List and fetch what the runs of a job made on workers
+    Artifacts(artifacts::ArtifactsArgs),
     /// List, show and resend webhook deliveries
     Deliveries(deliveries::DeliveriesArgs),
     /// List, pause, resume and limit lanes

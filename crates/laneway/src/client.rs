@@ -156,6 +156,11 @@ impl Client {
         self.call(self.authorized(request)).await
     }
 
+    /// Opens something that may be too long to hold: it takes as long as it takes.
+    pub async fn open(&self, path: &[&str]) -> anyhow::Result<Response> {
+        self.call(self.authorized(self.http.get(self.url(path)))).await
+    }
+
     /// True when something that speaks like a server answers at all, whatever it says.
     pub async fn is_there(&self) -> bool {
         let probe = self.http.get(self.url(&["livez"])).timeout(Duration::from_secs(2)).send().await;
@@ -221,6 +226,11 @@ fn root_cause(error: &reqwest::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+/// An answer that began well and did not end so.
+pub fn broke_off(what: &str, error: &reqwest::Error) -> Trouble {
+    Trouble::new(Exit::Unreachable, format!("the {what} broke off ({})", root_cause(error)))
 }
 
 async fn read<T: DeserializeOwned>(response: Response) -> anyhow::Result<T> {

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod artifacts;
 pub mod capacity;
 pub mod completions;
 pub mod config;

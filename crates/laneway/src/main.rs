@@ -82,6 +82,7 @@ async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyh
         Command::Serve(args) => commands::serve::run(screen, environment, &args).await,
         Command::Submit(args) => commands::submit::run(screen, &client, &args).await,
         Command::Jobs(args) => commands::jobs::run(screen, &client, &args).await,
+        Command::Artifacts(args) => commands::artifacts::run(screen, &client, &args).await,
         Command::Deliveries(args) => commands::deliveries::run(screen, &client, &args).await,
         Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
         Command::Instances(args) => commands::instances::run(screen, &client, &args).await,

@@ -6,11 +6,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use laneway_core::{JobId, Name, Reply};
+use laneway_runtime::Retried;
 use laneway_runtime::store::JobView;
-use laneway_runtime::{ARTIFACTS, Retried};
-use laneway_wire::{
-    ArtifactList, AttemptList, EventList, Explanation, Job, JobArtifact, JobList, LogList, Problem,
-};
+use laneway_wire::{AttemptList, EventList, Explanation, Job, JobList, LogList, Problem};
 
 use crate::api::Api;
 use crate::auth::Caller;
@@ -23,8 +21,6 @@ use crate::v1::submit;
 /// Most events of a job that are shown, and how many when nothing is said: more than its attempts can leave with any sane
 /// policy.
 const EVENTS_MAX: usize = 1_000;
-/// Log lines that are read at once where all of them are looked at.
-const LOG_PAGE: usize = 1_000;
 
 /// Shows a job.
 #[utoipa::path(
@@ -201,39 +197,6 @@ pub async fn list_job_logs(
     reply::ok(&LogList { lines: lines.iter().map(show::log_line).collect(), next })
 }
 
-/// Lists what the runs of a job made on workers, in order. One that was told twice is listed once, as it was told last.
-#[utoipa::path(
-    get, path = "/v1/jobs/{id}/artifacts", operation_id = "list_job_artifacts", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 200, body = ArtifactList), (status = 404, description = "not_found", body = Problem))
-)]
-pub async fn list_job_artifacts(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-) -> Answer {
-    let view = find(&api, &caller, id).await?;
-    let lines = api.scheduler.query(move |reader| {
-        let (mut made, mut after) = (Vec::new(), 0);
-        loop {
-            let page = reader.logs(view.row.seq, after, LOG_PAGE)?;
-            let Some(last) = page.last() else { return Ok(made) };
-            after = last.line;
-            made.extend(page.into_iter().filter(|line| line.stream.as_str() == ARTIFACTS));
-        }
-    });
-    let mut artifacts: Vec<JobArtifact> = Vec::new();
-    for line in lines.await? {
-        let Ok(mut artifact) = serde_json::from_str::<JobArtifact>(&line.text) else { continue };
-        artifact.attempt = line.attempt;
-        artifacts.retain(|known| {
-            (&known.worker_id, &known.resource_id) != (&artifact.worker_id, &artifact.resource_id)
-        });
-        artifacts.push(artifact);
-    }
-    reply::ok(&ArtifactList { artifacts })
-}
-
 /// Lists what happened to a job, oldest first.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/events", operation_id = "list_job_events", tag = "jobs",
@@ -270,7 +233,7 @@ pub async fn list_attempts(
 }
 
 /// The job, if there is one that the caller may see. Jobs of others are as absent as jobs that never were.
-async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<JobView, ApiError> {
+pub(super) async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<JobView, ApiError> {
     let view = api.scheduler.query(move |reader| reader.job(id)).await?;
     let visible = |view: &JobView| caller.scope().is_none_or(|tenant| *tenant == view.row.spec.tenant);
     view.filter(visible).ok_or_else(ApiError::no_job)

@@ -214,6 +214,9 @@ impl Session {
         let Some(task) = self.task_of(&head, None) else {
             // About another frame of ours: what it asked for is not done, and sending it again does not help.
             if let Some(number) = head.corr.as_ref().and_then(|corr| self.number_of(corr)) {
+                if self.part_refused(number, &error, out) {
+                    return self.ack(now, &head, None, out);
+                }
                 self.outbox.remove(number);
             }
             tracing::warn!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{Utf8Bytes, close_code};
 use laneway_core::{Name, Span, Task};
+use laneway_runtime::{Part, PartTrouble};
 use laneway_wire::frame::{
     ErrorCode, Frame, FrameError, Heartbeat, Message, MessageType, Role, Text, Timestamp,
 };
@@ -18,6 +19,7 @@ use serde_json::json;
 use super::dispatch::Open;
 use super::handshake::Door;
 use super::outbox::Outbox;
+use super::parts::Parts;
 use super::seen::Seen;
 use super::speech::{log_frame, report};
 use super::words::{Answer, Member, Question, Ticket};
@@ -99,6 +101,8 @@ pub enum Action {
     Send(Utf8Bytes),
     /// Ask the house, and give the answer back with the ticket.
     Ask(Ticket, Question),
+    /// What became of the part that was asked for under this number.
+    Part(u64, Result<Part, PartTrouble>),
     /// So many heartbeats did not come in time, one after the other.
     Missed(u32),
     /// Close the connection.
@@ -182,6 +186,7 @@ pub struct Session {
     pub(super) tasks: BTreeMap<Task, Open>,
     /// Attempts whose outcome was taken here, oldest first.
     pub(super) settled: VecDeque<Task>,
+    pub(super) parts: Parts,
     pub(super) bad: BadFrames,
     stranger_frames: u32,
     handshake_limit: Option<Duration>,
@@ -208,6 +213,7 @@ impl Session {
             owed: BTreeMap::new(),
             tasks: BTreeMap::new(),
             settled: VecDeque::new(),
+            parts: Parts::default(),
             bad: BadFrames::default(),
             stranger_frames: 0,
             handshake_limit: Some(now.mono + HANDSHAKE_LIMIT),
@@ -268,7 +274,7 @@ impl Session {
             return self.count_bad(now, out);
         }
         let head = Head::of(&frame);
-        if !matches!(frame.message, Message::Ack(_) | Message::Heartbeat(_))
+        if !matches!(frame.message, Message::Ack(_) | Message::Heartbeat(_) | Message::ResourceData(_))
             && let Some(said) = self.seen.before(&frame)
         {
             return self.say_again(now, &head, said, out);
@@ -295,6 +301,7 @@ impl Session {
                 self.ask(Some(head), OwedFor::Plain, Question::Package(Box::new(event)), out);
             }
             Message::NextRequest(request) => self.next_asked(now, head, request, out),
+            Message::ResourceData(data) => self.part(now, &head, &data, out),
             Message::Handshake(_) => {
                 let message = "the handshake of this connection is done already".to_owned();
                 let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
@@ -305,7 +312,8 @@ impl Session {
             | Message::Drain(_)
             | Message::Install(_)
             | Message::Uninstall(_)
-            | Message::NextResponse(_) => {
+            | Message::NextResponse(_)
+            | Message::ResourceRead(_) => {
                 let message =
                     format!("a scheduler does not take frames of type `{}`", frame.message.kind().word());
                 let report = report(ErrorCode::CmdUnknown, "scheduler.session", message);
@@ -474,7 +482,8 @@ impl Session {
         }
         let silence = self.bound.is_some().then(|| self.silent_at());
         let miss = self.stands_up().then(|| self.next_miss());
-        [self.outbox.next_due(), self.handshake_limit, silence, miss].into_iter().flatten().min()
+        let dues = [self.outbox.next_due(), self.parts.next_due(), self.handshake_limit, silence, miss];
+        dues.into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -494,6 +503,7 @@ impl Session {
             self.missed += 1;
             out.push(Action::Missed(self.missed));
         }
+        self.give_up_parts(now, out);
         let rng = &mut self.rng;
         let due = self.outbox.take_due(now.mono, || rng.f64());
         out.extend(due.frames.into_iter().map(Action::Send));

@@ -3,6 +3,7 @@
 //! One task a socket, small buffers, and nothing that grows: what the worker says waits while the scheduler has enough to
 //! do, what it is told is bounded by what it holds, and one that takes nothing for [`WRITE_TIMEOUT`] is cut off.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Extension;
@@ -14,8 +15,11 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use laneway_core::Span;
 use laneway_runtime::metrics::{ConnectionFigures, Retry};
-use laneway_runtime::{Caller, ToWorker, WorkerTask};
-use laneway_wire::frame::{Drain, ErrorCode, FRAME_LEN_MAX, Install, Text, Timestamp, Uninstall};
+use laneway_runtime::{Caller, Part, PartOrder, PartTrouble, ToWorker, WorkerTask};
+use laneway_wire::frame::{
+    Drain, ErrorCode, FRAME_LEN_MAX, Install, ResourceRead, Text, Timestamp, Uninstall,
+};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::door::WorkerDoor;
@@ -100,6 +104,8 @@ struct Conversation {
     /// When the right to be here ends by itself.
     ends_at: Instant,
     questions: FuturesUnordered<Asked>,
+    /// Who waits for a part of what a task made here, by the number it was asked for under.
+    readers: BTreeMap<u64, oneshot::Sender<Result<Part, PartTrouble>>>,
     /// Room for actions on their way; empty between uses.
     out: Vec<Action>,
 }
@@ -137,6 +143,7 @@ impl Conversation {
             member: None,
             ends_at: began + FAR,
             questions: FuturesUnordered::new(),
+            readers: BTreeMap::new(),
             out: Vec::new(),
         }
     }
@@ -161,7 +168,7 @@ impl Conversation {
                 "a worker's connection has ended"
             );
             // What was asked is still answered to the engine's satisfaction, not to the worker's.
-            drop((self.questions, figures));
+            drop((self.questions, self.readers, figures));
             house.closes().await;
         }
     }
@@ -323,6 +330,7 @@ impl Conversation {
                     self.session.install(now, install, &mut self.out);
                 }
             }
+            ToWorker::Read(order) => self.ask_part(now, order),
             ToWorker::Uninstall { name, version } => {
                 if let Ok(name) = Text::new(name) {
                     let version = version.and_then(|version| Text::new(version).ok());
@@ -345,6 +353,23 @@ impl Conversation {
                 self.session.dispatch(now, task.task, dispatch, &mut self.out);
             }
             None => self.session.fail_unreadable(task.task, &mut self.out),
+        }
+    }
+
+    /// Somebody wants a part of what a task made here.
+    fn ask_part(&mut self, now: Now, order: PartOrder) {
+        let PartOrder { resource, offset, limit, answer } = order;
+        let asked = match Text::new(resource) {
+            Ok(resource_id) => {
+                let read = ResourceRead { resource_id, offset, limit };
+                self.session.ask_part(now, read, &mut self.out)
+            }
+            Err(_) => Err(PartTrouble::Missing),
+        };
+        match asked {
+            Ok(number) => drop(self.readers.insert(number, answer)),
+            // Who does not wait any more need not know.
+            Err(trouble) => drop(answer.send(Err(trouble))),
         }
     }
 
@@ -400,7 +425,7 @@ impl Conversation {
                 questions.push(Box::pin(async move { (ticket, pending.await) }));
                 false
             }
-            Action::Send(_) | Action::Missed(_) | Action::Close(_) => true,
+            Action::Send(_) | Action::Part(..) | Action::Missed(_) | Action::Close(_) => true,
         });
     }
 
@@ -417,6 +442,12 @@ impl Conversation {
                     }
                     sends = true;
                     within(self.socket.feed(Message::Text(text))).await?;
+                }
+                Action::Part(number, part) => {
+                    if let Some(reader) = self.readers.remove(&number) {
+                        // Who does not wait any more need not know.
+                        let _ = reader.send(part);
+                    }
                 }
                 Action::Missed(count) => self.note_missed(count),
                 Action::Close(closing) => close = close.or(Some(closing)),

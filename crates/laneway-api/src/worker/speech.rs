@@ -48,6 +48,13 @@ impl Session {
         number
     }
 
+    /// Sends a frame once. Gives its number.
+    pub(super) fn send(&mut self, now: Now, message: Message, out: &mut Vec<Action>) -> u64 {
+        let (number, frame) = self.frame(now, message);
+        out.push(Action::Send(write(&frame)));
+        number
+    }
+
     /// The number of a frame of ours on this connection, from its id.
     pub(super) fn number_of(&self, id: &str) -> Option<u64> {
         id.strip_prefix(&*self.prefix)?.parse().ok()

@@ -1,5 +1,7 @@
 //! Dialogues with a worker, step by step, without sockets and clocks. Every frame of ours is checked against its schema.
 
+mod parts;
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -166,6 +168,13 @@ impl World {
                 Action::Ask(ticket, question) => {
                     self.story += &format!("session   asks {}\n", ask_word(&question));
                     self.asked.push((ticket, question));
+                }
+                Action::Part(number, Ok(part)) => {
+                    let text = String::from_utf8_lossy(&part.bytes).into_owned();
+                    self.story += &format!("session   has part {number}: {text:?} of {}\n", part.size);
+                }
+                Action::Part(number, Err(trouble)) => {
+                    self.story += &format!("session   has no part {number}: {trouble:?}\n");
                 }
                 Action::Missed(count) => self.story += &format!("session   misses {count}\n"),
                 Action::Close(closing) => {

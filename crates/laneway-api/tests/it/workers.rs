@@ -1,5 +1,6 @@
 //! Workers over real sockets: the SDK where a worker behaves, frames by hand where it does not.
 
+mod artifacts;
 mod behaving;
 mod certificates;
 mod dialogue;

@@ -315,6 +315,7 @@ impl WorkerBuilder {
             nexts: BTreeMap::new(),
             collected: Duration::ZERO,
             package_changes: 0,
+            reads: 0,
             stop_grace,
         };
         Ok(Worker { driver, events: events_taken, commands: commands_taken, handle })

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use laneway_wire::frame::{
     Ack, AckNote, Auth, ErrorContext, ErrorReport, Frame, Handshake, Install, JsonObject, List, Message,
-    NextResponse, Register, Role, Sender, Text, Timestamp, Uninstall, Vitals, WorkerIdentity,
+    NextResponse, Register, ResourceData, ResourceRead, Role, Sender, Text, Timestamp, Uninstall, Vitals,
+    WorkerIdentity,
 };
 
 use super::desk::{Capacity, Desk, Order, Refusal, StopReason};
@@ -58,6 +59,8 @@ pub enum Action {
     Install(Text, Install),
     /// Remove a package; the id is that of the frame that asked.
     Uninstall(Text, Uninstall),
+    /// Read a part of a resource; the id is that of the frame that asked.
+    Read(Text, ResourceRead),
     /// A middleware's `next` was answered.
     Next(NextResponse),
     /// Close the connection.
@@ -320,6 +323,26 @@ impl Protocol {
     pub fn report(&mut self, now: Now, corr: Option<Text>, message: Message, out: &mut Vec<Action>) {
         let frame = Frame { corr, ack: AckNote::requested(), ..self.frame(now, message) };
         self.send_while_room(now, frame, out);
+    }
+
+    /// A part of a resource was read, or was not. Not kept: who asked asks again, if they still want it.
+    pub fn part_read(
+        &mut self,
+        now: Now,
+        asked: Text,
+        answer: Result<ResourceData, Refusal>,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.state.is_up() {
+            return;
+        }
+        match answer {
+            Ok(data) => {
+                let frame = self.frame(now, Message::ResourceData(data));
+                out.push(Action::Send(Frame { corr: Some(asked), ..frame }));
+            }
+            Err(refusal) => self.complain(now, Some(asked), report(refusal, &serde_json::json!({})), out),
+        }
     }
 
     fn close_if_drained(&mut self, out: &mut Vec<Action>) {

@@ -1,11 +1,16 @@
-//! What tasks made and later tasks refer to: kept by id, with a scope, an expiry and limits.
+//! What tasks made, for later tasks and for whoever reads it through the server: kept by id, with a scope, an expiry and
+//! limits. Parts of it are read in `read.rs`.
+
+mod read;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp as Wall;
+use jiff::{SignedDuration, Timestamp as Wall};
 use laneway_wire::frame::{Artifact, Dispatch, ErrorCode, ResourceRef, Text, Timestamp};
 
 use super::desk::Refusal;
@@ -16,8 +21,12 @@ use super::outbox::TaskKey;
 pub const RESOURCES_MAX: usize = 10_000;
 /// Most bytes that resources may hold in memory, together.
 pub const RESOURCE_BYTES_MAX: usize = 256 << 20;
+/// Most bytes that resources may hold in files, together: 20 GiB.
+pub const RESOURCE_FILE_BYTES_MAX: u64 = 20 << 30;
 /// How long a resource is kept unless its maker says otherwise.
 pub const RESOURCE_TTL: Duration = Duration::from_secs(3_600);
+/// How long a resource is held, beyond its expiry, after a part of it was read: whoever reads the rest may be slow.
+pub const RESOURCE_READ_HOLD: Duration = Duration::from_secs(60);
 
 /// The data of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +35,53 @@ pub enum ResourceBody {
     Bytes(Arc<[u8]>),
     /// A file, which is removed with the resource.
     File(PathBuf),
+    /// A file in a folder of its run's: removed with the resource, and the folder with the last file in it.
+    FileInFolder(PathBuf),
+}
+
+impl ResourceBody {
+    /// The file, where it is one.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            ResourceBody::Bytes(_) => None,
+            ResourceBody::File(path) | ResourceBody::FileInFolder(path) => Some(path),
+        }
+    }
+
+    fn in_memory(&self) -> usize {
+        match self {
+            ResourceBody::Bytes(bytes) => bytes.len(),
+            ResourceBody::File(_) | ResourceBody::FileInFolder(_) => 0,
+        }
+    }
+
+    /// How large it is; 0 for a file that is not there.
+    fn size(&self) -> u64 {
+        match self.path() {
+            None => self.in_memory() as u64,
+            Some(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+        }
+    }
+
+    /// Removes what is on disk.
+    fn remove(&self) {
+        let Some(path) = self.path() else { return };
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "a resource's file could not be removed");
+        }
+        if let (ResourceBody::FileInFolder(_), Some(folder)) = (self, path.parent()) {
+            // A folder in which there is still something stays, and goes with the last of it.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
 }
 
 /// How long a resource lives, beside its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Until its run is forgotten.
+    /// Until its run is released, or the attempt that made it gives no result.
     Run(Text),
     /// As long as the worker.
     Session,
@@ -41,9 +91,15 @@ struct Resource {
     kind: Text,
     scope: Scope,
     body: ResourceBody,
+    /// How large it was when it was put here.
+    size: u64,
     expires_at: Wall,
+    /// The attempt that made it, where one did.
+    maker: Option<TaskKey>,
     /// The attempts that use it; it is not collected before they have ended.
     users: Vec<TaskKey>,
+    /// Until when it is held for whoever reads it.
+    read_until: Wall,
 }
 
 /// The registry. Clones are the same.
@@ -59,7 +115,7 @@ impl Resources {
         Resources { worker_id, shared: Arc::default() }
     }
 
-    /// Keeps something under a name. A name that is taken gets the new body.
+    /// Keeps something under a name. A name that is taken gets the new body, and the old one is dropped.
     pub fn put(
         &self,
         resource_id: Text,
@@ -68,21 +124,43 @@ impl Resources {
         body: ResourceBody,
         expires_at: Wall,
     ) -> Result<(), Failure> {
+        self.insert(resource_id, kind, scope, body, expires_at, None).map(drop)
+    }
+
+    /// Keeps something, and gives how large it is.
+    fn insert(
+        &self,
+        resource_id: Text,
+        kind: Text,
+        scope: Scope,
+        body: ResourceBody,
+        expires_at: Wall,
+        maker: Option<TaskKey>,
+    ) -> Result<u64, Failure> {
+        let size = body.size();
         let mut shared = self.lock();
         let full = |message: String| Failure::transient("resources_full", message);
         if shared.len() >= RESOURCES_MAX && !shared.contains_key(&resource_id) {
             return Err(full(format!("the worker keeps {RESOURCES_MAX} resources already")));
         }
-        let in_memory = |body: &ResourceBody| match body {
-            ResourceBody::Bytes(bytes) => bytes.len(),
-            ResourceBody::File(_) => 0,
-        };
-        let held: usize = shared.values().map(|resource| in_memory(&resource.body)).sum();
-        if held + in_memory(&body) > RESOURCE_BYTES_MAX {
+        let held: usize = shared.values().map(|resource| resource.body.in_memory()).sum();
+        if held + body.in_memory() > RESOURCE_BYTES_MAX {
             return Err(full(format!("the worker keeps {held} bytes of resources in memory already")));
         }
-        shared.insert(resource_id, Resource { kind, scope, body, expires_at, users: Vec::new() });
-        Ok(())
+        let files = shared.values().filter(|resource| resource.body.path().is_some());
+        let on_disk: u64 = files.map(|resource| resource.size).sum();
+        if body.path().is_some() && on_disk.saturating_add(size) > RESOURCE_FILE_BYTES_MAX {
+            return Err(full(format!("the worker keeps {on_disk} bytes of resources in files already")));
+        }
+        let (users, read_until) = (Vec::new(), Wall::MIN);
+        let same_file = body.path().map(Path::to_owned);
+        let resource = Resource { kind, scope, body, size, expires_at, maker, users, read_until };
+        let replaced = shared.insert(resource_id, resource);
+        drop(shared);
+        if let Some(old) = replaced.filter(|old| old.body.path() != same_file.as_deref()) {
+            old.body.remove();
+        }
+        Ok(size)
     }
 
     /// Keeps something that a run made, and gives what its result says of it.
@@ -90,26 +168,27 @@ impl Resources {
         &self,
         kind: &str,
         run_id: &str,
+        maker: &TaskKey,
         body: ResourceBody,
         ttl: Option<Duration>,
     ) -> Result<Artifact, Failure> {
         let wrong = |error| Failure::permanent("bad_artifact", format!("the artifact's type {error}"));
         let kind = Text::new(kind).map_err(wrong)?;
         let run = Text::new(run_id).map_err(wrong)?;
+        if let Some(path) = body.path().filter(|path| !path.is_file()) {
+            let message = format!("the artifact {} is no file", path.display());
+            return Err(Failure::permanent("bad_artifact", message));
+        }
         let resource_id = Text::fixed(&format!("res-{:032x}", fastrand::u128(..)));
-        let ttl =
-            jiff::SignedDuration::try_from(ttl.unwrap_or(RESOURCE_TTL)).unwrap_or(jiff::SignedDuration::MAX);
+        let ttl = SignedDuration::try_from(ttl.unwrap_or(RESOURCE_TTL)).unwrap_or(SignedDuration::MAX);
         let expires_at = Wall::now().checked_add(ttl).unwrap_or(Wall::MAX);
-        let size_bytes = match &body {
-            ResourceBody::Bytes(bytes) => Some(bytes.len() as u64),
-            ResourceBody::File(path) => std::fs::metadata(path).map(|metadata| metadata.len()).ok(),
-        };
-        self.put(resource_id.clone(), kind.clone(), Scope::Run(run), body, expires_at)?;
+        let (id, sort, maker) = (resource_id.clone(), kind.clone(), Some(maker.clone()));
+        let size = self.insert(id, sort, Scope::Run(run), body, expires_at, maker)?;
         Ok(Artifact {
             resource_id,
             worker_id: self.worker_id.clone(),
             r#type: kind,
-            size_bytes,
+            size_bytes: Some(size),
             inline: Some(false),
             expires_at: Some(Timestamp(expires_at)),
             metadata: None,
@@ -144,7 +223,7 @@ impl Resources {
         let shared = self.lock();
         for wanted in dispatch.resource_refs.as_deref().unwrap_or_default() {
             if let Some(message) = self.trouble(&shared, wanted, now) {
-                return Err(Refusal { code: ErrorCode::ResourceMissing, part: "worker.resources", message });
+                return Err(missing(message));
             }
         }
         Ok(())
@@ -183,40 +262,45 @@ impl Resources {
         }
     }
 
-    /// Drops everything of a run that nobody uses.
-    pub fn release_run(&self, run_id: &str) {
-        self.collect_where(|resource| matches!(&resource.scope, Scope::Run(run) if *run == *run_id));
+    /// Drops what an attempt made that gives no result: nobody can ever name it.
+    pub(super) fn release_made(&self, maker: &TaskKey) {
+        self.drop_idle(Wall::now(), |resource| resource.maker.as_ref() == Some(maker));
     }
 
-    /// Drops what has expired and nobody uses. Gives how many were dropped.
+    /// Drops everything of a run that nobody uses or reads.
+    pub fn release_run(&self, run_id: &str) {
+        let of_run = |resource: &Resource| matches!(&resource.scope, Scope::Run(run) if *run == *run_id);
+        self.drop_idle(Wall::now(), of_run);
+    }
+
+    /// Drops what has expired and nobody uses or reads. Gives how many were dropped.
     pub fn collect(&self, now: Wall) -> usize {
-        self.collect_where(|resource| resource.expires_at <= now)
+        self.drop_idle(now, |resource| resource.expires_at <= now)
+    }
+
+    /// Drops everything, whoever uses it: the worker has ended, and what it kept ends with it.
+    pub(super) fn close(&self) {
+        let all = std::mem::take(&mut *self.lock());
+        all.values().for_each(|resource| resource.body.remove());
     }
 
     /// How many resources there are, and how many bytes of them are in memory.
     pub fn figures(&self) -> (usize, usize) {
         let shared = self.lock();
-        let bytes = shared.values().map(|resource| match &resource.body {
-            ResourceBody::Bytes(bytes) => bytes.len(),
-            ResourceBody::File(_) => 0,
-        });
-        (shared.len(), bytes.sum())
+        (shared.len(), shared.values().map(|resource| resource.body.in_memory()).sum())
     }
 
-    fn collect_where(&self, which: impl Fn(&Resource) -> bool) -> usize {
+    /// Drops those that nobody uses or reads and that `which` names. Files are removed when the lock is free again.
+    fn drop_idle(&self, now: Wall, which: impl Fn(&Resource) -> bool) -> usize {
+        let idle =
+            |resource: &Resource| resource.users.is_empty() && resource.read_until <= now && which(resource);
         let mut shared = self.lock();
-        let before = shared.len();
-        shared.retain(|_, resource| {
-            let goes = resource.users.is_empty() && which(resource);
-            if goes
-                && let ResourceBody::File(path) = &resource.body
-                && let Err(error) = std::fs::remove_file(path)
-            {
-                tracing::warn!(path = %path.display(), %error, "a resource's file could not be removed");
-            }
-            !goes
-        });
-        before - shared.len()
+        let names: Vec<Text> =
+            shared.iter().filter(|(_, resource)| idle(resource)).map(|(name, _)| name.clone()).collect();
+        let dropped: Vec<Resource> = names.iter().filter_map(|name| shared.remove(name)).collect();
+        drop(shared);
+        dropped.iter().for_each(|resource| resource.body.remove());
+        dropped.len()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Text, Resource>> {
@@ -224,110 +308,7 @@ impl Resources {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::worker::samples::dispatch;
-
-    fn bytes(len: usize) -> ResourceBody {
-        ResourceBody::Bytes(vec![0; len].into())
-    }
-
-    fn refer(resources: &Resources, id: &str, worker: &str) -> Result<(), Refusal> {
-        let mut dispatch = dispatch("t1", "resize");
-        let wanted = ResourceRef {
-            resource_id: Text::fixed(id),
-            worker_id: Text::fixed(worker),
-            r#type: Text::fixed("file"),
-            scope: None,
-            expires_at: None,
-            metadata: None,
-        };
-        dispatch.resource_refs = Some(laneway_wire::frame::List::new(vec![wanted]).unwrap());
-        resources.check(&dispatch, Wall::from_second(1_000).unwrap())
-    }
-
-    #[test]
-    fn d17_what_a_task_refers_to_is_here_or_the_task_fails_fast() {
-        let resources = Resources::new(Text::fixed("w-1"));
-        let late = Wall::from_second(2_000).unwrap();
-        let early = Wall::from_second(1_000).unwrap();
-        let put = |id: &str, kind: &str, until: Wall| {
-            resources.put(Text::fixed(id), Text::fixed(kind), Scope::Session, bytes(1), until).unwrap();
-        };
-        put("there", "file", late);
-        put("expired", "file", early);
-        put("other", "model", late);
-        assert_eq!(refer(&resources, "there", "w-1"), Ok(()));
-        for (id, worker) in [("there", "w-2"), ("expired", "w-1"), ("other", "w-1"), ("nowhere", "w-1")] {
-            let refusal = refer(&resources, id, worker).unwrap_err();
-            assert_eq!(
-                (refusal.code, refusal.part),
-                (ErrorCode::ResourceMissing, "worker.resources"),
-                "{id}"
-            );
-        }
-    }
-
-    /// The original takes leases one by one, and keeps those that it has when the next one is not to be had.
-    #[test]
-    fn af_x15_a_task_that_misses_one_resource_holds_none_of_the_others() {
-        let resources = Resources::new(Text::fixed("w-1"));
-        let (run, until) = (Scope::Run(Text::fixed("r1")), Wall::from_second(2_000).unwrap());
-        resources.put(Text::fixed("there"), Text::fixed("file"), run, bytes(3), until).unwrap();
-        let wanted = |id: &str| ResourceRef {
-            resource_id: Text::fixed(id),
-            worker_id: Text::fixed("w-1"),
-            r#type: Text::fixed("file"),
-            scope: None,
-            expires_at: None,
-            metadata: None,
-        };
-        let mut dispatch = dispatch("t1", "resize");
-        let refs = vec![wanted("there"), wanted("nowhere")];
-        dispatch.resource_refs = Some(laneway_wire::frame::List::new(refs).unwrap());
-        assert!(resources.check(&dispatch, Wall::from_second(1_000).unwrap()).is_err());
-        assert!(resources.lock()["there"].users.is_empty());
-        resources.release_run("r1");
-        assert_eq!(resources.figures(), (0, 0), "nothing holds it any more");
-    }
-
-    #[test]
-    fn what_is_used_is_not_collected() {
-        let resources = Resources::new(Text::fixed("w-1"));
-        let until = Wall::from_second(1).unwrap();
-        let run = Scope::Run(Text::fixed("r1"));
-        resources.put(Text::fixed("a"), Text::fixed("file"), run, bytes(3), until).unwrap();
-        let key = TaskKey { task_id: Text::fixed("t"), seq: 1 };
-        resources.lock().get_mut("a").unwrap().users.push(key.clone());
-        resources.release_run("r1");
-        assert_eq!(resources.collect(Wall::MAX), 0);
-        resources.release(&key);
-        assert_eq!(resources.collect(Wall::MAX), 1);
-        assert_eq!(resources.figures(), (0, 0));
-    }
-
-    #[test]
-    fn a_file_goes_with_its_resource() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("made");
-        std::fs::write(&path, "x").unwrap();
-        let resources = Resources::new(Text::fixed("w-1"));
-        let artifact = resources.keep_for_run("file", "r1", ResourceBody::File(path.clone()), None).unwrap();
-        assert_eq!((artifact.size_bytes, artifact.inline), (Some(1), Some(false)));
-        resources.release_run("r2");
-        assert!(path.exists());
-        resources.release_run("r1");
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn memory_ends_somewhere() {
-        let resources = Resources::new(Text::fixed("w-1"));
-        let put = |id: &str, len: usize| {
-            resources.put(Text::fixed(id), Text::fixed("file"), Scope::Session, bytes(len), Wall::MAX)
-        };
-        put("a", RESOURCE_BYTES_MAX).unwrap();
-        assert_eq!(put("b", 1).unwrap_err().code, "resources_full");
-    }
+/// Something is not here, or not any more.
+fn missing(message: String) -> Refusal {
+    Refusal { code: ErrorCode::ResourceMissing, part: "worker.resources", message }
 }

@@ -4,6 +4,7 @@
 //! bounded channels.
 
 mod link;
+mod reads;
 mod supervise;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use laneway_wire::frame::{
     Auth, AuthMode, ErrorCode, Frame, JsonObject, Message, NextRequest, NextResponse, PackageEvent,
-    PackageOutcome, Register, Secret, Text, Timestamp, Vitals,
+    PackageOutcome, Register, ResourceData, Secret, Text, Timestamp, Vitals,
 };
 use serde_json::json;
 use thiserror::Error;
@@ -78,6 +79,13 @@ pub(super) enum Event {
         /// What became of it.
         event: PackageEvent,
     },
+    /// A part of a resource was read, or was not.
+    Read {
+        /// The frame that asked.
+        asked: Text,
+        /// The part.
+        answer: Result<ResourceData, Refusal>,
+    },
 }
 
 /// What the handle asks for.
@@ -113,6 +121,8 @@ pub(super) struct Driver {
     pub(super) nexts: BTreeMap<Text, (TaskKey, oneshot::Sender<NextResponse>)>,
     pub(super) collected: Duration,
     pub(super) package_changes: usize,
+    /// How many parts of resources are being read.
+    pub(super) reads: usize,
     pub(super) stop_grace: Duration,
 }
 
@@ -200,7 +210,9 @@ impl Driver {
         self.protocol.handle_tick(now, &house, out);
         if now.mono >= self.collected + COLLECT_EVERY {
             self.collected = now.mono;
-            self.resources.collect(now.wall.0);
+            // Files are removed where a thread may wait for a disk.
+            let resources = self.resources.clone();
+            tokio::task::spawn_blocking(move || resources.collect(now.wall.0));
         }
     }
 
@@ -272,6 +284,10 @@ impl Driver {
                 self.package_changes = self.package_changes.saturating_sub(1);
                 self.protocol.report(now, Some(asked), Message::PackageEvent(event), out);
             }
+            Event::Read { asked, answer } => {
+                self.reads = self.reads.saturating_sub(1);
+                self.protocol.part_read(now, asked, answer, out);
+            }
         }
     }
 
@@ -282,6 +298,10 @@ impl Driver {
         self.nexts.retain(|_, (asker, _)| asker != key);
         let now = self.now();
         if let Some(run) = self.protocol.ended(now, key, ended, out) {
+            if !run.gives {
+                let (resources, maker) = (self.resources.clone(), key.clone());
+                tokio::task::spawn_blocking(move || resources.release_made(&maker));
+            }
             let code = run.code.as_deref();
             self.metrics.ended(&run.kind, run.took, code.is_some());
             tracing::info!(
@@ -321,6 +341,7 @@ impl Driver {
                     Action::Abandon(key) => self.end(&key, Ended::Stopped, &mut out),
                     Action::Install(asked, install) => self.install(asked, install, &mut out),
                     Action::Uninstall(asked, uninstall) => self.uninstall(asked, uninstall, &mut out),
+                    Action::Read(asked, read) => self.read(asked, read, &mut out),
                     Action::Next(response) => {
                         // An answer that nobody waits for any more is ignored quietly.
                         if let Some((_, sender)) = self.nexts.remove(&response.request_id) {
@@ -427,6 +448,13 @@ impl Driver {
     fn register(&self) -> Register {
         let loaded = self.packages.as_ref().map(Packages::load).unwrap_or_default();
         self.offer.register(&self.handlers.kinds(), loaded.into_iter().map(|(package, _)| package))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // What is in files would outlive the only place that knows of it.
+        self.resources.close();
     }
 }
 

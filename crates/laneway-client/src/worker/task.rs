@@ -157,14 +157,15 @@ impl Task {
     }
 
     /// Keeps something that the task made in the worker's registry, for as long as `ttl`, and gives what a result says of
-    /// it.
+    /// it. Whoever may see the job reads it through the server; `name` and `mime_type` of its `metadata` are told to them.
+    /// It is dropped at once when the run does not succeed, and at the latest when the worker ends.
     pub fn keep(
         &self,
         kind: &str,
         body: ResourceBody,
         ttl: Option<Duration>,
     ) -> Result<laneway_wire::frame::Artifact, Failure> {
-        self.inner.resources.keep_for_run(kind, self.run_id(), body, ttl)
+        self.inner.resources.keep_for_run(kind, self.run_id(), &self.inner.key, body, ttl)
     }
 
     /// What a result says of something whose data it holds itself.

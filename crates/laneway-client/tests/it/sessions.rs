@@ -247,6 +247,43 @@ async fn feedback_artifacts_and_resources_travel() {
     assert!(
         matches!(handle.resources().body(&artifact.resource_id), Some(ResourceBody::Bytes(bytes)) if *bytes == *b"abc")
     );
+    let read = json!({"resource_id": artifact.resource_id.as_str(), "offset": 1, "limit": 9});
+    let asked = peer.say("resource.read", read, None, None).await;
+    let part = peer.hear(MessageType::ResourceData).await;
+    let Message::ResourceData(data) = &part.message else { unreachable!() };
+    assert_eq!((part.corr.as_deref(), data.offset, data.size_bytes), (Some(asked.as_str()), 1, 3));
+    assert_eq!(data.data_base64, "YmM=");
+    let read = json!({"resource_id": "res-nowhere", "offset": 0, "limit": 9});
+    let asked = peer.say("resource.read", read, None, None).await;
+    let refused = peer.hear(MessageType::Error).await;
+    let Message::Error(error) = &refused.message else { unreachable!() };
+    assert_eq!((refused.corr.as_deref(), &*error.code), (Some(asked.as_str()), "E.RESOURCE.MISSING"));
+    running.abort();
+}
+
+#[tokio::test]
+async fn what_a_failed_run_kept_is_dropped() {
+    let port = Port::open().await;
+    let (kept, mut seen) = tokio::sync::mpsc::channel(1);
+    let handler = move |task: Task| {
+        let kept = kept.clone();
+        async move {
+            let artifact = task.keep("file", ResourceBody::Bytes(b"abc".as_slice().into()), None)?;
+            kept.send(artifact.resource_id).await.unwrap();
+            Err::<Outcome, _>(Failure::permanent("no", "no"))
+        }
+    };
+    let worker = port.worker().handler("make", handler).build().unwrap();
+    let handle = worker.handle();
+    let running = start(worker);
+    let mut peer = port.accept().await;
+    peer.greet().await;
+    peer.dispatch("t1", 1, "make", json!({})).await;
+    let id = seen.recv().await.unwrap();
+    peer.hear(MessageType::Result).await;
+    while handle.resources().body(&id).is_some() {
+        tokio::task::yield_now().await;
+    }
     running.abort();
 }
 

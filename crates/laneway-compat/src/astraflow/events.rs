@@ -11,7 +11,7 @@ use laneway_core::run::RunLine;
 use laneway_core::{Event, EventKind, JobId, Name, RunId, Wall};
 use laneway_runtime::feedback::{Body, Change, Feedback, Piece};
 use laneway_runtime::store::JobView;
-use laneway_runtime::{Progress, QueryError, Scheduler};
+use laneway_runtime::{ArtifactId, Progress, QueryError, Scheduler};
 use serde_json::{Value, json};
 
 use super::show::{self, error_of, made_by, message_of, time};
@@ -238,6 +238,9 @@ fn ended(place: &Place, view: &JobView, made: &[Artifact], at: Wall) -> Vec<Told
             "artifactId": artifact.resource_id});
         put(&mut data, "expiresAt", &artifact.expires_at);
         put(&mut data, "sizeBytes", &artifact.size_bytes);
+        if artifact.inline != Some(true) {
+            data["href"] = json!(ArtifactId { job: view.row.id, line: artifact.line }.href());
+        }
         told.push(about("artifact.ready", data));
     }
     told

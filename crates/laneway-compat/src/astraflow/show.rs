@@ -235,7 +235,8 @@ pub fn made_by(reader: &dyn Reader, job: Seq, left: &mut usize) -> Result<Vec<Ar
         let page = reader.logs(job, after, LINES_PAGE.min(*left))?;
         *left -= page.len();
         for line in page.iter().filter(|line| line.stream.as_str() == ARTIFACTS) {
-            let Ok(artifact) = serde_json::from_str::<Artifact>(&line.text) else { continue };
+            let Ok(mut artifact) = serde_json::from_str::<Artifact>(&line.text) else { continue };
+            artifact.line = line.line;
             let same = |known: &Artifact| {
                 (&known.worker_id, &known.resource_id) == (&artifact.worker_id, &artifact.resource_id)
             };

@@ -139,6 +139,9 @@ pub struct ResultError {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "camelCase"))]
 pub struct Artifact {
+    /// The line of the job's log that tells of it.
+    #[serde(skip)]
+    pub line: u64,
     /// Its name on the worker.
     pub resource_id: String,
     /// The worker that has it.

@@ -433,7 +433,7 @@ fn append_logs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
         }
         drop(rows);
         for line in *lines {
-            let Some(text) = tally.admit(line) else { break };
+            let Some(text) = tally.admit(line) else { continue };
             let stream = stream_of(line, text);
             let (number, bytes) = (tally.lines.cast_signed(), tally.bytes.cast_signed());
             let inserted =

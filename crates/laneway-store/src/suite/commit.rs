@@ -6,7 +6,7 @@ use laneway_core::{
 
 use super::driver::{Driver, START, failure, key, rich_spec};
 use super::{Case, Place};
-use crate::{LOG_BYTES_MAX, LOG_LINES_MAX, Runnable, StoreError};
+use crate::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX, Runnable, StoreError};
 
 pub(super) const CASES: &[Case] = &[
     ("every field of a job comes back", every_field_of_a_job),
@@ -21,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
     ("a failed commit leaves nothing", failed_commit_leaves_nothing),
     ("an empty commit is one", empty_commit),
     ("logs are kept up to a bound", logs_are_bounded),
+    ("artifacts are kept however much is logged", artifacts_outlast_logs),
     ("payloads come in the order asked for", payloads_in_order),
 ];
 
@@ -386,6 +387,37 @@ fn logs_are_bounded(place: &dyn Place) {
     let lines = read(long, 0, 10);
     assert_eq!(lines.len(), 3);
     assert!(lines[2].text.contains("dropped: "), "{}", lines[2].text);
+}
+
+fn artifacts_outlast_logs(place: &dyn Place) {
+    let mut driver = Driver::new(place);
+    let (many, long, first) = (driver.submit_plain(), driver.submit_plain(), driver.submit_plain());
+    let all = "y".repeat(LOG_BYTES_MAX as usize);
+    driver.log(many, 1, &vec!["x"; LOG_LINES_MAX as usize + 1]);
+    driver.log(long, 1, &[&all, "dropped"]);
+    // What was made may fill the room of the others, and is kept all the same.
+    driver.log_to(ARTIFACTS, first, 1, &[&all, "made"]);
+    driver.commit();
+    driver.log(many, 1, &["dropped"]);
+    driver.log_to(ARTIFACTS, many, 1, &vec!["made"; ARTIFACT_LINES_MAX as usize + 1]);
+    driver.log_to(ARTIFACTS, long, 1, &["made"]);
+    driver.log(first, 1, &["dropped", "dropped"]);
+    driver.log_to(ARTIFACTS, first, 1, &["made"]);
+    driver.commit();
+    let driver = driver.reopen(place);
+    let streams = |job| -> Vec<(u64, String)> {
+        let lines = driver.reader.logs(job, 0, usize::MAX).expect("reads");
+        lines.into_iter().map(|line| (line.line, line.stream.to_string())).collect()
+    };
+    let kept = streams(many);
+    assert_eq!(kept.len() as u64, LOG_LINES_MAX + ARTIFACT_LINES_MAX);
+    assert_eq!(kept[LOG_LINES_MAX as usize - 1], (LOG_LINES_MAX, "laneway".to_owned()));
+    assert!(kept[LOG_LINES_MAX as usize..].iter().all(|(_, stream)| stream == ARTIFACTS));
+    let numbered = |streams: &[&str]| (1..).zip(streams.iter().map(|&stream| stream.to_owned())).collect();
+    let expected: Vec<(u64, String)> = numbered(&["stdout", "laneway", ARTIFACTS]);
+    assert_eq!(streams(long), expected);
+    let expected: Vec<(u64, String)> = numbered(&[ARTIFACTS, ARTIFACTS, "laneway", ARTIFACTS]);
+    assert_eq!(streams(first), expected);
 }
 
 fn payloads_in_order(place: &dyn Place) {

@@ -298,8 +298,12 @@ impl Driver {
 
     /// Lines that a job's attempt wrote.
     pub fn log(&mut self, seq: Seq, attempt: u32, texts: &[&str]) {
-        let line =
-            |text: &&str| LogLine { at: self.now, stream: Name::fixed("stdout"), text: (*text).into() };
+        self.log_to("stdout", seq, attempt, texts);
+    }
+
+    /// Lines of a stream that an attempt wrote.
+    pub fn log_to(&mut self, stream: &'static str, seq: Seq, attempt: u32, texts: &[&str]) {
+        let line = |text: &&str| LogLine { at: self.now, stream: Name::fixed(stream), text: (*text).into() };
         let lines = texts.iter().map(line).collect();
         self.effects.changes.push(Change::LogAppended { seq, attempt, lines });
     }

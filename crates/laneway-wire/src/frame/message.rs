@@ -8,6 +8,7 @@ use super::command::{Cancel, Dispatch, Drain};
 use super::middleware::{NextRequest, NextResponse};
 use super::outcome::{ErrorReport, Feedback, TaskResult};
 use super::package::{Install, PackageEvent, Uninstall};
+use super::resource::{ResourceData, ResourceRead};
 use super::session::{Ack, Handshake, Heartbeat, Register};
 
 /// What a frame says: its type with its payload.
@@ -44,6 +45,10 @@ pub enum Message {
     NextRequest(NextRequest),
     /// What became of that.
     NextResponse(NextResponse),
+    /// Give a part of a resource.
+    ResourceRead(ResourceRead),
+    /// A part of a resource.
+    ResourceData(ResourceData),
 }
 
 /// The type of a frame.
@@ -79,11 +84,15 @@ pub enum MessageType {
     NextRequest,
     /// `middleware.next_response`
     NextResponse,
+    /// `resource.read`
+    ResourceRead,
+    /// `resource.data`
+    ResourceData,
 }
 
 impl MessageType {
     /// All of them, in the order of the docs.
-    pub const ALL: [MessageType; 15] = [
+    pub const ALL: [MessageType; 17] = [
         MessageType::Handshake,
         MessageType::Register,
         MessageType::Ack,
@@ -99,6 +108,8 @@ impl MessageType {
         MessageType::PackageEvent,
         MessageType::NextRequest,
         MessageType::NextResponse,
+        MessageType::ResourceRead,
+        MessageType::ResourceData,
     ];
 
     /// The type as it stands on the wire.
@@ -119,6 +130,8 @@ impl MessageType {
             MessageType::PackageEvent => "pkg.event",
             MessageType::NextRequest => "middleware.next_request",
             MessageType::NextResponse => "middleware.next_response",
+            MessageType::ResourceRead => "resource.read",
+            MessageType::ResourceData => "resource.data",
         }
     }
 
@@ -159,6 +172,8 @@ impl MessageType {
             MessageType::PackageEvent => Message::PackageEvent(read(payload)?),
             MessageType::NextRequest => Message::NextRequest(read(payload)?),
             MessageType::NextResponse => Message::NextResponse(read(payload)?),
+            MessageType::ResourceRead => Message::ResourceRead(read(payload)?),
+            MessageType::ResourceData => Message::ResourceData(read(payload)?),
         })
     }
 
@@ -183,6 +198,8 @@ impl MessageType {
             MessageType::PackageEvent => of::<PackageEvent>(generator),
             MessageType::NextRequest => of::<NextRequest>(generator),
             MessageType::NextResponse => of::<NextResponse>(generator),
+            MessageType::ResourceRead => of::<ResourceRead>(generator),
+            MessageType::ResourceData => of::<ResourceData>(generator),
         }
     }
 }
@@ -206,6 +223,8 @@ impl Message {
             Message::PackageEvent(_) => MessageType::PackageEvent,
             Message::NextRequest(_) => MessageType::NextRequest,
             Message::NextResponse(_) => MessageType::NextResponse,
+            Message::ResourceRead(_) => MessageType::ResourceRead,
+            Message::ResourceData(_) => MessageType::ResourceData,
         }
     }
 }

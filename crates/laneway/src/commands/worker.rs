@@ -3,6 +3,7 @@
 mod file;
 mod metrics;
 mod program;
+mod workshop;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,13 +26,15 @@ use crate::log;
 use crate::screen::{Paint, Screen};
 use file::{KindFile, WorkerFile};
 use program::Program;
+use workshop::Workshop;
 
 /// Which programs to run, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A handler is a program. It gets the task's parameters as JSON on standard input and gives its result as JSON on standard \
 output (at most 1 MiB). What it writes to standard error is sent along line by line. LANEWAY_TASK_ID, LANEWAY_RUN_ID, \
-LANEWAY_SEQ and LANEWAY_KIND say what it runs for. Exit code 0 is success, 75 a failure that may be tried again, \
+LANEWAY_SEQ and LANEWAY_KIND say what it runs for. Files that it leaves in the folder LANEWAY_ARTIFACTS become artifacts, \
+which can be read through the server. Exit code 0 is success, 75 a failure that may be tried again, \
 everything else one that may not. When a task is canceled or takes too long, the program and all that it started get \
 SIGTERM and, after --stop-grace, SIGKILL.
 
@@ -68,6 +71,12 @@ pub struct WorkerArgs {
     /// Keep packages here, and let the server install and remove them
     #[arg(long, value_name = "DIR")]
     packages: Option<PathBuf>,
+    /// Let programs make artifacts in here. Defaults to the system's folder for what is temporary
+    #[arg(long, value_name = "DIR")]
+    artifacts: Option<PathBuf>,
+    /// How long artifacts are kept. Defaults to 1h
+    #[arg(long, value_name = "DURATION", value_parser = parse_time)]
+    artifacts_ttl: Option<Duration>,
     /// Read the token from this file at every connect, so that it can be replaced while the worker runs;
     /// outweighs --token
     #[arg(long, value_name = "FILE")]
@@ -112,7 +121,8 @@ pub async fn run(screen: &Screen, server: &ServerArgs, args: &WorkerArgs) -> any
     let mut signals = Signals::new()?;
     let settings = Settings::new(args)?;
     let url = socket_url(&server.url, &args.endpoint)?;
-    let worker = settings.builder(&url, server, args).build().map_err(wrong)?;
+    let workshop = Workshop::open(settings.artifacts.as_deref(), settings.artifacts_ttl)?;
+    let worker = settings.builder(&url, server, args, &workshop).build().map_err(wrong)?;
     let handle = worker.handle();
     let figures = match args.metrics {
         Some(address) => Some(metrics::serve(address, handle.clone()).await?),
@@ -164,6 +174,8 @@ struct Settings {
     limits: BTreeMap<String, u32>,
     lanes: Vec<String>,
     packages: Option<PathBuf>,
+    artifacts: Option<PathBuf>,
+    artifacts_ttl: Option<Duration>,
     stop_grace: Duration,
     drain_limit: Duration,
 }
@@ -189,12 +201,20 @@ impl Settings {
             limits,
             lanes: if args.lanes.is_empty() { file.lanes } else { args.lanes.clone() },
             packages,
+            artifacts: args.artifacts.clone().or(file.artifacts),
+            artifacts_ttl: args.artifacts_ttl.or(file.artifacts_ttl),
             stop_grace: args.stop_grace.or(file.stop_grace).unwrap_or(Duration::from_secs(10)),
             drain_limit: args.drain_limit.or(file.drain_limit).unwrap_or(Duration::from_secs(30)),
         })
     }
 
-    fn builder(&self, url: &str, server: &ServerArgs, args: &WorkerArgs) -> WorkerBuilder {
+    fn builder(
+        &self,
+        url: &str,
+        server: &ServerArgs,
+        args: &WorkerArgs,
+        workshop: &Workshop,
+    ) -> WorkerBuilder {
         let (token, token_file) = (server.token.clone(), args.token_file.clone());
         let mut builder = Worker::builder(url, &self.id)
             .tenant(&self.tenant)
@@ -210,11 +230,12 @@ impl Settings {
             builder = builder.limit(kind, *limit);
         }
         for (kind, file) in &self.kinds {
-            let program = Program::new(file.command.clone(), None, file.timeout, self.stop_grace);
+            let program =
+                Program::new(file.command.clone(), None, file.timeout, self.stop_grace, workshop.clone());
             builder = builder.boxed_handler(kind, program.handler());
         }
         match &self.packages {
-            Some(folder) => builder.packages(folder.clone(), loader(self.stop_grace)),
+            Some(folder) => builder.packages(folder.clone(), loader(self.stop_grace, workshop.clone())),
             None => builder,
         }
     }
@@ -233,7 +254,7 @@ async fn read_token(token: Option<String>, file: Option<PathBuf>) -> Option<Stri
 }
 
 /// Makes programs of a package's manifest: `{"handlers": {"resize": {"command": ["./resize"]}}}`.
-fn loader(stop_grace: Duration) -> Loader {
+fn loader(stop_grace: Duration, workshop: Workshop) -> Loader {
     Arc::new(move |package: &InstalledPackage| {
         let manifest: file::PackageManifest = package
             .manifest
@@ -246,7 +267,8 @@ fn loader(stop_grace: Duration) -> Loader {
             }
             let kind = laneway_wire::frame::Text::new(kind).map_err(|error| format!("a kind {error}"))?;
             let folder = Some(package.folder.clone());
-            let program = Program::new(handler.command, folder, handler.timeout, stop_grace);
+            let program =
+                Program::new(handler.command, folder, handler.timeout, stop_grace, workshop.clone());
             handlers.push((kind, program.handler()));
         }
         Ok(handlers)

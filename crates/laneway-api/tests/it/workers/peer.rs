@@ -60,6 +60,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     /// Says who it is and what it can do, and hears that it may.
     pub async fn greet(&mut self, kinds: &[&str], max_parallel: u32) {
         self.shake_hands(None).await;
+        self.offer(kinds, max_parallel).await;
+    }
+
+    /// Says what it can do, and hears that it may.
+    pub async fn offer(&mut self, kinds: &[&str], max_parallel: u32) {
         let features: Vec<String> = kinds.iter().map(|kind| format!("kind:{kind}")).collect();
         let capabilities = json!({"concurrency": {"max_parallel": max_parallel}, "runtimes": ["test"],
             "features": features});

@@ -49,6 +49,10 @@ impl Protocol {
                     out.push(Action::Uninstall(frame.id.clone(), uninstall.clone()));
                 }
             }
+            Message::ResourceRead(read) => {
+                self.is_registered(now, out);
+                out.push(Action::Read(frame.id.clone(), read.clone()));
+            }
             Message::NextResponse(response) => {
                 self.ack_if_asked(now, &frame, out);
                 out.push(Action::Next(response.clone()));
@@ -59,7 +63,8 @@ impl Protocol {
             | Message::Feedback(_)
             | Message::Result(_)
             | Message::PackageEvent(_)
-            | Message::NextRequest(_) => {
+            | Message::NextRequest(_)
+            | Message::ResourceData(_) => {
                 let message =
                     format!("a worker does not take frames of type `{}`", frame.message.kind().word());
                 let refusal = Refusal { code: ErrorCode::CmdUnknown, part: "worker.session", message };
@@ -164,6 +169,13 @@ impl Protocol {
         }
     }
 
+    /// Only who is registered is given tasks and asked for resources: the acknowledgement was lost, or comes later.
+    fn is_registered(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.state == WorkerState::Registered {
+            self.registered(now, true, out);
+        }
+    }
+
     fn renew_lease(&mut self, sent: Duration) {
         // From when the sign of life was sent, not from when its answer came: the scheduler cannot count from later.
         self.lease_until = sent + self.lease;
@@ -172,10 +184,7 @@ impl Protocol {
     /// A task to run.
     fn dispatched(&mut self, now: Now, frame: Frame, house: &dyn House, out: &mut Vec<Action>) {
         let Message::Dispatch(dispatch) = &frame.message else { return };
-        if self.state == WorkerState::Registered {
-            // Only who is registered is given tasks: the acknowledgement was lost, or comes later.
-            self.registered(now, true, out);
-        }
+        self.is_registered(now, out);
         if !self.state.is_up() {
             let message = "the session is not registered yet".to_owned();
             let refusal = Refusal { code: ErrorCode::SessionDenied, part: "worker.session", message };

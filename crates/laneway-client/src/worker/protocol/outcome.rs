@@ -27,6 +27,8 @@ pub struct EndedRun {
     pub took: Duration,
     /// The code of its failure, if it failed.
     pub code: Option<Text>,
+    /// True where its result leaves, and with it what it says of the artifacts it made.
+    pub gives: bool,
 }
 
 impl Protocol {
@@ -55,6 +57,7 @@ impl Protocol {
         };
         let message = message.map(|message| bounded(message, took));
         let code = message.as_ref().and_then(code_of);
+        let gives = message.is_some() && code.is_none();
         if let Some(message) = message {
             self.send_outcome(now, key.clone(), run_id, message, out);
         }
@@ -62,7 +65,7 @@ impl Protocol {
             out.push(Action::Start(order));
         }
         self.close_if_drained(out);
-        Some(EndedRun { kind, took, code })
+        Some(EndedRun { kind, took, code, gives })
     }
 
     pub(super) fn send_outcome(

@@ -736,3 +736,29 @@ fn waits_between_connections_grow() {
     world.cut();
     assert!(world.protocol.retry_at() - world.now().mono <= Duration::from_millis(500));
 }
+
+#[test]
+fn a_part_of_a_resource_is_given_or_refused_once() {
+    let mut world = World::up();
+    world.said.clear();
+    let asked = world.frame("resource.read", json!({"resource_id": "res-1", "offset": 4, "limit": 8}));
+    world.hear(&asked);
+    let id = Text::fixed(asked["id"].as_str().unwrap());
+    let read = ResourceRead { resource_id: Text::fixed("res-1"), offset: 4, limit: 8 };
+    assert_eq!(world.said, [Action::Read(id.clone(), read)]);
+    world.said.clear();
+    let resource_id = Text::fixed("res-1");
+    let data = ResourceData { resource_id, offset: 4, size_bytes: 6, data_base64: "AAE=".to_owned() };
+    world.protocol.part_read(world.now(), id.clone(), Ok(data.clone()), &mut world.said);
+    let refusal =
+        Refusal { code: ErrorCode::ResourceMissing, part: "worker.resources", message: "no".to_owned() };
+    world.protocol.part_read(world.now(), id.clone(), Err(refusal), &mut world.said);
+    let sent = world.sent();
+    assert_eq!(sent[0].message, Message::ResourceData(data.clone()));
+    assert!(sent.iter().all(|frame| frame.corr.as_ref() == Some(&id) && !frame.wants_ack()));
+    assert_eq!(world.words(), ["resource.data", "E.RESOURCE.MISSING"]);
+    // Nobody waits for it on another connection.
+    world.protocol.disconnected(world.now());
+    world.protocol.part_read(world.now(), id, Ok(data), &mut world.said);
+    assert_eq!(world.words(), Vec::<String>::new());
+}

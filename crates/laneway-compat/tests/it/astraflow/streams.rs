@@ -100,6 +100,8 @@ async fn t17_t18_feedback_is_told_as_numbered_deltas() {
     assert_eq!(last["data"]["artifacts"][0]["resourceId"], "r1");
     let ready = page.hear("artifact.ready").await;
     assert_eq!((&ready["data"]["artifactId"], &ready["data"]["sizeBytes"]), (&json!("r1"), &json!(9)));
+    let href = ready["data"]["href"].as_str().unwrap();
+    assert!(href.starts_with("/v1/artifacts/") && href.contains('.'), "{href}");
     // X14: nothing of it was for the other session; what it hears first is its own.
     world.start_run("other", &workflow(&[node("z")], &[])).await;
     let first = loop {

@@ -10,7 +10,8 @@ pub fn frame(kind: &str, payload: Value) -> Value {
         | "cmd.drain"
         | "pkg.install"
         | "pkg.uninstall"
-        | "middleware.next_response" => "scheduler",
+        | "middleware.next_response"
+        | "resource.read" => "scheduler",
         _ => "worker",
     };
     json!({
@@ -81,6 +82,11 @@ pub fn payloads() -> Vec<(&'static str, Value)> {
             "middleware.next_response",
             json!({"requestId": "q1", "runId": "r1", "nodeId": "n1", "middlewareId": "m1", "result": {},
                 "error": {"code": "next_timeout"}, "trace": {}}),
+        ),
+        ("resource.read", json!({"resource_id": "f1", "offset": 65536, "limit": 65536})),
+        (
+            "resource.data",
+            json!({"resource_id": "f1", "offset": 65536, "size_bytes": 65538, "data_base64": "AAE="}),
         ),
     ]
 }
@@ -160,6 +166,13 @@ pub fn bad_payloads() -> Vec<(&'static str, &'static str, Option<Value>, &'stati
         ("pkg.event", "/status", Some(json!("uninstalled")), "status"),
         ("middleware.next_request", "/requestId", None, ""),
         ("middleware.next_response", "/result", Some(json!(1)), "result"),
+        ("resource.read", "/resource_id", Some(json!("")), "resource_id"),
+        ("resource.read", "/offset", Some(json!(-1)), "offset"),
+        ("resource.read", "/limit", Some(json!(0)), "limit"),
+        ("resource.read", "/limit", Some(json!(1_048_577)), "limit"),
+        ("resource.data", "/size_bytes", None, ""),
+        ("resource.data", "/data_base64", Some(Value::Null), "data_base64"),
+        ("resource.data", "/data_base64", Some(json!("A".repeat(1_398_105))), "data_base64"),
     ]
 }
 

@@ -25,6 +25,11 @@ pub struct WorkerFile {
     pub lanes: Vec<String>,
     /// Where packages are kept.
     pub packages: Option<PathBuf>,
+    /// Where programs make artifacts.
+    pub artifacts: Option<PathBuf>,
+    /// How long artifacts are kept.
+    #[serde(default, deserialize_with = "duration")]
+    pub artifacts_ttl: Option<Duration>,
     /// How long a program has to end after SIGTERM.
     #[serde(default, deserialize_with = "duration")]
     pub stop_grace: Option<Duration>,

@@ -13,6 +13,8 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
+use super::workshop::{Workbench, Workshop};
+
 /// Longest result in bytes.
 const STDOUT_LEN_MAX: u64 = 1 << 20;
 /// Longest log line in bytes; longer ones are sent in pieces.
@@ -32,6 +34,7 @@ pub struct Program {
     folder: Option<PathBuf>,
     timeout: Option<Duration>,
     grace: Duration,
+    workshop: Workshop,
 }
 
 impl Program {
@@ -41,10 +44,11 @@ impl Program {
         folder: Option<PathBuf>,
         timeout: Option<Duration>,
         stop_grace: Duration,
+        workshop: Workshop,
     ) -> Program {
         // SIGKILL comes a little before the handler itself is dropped, so that the end can still be told.
         let grace = stop_grace.mul_f64(0.8);
-        Program { command, folder, timeout, grace }
+        Program { command, folder, timeout, grace, workshop }
     }
 
     /// The program as a handler.
@@ -57,7 +61,9 @@ impl Program {
     }
 
     async fn run(&self, task: Task) -> Ran {
-        let mut child = self.spawn(&task)?;
+        // Before the program, so that nothing of it is left when the folder goes.
+        let bench = self.workshop.bench()?;
+        let mut child = self.spawn(&task, &bench)?;
         let group = Group::of(&child)?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -76,10 +82,12 @@ impl Program {
         let output =
             tokio::time::timeout(LINGER, &mut output).await.ok().and_then(Result::ok).unwrap_or_default();
         lines.abort();
-        judge(status?, output, &last)
+        let mut outcome = judge(status?, output, &last)?;
+        outcome.artifacts = bench.gather(task).await?;
+        Ok(outcome)
     }
 
-    fn spawn(&self, task: &Task) -> Result<Child, Failure> {
+    fn spawn(&self, task: &Task, bench: &Workbench) -> Result<Child, Failure> {
         let (name, arguments) = self.command.split_first().expect("a command is not empty: it was checked");
         let path = match &self.folder {
             Some(folder) if name.contains('/') => folder.join(name),
@@ -93,6 +101,7 @@ impl Program {
             .env("LANEWAY_RUN_ID", task.run_id())
             .env("LANEWAY_SEQ", task.seq().to_string())
             .env("LANEWAY_KIND", task.kind())
+            .env("LANEWAY_ARTIFACTS", bench.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,0 +1,67 @@
+//! Frames by which a scheduler reads what a task made on a worker: a part asked for, a part given.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::text::Text;
+
+/// Most bytes that one frame asks for and brings: as base64 still far below the longest frame.
+pub const READ_LEN_MAX: u32 = 1 << 20;
+/// The same, as characters of base64.
+const DATA_LEN_MAX: usize = (READ_LEN_MAX as usize).div_ceil(3) * 4;
+
+/// Give a part of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceRead {
+    /// Its name in the worker's resource registry.
+    pub resource_id: Text,
+    /// The first byte, from 0.
+    pub offset: u64,
+    /// Most bytes of the answer.
+    #[schemars(range(min = 1, max = READ_LEN_MAX))]
+    #[serde(deserialize_with = "read_len")]
+    pub limit: u32,
+}
+
+/// A part of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceData {
+    /// Its name in the worker's resource registry.
+    pub resource_id: Text,
+    /// The first byte that is here; the one that was asked for.
+    pub offset: u64,
+    /// How large the whole resource is.
+    pub size_bytes: u64,
+    /// The bytes, as base64: at most as many as were asked for, and none only behind the end.
+    #[serde(deserialize_with = "data")]
+    #[schemars(schema_with = "data_schema")]
+    pub data_base64: String,
+}
+
+fn read_len<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let limit = u32::deserialize(deserializer)?;
+    if (1..=READ_LEN_MAX).contains(&limit) {
+        Ok(limit)
+    } else {
+        Err(D::Error::custom(format!("must be from 1 to {READ_LEN_MAX}")))
+    }
+}
+
+fn data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let data = String::deserialize(deserializer)?;
+    if data.len() <= DATA_LEN_MAX {
+        Ok(data)
+    } else {
+        Err(D::Error::custom(format!("has more than {DATA_LEN_MAX} characters")))
+    }
+}
+
+fn data_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string", "maxLength": DATA_LEN_MAX,
+        "description": "The bytes, as base64: at most as many as were asked for, and none only behind the end."
+    })
+}

@@ -1,0 +1,123 @@
+//! `laneway artifacts`: what the runs of a job made on workers, listed and fetched.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Subcommand;
+use laneway_wire::{ArtifactList, JobArtifact};
+use serde_json::json;
+
+use crate::client::{Client, broke_off};
+use crate::commands::jobs;
+use crate::moment;
+use crate::screen::{Paint, Screen};
+use crate::table::{Cell, Table};
+
+/// What to do with artifacts.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The data of an artifact stays on the worker that made it, until it expires or the worker ends.
+
+Examples:
+  laneway artifacts list 8a7e4f10
+  laneway artifacts get 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80.3 -o report.pdf")]
+pub struct ArtifactsArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// What the runs of a job made
+    List {
+        /// The job
+        job: String,
+    },
+    /// The data of an artifact, to standard output or to a file
+    Get {
+        /// The artifact's id, from the list
+        id: String,
+        /// Write to this file, which is there only once all of it has come
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// Does what was asked with artifacts.
+pub async fn run(screen: &Screen, client: &Client, args: &ArtifactsArgs) -> anyhow::Result<()> {
+    match &args.verb {
+        Verb::List { job } => list(screen, client, job).await,
+        Verb::Get { id, output: None } => {
+            copy(client, id, &mut std::io::stdout()).await?;
+            Ok(())
+        }
+        Verb::Get { id, output: Some(path) } => save(screen, client, id, path).await,
+    }
+}
+
+async fn list(screen: &Screen, client: &Client, job: &str) -> anyhow::Result<()> {
+    let id = jobs::find(client, job).await?;
+    let list: ArtifactList = client.get(&["v1", "jobs", &id, "artifacts"], &[]).await?;
+    if screen.json {
+        return screen.document(&list);
+    }
+    if list.artifacts.is_empty() {
+        screen.line(screen.paint(Paint::Dim, "no artifacts"));
+        return Ok(());
+    }
+    let mut table =
+        Table::new().left("ID").left("TYPE").right("BYTES").left("WORKER").left("EXPIRES").flexible("NAME");
+    for artifact in &list.artifacts {
+        table.row(row(artifact));
+    }
+    table.print(screen);
+    Ok(())
+}
+
+fn row(artifact: &JobArtifact) -> Vec<Cell> {
+    let name = artifact.metadata.as_ref().and_then(|metadata| metadata.get("name")?.as_str());
+    let expires = match artifact.inline {
+        Some(true) => Some("in the result".to_owned()),
+        _ => artifact.expires_at.as_deref().map(moment::distance),
+    };
+    vec![
+        Cell::plain(&artifact.id),
+        Cell::plain(printable(&artifact.sort)),
+        Cell::maybe(artifact.size_bytes),
+        Cell::plain(printable(&artifact.worker_id)),
+        Cell::maybe(expires),
+        Cell::maybe(name.map(printable)),
+    ]
+}
+
+/// Writes beside the file and takes its place at the end, so that half of an artifact is never taken for all of it.
+async fn save(screen: &Screen, client: &Client, id: &str, path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let cannot = || format!("cannot write {}", path.display());
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
+    let bytes = copy(client, id, file.as_file_mut()).await?;
+    file.persist(path).map_err(|error| error.error).with_context(cannot)?;
+    if screen.json {
+        return screen.document(&json!({"id": id, "file": path, "bytes": bytes}));
+    }
+    screen.line(format!("{}  {bytes} bytes", path.display()));
+    Ok(())
+}
+
+/// Copies the data of an artifact piece by piece. Gives how many bytes there were.
+async fn copy(client: &Client, id: &str, sink: &mut (impl Write + Send)) -> anyhow::Result<u64> {
+    let mut response = client.open(&["v1", "artifacts", id]).await?;
+    let mut bytes = 0;
+    while let Some(piece) = response.chunk().await.map_err(|error| broke_off("artifact", &error))? {
+        sink.write_all(&piece).context("cannot write the artifact")?;
+        bytes += piece.len() as u64;
+    }
+    sink.flush().context("cannot write the artifact")?;
+    Ok(bytes)
+}
+
+/// What a worker called something, without anything that could move the terminal's cursor.
+fn printable(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).collect()
+}
