@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 79] = [
+pub static TABLE: [Authority; 80] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
