@@ -31,7 +31,7 @@ pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Res
     write_run(blob, row);
     let mut insert = conn.prepare_cached(
         "INSERT INTO run (first, members, id, tenant, lane, state, created_at, finished_at, key, digest, spec) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?;
     let key = row.spec.idempotency.as_ref();
     let inserted = insert.execute(params![
@@ -119,7 +119,7 @@ pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreErro
         Some(NextAnswer::Failed(code, message)) => (2, Some((code.code(), message))),
     };
     let mut put = conn.prepare_cached(&format!(
-        "REPLACE INTO run_call ({CALL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+        "REPLACE INTO run_call ({CALL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
     ))?;
     let done = put.execute(params![
         target.0.cast_signed(),
