@@ -393,15 +393,6 @@ impl Checker {
         }
     }
 
-    /// A node waits to be called: whatever it waited for before counts no more.
-    fn returned(&mut self, seq: Seq) {
-        let watch = self.watches.entry(seq).or_default();
-        (watch.not_before, watch.due) = (0, None);
-        if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
-            entry.queue_until = None;
-        }
-    }
-
     fn begin_queue_timeout(&mut self, seq: Seq, from: u64) {
         if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
             entry.queue_until = entry.row.spec.queue_timeout.map(|timeout| from.saturating_add(timeout.0));
@@ -458,45 +449,6 @@ impl Checker {
             run.lease_until = (moment.at + lease).max(until);
         } else if taken {
             run.lease_until = run.lease_until.max(moment.at + lease);
-        }
-    }
-
-    /// A run is told to stop: somebody canceled its job, or its time is up. Where that is all that happens, nothing is
-    /// written, and the notice alone says so.
-    pub fn told_to_stop(&mut self, seq: Seq, fence: &Fence, given: Given<'_>) -> Checked {
-        if self.stopping.contains(fence) {
-            return Ok(());
-        }
-        self.stopping.push(*fence);
-        if self.unanswered.contains(fence) {
-            // Nobody took it, and whoever has it must not begin. It is over with that.
-            return Ok(());
-        }
-        let Some(entry) = self.ledger.fits(fence) else { return Ok(()) };
-        let at = given.moment.at;
-        let run = self.watches.get(&seq).and_then(|watch| watch.run.as_ref());
-        let timeout = entry.row.spec.timeout.map_or(u64::MAX, |timeout| timeout.0);
-        let timed_out =
-            run.and_then(|run| run.started).is_some_and(|started| started.saturating_add(timeout) <= at);
-        let expired = entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
-        let replaced = self.is_replaced(&entry.row, given.moment);
-        let stopped = causes::cancel_about(given, entry) || self.session_stops_run(given, &entry.row.spec);
-        let revoked = leases::revoke_about(given, entry) || self.stops_with_its_run(entry);
-        let revoked = revoked || self.is_withdrawn(entry);
-        hold("I16", timed_out || expired || replaced || stopped || revoked, || {
-            format!("the run of job {} is told to stop without a cause", seq.0)
-        })?;
-        self.begin_stop(seq, given.moment);
-        Ok(())
-    }
-
-    fn begin_stop(&mut self, seq: Seq, moment: Moment) {
-        let grace = self.reference.settings.stop_grace.0;
-        let withdrawn = self.ledger.jobs.get(&seq).is_some_and(|entry| self.is_withdrawn(entry));
-        if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
-            run.stop = Some((moment.at, moment.at + grace));
-            run.reset = self.resetting;
-            run.withdrawn = withdrawn;
         }
     }
 

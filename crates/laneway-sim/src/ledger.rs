@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, CallRow, Chain, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event,
+    AttemptEnd, AttemptId, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event,
     EventKind, Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow,
     RunState, Seq, SessionRow, TokenRecord, Wall,
 };
@@ -116,21 +116,6 @@ impl Entry {
     pub fn waits_upstream(&self) -> bool {
         let waits = self.state == JobState::Scheduled && self.wake_at().is_none();
         waits && self.row.spec.member.is_some() && !self.is_called()
-    }
-
-    /// True for a node of a chain that starts when it is called.
-    pub fn is_called(&self) -> bool {
-        self.chain().is_some_and(Chain::is_called)
-    }
-
-    /// Its place in a chain.
-    pub fn chain(&self) -> Option<&Chain> {
-        self.row.spec.member.as_ref()?.chain.as_ref()
-    }
-
-    /// True for a node of a chain that waits to be called.
-    pub fn waits_for_call(&self) -> bool {
-        self.state == JobState::Scheduled && self.is_called() && self.wake_at().is_none()
     }
 
     /// True for a job that waits for others of its session to join it.

@@ -87,23 +87,22 @@ impl Engine {
             let mut once =
                 |scope| u32::from(open == 1 && chain.is_none_or(|chain| seen.insert((chain, scope))));
             let lane = self.nodes[job.node].lane;
-            let add = |count: &mut (u32, u32)| *count = (count.0 + waits, count.1 + open);
-            let add_once = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
-            add_once(&mut total, once(Scope::Server));
+            let add = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
+            add(&mut total, once(Scope::Server));
             states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
-            add_once(lanes.entry(lane).or_default(), once(Scope::Lane(lane)));
-            add_once(nodes.entry(job.node).or_default(), once(Scope::Agent(job.node)));
-            add_once(tenants.entry(class.tenant).or_default(), once(Scope::Tenant));
-            add_once(kinds.entry(class.kind).or_default(), once(Scope::Kind(class.kind)));
+            add(lanes.entry(lane).or_default(), once(Scope::Lane(lane)));
+            add(nodes.entry(job.node).or_default(), once(Scope::Agent(job.node)));
+            add(tenants.entry(class.tenant).or_default(), once(Scope::Tenant));
+            add(kinds.entry(class.kind).or_default(), once(Scope::Kind(class.kind)));
             if job.open != NONE {
-                add(places.entry(self.attempts[job.open].place).or_default());
+                add(places.entry(self.attempts[job.open].place).or_default(), open);
             }
             if job.session != NONE {
-                add(sessions.entry(job.session).or_default());
+                add(sessions.entry(job.session).or_default(), open);
             }
             if job.keyset != NONE {
                 for &key in self.keysets.key(job.keyset).iter() {
-                    add_once(keys.entry(key).or_default(), once(Scope::Key(key)));
+                    add(keys.entry(key).or_default(), once(Scope::Key(key)));
                 }
             }
         }

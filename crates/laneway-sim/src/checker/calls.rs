@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, Bytes, CallRow, Change, ClosedAttempt, Command, Effects, JobEnd, JobState,
+    AttemptEnd, AttemptId, Bytes, CallRow, Chain, Change, ClosedAttempt, Command, Effects, JobEnd, JobState,
     JobStatus, LostPolicy, Name, NextAnswer, NextCall, NextCode, Notice, Outcome, Reason, Reply, RunId, Seq,
     Wall,
 };
@@ -323,6 +323,15 @@ impl Checker {
         })
     }
 
+    /// A node waits to be called: whatever it waited for before counts no more.
+    pub(super) fn returned(&mut self, seq: Seq) {
+        let watch = self.watches.entry(seq).or_default();
+        (watch.not_before, watch.due) = (0, None);
+        if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
+            entry.queue_until = None;
+        }
+    }
+
     /// What holds of calls whenever a commit is complete.
     pub(super) fn calls_rest(&self, effects: &Effects) -> Checked {
         let told = effects.notices.iter().filter_map(|notice| match notice {
@@ -366,6 +375,21 @@ impl Checker {
 }
 
 impl Entry {
+    /// True for a node of a chain that starts when it is called.
+    pub fn is_called(&self) -> bool {
+        self.chain().is_some_and(Chain::is_called)
+    }
+
+    /// Its place in a chain.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.row.spec.member.as_ref()?.chain.as_ref()
+    }
+
+    /// True for a node of a chain that waits to be called.
+    pub fn waits_for_call(&self) -> bool {
+        self.state == JobState::Scheduled && self.is_called() && self.wake_at().is_none()
+    }
+
     /// The chain that it belongs to: its run and its host.
     fn chain_key(&self) -> Option<(RunId, &Name)> {
         let of = self.row.spec.member.as_deref()?;

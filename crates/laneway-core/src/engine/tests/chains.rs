@@ -1,4 +1,4 @@
-//! Limits and middleware chains: what runs of one chain takes one place, so that no chain blocks itself.
+//! Middleware chains as a whole: what runs of one takes one place, so that no chain blocks itself; and how they end.
 
 use super::check;
 use expect_test::expect;
@@ -282,6 +282,54 @@ fn places_of_a_chain_are_counted_the_same_after_a_crash() {
                 stale
                 r/h released #2
                 other assigned #1
+        "#]],
+    );
+}
+
+/// Found by the simulator: it panicked.
+#[test]
+fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
+    check(
+        "
+        place there attached kinds=other slots=1
+        submit x kind=other
+        submitrun r h@other m1 m2 chain=h:m1,m2
+        next r/m1 q1
+        next r/m2 q2 index=1
+        explain r/h
+        finish r/m1 ok:done
+        finish r/m2 ok
+        showrun r
+        ",
+        expect![[r#"
+            place there attached kinds=other slots=1
+            submit x kind=other
+                x started #1
+            submitrun r h@other m1 m2 chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/m2 queued #0 (called)
+                r/m2 started #1
+            next r/m2 q2 index=1
+                r/h queued #0 (called)
+            explain r/h
+                r/h is queued, 0 ahead: place there 1/1
+            finish r/m1 ok:done
+                r/m1 succeeded #1 (done)
+                r/h returned #0 (returned)
+                r/h succeeded #0 (skipped)
+                r/m2 succeeded #1 (done)
+                r succeeded
+                stop r/m2
+                stop r/m2
+                r/m2 hears q2: next_cancelled (next request cancelled)
+            finish r/m2 ok
+                stale
+                r/m2 released #1
+            showrun r
+                r is succeeded, 2 attempts, m1=done
         "#]],
     );
 }
