@@ -165,7 +165,13 @@ impl Checker {
     }
 
     /// A call is made, or answered.
-    pub(super) fn may_be_called(&mut self, given: Given<'_>, row: &CallRow) -> Checked {
+    pub(super) fn follow_call(&mut self, given: Given<'_>, row: &CallRow) -> Checked {
+        self.may_be_called(given, row)?;
+        self.ledger.calls.insert(row.target, row.clone());
+        Ok(())
+    }
+
+    fn may_be_called(&mut self, given: Given<'_>, row: &CallRow) -> Checked {
         let asked = (row.caller.attempt_id, row.request.clone());
         let Some(answer) = &row.answer else {
             self.may_be_made_now(given, row)?;

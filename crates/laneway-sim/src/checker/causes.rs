@@ -141,6 +141,19 @@ impl Checker {
         let Some(entry) = self.ledger.jobs.get(&end.seq) else {
             return Err(Violation::new("I8", format!("job {} ends, but is not live", end.seq.0)));
         };
+        // A node that is called ends with its chain; its own failures are its caller's to judge.
+        match (end.state, end.reason) {
+            (JobState::Succeeded, _) if entry.is_called() => self.ends_with_its_chain(entry, end),
+            (JobState::Failed, Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost)
+                if entry.is_called() =>
+            {
+                Err(Violation::new("M5", format!("job {} fails, and its caller goes on", end.seq.0)))
+            }
+            _ => self.has_cause(given, entry, end),
+        }
+    }
+
+    fn has_cause(&self, given: Given<'_>, entry: &Entry, end: &JobEnd) -> Checked {
         let row = &entry.row;
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
         let fence =
@@ -156,13 +169,6 @@ impl Checker {
             _ => false,
         });
         let proven = match (end.state, end.reason) {
-            // A node that is called ends with its chain; its own failures are its caller's to judge.
-            (JobState::Succeeded, _) if entry.is_called() => return self.ends_with_its_chain(entry, end),
-            (JobState::Failed, Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost)
-                if entry.is_called() =>
-            {
-                false
-            }
             (JobState::Succeeded, Reason::Done) => matches!(word, Some(Outcome::Succeeded(_))),
             (JobState::Succeeded, Reason::Skipped) => matches!(word, Some(Outcome::Skipped(_))),
             // A result that the store cannot hold ends the job, too.

@@ -60,10 +60,7 @@ impl Checker {
                 self.ledger.change(change)?;
                 self.reference.forget_overtaken(end.seq);
             }
-            Change::CallPut(row) => {
-                self.may_be_called(given, row)?;
-                self.ledger.change(change)?;
-            }
+            Change::CallPut(row) => self.follow_call(given, row)?,
             Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
                 self.may_purge(given, lane, *finished_before, *keyed_finished_before)?;
