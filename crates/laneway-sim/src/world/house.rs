@@ -91,7 +91,12 @@ impl World {
         let moment = self.clock.moment();
         if !commands.is_empty() && self.checker.crew_is_due(moment) {
             // What a look at the clock changes about workers must not fall between commands and what follows from them.
+            let restarts = self.restarts;
             self.turn(Vec::new())?;
+            if self.restarts != restarts {
+                // Whoever wanted to say this spoke to a process that is gone.
+                return Ok(());
+            }
         }
         self.turns += 1;
         self.plan_fault();
