@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 79] = [
+pub static TABLE: [Authority; 80] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -136,6 +136,7 @@ pub static TABLE: [Authority; 79] = [
     looks("list_workers", READERS, Reach::Tenant),
     looks("get_worker", READERS, Reach::Tenant),
     changes("drain_worker", OPERATORS, Reach::Tenant),
+    changes("rebind_worker", OPERATORS, Reach::Tenant),
     changes("change_worker_packages", OPERATORS, Reach::Tenant),
     looks("get_schema", Who::Anyone, Reach::Tenant),
     // Who they are is said in the first frame.

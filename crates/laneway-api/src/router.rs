@@ -93,6 +93,7 @@ fn house_routes() -> Vec<Route> {
         route(&get, "/v1/workers", "list_workers", workers::list_workers),
         route(&get, "/v1/workers/{id}", "get_worker", workers::get_worker),
         route(&post, "/v1/workers/{id}/drain", "drain_worker", workers::drain_worker),
+        route(&post, "/v1/workers/{id}/rebind", "rebind_worker", workers::rebind_worker),
         route(&post, "/v1/workers/{id}/packages", "change_worker_packages", workers::change_worker_packages),
         route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
         route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),

@@ -19,6 +19,7 @@ use jiff::fmt::temporal::DateTimePrinter;
 use laneway_core::command::Submitted;
 use laneway_core::run::RunLine;
 use laneway_core::schedule::ScheduleLine;
+use laneway_core::worker::DispatchLine;
 use laneway_core::{
     AttemptEnd, DeliveryRow, DeliveryTry, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name,
     OpenAttempt, Reason, ScheduleRef, Settings, Span, TokenRecord, Wall,
@@ -32,6 +33,7 @@ use serde_json::value::RawValue;
 
 use crate::auth::Caller;
 use crate::convert::EPOCH;
+use crate::worker::SCHEDULER;
 
 pub use figures::{explanation, explanation_of_ended, lane, stats};
 pub use leases::{capacity, denial, lease};
@@ -408,9 +410,27 @@ pub fn audit_entry(event: &Event) -> wire::AuditEntry {
         outcome: outcome.to_owned(),
         tenant: event.tenant.as_ref().map(Name::to_string),
         job_id: event.job.as_ref().map(|job| job.id.to_string()),
+        worker: None,
+        seq: None,
         request_id: event.request.as_ref().map(Name::to_string),
         detail: event.detail.as_ref().map(|detail| detail.to_string()),
     }
+}
+
+/// An event as a line of the list of dispatches. The scheduler says that one was sent, and that nobody answered; the rest
+/// the worker says.
+pub fn dispatch_entry(event: &Event) -> Option<wire::AuditEntry> {
+    let DispatchLine { dispatch_seq, outcome, worker } = DispatchLine::parse(event.detail.as_deref()?)?;
+    let ours = [DispatchLine::SENT, AttemptEnd::Unanswered.word(), AttemptEnd::Lost.word()];
+    let actor = if ours.contains(&&*outcome) { SCHEDULER } else { worker.as_str() };
+    Some(wire::AuditEntry {
+        actor: actor.to_owned(),
+        action: DispatchLine::ACTION.to_owned(),
+        outcome: outcome.into(),
+        worker: Some(worker.to_string()),
+        seq: Some(dispatch_seq),
+        ..audit_entry(event)
+    })
 }
 
 /// A token, without anything secret.

@@ -183,6 +183,7 @@ fn is_audit(kind: EventKind) -> bool {
         | EventKind::WorkerDrained
         | EventKind::WorkerSaturated
         | EventKind::WorkerDisconnected
+        | EventKind::WorkerRebound
         | EventKind::ScheduleRunEnded
         | EventKind::Outbound
         | EventKind::JobReturned

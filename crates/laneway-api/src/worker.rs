@@ -23,3 +23,4 @@ mod tests;
 mod words;
 
 pub use room::Room;
+pub use speech::SCHEDULER;

@@ -4,10 +4,12 @@
 //! depend on; while it runs it may call the next element, that one the next, and the last one the host. A called node
 //! answers and waits to be called again. When the first middleware has ended well, the others end with it.
 
-use crate::{Bytes, Fence, Name, Seq, Wall};
+use crate::{Bytes, Fence, Name, Seq, Span, Wall};
 
 /// Most middlewares of one host.
 pub const CHAIN_MAX: usize = 32;
+/// Most bytes that a call brings along. They stay in memory until it is answered.
+pub const CALL_PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// A node's place in a chain. The same words stand in the command that a worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +57,13 @@ pub enum NextCode {
     Unavailable = 7,
     /// The next element failed.
     Failed = 8,
+    /// The call brings along more than [`CALL_PAYLOAD_BYTES_MAX`].
+    TooLarge = 9,
 }
 
 impl NextCode {
     /// Every code, in the order of their numbers.
-    pub const ALL: [NextCode; 9] = [
+    pub const ALL: [NextCode; 10] = [
         NextCode::RunFinalised,
         NextCode::Duplicate,
         NextCode::NoChain,
@@ -69,6 +73,7 @@ impl NextCode {
         NextCode::Cancelled,
         NextCode::Unavailable,
         NextCode::Failed,
+        NextCode::TooLarge,
     ];
 
     /// The word that programs see.
@@ -83,6 +88,7 @@ impl NextCode {
             NextCode::Cancelled => "next_cancelled",
             NextCode::Unavailable => "next_unavailable",
             NextCode::Failed => "next_failed",
+            NextCode::TooLarge => "next_payload_too_large",
         }
     }
 
@@ -98,6 +104,9 @@ impl NextCode {
             NextCode::Cancelled => "next request cancelled",
             NextCode::Unavailable => "next request rejected",
             NextCode::Failed => "target node failed",
+            NextCode::TooLarge => {
+                "payload of the next request has more than 1 MiB; pass an address instead of data"
+            }
         }
     }
 
@@ -128,6 +137,21 @@ impl NextAnswer {
     }
 }
 
+/// A running middleware calls the next element of its chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NextCall {
+    /// The attempt that calls.
+    pub fence: Fence,
+    /// The caller's own name for the call.
+    pub request: Name,
+    /// The caller's place in its chain.
+    pub index: u32,
+    /// How long it waits for an answer at most.
+    pub timeout: Option<Span>,
+    /// What the element that is called gets along, at most [`CALL_PAYLOAD_BYTES_MAX`].
+    pub payload: Option<Bytes>,
+}
+
 /// The latest call of a node, as stored: at most one for each called node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
@@ -137,8 +161,14 @@ pub struct CallRow {
     pub caller: Fence,
     /// The caller's own name for the call.
     pub request: Name,
+    /// When it was called.
+    pub called_at: Wall,
+    /// Attempts of the node that had opened by then: they are not for this call.
+    pub after: u32,
     /// Until when it must be answered.
     pub until: Option<Wall>,
+    /// What the node gets along while it works for this call; nothing any more once it is answered.
+    pub payload: Option<Bytes>,
     /// What it was answered; `None` while it waits.
     pub answer: Option<NextAnswer>,
     /// The latest result of the node, whoever called for it.

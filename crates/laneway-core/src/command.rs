@@ -59,16 +59,7 @@ pub enum Command {
     },
     /// A running middleware calls the next element of its chain. Answered with [`Reply::NextCalled`], and later with
     /// [`crate::Notice::Next`]; or at once with [`Reply::NextAnswered`].
-    CallNext {
-        /// The attempt that calls.
-        fence: Fence,
-        /// The caller's own name for the call.
-        request: Name,
-        /// The caller's place in its chain.
-        index: u32,
-        /// How long it waits for an answer at most.
-        timeout: Option<Span>,
-    },
+    CallNext(Box<crate::NextCall>),
     /// Replace all settings at once.
     Configure {
         /// The settings from now on.
@@ -224,6 +215,18 @@ pub enum Command {
         worker: Name,
         /// False: it takes something again.
         drain: bool,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// A worker serves these lanes from now on, whatever it offers; what it runs goes on. A lane that is not there is
+    /// refused.
+    RebindWorker {
+        /// Whose worker it is.
+        tenant: Name,
+        /// Its name.
+        worker: Name,
+        /// The lanes; none: every one.
+        lanes: Vec<Name>,
         /// Who asks.
         origin: Origin,
     },

@@ -8,6 +8,7 @@ mod calls;
 mod cancel;
 mod capacity;
 mod chacha;
+mod chains;
 mod check;
 mod claim;
 mod configure;
@@ -38,6 +39,7 @@ mod register;
 mod rng;
 mod runs;
 mod schedules;
+mod serving;
 mod sessions;
 mod shared;
 mod shelves;
@@ -68,6 +70,7 @@ pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE
 pub use stats::{AgentStats, LaneStats, Stats};
 
 use capacity::Capacity;
+use chains::Chains;
 use counts::Forgotten;
 use deliveries::Deliveries;
 use fleet::{Fleet, Want, Worker};
@@ -137,6 +140,7 @@ pub struct Engine {
     /// Which host a live job calls back, by the job's number.
     host_of: BTreeMap<u64, Ix>,
     runs: Runs,
+    chains: Chains,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
 
@@ -219,6 +223,7 @@ impl Engine {
             callback_hosts: Pool::new(hashing),
             host_of: BTreeMap::new(),
             runs: Runs::default(),
+            chains: Chains::default(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
             sweep_at: now.mono,

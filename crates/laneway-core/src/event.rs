@@ -133,11 +133,13 @@ pub enum EventKind {
     WorkerSaturated = 38,
     /// A worker's connection is gone.
     WorkerDisconnected = 39,
+    /// A worker serves other lanes from now on: somebody said so.
+    WorkerRebound = 40,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 40] = [
+    pub const ALL: [EventKind; 41] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -178,6 +180,7 @@ impl EventKind {
         EventKind::WorkerDrained,
         EventKind::WorkerSaturated,
         EventKind::WorkerDisconnected,
+        EventKind::WorkerRebound,
     ];
 
     /// The word users see.
@@ -223,6 +226,7 @@ impl EventKind {
             EventKind::WorkerDrained => "worker.drained",
             EventKind::WorkerSaturated => "worker.saturated",
             EventKind::WorkerDisconnected => "worker.disconnected",
+            EventKind::WorkerRebound => "worker.rebound",
         }
     }
 

@@ -30,7 +30,7 @@ pub mod worker;
 pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
-pub use call::{CallRow, Chain, NextAnswer, NextCode};
+pub use call::{CALL_PAYLOAD_BYTES_MAX, CallRow, Chain, NextAnswer, NextCall, NextCode};
 pub use capacity::{CapacitySettings, LoadReading, Needs, QuietRule, QuietState};
 pub use command::{
     Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::{AttemptEnd, Fence, JobId, Name, Outcome, Span, Wall};
 
-/// Most entries of each list in an offer: kinds, limits, packages, features, runtimes, labels.
+/// Most entries of each list in an offer: kinds, limits, packages, features, runtimes, labels, lanes.
 pub const OFFER_LIST_MAX: usize = 256;
 /// Most features or labels that a job may want.
 pub const WANTS_LIST_MAX: usize = 16;
@@ -60,6 +60,17 @@ pub struct WorkerOffer {
     pub runtimes: Vec<Name>,
     /// Labels that its operator gave it.
     pub labels: Vec<(Name, Name)>,
+    /// The lanes whose jobs it runs. Empty, or none of them a lane: every lane's.
+    pub lanes: Vec<Name>,
+}
+
+/// What an operator said of a worker. It counts as long as the worker is known, over whichever connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// It is to take nothing new.
+    pub drained: bool,
+    /// The lanes that it serves, whatever it offers; an empty list: every one.
+    pub lanes: Option<Vec<Name>>,
 }
 
 /// What a job wants of the worker that runs it.
@@ -147,6 +158,8 @@ pub struct Register {
     pub offer: WorkerOffer,
     /// How often it gives a sign of life.
     pub heartbeat: Span,
+    /// What an operator said of it to an engine that this one replaces. What this engine has heard of it counts more.
+    pub orders: Orders,
 }
 
 /// Something that is said over a worker's connection.
@@ -189,6 +202,45 @@ pub struct Task {
     pub job: JobId,
     /// Which dispatch of it.
     pub dispatch_seq: u64,
+}
+
+/// The detail of an event about an attempt that a worker was told of: which dispatch, what became of it, and whose it is.
+/// The audit list of dispatches is made of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DispatchLine {
+    /// Which dispatch of the job, or of its run.
+    pub dispatch_seq: u64,
+    /// [`DispatchLine::SENT`], [`DispatchLine::TAKEN`], a word of [`AttemptEnd`], or the code of a refusal or a failure.
+    pub outcome: Box<str>,
+    /// The worker.
+    pub worker: Name,
+}
+
+impl DispatchLine {
+    /// The outcome of a dispatch of which nothing was heard yet.
+    pub const SENT: &str = "dispatched";
+    /// The outcome of a dispatch that its worker has acknowledged.
+    pub const TAKEN: &str = "accepted";
+    /// What every such detail begins with.
+    pub const ACTION: &str = "cmd.dispatch";
+
+    /// Reads the detail of an event back.
+    pub fn parse(detail: &str) -> Option<DispatchLine> {
+        let rest = detail.strip_prefix(DispatchLine::ACTION)?.strip_prefix(' ')?;
+        let (number, rest) = rest.split_once(' ')?;
+        let (outcome, worker) = rest.split_once(" worker ")?;
+        let worker = Name::new(worker).ok()?;
+        Some(DispatchLine { dispatch_seq: number.parse().ok()?, outcome: outcome.into(), worker })
+    }
+}
+
+impl fmt::Display for DispatchLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DispatchLine { dispatch_seq, outcome, worker } = self;
+        // Codes come from workers and may have any letters; the line is read back by its blanks.
+        let outcome = outcome.replace(' ', "_");
+        write!(f, "{} {dispatch_seq} {outcome} worker {worker}", DispatchLine::ACTION)
+    }
 }
 
 /// A sign of life, and how the worker is. Shares are in thousandths.
@@ -338,8 +390,32 @@ pub struct WorkerView {
     pub heartbeat: Span,
     /// What it last said of itself.
     pub beat: Beat,
-    /// True: an operator wants it to drain.
-    pub drained: bool,
+    /// The lanes that it serves now; empty: every one.
+    pub lanes: Vec<Name>,
+    /// What an operator said of it.
+    pub orders: Orders,
     /// True: its memory or its disk is too full.
     pub pressed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DispatchLine;
+    use crate::Name;
+
+    #[test]
+    fn lines_about_dispatches_are_read_back() {
+        for (outcome, worker) in
+            [("accepted", "w1"), ("E.CMD.UNKNOWN", "a worker worker x"), ("no paper", "w")]
+        {
+            let worker = Name::fixed(worker);
+            let line = DispatchLine { dispatch_seq: 7, outcome: outcome.into(), worker };
+            let read = DispatchLine::parse(&line.to_string()).expect("it was just written");
+            let outcome = outcome.replace(' ', "_").into();
+            assert_eq!(read, DispatchLine { outcome, ..line });
+        }
+        for other in ["", "cmd.dispatch", "cmd.dispatch x ok worker w", "pkg.install a 1 asked of worker w"] {
+            assert_eq!(DispatchLine::parse(other), None, "{other:?}");
+        }
+    }
 }

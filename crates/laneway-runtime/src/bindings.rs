@@ -1,26 +1,40 @@
 //! Data that goes from one node of a run to another: carried out when the payload of a node is read, and never written.
 //!
-//! What a node gets follows from what is stored: its own payload, and the results and payloads of nodes that ended before
-//! it could start. So every attempt gets the same, whoever composes it.
+//! What a node gets follows from what is stored: its own payload, the results and payloads of nodes that ended before it
+//! could start and, where another node called it, what that call brings along. So every attempt that works for one call
+//! gets the same, whoever composes it.
 
 use std::collections::BTreeMap;
 
-use laneway_core::{Binding, Bytes, Failure, JobRow, MemberOf, Name, RunRow, Seq};
+use laneway_core::{Binding, Bytes, Chain, Failure, JobRow, MemberOf, Name, RunRow, Seq};
 use laneway_store::{Reader, StoreError};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Most bytes of a payload with everything that was bound into it.
 pub const COMPOSED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The code of a binding that cannot be carried out. Trying again cannot help: what is stored does not change.
 pub const BINDING_CLASH: &str = "binding_clash";
 
-/// The payload that a job gets: as it was submitted or, for a node with bindings, with what they bring. The inner error
-/// says which binding cannot be carried out.
+/// The payload that a job gets: as it was submitted or, for a node with bindings, with what they bring, and with what the
+/// call brings for which it works. The inner error says which binding cannot be carried out.
 pub fn compose(
     reader: &dyn Reader,
     row: &JobRow,
     payload: &Bytes,
 ) -> Result<Result<Bytes, Failure>, StoreError> {
+    let bound = match bind(reader, row, payload)? {
+        Ok(bound) => bound,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let Some(member) = row.spec.member.as_deref().filter(|member| is_called(member)) else {
+        return Ok(Ok(bound));
+    };
+    let Some(brought) = reader.call_payload(row.seq)? else { return Ok(Ok(bound)) };
+    Ok(lay_over(&bound, &brought).map_err(|what| Clash { node: member.node.clone(), what }.failure()))
+}
+
+/// The payload with what its bindings bring.
+fn bind(reader: &dyn Reader, row: &JobRow, payload: &Bytes) -> Result<Result<Bytes, Failure>, StoreError> {
     let Some(member) = row.spec.member.as_deref().filter(|member| !member.bindings.is_empty()) else {
         return Ok(Ok(Bytes::clone(payload)));
     };
@@ -42,7 +56,26 @@ pub fn compose(
 
 /// True when the job's payload must be composed before it is given to anybody.
 pub fn is_bound(row: &JobRow) -> bool {
-    row.spec.member.as_ref().is_some_and(|member| !member.bindings.is_empty())
+    row.spec.member.as_ref().is_some_and(|member| !member.bindings.is_empty() || is_called(member))
+}
+
+fn is_called(member: &MemberOf) -> bool {
+    member.chain.as_ref().is_some_and(Chain::is_called)
+}
+
+/// What a call brings goes over what the node has: its fields win. A payload that is no object gives way to it.
+fn lay_over(payload: &[u8], brought: &[u8]) -> Result<Bytes, String> {
+    let Ok(brought) = serde_json::from_slice::<Map<String, Value>>(brought) else {
+        return Err("what its call brings along is no JSON object".into());
+    };
+    let mut whole = serde_json::from_slice::<Map<String, Value>>(payload).unwrap_or_default();
+    whole.extend(brought);
+    let bytes = Value::Object(whole).to_string().into_bytes();
+    if bytes.len() > COMPOSED_BYTES_MAX {
+        let len = bytes.len();
+        return Err(format!("the payload has {len} bytes, at most {COMPOSED_BYTES_MAX} are allowed"));
+    }
+    Ok(Bytes::from(bytes))
 }
 
 /// A binding that cannot be carried out.
@@ -126,7 +159,7 @@ fn put(into: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
     for part in pointer.split('/').skip(1) {
         let key = part.replace("~1", "/").replace("~0", "~");
         if at.is_null() {
-            *at = Value::Object(serde_json::Map::new());
+            *at = Value::Object(Map::new());
         }
         at = match at {
             Value::Object(map) => map.entry(key).or_insert(Value::Null),
@@ -154,7 +187,19 @@ fn put(into: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
-    use super::put;
+    use super::{lay_over, put};
+
+    #[test]
+    fn what_a_call_brings_goes_over_what_the_node_has() {
+        let laid = |payload: &str, brought: &str| {
+            let bytes = lay_over(payload.as_bytes(), brought.as_bytes())?;
+            Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        assert_eq!(laid(r#"{"a":1,"b":{"c":2}}"#, r#"{"b":3,"d":4}"#).unwrap(), r#"{"a":1,"b":3,"d":4}"#);
+        assert_eq!(laid("7", r#"{"b":3}"#).unwrap(), r#"{"b":3}"#);
+        assert_eq!(laid("", "{}").unwrap(), "{}");
+        assert!(laid("{}", "[1]").unwrap_err().contains("no JSON object"));
+    }
 
     #[test]
     fn values_go_where_pointers_point() {

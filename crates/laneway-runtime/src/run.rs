@@ -453,8 +453,8 @@ impl Loop {
             .zip(&told.replies)
             .map(|(caller, reply)| self.place_first(caller, reply))
             .collect();
-        let tokens_changed = self.keep_payloads(std::mem::take(&mut told.changes));
-        self.tell_places(now, told.notices);
+        let tokens_changed = self.keep_payloads(&mut told.changes);
+        self.tell_places(now, &mut told.notices);
         if tokens_changed {
             self.shared.tokens.send_replace(Arc::new(TokenTable::new(self.turn.engine().tokens())));
         }
@@ -462,16 +462,17 @@ impl Loop {
             self.shared.draining.store(true, Ordering::SeqCst);
         }
         job_log::log_events(&told.events);
-        let events = Arc::new(told.events);
+        let events = Arc::new(std::mem::take(&mut told.events));
         self.shared.events.publish(Arc::clone(&events));
         self.shared.waiters.wake(&events);
         // Last, so that a caller who has its answer finds everything else as the answer says.
-        for (caller, reply) in callers.into_iter().zip(told.replies) {
+        for (caller, reply) in callers.into_iter().zip(told.replies.drain(..)) {
             if let Some(caller) = caller {
                 // The caller may have gone away; the change stands.
                 drop(caller.send(reply));
             }
         }
+        self.turn.take_back(told);
     }
 
     /// A place whose offer was taken gets its work from this turn on. Gives who waits for the answer.
@@ -492,9 +493,9 @@ impl Loop {
     }
 
     /// Keeps what jobs that were just created need to run, forgets what ended. True when a token changed.
-    fn keep_payloads(&mut self, changes: Vec<Change>) -> bool {
+    fn keep_payloads(&mut self, changes: &mut Vec<Change>) -> bool {
         let mut tokens_changed = false;
-        for change in changes {
+        for change in changes.drain(..) {
             match change {
                 Change::JobCreated { row, payload } => self.cache.put(row, payload),
                 Change::JobEnded(end) => {

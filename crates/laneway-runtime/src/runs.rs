@@ -4,8 +4,8 @@
 //! further than its run says, never the other way round.
 
 use laneway_core::{
-    Bytes, Command, Fence, JobId, Name, Origin, Refusal, Reply, RunId, RunRow, RunSubmission, RunSubmitted,
-    Seq, Span,
+    Bytes, Command, JobId, Name, NextCall, Origin, Refusal, Reply, RunId, RunRow, RunSubmission,
+    RunSubmitted, Seq,
 };
 use laneway_store::{JobView, Page, RunFilter};
 
@@ -50,14 +50,8 @@ impl Scheduler {
 
     /// A running middleware calls the next element of its chain. `Reply::NextCalled`: its place hears the answer later
     /// ([`crate::Place::answer`]); `Reply::NextAnswered`: this is the answer; `Reply::Stale`: the attempt is over.
-    pub async fn call_next(
-        &self,
-        fence: Fence,
-        request: Name,
-        index: u32,
-        timeout: Option<Span>,
-    ) -> Result<Reply, Stopped> {
-        self.send(Command::CallNext { fence, request, index, timeout }).await
+    pub async fn call_next(&self, call: NextCall) -> Result<Reply, Stopped> {
+        self.send(Command::CallNext(Box::new(call))).await
     }
 
     /// One run with its jobs, open or ended. `None`: this tenant has none of that name.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use laneway_core::command::LogLine;
 use laneway_core::effect::OfferTo;
-use laneway_core::worker::{Register, WorkerOffer, WorkerSaid, WorkerWord};
+use laneway_core::worker::{Orders, Register, WorkerOffer, WorkerSaid, WorkerWord};
 use laneway_core::{
     Command, ConnectionId, Failure, Fence, Name, NextAnswer, Origin, Reply, Seq, Span, Task, Wall,
 };
@@ -254,6 +254,17 @@ impl Scheduler {
     ) -> Result<Reply, Stopped> {
         self.send(Command::DrainWorker { tenant, worker, drain, origin }).await
     }
+
+    /// A worker serves these lanes from now on, whatever it offers; with none, every one.
+    pub async fn rebind_worker(
+        &self,
+        tenant: Name,
+        worker: Name,
+        lanes: Vec<Name>,
+        origin: Origin,
+    ) -> Result<Reply, Stopped> {
+        self.send(Command::RebindWorker { tenant, worker, lanes, origin }).await
+    }
 }
 
 impl WorkerLink {
@@ -279,7 +290,8 @@ impl WorkerLink {
         heartbeat: Span,
     ) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
         let (scheduler, connection) = (self.scheduler.clone(), self.connection);
-        async move { scheduler.send(Command::Register(Box::new(Register { connection, offer, heartbeat }))).await }
+        let register = Register { connection, offer, heartbeat, orders: Orders::default() };
+        async move { scheduler.send(Command::Register(Box::new(register))).await }
     }
 
     /// Hands on what the worker says. The answer means that it is durable.

@@ -5,6 +5,7 @@
 //! `docs/decisions/0003-simulator.md`.
 
 mod admission;
+mod calls;
 mod causes;
 mod crew;
 mod deliveries;
@@ -72,12 +73,13 @@ pub struct Checker {
     news: CommitNews,
     /// Jobs that the commit that is being followed keeps as rejected.
     rejected: BTreeSet<Seq>,
-    /// Jobs that the commit that is being followed cancels.
-    canceled_now: BTreeSet<Seq>,
+    /// Jobs that the commit that is being followed cancels (true), or lets succeed.
+    canceled_now: BTreeMap<Seq, bool>,
     /// Registrations that a rebuilt engine is given again, after its offers.
     reregistered: Vec<Register>,
     /// Attempts that the commit that is being followed closes because their worker did not answer.
     unanswered: Vec<Fence>,
+    calls: calls::Calls,
     /// When the house last looked at the clock.
     looked_at: u64,
     /// No lease ends before this time: the house was held up, perhaps.
@@ -109,6 +111,8 @@ struct RunWatch {
     stop: Option<(u64, u64)>,
     /// It was told to stop so that its session begins anew: its job is queued again.
     reset: bool,
+    /// It was told to stop because nobody waits for its answer any more.
+    withdrawn: bool,
     /// Somebody asked for it.
     held: bool,
     /// Its worker took it over the connection that it has now.
@@ -156,9 +160,10 @@ impl Checker {
             slots: slots::Slots::default(),
             news: CommitNews::default(),
             rejected: BTreeSet::new(),
-            canceled_now: BTreeSet::new(),
+            canceled_now: BTreeMap::new(),
             reregistered: Vec::new(),
             unanswered: Vec::new(),
+            calls: calls::Calls::default(),
             looked_at: 0,
             floor: 0,
         }
@@ -312,6 +317,7 @@ impl Checker {
         self.unanswered = crew::unanswered(effects);
         self.slots_bring(effects);
         self.members_stop(effects);
+        self.calls_begin(effects);
         for notice in &effects.notices {
             if let Notice::Stop { seq, fence, .. } = notice {
                 self.told_to_stop(*seq, fence, given)?;
@@ -329,6 +335,7 @@ impl Checker {
         self.sessions_rest()?;
         self.slots_closed(effects)?;
         self.runs_rest(given, effects)?;
+        self.calls_rest(effects)?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;
@@ -386,6 +393,15 @@ impl Checker {
         }
     }
 
+    /// A node waits to be called: whatever it waited for before counts no more.
+    fn returned(&mut self, seq: Seq) {
+        let watch = self.watches.entry(seq).or_default();
+        (watch.not_before, watch.due) = (0, None);
+        if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
+            entry.queue_until = None;
+        }
+    }
+
     fn begin_queue_timeout(&mut self, seq: Seq, from: u64) {
         if let Some(entry) = self.ledger.jobs.get_mut(&seq) {
             entry.queue_until = entry.row.spec.queue_timeout.map(|timeout| from.saturating_add(timeout.0));
@@ -402,6 +418,7 @@ impl Checker {
             lease_until: if leased { moment.at + wait } else { u64::MAX },
             stop: None,
             reset: false,
+            withdrawn: false,
             held: open.holder.is_some(),
             acked: false,
         };
@@ -465,6 +482,7 @@ impl Checker {
         let replaced = self.is_replaced(&entry.row, given.moment);
         let stopped = causes::cancel_about(given, entry) || self.session_stops_run(given, &entry.row.spec);
         let revoked = leases::revoke_about(given, entry) || self.stops_with_its_run(entry);
+        let revoked = revoked || self.is_withdrawn(entry);
         hold("I16", timed_out || expired || replaced || stopped || revoked, || {
             format!("the run of job {} is told to stop without a cause", seq.0)
         })?;
@@ -474,9 +492,11 @@ impl Checker {
 
     fn begin_stop(&mut self, seq: Seq, moment: Moment) {
         let grace = self.reference.settings.stop_grace.0;
+        let withdrawn = self.ledger.jobs.get(&seq).is_some_and(|entry| self.is_withdrawn(entry));
         if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
             run.stop = Some((moment.at, moment.at + grace));
             run.reset = self.resetting;
+            run.withdrawn = withdrawn;
         }
     }
 
@@ -493,6 +513,9 @@ impl Checker {
             .waiting()
             .filter_map(|entry| Some((entry.row.seq, self.ledger.released_at(entry)?)))
             .collect();
+        self.calls.rearm(&self.ledger, moment);
+        let outdated: BTreeSet<Seq> =
+            self.ledger.open().filter(|entry| self.is_outdated(entry)).map(|entry| entry.row.seq).collect();
         let pull_lease = |lane: &Name| settings.lanes.get(lane).and_then(|lane| lane.pull.lease);
         for (seq, entry) in &mut self.ledger.jobs {
             entry.rank_time = entry.row.rank_time;
@@ -509,7 +532,10 @@ impl Checker {
                 run.opened = moment.at;
                 run.started = run.started.map(|_| moment.at);
                 // A run that outlives its job gets its grace anew; any other is asked again when its time comes.
-                run.stop = entry.end.as_ref().map(|_| (moment.at, moment.at + settings.stop_grace.0));
+                // So is one that nobody waits for: it is told to stop again.
+                run.withdrawn = outdated.contains(seq);
+                let stops = entry.end.is_some() || run.withdrawn;
+                run.stop = stops.then(|| (moment.at, moment.at + settings.stop_grace.0));
                 run.reset = false;
                 run.acked = run.started.is_some();
                 continue;

@@ -133,6 +133,12 @@ impl Trail<'_> {
                 self.close(line)?;
                 self.step(number, line, JobState::Scheduled)
             }
+            // No worker took it: it was queued again, and waits for another time from then on.
+            EventKind::JobDeferred => {
+                let open = life.open;
+                hold("I10", !open, || format!("event {number}: job {} is deferred while it runs", line.id))?;
+                self.step(number, line, JobState::Scheduled)
+            }
             EventKind::AttemptReleased => self.close(line),
             EventKind::JobSucceeded => self.end(number, line, JobState::Succeeded),
             EventKind::JobFailed => self.end(number, line, JobState::Failed),

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
-    AttemptEnd, AttemptId, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event, EventKind,
-    Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow, RunState, Seq,
-    SessionRow, TokenRecord, Wall,
+    AttemptEnd, AttemptId, CallRow, Chain, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event,
+    EventKind, Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow,
+    RunState, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::calendar::Calendar;
@@ -38,6 +38,8 @@ pub struct Ledger {
     pub deliveries: BTreeMap<Seq, DeliveryRow>,
     /// Runs by their first jobs, ended ones included.
     pub runs: BTreeMap<Seq, RunEntry>,
+    /// The latest call of every node that was called.
+    pub calls: BTreeMap<Seq, CallRow>,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -112,7 +114,23 @@ impl Entry {
 
     /// True for a member that waits for other nodes of its run.
     pub fn waits_upstream(&self) -> bool {
-        self.state == JobState::Scheduled && self.row.spec.member.is_some() && self.wake_at().is_none()
+        let waits = self.state == JobState::Scheduled && self.wake_at().is_none();
+        waits && self.row.spec.member.is_some() && !self.is_called()
+    }
+
+    /// True for a node of a chain that starts when it is called.
+    pub fn is_called(&self) -> bool {
+        self.chain().is_some_and(Chain::is_called)
+    }
+
+    /// Its place in a chain.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.row.spec.member.as_ref()?.chain.as_ref()
+    }
+
+    /// True for a node of a chain that waits to be called.
+    pub fn waits_for_call(&self) -> bool {
+        self.state == JobState::Scheduled && self.is_called() && self.wake_at().is_none()
     }
 
     /// True for a job that waits for others of its session to join it.
@@ -193,6 +211,10 @@ impl Ledger {
             | Change::RunDefined { .. }
             | Change::RunMoved { .. }
             | Change::EndedRunsPurged { .. } => self.run_change(change),
+            Change::CallPut(row) => {
+                self.calls.insert(row.target, CallRow::clone(row));
+                Ok(())
+            }
             Change::TokenPut(token) => {
                 self.tokens.insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())
@@ -289,7 +311,9 @@ impl Ledger {
         let note = entry.state == JobState::Queued && status.state == JobState::Queued;
         // A released member may have to wait for its time.
         let later = entry.waits_upstream() && status.state == JobState::Scheduled;
-        let edge = (note || later || entry.state.allows(status.state))
+        // A node that is called waits for its next call when it has answered, or when nobody waits for it any more.
+        let returns = entry.is_called() && status.state == JobState::Scheduled && status.wake_at.is_none();
+        let edge = (note || later || returns || entry.state.allows(status.state))
             && matches!(status.state, JobState::Scheduled | JobState::Queued);
         hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;
         let old = &entry.row.status;
@@ -301,8 +325,11 @@ impl Ledger {
                 || status.failures + status.losses + status.rejections
                     == old.failures + old.losses + old.rejections)
             && status.near_deadline >= old.near_deadline;
+        let anew = (status.failures, status.losses, status.rejections) == (0, 0, 0);
+        let counts = if returns { anew && status.attempts == entry.attempts } else { counts };
         hold("I10", counts, || format!("the counters of job {} jump from {old:?} to {status:?}", seq.0))?;
-        hold("I9", status.wake_at.is_some() == (status.state == JobState::Scheduled), || {
+        let timed = status.wake_at.is_some() == (status.state == JobState::Scheduled);
+        hold("I9", timed || returns, || {
             format!("job {} is {} with wake_at {:?}", seq.0, status.state, status.wake_at)
         })?;
         entry.row.status = status.clone();
@@ -522,6 +549,10 @@ impl Trail {
     fn follow(&mut self, kind: EventKind, reason: Option<Reason>) -> Result<(), String> {
         let next = match kind {
             EventKind::JobSubmitted => return Ok(()),
+            EventKind::JobReturned if self.state.is_none_or(|state| !state.is_terminal()) => {
+                self.state = Some(JobState::Scheduled);
+                return Ok(());
+            }
             EventKind::JobQueued => JobState::Queued,
             EventKind::JobAssigned => JobState::Assigned,
             EventKind::JobStarted => JobState::Running,

@@ -137,9 +137,14 @@ impl Reference {
         {
             return Some(due);
         }
-        let started = ledger.waiting().filter(|entry| !self.waits_for_a_claim(entry));
+        let started: Vec<&Entry> = ledger.waiting().filter(|entry| !self.waits_for_a_claim(entry)).collect();
+        // Whoever was called by somebody who runs goes first.
+        let mut called = started.iter().filter(|entry| ledger.chain_has_place(entry, &|_| true));
+        if let Some(called) = called.find(|entry| self.may_start(ledger, moment, entry, &room, true)) {
+            return Some(called.row.seq);
+        }
         let eligible: Vec<&Entry> =
-            started.filter(|entry| self.is_eligible(ledger, moment, entry, &room)).collect();
+            started.into_iter().filter(|entry| self.is_eligible(ledger, moment, entry, &room)).collect();
         let lane = self.next_lane(ledger, &eligible)?;
         let here = eligible.into_iter().filter(|entry| entry.lane == lane);
         self.first_in_lane(ledger, &lane, here)
@@ -174,14 +179,23 @@ impl Reference {
 
     /// May an attempt of this job open now?
     pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room) -> bool {
+        self.may_start(ledger, moment, entry, room, false)
+    }
+
+    /// The same; `shared`: the places of its chain are its own, too.
+    fn may_start(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room, shared: bool) -> bool {
         !is_overdue(moment, entry)
             && (self.need(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
             && room.has_units_for(self.need(entry).cost)
-            && self.is_open_but_for_units(ledger, entry, room)
+            && self.has_places(ledger, entry, room, shared)
     }
 
     /// Is everything open that the job needs, units and its own times left out?
     fn is_open_but_for_units(&self, ledger: &Ledger, entry: &Entry, room: &Room) -> bool {
+        self.has_places(ledger, entry, room, false)
+    }
+
+    fn has_places(&self, ledger: &Ledger, entry: &Entry, room: &Room, shared: bool) -> bool {
         let spec = &entry.row.spec;
         if entry.state != JobState::Queued || self.draining {
             return false;
@@ -196,24 +210,26 @@ impl Reference {
             let here = |other: &&Entry| other.open.as_ref().is_some_and(|open| open.place == place.place);
             (ledger.open().filter(here).count() as u32) < place.slots
         };
-        let open =
-            |counts: &dyn Fn(&Entry) -> bool| ledger.open().filter(|other| counts(other)).count() as u32;
+        let is_open = |limit: u32, counts: &dyn Fn(&Entry) -> bool| {
+            ledger.places(counts) < limit || (shared && ledger.chain_has_place(entry, counts))
+        };
+        let tenant_max = self.tenant(&spec.tenant).running_max;
         let kind_max =
             self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max).unwrap_or(u32::MAX);
         !lane.paused
-            && open(&|_| true) < self.settings.running_max
-            && open(&|other| other.lane == entry.lane) < lane.running_max
-            && open(&|other| same_party(other, entry)) < lane.running_per_agent_max
-            && open(&|other| other.row.spec.tenant == spec.tenant) < self.tenant(&spec.tenant).running_max
-            && open(&|other| other.row.spec.kind == spec.kind) < kind_max
+            && is_open(self.settings.running_max, &|_| true)
+            && is_open(lane.running_max, &|other| other.lane == entry.lane)
+            && is_open(lane.running_per_agent_max, &|other| same_party(other, entry))
+            && is_open(tenant_max, &|other| other.row.spec.tenant == spec.tenant)
+            && is_open(kind_max, &|other| other.row.spec.kind == spec.kind)
             && (lane.pull.is_pull()
                 || match place {
                     Some(place) => has_slot(place),
-                    None => !self.crew.pick(ledger, spec).is_empty(),
+                    None => !self.crew.pick(&self.settings, ledger, entry).is_empty(),
                 })
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
-                open(&|other| holds(&other.row.spec)) < self.key_max(&key.name)
+                is_open(self.key_max(&key.name), &|other| holds(&other.row.spec))
             })
             && self.is_next_of_session(ledger, entry)
     }
@@ -242,7 +258,7 @@ impl Reference {
     /// Among lanes with an eligible job: the lowest share of open attempts, then the one served longest ago, then by
     /// name.
     fn next_lane(&self, ledger: &Ledger, eligible: &[&Entry]) -> Option<Name> {
-        let load = |lane: &Name| ledger.open().filter(|entry| entry.lane == *lane).count() as u64;
+        let load = |lane: &Name| u64::from(ledger.places(&|entry| entry.lane == *lane));
         let limit = |lane: &Name| self.lane(lane).map_or(0, |settings| u64::from(settings.running_max));
         let served = |lane: &Name| self.lane_served.get(lane).copied().unwrap_or(0);
         let mut lanes: Vec<&Name> = eligible.iter().map(|entry| &entry.lane).collect();
@@ -257,7 +273,7 @@ impl Reference {
 
     /// The agent with the fewest open attempts for its weight, then the one served longest ago, then the best job.
     fn fair_order(&self, ledger: &Ledger, lane: &LaneSettings, a: &Entry, b: &Entry) -> std::cmp::Ordering {
-        let load = |entry: &Entry| ledger.open().filter(|other| same_party(other, entry)).count() as u64;
+        let load = |entry: &Entry| u64::from(ledger.places(&|other| same_party(other, entry)));
         let weight = |entry: &Entry| {
             self.settings.agents.get(&entry.row.spec.agent).map_or(1, |agent| u64::from(agent.weight.max(1)))
         };

@@ -27,10 +27,25 @@ pub struct Run {
     pub cut: bool,
     /// For one at a worker: over which connection it was told of.
     pub at: Option<At>,
+    /// Its time runs since it was told of the attempt: it was given what is left of it.
+    pub timed: bool,
+    /// For a middleware: what it has called.
+    pub caller: Option<Caller>,
     timeout: u64,
     began: u64,
     /// Until when it may work without an answer, by its own clock.
     lease_until: u64,
+}
+
+/// What a middleware's run knows of its calls.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Its place in its chain.
+    pub index: u32,
+    /// Calls it has made.
+    pub calls: u32,
+    /// It waits for the answer of its latest call.
+    pub waits: bool,
 }
 
 /// Where a worker's run stands.
@@ -67,6 +82,8 @@ impl Run {
             stubborn: false,
             cut: false,
             at: None,
+            timed: false,
+            caller: None,
             timeout: offer.timeout.map_or(u64::MAX, |timeout| timeout.0),
             began: at,
             lease_until: u64::MAX,
@@ -85,6 +102,8 @@ impl Run {
             stubborn: false,
             cut: false,
             at: None,
+            timed: false,
+            caller: None,
             timeout: grant.timeout.0,
             began: at,
             lease_until: if running { at.saturating_add(grant.lease.0) } else { u64::MAX },
@@ -105,7 +124,9 @@ impl Run {
     pub fn renewed(&mut self, asked_at: u64, lease: u64) {
         if self.phase == Phase::Offered {
             self.phase = Phase::Working;
-            self.began = asked_at;
+            if !self.timed {
+                self.began = asked_at;
+            }
         }
         self.lease_until = asked_at.saturating_add(lease);
     }

@@ -92,6 +92,8 @@ pub struct Habits {
     pub expected: u32,
     /// Wants something of the worker that runs it.
     pub wants: u32,
+    /// Of runs: has nodes with middlewares.
+    pub chains: u32,
 }
 
 /// What goes wrong, in percent of the occasions.
@@ -362,6 +364,7 @@ fn draw_habits(rng: &mut Rng) -> Habits {
         unique: some(25, 30),
         expected: some(40, 60),
         wants: some(60, 70),
+        chains: some(35, 90),
     }
 }
 

@@ -149,13 +149,15 @@ pub enum Step {
     Pulse,
     /// An operator wants a worker to drain, or no longer.
     DrainWorker,
+    /// An operator says which lanes a worker serves.
+    RebindWorker,
     /// Somebody says something about a task that was spoken of before.
     TaskAgain,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 36] = [
+    pub const ALL: [Step; 37] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -191,6 +193,7 @@ impl Step {
         Step::Disconnect,
         Step::Pulse,
         Step::DrainWorker,
+        Step::RebindWorker,
         Step::TaskAgain,
     ];
 
@@ -232,6 +235,7 @@ impl Step {
             Step::Disconnect => 5,
             Step::Pulse => 30,
             Step::DrainWorker => 3,
+            Step::RebindWorker => 4,
             Step::TaskAgain => 12,
         }
     }
@@ -384,6 +388,7 @@ impl World {
                     | Step::Disconnect
                     | Step::Pulse
                     | Step::DrainWorker
+                    | Step::RebindWorker
             );
             let alone = alone || is_beat(&commands[0]);
             let grouped = !alone && self.rng.chance(self.shape.faults.grouped);
@@ -452,6 +457,7 @@ impl World {
             Step::Disconnect => self.disconnect(),
             Step::Pulse => self.pulse(),
             Step::DrainWorker => Some(self.drain_worker()),
+            Step::RebindWorker => Some(self.rebind_worker()),
             Step::TaskAgain => self.speak_about_a_task(),
             _ => None,
         }

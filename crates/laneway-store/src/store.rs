@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use laneway_core::engine::Head;
+use laneway_core::worker::DispatchLine;
 use laneway_core::{
     AttemptEnd, Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember,
-    Event, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog, RunRow,
-    RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    Event, EventKind, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog,
+    RunRow, RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -79,6 +80,9 @@ pub trait Reader: Send + Sync {
 
     /// What the job was submitted with.
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;
+
+    /// What the call that a node works for brings along. `None`: nobody calls it, or it brings nothing.
+    fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError>;
 
     /// Attempts of a job that are closed, oldest first (the one that ended the job is told by its `JobEnd`).
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError>;
@@ -273,13 +277,27 @@ pub struct EventFilter {
     pub tenant: Option<Name>,
     /// Only events that a call caused (the audit list).
     pub called: bool,
+    /// Only events of this kind.
+    pub kind: Option<EventKind>,
+    /// Only events that say what became of a dispatch to a worker.
+    pub dispatches: bool,
 }
 
 impl EventFilter {
     /// Does the list show this event?
     pub fn matches(&self, event: &Event) -> bool {
-        (self.tenant.is_none() || self.tenant == event.tenant) && (!self.called || event.actor.is_some())
+        let EventFilter { tenant, called, kind, dispatches } = self;
+        (tenant.is_none() || *tenant == event.tenant)
+            && (!called || event.actor.is_some())
+            && kind.is_none_or(|kind| kind == event.kind)
+            && (!dispatches || is_about_dispatch(event))
     }
+}
+
+/// Details of jobs' events are the engine's own words; those of others may begin with any name.
+fn is_about_dispatch(event: &Event) -> bool {
+    let says_so = |detail: &str| detail.starts_with(DispatchLine::ACTION);
+    event.job.is_some() && event.detail.as_deref().is_some_and(says_so)
 }
 
 /// Which entries of the run log a list shows; `None` means: any.

@@ -99,18 +99,25 @@ pub struct AuditEntry {
     pub number: u64,
     /// When.
     pub at: String,
-    /// Who: a token's id, the identity of a client certificate, `open`, or a part of the server.
+    /// Who: a token's id, the identity of a client certificate, `open`, or a part of the server. Of a dispatch: who said
+    /// it, `scheduler-control` or a worker.
     pub actor: String,
-    /// What, such as `job.submitted` or `call.denied`.
+    /// What, such as `job.submitted`, `call.denied` or `cmd.dispatch`.
     pub action: String,
-    /// `done`, `refused` or `denied`.
+    /// `done`, `refused` or `denied`. Of a dispatch: `dispatched`, `accepted`, how the attempt ended, or a code.
     pub outcome: String,
     /// Whose it is; absent for the server's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The job it was about.
+    /// The job it was about. Of a dispatch it is what frames have as `corr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
+    /// The worker that a dispatch went to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// The number of a dispatch, as frames have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
     /// The call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,

@@ -66,6 +66,6 @@ pub use session::{Session, SessionList, SessionStopped, SessionUsageRequest};
 pub use stats::{AgentStats, Counts, Stats};
 pub use token::{Caller, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 pub use worker::{
-    AffinityWanted, DrainRequest, PackageRequest, PackageWanted, ResourceWanted, Worker, WorkerList,
-    WorkerPackage, WorkerTold, WorkerWants,
+    AffinityWanted, DrainRequest, PackageRequest, PackageWanted, RebindRequest, ResourceWanted, Worker,
+    WorkerList, WorkerPackage, WorkerTold, WorkerWants,
 };

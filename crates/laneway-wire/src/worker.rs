@@ -35,6 +35,12 @@ pub struct Worker {
     pub runtimes: Vec<String>,
     /// Labels that its operator gave it.
     pub labels: BTreeMap<String, String>,
+    /// The lanes whose jobs it gets; empty: every one's.
+    #[serde(default)]
+    pub lanes: Vec<String>,
+    /// True: somebody said which lanes it serves, and what it registers with does not count.
+    #[serde(default)]
+    pub rebound: bool,
     /// When it connected; for one that is away, when it last did.
     pub connected_at: String,
     /// How long nothing was heard of it, in milliseconds.
@@ -82,6 +88,14 @@ pub struct DrainRequest {
     /// False: it takes tasks again. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<bool>,
+}
+
+/// Which lanes a worker serves from now on, whatever it registers with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RebindRequest {
+    /// The lanes, at most 256. An empty list: every one.
+    pub lanes: Vec<String>,
 }
 
 /// What is to be done with a package on a worker.

@@ -25,6 +25,13 @@ pub fn wants(asked: &WorkerWants<'_>) -> Result<Wants, ApiError> {
     few("worker.labels", labels.clone().count(), WANTS_LIST_MAX)?;
     let resources = resources.as_deref().unwrap_or_default();
     few("worker.resources", resources.len(), RESOURCES_MAX)?;
+    if let Some(pair) = resources.windows(2).find(|pair| pair[0].worker != pair[1].worker) {
+        let message = format!(
+            "are on workers {:?} and {:?}; a job runs on one worker, so use those of one",
+            pair[0].worker, pair[1].worker
+        );
+        return Err(ApiError::field("worker.resources", message));
+    }
     let labels =
         labels.map(|(key, value)| Ok((loose("worker.labels", key)?, loose("worker.labels", value)?)));
     Ok(Wants {

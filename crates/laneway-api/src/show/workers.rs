@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use laneway_core::engine::{Hold, Lacks};
-use laneway_core::worker::{Affinity, Package, ResourceRef, Wants, WorkerView};
+use laneway_core::worker::{Affinity, Orders, Package, ResourceRef, Wants, WorkerView};
 use laneway_core::{Name, Span};
 use laneway_wire::{
     self as wire, AffinityWanted, PackageWanted, ResourceWanted, Worker, WorkerPackage, WorkerWants,
@@ -22,7 +22,8 @@ pub fn worker(view: &WorkerView) -> Worker {
         silent: Span(silent_ms),
         heartbeat: Span(heartbeat_ms),
         beat,
-        drained,
+        lanes,
+        orders: Orders { drained, lanes: rebound },
         pressed,
     } = view;
     let texts = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
@@ -45,6 +46,8 @@ pub fn worker(view: &WorkerView) -> Worker {
         features: texts(&offer.features),
         runtimes: texts(&offer.runtimes),
         labels: offer.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        lanes: texts(lanes),
+        rebound: rebound.is_some(),
         connected_at: time(*connected_at),
         silent_ms: *silent_ms,
         heartbeat_ms: *heartbeat_ms,
@@ -98,6 +101,7 @@ pub fn hold(hold: &Hold) -> Option<wire::Hold> {
                 Lacks::Package(package) => format!("has package {} {}", package.name, package.version),
                 Lacks::Features => "has all the features it wants".to_owned(),
                 Lacks::Labels => "carries all the labels it wants".to_owned(),
+                Lacks::Lane(lane) => format!("serves its lane, {lane}"),
             };
             ("no_worker", kind, format!("Workers are there, but none of them {missing}."))
         }

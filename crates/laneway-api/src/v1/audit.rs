@@ -1,28 +1,58 @@
 //! The audit list: who did what, when, and what became of it.
 
 use axum::extract::State;
+use laneway_core::EventKind;
+use laneway_core::worker::DispatchLine;
 use laneway_runtime::store::EventFilter;
 use laneway_wire::{AuditList, Problem};
 
 use crate::api::Api;
 use crate::auth::Caller;
+use crate::error::ApiError;
 use crate::query::Parameters;
 use crate::reply::{self, Answer};
 use crate::show;
 
-/// Lists calls that changed something or were not allowed to, newest first.
+/// Lists calls that changed something or were not allowed to, newest first. With `action=cmd.dispatch`: what was sent to
+/// workers, and what became of it.
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "list_audit", tag = "audit",
-    params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query)),
+    params(
+        ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query),
+        ("action" = Option<String>, Query, description = "only this action, such as `job.canceled` or `cmd.dispatch`; \
+            dispatches are shown only where they are asked for"),
+    ),
     responses((status = 200, body = AuditList), (status = 400, description = "invalid_cursor", body = Problem))
 )]
 pub async fn list_audit(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
-    let list = list.only(&["limit", "cursor"])?;
+    let list = list.only(&["limit", "cursor", "action"])?;
     let limit = list.limit()?;
-    let filter = EventFilter { tenant: caller.scope().cloned(), called: true };
+    let filter = EventFilter { tenant: caller.scope().cloned(), ..read_action(list.get("action"))? };
     let name = format!("audit {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?;
+    let dispatches = filter.dispatches;
     let page = api.scheduler.query(move |reader| reader.events_before(&filter, before, limit)).await?;
-    let entries = page.items.iter().map(show::audit_entry).collect();
+    let entries = match dispatches {
+        true => page.items.iter().filter_map(show::dispatch_entry).collect(),
+        false => page.items.iter().map(show::audit_entry).collect(),
+    };
     reply::ok(&AuditList { entries, next: page.next.map(|next| api.cursors.write(&name, next)) })
+}
+
+/// Which events an action means. A busy server sends thousands of dispatches a second: they would bury what people do,
+/// so they come only where they are asked for.
+fn read_action(action: Option<&str>) -> Result<EventFilter, ApiError> {
+    let Some(action) = action else { return Ok(EventFilter { called: true, ..EventFilter::default() }) };
+    if action == DispatchLine::ACTION {
+        return Ok(EventFilter { dispatches: true, ..EventFilter::default() });
+    }
+    match EventKind::ALL.into_iter().find(|kind| kind.word() == action) {
+        Some(kind) => Ok(EventFilter { called: true, kind: Some(kind), ..EventFilter::default() }),
+        None => Err(ApiError::field(
+            "action",
+            format!(
+                "{action:?} is no action; write `cmd.dispatch` or the kind of an event, such as `job.canceled`"
+            ),
+        )),
+    }
 }

@@ -1,14 +1,14 @@
-//! Workers: looked at, told to drain, told to install and remove packages; and the schemas of what they say.
+//! Workers: looked at, told to drain, bound to lanes, told to install and remove packages; and the schemas of what they say.
 //!
 //! A worker is named within a tenant. A caller who may act for several names one with `Laneway-Tenant`, as for a submit.
 
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use laneway_core::worker::WorkerView;
-use laneway_core::{EventKind, Name, Reply};
+use laneway_core::{EventKind, Name, Refusal, Reply};
 use laneway_runtime::{PackageOrder, ToWorker};
 use laneway_wire::frame::Text;
-use laneway_wire::{DrainRequest, PackageRequest, Problem, Worker, WorkerList, WorkerTold};
+use laneway_wire::{DrainRequest, PackageRequest, Problem, RebindRequest, Worker, WorkerList, WorkerTold};
 use serde::de::DeserializeOwned;
 
 use crate::api::Api;
@@ -67,6 +67,32 @@ pub async fn drain_worker(
     }
 }
 
+/// Says which lanes a worker serves from now on, whatever it registers with; none: every one. What it runs goes on.
+#[utoipa::path(
+    post, path = "/v1/workers/{id}/rebind", operation_id = "rebind_worker", tag = "workers", params(("id" = String, Path)),
+    request_body = RebindRequest,
+    responses((status = 200, body = Worker), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
+)]
+pub async fn rebind_worker(
+    State(api): State<Api>,
+    caller: Caller,
+    PathKey(id): PathKey,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let RebindRequest { lanes } = read(&api, request).await?;
+    let name = |(at, lane): (usize, &String)| {
+        Name::new(lane).map_err(|error| ApiError::field(format!("lanes[{at}]"), error))
+    };
+    let lanes: Vec<Name> = lanes.iter().enumerate().map(name).collect::<Result<_, _>>()?;
+    match api.scheduler.rebind_worker(caller.tenant.clone(), id.clone(), lanes, caller.origin()).await? {
+        Reply::Done => reply::ok(&show::worker(&find(&api, &caller, &id).await?)),
+        Reply::NotFound => Err(no_worker()),
+        Reply::Refused(refusal) => Err(refusal_of("lanes", &refusal)),
+        other => Err(ApiError::internal(format!("the engine answered a rebind with {other:?}"))),
+    }
+}
+
 /// Tells a worker to install or remove a package. What becomes of it stands in the audit list.
 #[utoipa::path(
     post, path = "/v1/workers/{id}/packages", operation_id = "change_worker_packages", tag = "workers",
@@ -111,6 +137,12 @@ async fn find(api: &Api, caller: &Caller, id: &Name) -> Result<WorkerView, ApiEr
     let (tenant, id) = (caller.tenant.clone(), id.clone());
     let view = api.scheduler.read(move |engine, now| engine.worker(now, &tenant, &id)).await?;
     view.ok_or_else(no_worker)
+}
+
+/// What the engine does not take in a field; its message begins with the name of that.
+fn refusal_of(field: &str, refusal: &Refusal) -> ApiError {
+    let message = refusal.message.strip_prefix(field).unwrap_or(&refusal.message);
+    ApiError::field(field, message.trim_start_matches([':', ' ']))
 }
 
 fn no_worker() -> ApiError {

@@ -1,9 +1,9 @@
 //! Middleware chains in frames: where a task stands in its chain, and what a call of the next element is answered.
 
-use laneway_core::{JobSpec, Name, NextAnswer};
+use laneway_core::{Bytes, JobSpec, Name, NextAnswer};
 use laneway_wire::frame::{JsonObject, List, MIDDLEWARES_MAX, NextRequest, NextResponse, Text};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 /// Where a task stands in its chain.
 #[derive(Clone, Debug)]
@@ -71,6 +71,28 @@ impl Place {
     }
 }
 
+/// The field of a called task's parameters that has the contexts of its call.
+const CONTEXT: &str = "_context";
+
+/// What a call brings along: its payload, and its contexts under a field of their own. `None`: nothing.
+pub fn brought(request: &NextRequest) -> Option<Bytes> {
+    let read = |object: &Option<JsonObject>| -> Map<String, Value> {
+        object.as_ref().and_then(|object| object.read().ok()).unwrap_or_default()
+    };
+    let mut whole = read(&request.payload);
+    let contexts = [("hostCtx", &request.host_ctx), ("middlewareCtx", &request.middleware_ctx)];
+    let contexts = contexts.map(|(name, context)| (name.to_owned(), read(context)));
+    let contexts: Map<String, Value> = contexts
+        .into_iter()
+        .filter(|(_, context)| !context.is_empty())
+        .map(|(name, context)| (name, Value::Object(context)))
+        .collect();
+    if !contexts.is_empty() {
+        whole.insert(CONTEXT.to_owned(), Value::Object(contexts));
+    }
+    (!whole.is_empty()).then(|| Value::Object(whole).to_string().into_bytes().into())
+}
+
 /// A result. What is no object stands in one, as `value`.
 fn object(result: &[u8]) -> JsonObject {
     let raw: Option<Box<RawValue>> = serde_json::from_slice(result).ok();
@@ -81,4 +103,29 @@ fn object(result: &[u8]) -> JsonObject {
 /// Names are shorter than texts may be.
 fn text(name: &Name) -> Text {
     Text::fixed(name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_wire::frame::NextRequest;
+    use serde_json::{Value, json};
+
+    use super::brought;
+
+    #[test]
+    fn a_call_brings_its_payload_and_its_contexts_along() {
+        let given = |extra: Value| {
+            let mut request = json!({"requestId": "q", "runId": "r", "nodeId": "n", "middlewareId": "m"});
+            request.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            let request: NextRequest = serde_json::from_value(request).unwrap();
+            brought(&request).map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap())
+        };
+        assert_eq!(given(json!({})), None);
+        assert_eq!(given(json!({"payload": {}, "hostCtx": {}})), None);
+        assert_eq!(given(json!({"payload": {"a": 1}})), Some(json!({"a": 1})));
+        assert_eq!(
+            given(json!({"payload": {"a": 1}, "hostCtx": {"b": 2}, "middlewareCtx": {"c": 3}})),
+            Some(json!({"a": 1, "_context": {"hostCtx": {"b": 2}, "middlewareCtx": {"c": 3}}}))
+        );
+    }
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use laneway_core::worker::{WorkerOffer, WorkerSaid};
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, EventKind, JobEnd, JobState, Name, NextAnswer, Origin, Outcome, Reason, Reply,
-    Span, Task,
+    AttemptEnd, ClosedAttempt, EventKind, JobEnd, JobState, Name, NextAnswer, NextCall, Origin, Outcome,
+    Reason, Reply, Span, Task,
 };
 use laneway_runtime::feedback::{Body, Piece};
 use laneway_runtime::metrics::Retry;
@@ -20,7 +20,7 @@ use laneway_wire::frame::{Chunk, Feedback, NextRequest, NextResponse, PackageEve
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::chain::Place;
+use super::chain::{Place, brought};
 use super::offer::{self, beat_of, offer_after, offer_of};
 use super::words::{Answer, Ended, Member, Question};
 
@@ -100,11 +100,13 @@ impl House {
         };
         let index = asked.chain_index.map_or(place.index, |index| u32::try_from(index).ok());
         let (timeout, fence) = (asked.timeout_ms.map(Span), run.fence());
+        let payload = brought(asked);
         let (scheduler, connection) = (self.scheduler.clone(), self.link.connection());
         Box::pin(async move {
             // A host, or a place that there is not, calls nobody: the engine says so.
             let index = index.unwrap_or(u32::MAX);
-            match scheduler.call_next(fence, request.clone(), index, timeout).await {
+            let call = NextCall { fence, request: request.clone(), index, timeout, payload };
+            match scheduler.call_next(call).await {
                 Ok(Reply::NextCalled) => Answer::Done,
                 Ok(Reply::NextAnswered(answer)) => {
                     // A connection that is gone has nobody to tell.
@@ -144,7 +146,7 @@ impl House {
                     corr = %task.job,
                     seq = task.dispatch_seq,
                     code = rejection.code.as_str(),
-                    message = &*rejection.message,
+                    reason = &*rejection.message,
                     "a worker refused a task"
                 );
                 self.forgets(task);
@@ -177,10 +179,14 @@ impl House {
             Err(why) => return Box::pin(ready(Answer::Refused(why.into()))),
         };
         self.offer = Some(offer.clone());
+        let (scheduler, named) = (self.scheduler.clone(), offer.clone());
         let registering = self.link.register(offer, self.heartbeat);
         Box::pin(async move {
             match registering.await {
-                Ok(Reply::Registered(registered)) => Answer::Alive { lease: registered.lease },
+                Ok(Reply::Registered(registered)) => {
+                    warn_of_foreign_lanes(&scheduler, named).await;
+                    Answer::Alive { lease: registered.lease }
+                }
                 Ok(Reply::Refused(refusal)) => Answer::Refused(refusal.message),
                 Ok(other) => unexpected(&other),
                 Err(Stopped) => stopped(),
@@ -270,6 +276,27 @@ impl House {
     fn say(&self, said: WorkerSaid, meaning: fn(Reply) -> Answer) -> Pending {
         let said = self.link.say(said);
         Box::pin(async move { answer(said.await, meaning) })
+    }
+}
+
+/// A worker that names lanes, none of which is one, serves every lane: whoever meant one should hear of it.
+async fn warn_of_foreign_lanes(scheduler: &Scheduler, offer: WorkerOffer) {
+    if offer.lanes.is_empty() {
+        return;
+    }
+    let (tenant, worker) = (offer.tenant.clone(), offer.worker.clone());
+    let view = scheduler.read(move |engine, now| engine.worker(now, &tenant, &worker)).await;
+    if let Ok(Some(view)) = view
+        && view.lanes.is_empty()
+        && view.orders.lanes.is_none()
+    {
+        let named: Vec<&str> = offer.lanes.iter().map(Name::as_str).collect();
+        tracing::warn!(
+            tenant = offer.tenant.as_str(),
+            "sender.id" = offer.worker.as_str(),
+            channels = named.join(", "),
+            "none of a worker's channels is a lane, so it serves every one"
+        );
     }
 }
 

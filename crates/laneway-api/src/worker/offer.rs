@@ -50,6 +50,8 @@ pub fn offer_of(member: &Member, register: &Register) -> Result<WorkerOffer, Str
         features,
         runtimes: runtimes.collect::<Result<_, String>>()?,
         labels,
+        // Other systems have channels of their own: what cannot be the name of a lane is none.
+        lanes: register.channels().iter().filter_map(|channel| Name::new(channel).ok()).collect(),
     })
 }
 

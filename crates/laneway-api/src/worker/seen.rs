@@ -18,6 +18,8 @@ pub enum Said {
     Nothing,
     /// It was acknowledged.
     Ack,
+    /// It was acknowledged with the lease.
+    AckAlive,
     /// It was acknowledged as one whose content had come before.
     AckDuplicate,
     /// It was refused.

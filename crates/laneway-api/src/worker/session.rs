@@ -342,7 +342,15 @@ impl Session {
 
     /// A frame could not be read: it is answered, and only a stream of such frames ends the connection.
     fn handle_bad_frame(&mut self, now: Now, error: &FrameError, out: &mut Vec<Action>) {
-        tracing::debug!(code = error.code.word(), part = error.part.word(), "a frame cannot be read");
+        tracing::debug!(
+            tenant = self.member().map(|member| member.tenant.as_str()),
+            "sender.id" = self.worker().map(Name::as_str),
+            "type" = error.kind.as_deref(),
+            id = error.id.as_deref(),
+            code = error.code.word(),
+            part = error.part.word(),
+            "a frame cannot be read"
+        );
         // An answer to a broken answer would be answered in turn.
         let kind = error.kind.as_ref().and_then(|kind| MessageType::parse(kind));
         if !matches!(kind, Some(MessageType::Ack | MessageType::Error)) {

@@ -8,7 +8,7 @@ use laneway_wire::frame::{
 
 use super::outbox::About;
 use super::seen::Said;
-use super::session::{Action, Head, Now, Owed, OwedFor, Session, SessionState};
+use super::session::{Action, Head, Now, Owed, OwedFor, Session};
 use super::words::{Question, Ticket};
 
 /// What we are called in frames.
@@ -71,7 +71,7 @@ impl Session {
 
     /// Acknowledges a sign of life, or the registration: it tells the lease.
     pub(super) fn ack_alive(&mut self, now: Now, head: &Head, out: &mut Vec<Action>) {
-        self.seen.answer(&head.id, head.corr.as_deref(), Said::Ack);
+        self.seen.answer(&head.id, head.corr.as_deref(), Said::AckAlive);
         if head.wants_ack {
             let info = (self.lease > Span(0)).then(|| format!("lease_ms={}", self.lease.0));
             self.send_ack(now, head, info, out);
@@ -90,7 +90,7 @@ impl Session {
         match said {
             // The answer comes once it is known.
             Said::Nothing => {}
-            Said::Ack if self.state <= SessionState::Registered => self.ack_alive(now, head, out),
+            Said::AckAlive => self.ack_alive(now, head, out),
             Said::Ack => self.ack(now, head, None, out),
             Said::AckDuplicate => self.ack(now, head, Some(ErrorCode::ResultDuplicate), out),
             Said::Error(code) => {
@@ -180,6 +180,7 @@ pub(super) fn log_frame(direction: &'static str, frame: &Frame) {
     let code = match &frame.message {
         Message::Error(error) => Some(error.code.as_str()),
         Message::Result(result) => result.error.as_ref().map(|error| error.code.as_str()),
+        Message::Ack(ack) => ack.info.as_deref().filter(|info| ErrorCode::parse(info).is_some()),
         _ => None,
     };
     tracing::debug!(

@@ -19,21 +19,21 @@ use tokio_util::sync::CancellationToken;
 use crate::world::{START, answer, start_api};
 
 /// An authority that signs certificates.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// A certificate for the loopback address and these URIs, and its key.
-    fn sign(&self, uris: &[&str]) -> (String, String) {
+    pub fn sign(&self, uris: &[&str]) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
         for uri in uris {
@@ -45,28 +45,35 @@ impl Authority {
     }
 }
 
-struct TlsWorld {
-    address: SocketAddr,
-    scheduler: Scheduler,
+/// A server that speaks TLS.
+pub struct TlsWorld {
+    pub address: SocketAddr,
+    pub scheduler: Scheduler,
     api: laneway_api::Api,
     _running: Running,
     _shutdown: CancellationToken,
 }
 
-fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+/// Writes a file and gives its path.
+pub fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
 async fn start(dir: &Path, server: &Authority, clients: Option<&Authority>) -> TlsWorld {
+    start_with(dir, server, clients, "").await
+}
+
+/// A server that speaks TLS, and knows those whose certificates `clients` signed.
+pub async fn start_with(dir: &Path, server: &Authority, clients: Option<&Authority>, toml: &str) -> TlsWorld {
     let (cert, key) = server.sign(&[]);
     let files = TlsConfig {
         cert: write(dir, "cert.pem", &cert),
         key: write(dir, "key.pem", &key),
         client_ca: clients.map(|clients| write(dir, "clients.pem", &clients.pem())),
     };
-    let (api, scheduler, _, running) = start_api(Box::new(MemoryStore::new()), "");
+    let (api, scheduler, _, running) = start_api(Box::new(MemoryStore::new()), toml);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();
@@ -75,7 +82,8 @@ async fn start(dir: &Path, server: &Authority, clients: Option<&Authority>) -> T
     TlsWorld { address, scheduler, api, _running: running, _shutdown: shutdown }
 }
 
-fn client(server: &Authority, identity: Option<(String, String)>) -> Client {
+/// A client that trusts `server`, with a certificate or without.
+pub fn client(server: &Authority, identity: Option<(String, String)>) -> Client {
     let mut builder = Client::builder()
         .no_proxy()
         .use_rustls_tls()

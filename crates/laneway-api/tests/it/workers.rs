@@ -2,6 +2,12 @@
 
 mod artifacts;
 mod behaving;
+mod certificates;
+mod dialogue;
 mod peer;
+mod placing;
+mod promptness;
 mod refused;
 mod sessions;
+mod trail;
+mod twice;

@@ -204,7 +204,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// The channels it listens to, told to the server. Defaults to none.
+    /// The lanes whose jobs it gets. Names that are no lanes on the server mean nothing there; without a lane among them,
+    /// and by default, it gets jobs of every lane.
     pub fn channels<'a>(mut self, channels: impl IntoIterator<Item = &'a str>) -> WorkerBuilder {
         self.channels = channels.into_iter().map(str::to_owned).collect();
         self

@@ -446,3 +446,75 @@ async fn w5_w6_nothing_runs_beyond_the_lease_when_nobody_answers() {
     assert!(matches!(&frame.message, Message::Error(error) if error.code == "E.RUNNER.CANCELLED"));
     running.abort();
 }
+
+#[tokio::test]
+async fn d8_a_dispatch_that_comes_twice_over_a_socket_is_acknowledged_twice_and_runs_once() {
+    let port = Port::open().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let worker = port.worker().max_parallel(4).handler("count", move |task: Task| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        echo(task)
+    });
+    let running = start(worker.build().unwrap());
+    let mut peer = port.accept().await;
+    peer.greet().await;
+    let payload = crate::peer::dispatch("t1", "count", json!({}));
+    let frame =
+        crate::peer::envelope("d-1", "cmd.dispatch", payload.clone(), Some("t1"), Some(1)).to_string();
+    // Twice at once, again after the outcome, and the same attempt under another id.
+    peer.say_raw(&frame).await;
+    peer.say_raw(&frame).await;
+    let mut acks = 0;
+    let result = loop {
+        let heard = peer.try_hear().await.unwrap();
+        match &heard.message {
+            Message::Ack(_) if heard.acknowledges().is_some_and(|id| id.as_str() == "d-1") => acks += 1,
+            Message::Result(_) => break heard,
+            _ => {}
+        }
+    };
+    peer.say_raw(&frame).await;
+    while acks < 3 {
+        let heard = peer.hear(MessageType::Ack).await;
+        acks += usize::from(heard.acknowledges().is_some_and(|id| id.as_str() == "d-1"));
+    }
+    peer.ack(&result).await;
+    let other = crate::peer::envelope("d-2", "cmd.dispatch", payload, Some("t1"), Some(1)).to_string();
+    peer.say_raw(&other).await;
+    while peer.hear(MessageType::Ack).await.acknowledges().is_none_or(|id| id.as_str() != "d-2") {}
+    // Whatever was started by then would be seen by the time another task has ended.
+    peer.dispatch("t2", 2, "count", json!({})).await;
+    let last = loop {
+        let frame = peer.hear(MessageType::Result).await;
+        if frame.corr.as_deref() == Some("t2") {
+            break frame;
+        }
+        assert_eq!(frame.id, result.id, "the same outcome, as the same frame");
+    };
+    peer.ack(&last).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 2, "t1 ran once, and t2 once");
+    running.abort();
+}
+
+#[tokio::test]
+async fn d17_a_task_whose_resource_is_not_here_fails_fast_over_a_socket() {
+    let port = Port::open().await;
+    let running = start(port.worker().handler("echo", echo).build().unwrap());
+    let mut peer = port.accept().await;
+    peer.greet().await;
+    for (seq, owner) in [(1, "w-1"), (2, "w-9")] {
+        let task = format!("t{seq}");
+        let mut payload = crate::peer::dispatch(&task, "echo", json!({}));
+        payload["resource_refs"] = json!([{"resource_id": "gone", "worker_id": owner, "type": "file"}]);
+        peer.say("cmd.dispatch", payload, Some(&task), Some(seq)).await;
+        let frame = peer.hear(MessageType::Error).await;
+        assert_eq!((frame.corr.as_deref(), frame.seq), (Some(task.as_str()), Some(seq)));
+        let Message::Error(error) = &frame.message else { unreachable!() };
+        assert_eq!(error.code, "E.RESOURCE.MISSING");
+        let context = error.context.as_ref().unwrap();
+        assert_eq!(context.r#where.as_deref(), Some("worker.resources"));
+        peer.ack(&frame).await;
+    }
+    running.abort();
+}

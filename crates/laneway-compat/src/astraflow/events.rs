@@ -76,6 +76,7 @@ impl Listener {
             | EventKind::WorkerDrained
             | EventKind::WorkerSaturated
             | EventKind::WorkerDisconnected => Ok(worker(event.kind, detail, event.at).into_iter().collect()),
+            EventKind::WorkerRebound => Ok(rebound(detail, event.at).into_iter().collect()),
             EventKind::CallDone | EventKind::CallRefused => {
                 Ok(package(detail).or_else(|| command(detail, event.at)).into_iter().collect())
             }
@@ -300,6 +301,17 @@ fn worker(kind: EventKind, detail: &str, at: Wall) -> Option<Told> {
     Some(Told { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
 }
 
+/// A worker serves other lanes than before.
+fn rebound(detail: &str, at: Wall) -> Option<Told> {
+    let (worker, lanes) = detail.split_once(": serves ")?;
+    // A long list is cut, and then says nothing for programs.
+    let lanes = lanes.strip_suffix(" from now on").filter(|lanes| *lanes != "every lane");
+    let queues: Vec<&str> = lanes.map_or(Vec::new(), |lanes| lanes.split(", ").collect());
+    let data = json!({"kind": "worker.heartbeat", "workerId": worker, "at": time(at), "queues": queues,
+        "capacity": {"status": "rebound", "message": &detail[worker.len() + 2..]}});
+    Some(Told { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
+}
+
 /// A line of the audit list about a package, as calls and workers leave it.
 fn package(detail: &str) -> Option<Told> {
     let (operation, rest) = detail.strip_prefix("pkg.")?.split_once(' ')?;
@@ -370,7 +382,7 @@ mod tests {
     use laneway_runtime::feedback::{Body, Piece, changes_of};
     use serde_json::json;
 
-    use super::{CommandLine, change, package, piece, worker};
+    use super::{CommandLine, change, package, piece, rebound, worker};
 
     /// T17: a chunk is told as what is appended to its channel.
     #[test]
@@ -418,6 +430,11 @@ mod tests {
             told.data["capacity"],
             json!({"status": "lost", "message": "three heartbeats are missing"})
         );
+        let told = rebound("w: 1: serves gpu, main from now on", at).unwrap();
+        assert_eq!((told.worker.as_deref(), &told.data["queues"]), (Some("w: 1"), &json!(["gpu", "main"])));
+        assert_eq!(told.data["capacity"]["message"], "serves gpu, main from now on");
+        let told = rebound("w1: serves every lane from now on", at).unwrap();
+        assert_eq!(told.data["queues"], json!([]));
         let told = package("pkg.install img 1.0 on worker w 1: done").unwrap();
         assert_eq!(
             told.data,

@@ -1,6 +1,11 @@
 //! Streams without sockets: ids that are read back, silence, and what a stream skips.
 
-use super::stream::Seen;
+use laneway_core::{Mono, Name, Now, Role, Seed, Settings, Wall};
+use laneway_runtime::{Caller, Clock, Options, Scheduler};
+use laneway_store::MemoryStore;
+use tokio::time::Instant;
+
+use super::stream::{HEARTBEAT, Seen, Stream};
 
 #[test]
 fn ids_say_where_to_go_on() {
@@ -11,5 +16,33 @@ fn ids_say_where_to_go_on() {
     assert_eq!(seen("41~7"), at(41, 0), "what passes is not told again");
     for odd in ["", "x", "-1", "0.1", "4.x", "~"] {
         assert_eq!(seen(odd), None, "{odd:?}");
+    }
+}
+
+/// Time that stands still until everybody waits, and then jumps: 45 s of silence pass at once.
+#[tokio::test(start_paused = true)]
+async fn silence_is_filled_with_a_heartbeat_after_45_seconds() {
+    let mut options = Options::new(Settings::default());
+    options.clock = Clock::manual(Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) });
+    options.seed = Some(Seed::from(7));
+    let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
+    let caller = Caller {
+        actor: Name::fixed("open"),
+        role: Role::Admin,
+        bound: None,
+        tenant: Name::fixed("default"),
+        sees_one_tenant: false,
+        request: Name::fixed("r"),
+        expires_at: None,
+        by_token: false,
+    };
+    let mut stream = Stream::new(scheduler, caller, Name::fixed("desk"), None, None);
+    assert_eq!(stream.next().await.as_deref(), Some("retry: 1000\n\n"), "a word at once");
+    assert_eq!(HEARTBEAT.as_secs(), 45);
+    for _ in 0..3 {
+        let began = Instant::now();
+        assert_eq!(stream.next().await.as_deref(), Some(": heartbeat\n\n"));
+        let silent = began.elapsed();
+        assert!(silent >= HEARTBEAT && silent.as_secs() < 46, "{silent:?}");
     }
 }

@@ -172,8 +172,8 @@ pub struct Worker {
     pub hostname: String,
     /// When it was last heard of.
     pub last_heartbeat_at: String,
-    /// Always empty: workers are chosen by what they offer.
-    pub queues: [String; 0],
+    /// The lanes whose jobs it gets; empty: every one's.
+    pub queues: Vec<String>,
     /// What stands installed.
     pub packages: Vec<WorkerPackage>,
     /// What else is known of it.

@@ -43,7 +43,7 @@ pub async fn get_worker(
     Ok(error::json(StatusCode::OK, &shown(&view, now)))
 }
 
-/// Tells a worker to drain, or to install or remove a package.
+/// Tells a worker to drain, to serve another queue, or to install or remove a package.
 pub async fn send_worker_command(
     State(held): State<Astraflow>,
     Extension(caller): Extension<Caller>,
@@ -69,6 +69,8 @@ struct Command {
 /// What a command means here.
 enum Order {
     Drain,
+    /// Serve this lane only.
+    Rebind(Name),
     Tell(ToWorker),
 }
 
@@ -85,9 +87,9 @@ impl Command {
         match self.r#type.as_str() {
             "drain" => Ok(Order::Drain),
             "rebind" => {
-                needed("queue", &self.queue)?;
-                let remedy = "workers have no queues here: each gets what it offers to run; drain it, and others take over";
-                Err(Problem::field("type", remedy))
+                let queue = needed("queue", &self.queue)?;
+                let lane = Name::new(&queue).map_err(|error| Problem::field("queue", error.to_string()))?;
+                Ok(Order::Rebind(lane))
             }
             "pkg.install" => {
                 let (url, sha256) = (needed("url", &self.url)?, needed("sha256", &self.sha256)?);
@@ -104,7 +106,7 @@ impl Command {
                 let version = self.version.as_ref().map(|_| needed("version", &self.version)).transpose()?;
                 Ok(Order::Tell(ToWorker::Uninstall { name: needed("name", &self.name)?, version }))
             }
-            _ => Err(Problem::field("type", "must be drain, pkg.install or pkg.uninstall")),
+            _ => Err(Problem::field("type", "must be drain, rebind, pkg.install or pkg.uninstall")),
         }
     }
 }
@@ -154,6 +156,15 @@ impl Astraflow {
                     return Err(gone());
                 }
             }
+            Order::Rebind(lane) => {
+                let unknown = format!("there is no queue {:?}; queues are lanes here", lane.as_str());
+                let (tenant, lanes) = (caller.tenant.clone(), vec![lane]);
+                match self.scheduler.rebind_worker(tenant, worker.clone(), lanes, caller.origin()).await? {
+                    Reply::Done => {}
+                    Reply::Refused(_) => return Err(Problem::field("queue", unknown)),
+                    _ => return Err(gone()),
+                }
+            }
             Order::Tell(word) => {
                 let told =
                     view.connection.is_some_and(|connection| self.scheduler.tell_worker(connection, word));
@@ -175,7 +186,8 @@ impl Astraflow {
 }
 
 fn shown(view: &WorkerView, now: Wall) -> Worker {
-    let WorkerView { offer, standing, open, connected_at, silent: Span(silent), beat, drained, .. } = view;
+    let WorkerView { offer, standing, open, connected_at, silent: Span(silent), beat, lanes, orders, .. } =
+        view;
     let heard = Wall(now.0.saturating_sub(i64::try_from(*silent).unwrap_or(i64::MAX)));
     let names = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
     let percent = |thousandths: Option<u16>| thousandths.map(|share| f64::from(share) / 10.0);
@@ -188,7 +200,7 @@ fn shown(view: &WorkerView, now: Wall) -> Worker {
         id: offer.worker.to_string(),
         hostname: offer.hostname.to_string(),
         last_heartbeat_at: time(heard),
-        queues: [],
+        queues: names(lanes),
         packages: offer.packages.iter().map(package).collect(),
         meta: json!({
             "version": &*offer.version,
@@ -196,7 +208,7 @@ fn shown(view: &WorkerView, now: Wall) -> Worker {
             "connectedAt": time(*connected_at),
             "maxParallel": offer.max_parallel,
             "inflight": open,
-            "draining": *drained || beat.draining,
+            "draining": orders.drained || beat.draining,
             "healthy": beat.healthy,
             "cpuPct": percent(beat.cpu),
             "memPct": percent(beat.memory),

@@ -5,4 +5,5 @@ pub mod hand;
 mod page;
 mod runs;
 mod streams;
+mod weaknesses;
 mod workers;

@@ -5,10 +5,13 @@
 //! called again.
 
 use super::Engine;
+use super::record::tell_dispatch;
 use super::runs::Call;
 use super::slab::{Ix, NONE};
-use super::state::Wake;
-use crate::call::{CallRow, NextAnswer, NextCode};
+use super::state::{MaybeMono, Wake};
+use crate::call::{CALL_PAYLOAD_BYTES_MAX, CallRow, NextAnswer, NextCall, NextCode};
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Bytes, Change, Effects, EventKind, Failure, Fence, JobState, Name, Notice, Now, Reason,
     Reply, RunId, Seq, Span,
@@ -16,27 +19,26 @@ use crate::{
 
 impl Engine {
     /// A running middleware calls the next element of its chain. The answer comes as a notice.
-    pub(super) fn call_next(
-        &mut self,
-        now: Now,
-        fence: &Fence,
-        request: Name,
-        index: u32,
-        timeout: Option<Span>,
-        effects: &mut Effects,
-    ) -> Reply {
-        let Some(caller) = self.fenced(fence) else { return Reply::Stale };
-        let (run, target) = match self.callee(caller, fence, &request, index) {
+    pub(super) fn call_next(&mut self, now: Now, call: NextCall, effects: &mut Effects) -> Reply {
+        let NextCall { fence, request, index, timeout, payload } = call;
+        let Some(caller) = self.fenced(&fence) else { return Reply::Stale };
+        let (run, target) = match self.callee(caller, &fence, &request, index) {
             Ok(found) => found,
             Err(answer) => return Reply::NextAnswered(answer),
         };
+        if payload.as_ref().is_some_and(|payload| payload.len() > CALL_PAYLOAD_BYTES_MAX) {
+            return Reply::NextAnswered(NextAnswer::refused(NextCode::TooLarge));
+        }
         let member = &self.runs.open[&run].members[target as usize];
         let (job, result) = (member.job, member.result.clone());
         let row = CallRow {
             target: Seq(self.jobs[job].seq),
-            caller: *fence,
+            caller: fence,
             request,
+            called_at: now.wall,
+            after: self.jobs[job].attempts,
             until: timeout.map(|timeout| now.wall + timeout),
+            payload,
             answer: None,
             result,
         };
@@ -116,6 +118,12 @@ impl Engine {
     ) -> Option<NextAnswer> {
         let (id, position) = self.runs.members.get(&job)?;
         let called = self.runs.open[id].members[*position as usize].is_called();
+        #[cfg(feature = "zoo")]
+        let called = called
+            && !(zoo::is_out(Bug::ChainReleasedByHost)
+                && self.runs.open[id].members[*position as usize]
+                    .link
+                    .is_some_and(|link| link.next.is_none()));
         let (_, failure) = closed.filter(|_| called)?;
         match reason {
             Reason::Done | Reason::Skipped => Some(NextAnswer::Done(result.cloned())),
@@ -158,14 +166,13 @@ impl Engine {
         failure: Option<Failure>,
         effects: &mut Effects,
     ) {
-        self.close_attempt(now, job, end, failure, false, effects);
+        let line = self.close_attempt(now, job, end, failure, false, effects);
         if self.jobs[job].state == JobState::Assigned {
             self.set_state(job, JobState::Queued);
         }
-        // Every call has its own budget of failures.
-        (self.jobs[job].failures, self.jobs[job].losses) = (0, 0);
         self.count_waiting(job);
         self.wait_for_call(now, job, effects);
+        tell_dispatch(line, effects);
     }
 
     /// A called node that waits for nothing else waits to be called.
@@ -174,6 +181,8 @@ impl Engine {
         let entry = &mut self.jobs[job];
         entry.wake = Some(Wake::Called);
         entry.queue_until = Default::default();
+        // Every call has its own budget of failures.
+        (entry.failures, entry.losses, entry.rejections) = (0, 0, 0);
         if entry.state != JobState::Scheduled {
             self.set_state(job, JobState::Scheduled);
         }
@@ -192,7 +201,7 @@ impl Engine {
         let result = member.result.clone();
         let Some(call) = member.call.as_mut().filter(|call| call.row.answer.is_none()) else { return };
         call.row.answer = Some(answer.clone());
-        call.row.result = result;
+        (call.row.result, call.row.payload) = (result, None);
         let row = call.row.clone();
         let (fence, request) = (row.caller, row.request.clone());
         effects.changes.push(Change::CallPut(Box::new(row)));
@@ -201,7 +210,7 @@ impl Engine {
         self.attempts[open].next_until = None;
         self.arm(caller);
         let open = &self.attempts[open];
-        effects.notices.push(Notice::Next {
+        let notice = Notice::Next {
             seq: Seq(self.jobs[caller].seq),
             fence: self.fence_of(caller),
             place: self.places.key(open.place).clone(),
@@ -209,7 +218,12 @@ impl Engine {
             dispatch_seq: open.dispatch_seq,
             request,
             answer,
-        });
+        };
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::NextAnsweredTwice) {
+            effects.notices.push(notice.clone());
+        }
+        effects.notices.push(notice);
     }
 
     /// A call has waited as long as it may.
@@ -218,6 +232,11 @@ impl Engine {
         self.attempts[open].next_until = None;
         let Some((id, target)) = self.called_by(caller) else { return };
         self.answer(id, target, NextAnswer::refused(NextCode::Timeout), effects);
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::TimedOutCallStillAnswers) {
+            let call = self.member_mut(id, target).call.as_mut();
+            return call.expect("it was just answered").row.answer = None;
+        }
         self.withdraw_call(now, id, target, effects);
     }
 
@@ -247,6 +266,10 @@ impl Engine {
     /// A call whose caller is gone is taken back.
     pub(super) fn abandon_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
         let Some(run) = self.runs.open.get(&id) else { return };
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::AbandonedCallGoesOn) {
+            return;
+        }
         let Some(call) = run.members[target as usize].call.as_ref() else { return };
         let caller = self.attempt_of_caller(&call.row.caller);
         let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state.is_terminal());
@@ -292,6 +315,14 @@ impl Engine {
         let called: Vec<(Ix, Option<Bytes>)> =
             called.map(|member| (member.job, member.result.clone())).collect();
         for (job, result) in called.into_iter().filter(|(job, _)| *job != NONE) {
+            if self.is_aside(job) {
+                // Nobody has taken it, so nobody must be waited for.
+                self.put_back(now, job, AttemptEnd::HandedBack, None, effects);
+            }
+            if self.jobs[job].open == NONE && self.jobs[job].wake != Some(Wake::Called) {
+                // An inner one has called it, and it waits for its turn in vain.
+                self.wait_for_call(now, job, effects);
+            }
             if self.jobs[job].state == JobState::Assigned {
                 self.mark_running(now, job, effects);
             }
@@ -314,15 +345,56 @@ impl Engine {
         let Some(open) = self.runs.open.get_mut(&run) else { return };
         let position = row.target.0.wrapping_sub(open.row.first.0);
         let Some(member) = open.members.get_mut(position as usize) else { return };
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::CallForgottenOnRestart) {
+            return;
+        }
         member.result = row.result.clone();
-        let (pending, caller, until) = (row.answer.is_none(), row.caller, row.until);
+        let (target, pending, caller) = (member.job, row.answer.is_none(), row.caller);
+        let (called_at, until) = (row.called_at, row.until);
         member.call = Some(Box::new(Call { row }));
-        if let Some(until) = until.filter(|_| pending)
+        if !pending {
+            return;
+        }
+        if target != NONE && self.jobs[target].state == JobState::Queued {
+            // It waits for its turn since it was called.
+            self.begin_queue_timeout(target, now.mono);
+            let waited = now.wall.since(called_at).0;
+            let entry = &mut self.jobs[target];
+            if entry.queue_until != MaybeMono::NONE {
+                let rest = Span(entry.queue_timeout_ms.saturating_sub(waited));
+                entry.queue_until = Some(now.mono + rest).into();
+            }
+            self.arm(target);
+        }
+        if let Some(until) = until
             && let Some(caller) = self.attempt_of_caller(&caller)
         {
+            // Stored as a wall time; a clock that was set must not stretch it.
+            let rest = until.since(now.wall).0.min(until.since(called_at).0);
             let open = self.jobs[caller].open;
-            self.attempts[open].next_until = Some(now.mono + until.since(now.wall));
+            self.attempts[open].next_until = Some(now.mono + Span(rest));
             self.arm(caller);
+        }
+    }
+
+    /// After a start: what runs for a call that was taken back is told to stop again. Nobody else may wait for it, whoever
+    /// has called since.
+    pub(super) fn stop_outdated(&mut self, now: Now, effects: &mut Effects) {
+        let members = self.runs.open.values().flat_map(|run| &run.members);
+        let called = members.filter(|member| member.is_called() && member.job != NONE);
+        let outdated = called.filter(|member| {
+            let since = member.call.as_ref().filter(|call| call.row.answer.is_none());
+            let job = &self.jobs[member.job];
+            job.open != NONE && since.is_none_or(|call| job.attempts <= call.row.after)
+        });
+        let outdated: Vec<Ix> = outdated.map(|member| member.job).collect();
+        for job in outdated {
+            if self.is_aside(job) {
+                self.hand_back(now, job, AttemptEnd::HandedBack, effects);
+            } else {
+                self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
+            }
         }
     }
 }

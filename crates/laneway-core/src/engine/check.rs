@@ -5,9 +5,21 @@ mod fleet;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
+use super::chains::ChainKey;
 use super::slab::{Ix, NONE};
 use super::state::{BinKey, Wake};
 use crate::JobState;
+
+/// What a chain has one place in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Server,
+    Tenant,
+    Lane(Ix),
+    Agent(Ix),
+    Kind(Ix),
+    Key(Ix),
+}
 
 /// Counts of one thing: waiting jobs and open attempts.
 type Counts<K> = BTreeMap<K, (u32, u32)>;
@@ -25,6 +37,7 @@ impl Engine {
         self.check_fleet()?;
         self.check_timers()?;
         self.check_runs()?;
+        self.check_chains()?;
         self.check_schedules()
     }
 
@@ -64,17 +77,24 @@ impl Engine {
             (Counts::<Ix>::new(), Counts::<Ix>::new(), Counts::<Ix>::new(), Counts::<Ix>::new());
         let mut total = (0, 0);
         let mut states: BTreeMap<Ix, [u32; JobState::ALL.len()]> = BTreeMap::new();
-        for (_, job) in self.jobs.iter() {
+        // What runs of one chain counts once in each of these.
+        let mut seen: BTreeSet<(&ChainKey, Scope)> = BTreeSet::new();
+        for (ix, job) in self.jobs.iter() {
             let class = &self.classes[job.class];
             let waits = u32::from(job.open == NONE);
             let open = 1 - waits;
+            let chain = self.chains.of.get(&ix);
+            let mut once =
+                |scope| u32::from(open == 1 && chain.is_none_or(|chain| seen.insert((chain, scope))));
+            let lane = self.nodes[job.node].lane;
             let add = |count: &mut (u32, u32)| *count = (count.0 + waits, count.1 + open);
-            add(&mut total);
+            let add_once = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
+            add_once(&mut total, once(Scope::Server));
             states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
-            add(lanes.entry(self.nodes[job.node].lane).or_default());
-            add(nodes.entry(job.node).or_default());
-            add(tenants.entry(class.tenant).or_default());
-            add(kinds.entry(class.kind).or_default());
+            add_once(lanes.entry(lane).or_default(), once(Scope::Lane(lane)));
+            add_once(nodes.entry(job.node).or_default(), once(Scope::Agent(job.node)));
+            add_once(tenants.entry(class.tenant).or_default(), once(Scope::Tenant));
+            add_once(kinds.entry(class.kind).or_default(), once(Scope::Kind(class.kind)));
             if job.open != NONE {
                 add(places.entry(self.attempts[job.open].place).or_default());
             }
@@ -82,7 +102,9 @@ impl Engine {
                 add(sessions.entry(job.session).or_default());
             }
             if job.keyset != NONE {
-                self.keysets.key(job.keyset).iter().for_each(|&key| add(keys.entry(key).or_default()));
+                for &key in self.keysets.key(job.keyset).iter() {
+                    add_once(keys.entry(key).or_default(), once(Scope::Key(key)));
+                }
             }
         }
         compare("server", &"", (self.waiting, self.open), total)?;

@@ -24,8 +24,12 @@ impl Engine {
     ) -> Reply {
         let agents_changed = self.settings.agents != settings.agents;
         self.settings = settings;
+        let lanes_before: Vec<Name> = self.lane_of.keys().cloned().collect();
         self.apply_lanes(agents_changed);
         self.apply_gates();
+        if !self.lane_of.keys().eq(&lanes_before) {
+            self.review_lanes_served();
+        }
         self.house_event(now, EventKind::ConfigChanged, None, Some(origin), detail, effects);
         if let Some(bytes) = overrides {
             effects.changes.push(Change::OverridesPut(bytes));

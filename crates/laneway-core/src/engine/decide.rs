@@ -23,9 +23,7 @@ impl Engine {
                 Ok(submitted) => Reply::RunSubmitted(submitted),
                 Err(refusal) => Reply::Refused(refusal),
             },
-            Command::CallNext { fence, request, index, timeout } => {
-                self.call_next(now, &fence, request, index, timeout, effects)
-            }
+            Command::CallNext(call) => self.call_next(now, *call, effects),
             Command::CancelRun { tenant, run, origin } => {
                 self.cancel_run(now, tenant.as_ref(), run, &origin, effects)
             }
@@ -42,6 +40,9 @@ impl Engine {
             Command::Worker(word) => self.worker_word(now, *word, effects),
             Command::DrainWorker { tenant, worker, drain, origin } => {
                 self.drain_worker(now, &tenant, &worker, drain, &origin, effects)
+            }
+            Command::RebindWorker { tenant, worker, lanes, origin } => {
+                self.rebind_worker(now, &tenant, &worker, lanes, &origin, effects)
             }
             Command::Drain => self.drain(now, effects),
             Command::Tick => {
@@ -113,7 +114,7 @@ impl Engine {
             | Command::Log(..)
             | Command::Cancel { .. }
             | Command::SubmitRun(..)
-            | Command::CallNext { .. }
+            | Command::CallNext(..)
             | Command::CancelRun { .. }
             | Command::DeliveryTried { .. }
             | Command::Redeliver { .. }
@@ -123,6 +124,7 @@ impl Engine {
             | Command::Register(..)
             | Command::Worker(..)
             | Command::DrainWorker { .. }
+            | Command::RebindWorker { .. }
             | Command::Drain
             | Command::Tick => unreachable!("it was decided before"),
         }

@@ -1,6 +1,6 @@
 //! Who runs next: takes heads until every free slot is used or every head is held.
 //!
-//! Between lanes: the lowest share of open attempts, then the one served longest ago. Within a lane: its first head.
+//! First whoever was called by somebody who runs. Between lanes: the lowest share of open attempts, then the one served longest ago. Within a lane: its first head.
 //! A head's gates are looked at again before it starts, the most specific first; a closed one moves the bin to that
 //! gate's source. Run to quiescence after every command, so that decisions do not depend on how commands were batched.
 
@@ -8,9 +8,11 @@ use super::Engine;
 use super::claim::Taker;
 use super::needs::Room;
 use super::placing::Pick;
+use super::record::tell_dispatch;
 use super::slab::{Ix, NONE};
 use super::state::{BinKey, Head, MaybeMono, Open, SourceKey};
 use crate::lease::Dispatch;
+use crate::worker::DispatchLine;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, JobState, Notice, Now, OpenAttempt, PlaceMode, Reason, Span};
@@ -47,7 +49,8 @@ impl Engine {
 
     /// The job that starts next, or `None` when nothing can start.
     fn next_start(&mut self, now: Now, expiries_left: &mut u32, effects: &mut Effects) -> Option<Ix> {
-        if self.open >= self.settings.running_max {
+        let full = self.open >= self.settings.running_max;
+        if full && self.nobody_is_called() {
             return None;
         }
         loop {
@@ -57,6 +60,10 @@ impl Engine {
                 && cost <= room.free
             {
                 return Some(job);
+            }
+            let called = self.next_called(now, room.as_ref());
+            if called.is_some() || full {
+                return called;
             }
             let lane = self.next_lane(room.as_ref())?;
             let (_, node, source) = self.first_head(lane, room.as_ref()).expect("the next lane has a head");
@@ -209,6 +216,7 @@ impl Engine {
 
         let kind = if running { EventKind::JobStarted } else { EventKind::JobAssigned };
         self.job_event(now, kind, job, None, None, effects);
+        tell_dispatch(self.dispatch_line(job, DispatchLine::SENT), effects);
         effects.changes.push(Change::AttemptOpened(self.open_row(job)));
         if need.is_some() {
             self.forget_overtaken(job);

@@ -232,6 +232,8 @@ pub enum Lacks {
     Features,
     /// Nobody carries all the labels.
     Labels,
+    /// Nobody serves its lane.
+    Lane(Name),
 }
 
 impl Engine {
@@ -320,20 +322,21 @@ impl Engine {
         let node = &self.nodes[self.jobs[job].node];
         let lane = &self.lanes[node.lane as usize];
         let settings = &lane.settings;
+        let shared = self.shared_with(job, &self.place_holders(job));
         if settings.paused {
             holds.push(Hold::LanePaused { lane: lane.name.clone() });
         }
-        if self.open >= self.settings.running_max {
+        if !shared.any && self.open >= self.settings.running_max {
             holds.push(Hold::ServerFull { used: self.open, limit: self.settings.running_max });
         }
-        if lane.open >= settings.running_max {
+        if !shared.lane && lane.open >= settings.running_max {
             holds.push(Hold::LaneFull {
                 lane: lane.name.clone(),
                 used: lane.open,
                 limit: settings.running_max,
             });
         }
-        if node.open >= settings.running_per_agent_max {
+        if !shared.agent && node.open >= settings.running_per_agent_max {
             let agent = self.nodes.key(self.jobs[job].node).2.clone();
             holds.push(Hold::AgentFull { agent, used: node.open, limit: settings.running_per_agent_max });
         }
@@ -343,10 +346,11 @@ impl Engine {
         let class = &self.classes[self.jobs[job].class];
         let (tenant, kind) = (&self.tenants[class.tenant], &self.kinds[class.kind]);
         let kind_name = self.kinds.key(class.kind);
-        if !tenant.gate.is_open() {
+        let shared = self.shared_with(job, &self.place_holders(job));
+        if !shared.any && !tenant.gate.is_open() {
             holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
         }
-        if !kind.gate.is_open() {
+        if !shared.kind && !kind.gate.is_open() {
             holds.push(Hold::KindFull {
                 kind: kind_name.clone(),
                 used: kind.gate.used,
@@ -382,9 +386,9 @@ impl Engine {
         let Some(groups) = self.fleet.groups_of.get(&class.tenant) else {
             return holds.push(Hold::NoPlace { kind: kind.clone() });
         };
-        let want = self.want_of(self.jobs[job].class);
+        let of = self.jobs[job].class;
         let lacks: Vec<(Ix, Option<Lack>)> =
-            groups.iter().map(|&group| (group, self.fleet.groups[group].skills.lacks(kind, want))).collect();
+            groups.iter().map(|&group| (group, self.group_lacks(group, of))).collect();
         let fits = |group: Ix| lacks.contains(&(group, None));
         // Who lacks the last thing that is looked at has all the others.
         let nearest = lacks.iter().map(|(_, lack)| *lack).max().flatten();
@@ -398,11 +402,12 @@ impl Engine {
                 Standing::Ready | Standing::Late | Standing::Degraded => full += 1,
             }
         }
-        let package = || want.and_then(|want| want.package.clone());
+        let package = || self.want_of(of).and_then(|want| want.package.clone());
         let lacks = nearest.filter(|_| fit == 0).map(|lack| match (lack, package()) {
             (Lack::Package, Some(package)) => Lacks::Package(package),
             (Lack::Feature, _) => Lacks::Features,
             (Lack::Label, _) => Lacks::Labels,
+            (Lack::Lane, _) => Lacks::Lane(self.lanes[class.lane as usize].name.clone()),
             _ => Lacks::Kind,
         });
         holds.push(Hold::NoWorker { kind: kind.clone(), lacks, fit, full, draining, unwell });
@@ -434,9 +439,10 @@ impl Engine {
         if keyset == NONE {
             return;
         }
+        let holders = self.place_holders(job);
         for &key in self.keysets.key(keyset).iter() {
             let gate = &self.keys[key].gate;
-            if !gate.is_open() {
+            if !gate.is_open() && !self.holds_key(&holders, key) {
                 let KeyName::Named(_, name, value) = self.keys.key(key).clone() else { continue };
                 holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
             }

@@ -3,6 +3,7 @@
 //! The only place where attempts close and jobs end. Closing frees every gate in the same turn.
 
 use super::Engine;
+use super::record::tell_dispatch;
 use super::slab::{Ix, NONE};
 use super::state::Wake;
 #[cfg(feature = "zoo")]
@@ -82,11 +83,13 @@ impl Engine {
         }
         self.jobs[job].failures += 1;
         let failures = self.jobs[job].failures;
+        // For whom nobody waits, nobody tries again.
+        let awaited = !(self.jobs[job].in_run && self.is_uncalled(job));
         let policy = self.policies.key(self.jobs[job].policy);
-        if failure.retryable && failures <= policy.retries_max {
+        if failure.retryable && failures <= policy.retries_max && awaited {
             let backoff = policy.backoff;
             let wait = backoff.wait(failures, self.rng.jitter());
-            self.close_attempt(now, job, end, Some(failure), false, effects);
+            let line = self.close_attempt(now, job, end, Some(failure), false, effects);
             self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
             #[cfg(feature = "zoo")]
             if zoo::is_out(Bug::RetryBeforeBackoff) {
@@ -103,6 +106,7 @@ impl Engine {
             }
             self.arm(job);
             self.job_event(now, EventKind::JobRetrying, job, Some(Reason::Retry), None, effects);
+            tell_dispatch(line, effects);
             let status = self.status_of(job, Some(now.wall + wait));
             effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
             return;
@@ -148,12 +152,13 @@ impl Engine {
             self.put_back(now, job, end, None, effects);
             return self.resume_awaited(now, job, effects);
         }
-        self.close_attempt(now, job, end, None, false, effects);
+        let line = self.close_attempt(now, job, end, None, false, effects);
         self.set_state(job, JobState::Queued);
         self.count_waiting(job);
         self.enqueue(job);
         self.arm(job);
         self.job_event(now, EventKind::JobQueued, job, Some(reason), None, effects);
+        tell_dispatch(line, effects);
         let status = self.status_of(job, None);
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
     }
@@ -175,7 +180,8 @@ impl Engine {
     /// The run of an ended job has ended, or its grace has passed: its gates are free.
     pub(super) fn release_lingering(&mut self, now: Now, job: Ix, effects: &mut Effects) {
         self.job_event(now, EventKind::AttemptReleased, job, None, None, effects);
-        self.close_attempt(now, job, AttemptEnd::Canceled, None, false, effects);
+        let line = self.close_attempt(now, job, AttemptEnd::Canceled, None, false, effects);
+        tell_dispatch(line, effects);
         #[cfg(feature = "zoo")]
         if zoo::is_out(Bug::DoubleDeliveryRecord) && self.jobs[job].has_callback {
             self.owe_delivery(now, job, effects);
@@ -224,9 +230,8 @@ impl Engine {
         let open = (!waited).then(|| &self.attempts[self.jobs[job].open]);
         let started_at = open.and_then(|open| open.started_at);
         let attempt_id = open.map(|open| open.attempt_id);
-        if let Some((end, failure)) = closed {
-            self.close_attempt(now, job, end, failure, true, effects);
-        }
+        let line =
+            closed.and_then(|(end, failure)| self.close_attempt(now, job, end, failure, true, effects));
         if waited {
             self.wait_no_longer(job);
             self.dequeue(job);
@@ -235,6 +240,7 @@ impl Engine {
         self.jobs[job].wake = None;
         self.set_state(job, state);
         self.job_event(now, kind_of_end(state), job, Some(reason), origin, effects);
+        tell_dispatch(line, effects);
         let lane = self.nodes[self.jobs[job].node].lane as usize;
         self.lanes[lane].ended = self.lanes[lane].ended.saturating_add(1);
         let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
@@ -273,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Closes the open attempt and frees its gates.
+    /// Closes the open attempt and frees its gates. Gives what became of its dispatch, for the event that tells of it.
     pub(super) fn close_attempt(
         &mut self,
         now: Now,
@@ -282,8 +288,9 @@ impl Engine {
         error: Option<Failure>,
         last: bool,
         effects: &mut Effects,
-    ) {
+    ) -> Option<Box<str>> {
         let open = self.open_row(job);
+        let line = self.dispatch_line(job, error.as_ref().map_or(end.word(), |error| error.code.as_str()));
         if self.jobs[job].in_run {
             self.caller_closes(job);
         }
@@ -308,6 +315,7 @@ impl Engine {
             closed_at: now.wall,
             last,
         })));
+        line
     }
 }
 

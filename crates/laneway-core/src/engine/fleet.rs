@@ -13,7 +13,8 @@ use super::Engine;
 use super::index::Hashing;
 use super::placing::Bindings;
 use super::slab::{Ix, NONE, Pool, Slab};
-use crate::worker::{Beat, ConnectionId, Package, Pressure, Standing, WorkerOffer};
+use super::submit::Belongs;
+use crate::worker::{Beat, ConnectionId, Orders, Package, Pressure, Standing, WorkerOffer};
 use crate::{JobSpec, Mono, Name, Span, Task, Wall, Wants};
 
 /// Results whose tasks are remembered of each worker, so that one that comes again is known.
@@ -54,8 +55,8 @@ pub(super) struct Post {
     /// Until when it must be heard of, or what it runs is lost.
     pub(super) lease_until: Mono,
     pub(super) beat: Beat,
-    /// An operator wants it to drain.
-    pub(super) drained: bool,
+    /// What an operator said of it.
+    pub(super) orders: Orders,
     /// Its memory or its disk is too full.
     pub(super) pressed: bool,
     /// Open attempts that it was told of, and the same by kind.
@@ -90,7 +91,7 @@ impl Post {
         if crate::zoo::is_out(crate::zoo::Bug::DrainedWorkerGetsWork) {
             return false;
         }
-        self.drained
+        self.orders.drained
     }
 
     /// Its place among others: the share of its slots that is taken, then whose turn it is.
@@ -106,7 +107,7 @@ impl Post {
         match self.misses {
             _ if self.connection.is_none() => Standing::Away,
             MISSES_MAX.. => Standing::Lost,
-            _ if self.drained || self.pressed || self.beat.draining => Standing::Draining,
+            _ if self.orders.drained || self.pressed || self.beat.draining => Standing::Draining,
             _ if !self.beat.healthy => Standing::Unhealthy,
             2 => Standing::Degraded,
             1 => Standing::Late,
@@ -132,6 +133,8 @@ pub(super) struct Skills {
     pub(super) packages: Vec<Package>,
     pub(super) features: Vec<Name>,
     pub(super) labels: Vec<(Name, Name)>,
+    /// The lanes whose jobs they get; empty: every one.
+    pub(super) lanes: Vec<Name>,
 }
 
 /// Which part of what a class asks for a group does not have.
@@ -141,10 +144,12 @@ pub(super) enum Lack {
     Package,
     Feature,
     Label,
+    Lane,
 }
 
 impl Skills {
-    pub(super) fn of(offer: &WorkerOffer) -> Skills {
+    /// The skills of a worker that serves these lanes now.
+    pub(super) fn of(offer: &WorkerOffer, lanes: &[Name]) -> Skills {
         fn sorted<T: Ord + Clone>(list: &[T]) -> Vec<T> {
             let mut list = list.to_vec();
             list.sort();
@@ -157,22 +162,34 @@ impl Skills {
             packages: sorted(&offer.packages),
             features: sorted(&offer.features),
             labels: sorted(&offer.labels),
+            lanes: sorted(lanes),
         }
     }
 
     /// The first part of what is asked for that is not there. With a package, the package counts and not the kind.
-    pub(super) fn lacks(&self, kind: &Name, want: Option<&Want>) -> Option<Lack> {
+    pub(super) fn lacks(&self, lane: &Name, kind: &Name, want: Option<&Want>) -> Option<Lack> {
         match want.and_then(|want| want.package.as_ref()) {
             Some(package) if self.packages.binary_search(package).is_err() => return Some(Lack::Package),
             None if self.kinds.binary_search(kind).is_err() => return Some(Lack::Kind),
             _ => {}
         }
-        let want = want?;
-        if want.features.iter().any(|feature| self.features.binary_search(feature).is_err()) {
-            return Some(Lack::Feature);
+        if let Some(want) = want {
+            if want.features.iter().any(|feature| self.features.binary_search(feature).is_err()) {
+                return Some(Lack::Feature);
+            }
+            if want.labels.iter().any(|label| self.labels.binary_search(label).is_err()) {
+                return Some(Lack::Label);
+            }
         }
-        let unlabelled = want.labels.iter().any(|label| self.labels.binary_search(label).is_err());
-        unlabelled.then_some(Lack::Label)
+        (!self.serves(lane)).then_some(Lack::Lane)
+    }
+
+    fn serves(&self, lane: &Name) -> bool {
+        #[cfg(feature = "zoo")]
+        if crate::zoo::is_out(crate::zoo::Bug::WorkerGetsForeignLane) {
+            return true;
+        }
+        self.lanes.is_empty() || self.lanes.binary_search(lane).is_ok()
     }
 }
 
@@ -275,10 +292,11 @@ impl Fleet {
 
 impl Engine {
     /// Does a worker of the tenant run jobs like this one?
-    pub(super) fn is_offered_by_workers(&self, spec: &JobSpec, tenant: Ix) -> bool {
-        let Some(groups) = self.fleet.groups_of.get(&tenant) else { return false };
-        let want = Want::of(spec.wants.as_deref());
-        groups.iter().any(|group| self.fleet.groups[*group].skills.lacks(&spec.kind, want.as_ref()).is_none())
+    pub(super) fn is_offered_by_workers(&self, spec: &JobSpec, belongs: Belongs) -> bool {
+        let Some(groups) = self.fleet.groups_of.get(&belongs.tenant) else { return false };
+        let (lane, want) = (&self.lanes[belongs.lane as usize].name, Want::of(spec.wants.as_deref()));
+        let lacks = |group: Ix| self.fleet.groups[group].skills.lacks(lane, &spec.kind, want.as_ref());
+        groups.iter().any(|group| lacks(*group).is_none())
     }
 
     /// A worker joins the group of its skills; makes the group where it is the first.
@@ -379,19 +397,25 @@ impl Engine {
             return Box::default();
         }
         let Some(groups) = self.fleet.groups_of.get(&entry.tenant) else { return Box::default() };
-        let (kind, want) = (self.kinds.key(entry.kind), self.want_of(class));
-        if want.is_some_and(|want| want.pinned) {
+        if self.want_of(class).is_some_and(|want| want.pinned) {
             return Box::default();
         }
         let mut benches = Vec::new();
         for &group in groups {
-            let group = &self.fleet.groups[group];
-            if group.skills.lacks(kind, want).is_none() {
+            if self.group_lacks(group, class).is_none() {
+                let group = &self.fleet.groups[group];
                 benches.push(group.limited.get(&entry.kind).map_or(group.bench, |(bench, _)| *bench));
             }
         }
         benches.sort_unstable();
         benches.into()
+    }
+
+    /// What the workers of a group do not have that the jobs of a class ask for.
+    pub(super) fn group_lacks(&self, group: Ix, class: Ix) -> Option<Lack> {
+        let entry = &self.classes[class];
+        let (lane, kind) = (&self.lanes[entry.lane as usize].name, self.kinds.key(entry.kind));
+        self.fleet.groups[group].skills.lacks(lane, kind, self.want_of(class))
     }
 
     /// What a class asks of workers beside its kind.

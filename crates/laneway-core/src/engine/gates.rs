@@ -1,22 +1,26 @@
 //! The gates an attempt holds: taken together when it opens, freed together when it closes, and at no other time.
 
 use super::Engine;
+use super::chains::Shared;
 use super::slab::{Ix, NONE};
 use super::state::Gate;
 
 impl Engine {
-    /// An attempt of `job` opens.
+    /// An attempt of `job` opens. Where others of its chain have a place, it takes none.
     pub(super) fn take_gates(&mut self, job: Ix) {
+        self.enter_chain(job);
+        let mates = self.mates(job);
+        let shared = self.shared_with(job, &mates);
         let (node, class, keyset, session) = self.held_by(job);
         let place = self.place_of(job);
-        self.open += 1;
-        self.lanes[self.nodes[node].lane as usize].open += 1;
-        self.nodes[node].open += 1;
+        self.open += u32::from(!shared.any);
+        self.lanes[self.nodes[node].lane as usize].open += u32::from(!shared.lane);
+        self.nodes[node].open += u32::from(!shared.agent);
         if session != NONE {
             self.sessions[session].runs.push(job);
         }
-        self.turn_class_gates(class, place, take);
-        self.turn_key_gates(keyset, take);
+        self.turn_class_gates(class, place, shared, take);
+        self.turn_key_gates(keyset, &mates, take);
         let open = &self.attempts[self.jobs[job].open];
         let (pull, held) = (open.pull, open.worker != NONE);
         if self.classes[class].need != NONE || pull {
@@ -29,13 +33,15 @@ impl Engine {
 
     /// The attempt of `job` closed. The session's next job may start now.
     pub(super) fn free_gates(&mut self, job: Ix) {
+        let mates = self.leave_chain(job);
+        let shared = self.shared_with(job, &mates);
         let (node, class, keyset, session) = self.held_by(job);
         let place = self.place_of(job);
-        self.open -= 1;
-        self.lanes[self.nodes[node].lane as usize].open -= 1;
-        self.nodes[node].open -= 1;
-        self.turn_class_gates(class, place, free);
-        self.turn_key_gates(keyset, free);
+        self.open -= u32::from(!shared.any);
+        self.lanes[self.nodes[node].lane as usize].open -= u32::from(!shared.lane);
+        self.nodes[node].open -= u32::from(!shared.agent);
+        self.turn_class_gates(class, place, shared, free);
+        self.turn_key_gates(keyset, &mates, free);
         let open = &self.attempts[self.jobs[job].open];
         let (pull, held) = (open.pull, open.worker != NONE);
         if self.classes[class].need != NONE || pull {
@@ -66,12 +72,12 @@ impl Engine {
         self.attempts[self.jobs[job].open].place
     }
 
-    fn turn_class_gates(&mut self, class: Ix, place: Ix, turn: fn(&mut Gate) -> bool) {
+    fn turn_class_gates(&mut self, class: Ix, place: Ix, shared: Shared, turn: fn(&mut Gate) -> bool) {
         let (tenant, kind) = (self.classes[class].tenant, self.classes[class].kind);
-        if turn(&mut self.kinds[kind].gate) {
+        if !shared.kind && turn(&mut self.kinds[kind].gate) {
             self.reshow_kind(kind);
         }
-        if turn(&mut self.tenants[tenant].gate) {
+        if !shared.any && turn(&mut self.tenants[tenant].gate) {
             self.reshow_tenant(tenant);
         }
         if turn(&mut self.places[place].gate) {
@@ -79,13 +85,13 @@ impl Engine {
         }
     }
 
-    fn turn_key_gates(&mut self, keyset: Ix, turn: fn(&mut Gate) -> bool) {
+    fn turn_key_gates(&mut self, keyset: Ix, mates: &[Ix], turn: fn(&mut Gate) -> bool) {
         if keyset == NONE {
             return;
         }
         for at in 0..self.keysets.key(keyset).len() {
             let key = self.keysets.key(keyset)[at];
-            if turn(&mut self.keys[key].gate) {
+            if !self.holds_key(mates, key) && turn(&mut self.keys[key].gate) {
                 self.reshow_key(key);
             }
         }

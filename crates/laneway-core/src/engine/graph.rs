@@ -252,7 +252,8 @@ fn links(members: &[Member], positions: &BTreeMap<&Name, u32>) -> Result<Vec<Opt
         };
         check_chain(member, chain, members, positions)?;
         let next = chain.next().and_then(|next| positions.get(next).copied());
-        links.push(Some(Link { index: chain.index, next }));
+        let host = positions.get(&chain.host).copied().expect("the chain was just checked");
+        links.push(Some(Link { index: chain.index, next, host }));
     }
     Ok(links)
 }

@@ -120,7 +120,7 @@ impl Engine {
         let wait = Span((REJECTED.0 << doubled).min(REJECTED_MAX.0));
         let ends = self.ends_with_server(job);
         self.hand_back(now, job, AttemptEnd::Unanswered, effects);
-        if ends {
+        if ends || self.jobs[job].state != JobState::Queued {
             return;
         }
         self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);

@@ -1,8 +1,10 @@
 //! The words of a worker about an attempt that it holds: it runs, it still runs, it wrote something.
 
 use super::Engine;
+use super::record::tell_dispatch;
 use super::slab::Ix;
 use crate::command::LogLine;
+use crate::worker::DispatchLine;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
@@ -56,6 +58,7 @@ impl Engine {
         }
         self.arm(job);
         self.job_event(now, EventKind::JobStarted, job, None, None, effects);
+        tell_dispatch(self.dispatch_line(job, DispatchLine::TAKEN), effects);
         effects.changes.push(Change::AttemptStarted(self.open_row(job)));
     }
 

@@ -45,9 +45,9 @@ impl Engine {
         above.dedup();
         let entry = &mut run.members[position as usize];
         entry.depends_on = above.into();
-        entry.link = of.chain.as_ref().map(|chain| Link {
-            index: chain.index,
-            next: chain.next().and_then(|next| positions.get(next).copied()),
+        entry.link = of.chain.as_ref().and_then(|chain| {
+            let next = chain.next().and_then(|next| positions.get(next).copied());
+            Some(Link { index: chain.index, next, host: positions.get(&chain.host).copied()? })
         });
     }
 
@@ -91,6 +91,20 @@ impl Engine {
             if job != NONE && self.jobs[job].wake == Some(Wake::Upstream) {
                 self.release_member(now, job, None, effects);
             }
+        }
+    }
+
+    #[cfg(feature = "zoo")]
+    pub(super) fn release_uncalled_in_the_zoo(
+        &mut self,
+        now: Now,
+        id: RunId,
+        next: Option<u32>,
+        effects: &mut Effects,
+    ) {
+        let job = next.map_or(NONE, |next| self.runs.open[&id].members[next as usize].job);
+        if job != NONE && self.jobs[job].wake == Some(Wake::Called) {
+            self.release_member(now, job, None, effects);
         }
     }
 

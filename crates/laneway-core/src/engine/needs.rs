@@ -12,6 +12,7 @@
 use super::Engine;
 use super::slab::{Ix, NONE};
 use super::state::Need;
+use super::submit::Belongs;
 use crate::capacity::{Needs, QuietRule, QuietState};
 use crate::lease::Dispatch;
 #[cfg(feature = "zoo")]
@@ -98,7 +99,9 @@ impl Engine {
         let (tenant, kind) = (self.classes[old].tenant, self.classes[old].kind);
         let want = self.want_of(old).cloned();
         let names = (self.tenants.key(tenant).clone(), self.kinds.key(kind).clone());
-        self.jobs[job].class = self.hold_class(tenant, kind, &names.0, &names.1, want, need);
+        let node = self.jobs[job].node;
+        let belongs = Belongs { lane: self.nodes[node].lane, node, tenant, kind };
+        self.jobs[job].class = self.hold_class(belongs, &names.0, &names.1, want, need);
         self.release_class(old);
         if waits {
             self.enqueue(job);

@@ -156,8 +156,7 @@ impl Engine {
     }
 
     fn fits(&self, post: &Post, class: Ix) -> bool {
-        let kind = self.kinds.key(self.classes[class].kind);
-        self.fleet.groups[post.group].skills.lacks(kind, self.want_of(class)).is_none()
+        self.group_lacks(post.group, class).is_none()
     }
 
     /// Has a worker a free slot for a kind? If not: whether any, or one of the kind.

@@ -4,6 +4,7 @@ use super::Engine;
 use super::slab::{Ix, NONE};
 use crate::command::{PUBLISHED_BYTES_MAX, RefusalCode};
 use crate::event::JobLine;
+use crate::worker::DispatchLine;
 use crate::{
     Effects, Event, EventKind, Fence, JobId, JobState, JobStatus, Now, Origin, Reason, Refusal, Reply, Seq,
     Wall,
@@ -23,6 +24,9 @@ impl Engine {
         let states = &mut self.tenants[self.classes[self.jobs[job].class].tenant].states;
         states[usize::from(was.code())] -= 1;
         states[usize::from(next.code())] += 1;
+        if self.jobs[job].in_run {
+            self.note_queued(job);
+        }
     }
 
     /// Adds an event about a job and links it to the job's event before it.
@@ -61,6 +65,17 @@ impl Engine {
             request: origin.and_then(|origin| origin.request.clone()),
             detail: None,
         });
+    }
+
+    /// What became of the dispatch that opened a job's attempt; `None` where no worker was told of it.
+    pub(super) fn dispatch_line(&self, job: Ix, outcome: &str) -> Option<Box<str>> {
+        let open = (self.jobs[job].open != NONE).then(|| &self.attempts[self.jobs[job].open])?;
+        if !open.is_pushed() {
+            return None;
+        }
+        let worker = self.workers.key(open.worker).1.clone();
+        let line = DispatchLine { dispatch_seq: open.dispatch_seq, outcome: outcome.into(), worker };
+        Some(line.to_string().into())
     }
 
     /// Adds an event that is about no job.
@@ -200,6 +215,13 @@ impl Engine {
         }
         self.release_class(entry.class);
         self.release_node(entry.node);
+    }
+}
+
+/// Says with the event that was just told what became of a dispatch.
+pub(super) fn tell_dispatch(line: Option<Box<str>>, effects: &mut Effects) {
+    if let (Some(line), Some(event)) = (line, effects.events.last_mut()) {
+        event.detail = Some(line);
     }
 }
 

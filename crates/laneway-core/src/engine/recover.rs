@@ -147,6 +147,7 @@ impl Recovery {
             }
             _ => {
                 self.resume_queue_timeout(job, &row);
+                self.engine.note_queued(job);
                 self.engine.begin_hours(job, self.now.wall);
                 #[cfg(feature = "zoo")]
                 if zoo::is_out(Bug::RefillThinksEmpty) {
@@ -187,6 +188,7 @@ impl Recovery {
     /// Takes up an open attempt whose job has ended already: it holds its gates until its run has ended.
     pub fn lingering(&mut self, row: JobRow, open: OpenAttempt) {
         let job = self.engine.remember(&row);
+        self.engine.resume_lingering_chain(job, &row);
         self.engine.uncount_waiting(job);
         // Which end it was is stored with the job; in memory only one matters: it has ended.
         self.engine.restate(job, JobState::Canceled);
@@ -274,15 +276,19 @@ impl Recovery {
             engine.schedule_moved(id, effects);
         }
         engine.resume_schedules(now, restart);
+        engine.stop_outdated(now, effects);
         if restart == Restart::Process {
             for job in open {
-                if engine.attempts[engine.jobs[job].open].mode() != PlaceMode::Attached {
+                // One that was set aside for a call that was taken back is closed already.
+                let open = engine.jobs[job].open;
+                if open == NONE || engine.attempts[open].mode() != PlaceMode::Attached {
                     continue;
                 }
-                if engine.jobs[job].state.is_terminal() {
-                    engine.release_lingering(now, job, effects);
-                } else {
-                    engine.lose(now, job, effects);
+                let stopping = engine.attempts[engine.jobs[job].open].stopping;
+                match stopping {
+                    _ if engine.jobs[job].state.is_terminal() => engine.release_lingering(now, job, effects),
+                    Some((cause, _)) => engine.close_stopped(now, job, cause, effects),
+                    None => engine.lose(now, job, effects),
                 }
             }
         }

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Engine;
-use super::fleet::{Post, Skills};
-use super::slab::{Ix, NONE};
+use super::fleet::Post;
+use super::slab::Ix;
 use super::submit::refuse;
 use super::workers::lease_for;
+use crate::effect::Offer;
 use crate::worker::{
     Beat, ConnectionId, MAX_PARALLEL_MAX, OFFER_LIST_MAX, Register, Registered, WorkerOffer,
 };
@@ -26,7 +27,7 @@ const HEARTBEAT_MAX: Span = Span::mins(10);
 impl Engine {
     /// A worker registers over a connection.
     pub(super) fn register(&mut self, now: Now, register: Register, effects: &mut Effects) -> Reply {
-        let Register { connection, offer, heartbeat } = register;
+        let Register { connection, offer, heartbeat, orders } = register;
         if let Err(refusal) = self.check_register(connection, &offer, heartbeat) {
             return Reply::Refused(refusal);
         }
@@ -44,20 +45,23 @@ impl Engine {
             }
             None => *self.fleet.posts.entry(tenant).or_default() += 1,
         }
-        let mut kept = (VecDeque::new(), false, Default::default());
+        // A result that was taken over the old connection is known over the new one, and so is an operator's word.
+        let mut kept = (VecDeque::new(), Default::default());
+        let mut orders = orders;
         let before_group = before.map(|mut post| {
-            kept = (std::mem::take(&mut post.recent), post.drained, std::mem::take(&mut post.bound));
+            kept = (std::mem::take(&mut post.recent), std::mem::take(&mut post.bound));
+            orders = std::mem::take(&mut post.orders);
             self.vacate(worker, *post)
         });
-        self.post(now, worker, connection, offer, heartbeat);
+        let drained = orders.drained;
+        self.post(now, worker, Register { connection, offer, heartbeat, orders });
         if let Some(group) = before_group {
             self.leave_group(group);
         }
         if let Some(post) = self.workers[worker].post.as_mut() {
-            // A result that was taken over the old connection is known over the new one, and so is an operator's word.
-            (post.recent, post.drained, post.bound) = kept;
-            effects.notices.extend(post.drained.then_some(Notice::DrainConnection(connection)));
+            (post.recent, post.bound) = kept;
         }
+        effects.notices.extend(drained.then_some(Notice::DrainConnection(connection)));
         #[cfg(feature = "zoo")]
         self.fleet.ever.insert(connection, worker);
         if let Some(old) = superseded {
@@ -111,9 +115,10 @@ impl Engine {
         Ok(())
     }
 
-    fn post(&mut self, now: Now, worker: Ix, connection: ConnectionId, offer: WorkerOffer, heartbeat: Span) {
+    fn post(&mut self, now: Now, worker: Ix, register: Register) {
+        let Register { connection, offer, heartbeat, orders } = register;
         let tenant = self.workers.key(worker).0;
-        let group = self.join_group(tenant, Skills::of(&offer));
+        let group = self.join_group(tenant, self.skills_of(&offer, &orders));
         let lease = lease_for(self.settings.lease, heartbeat);
         let watch_at = now.mono + heartbeat;
         let (used, used_of) = self.slots_taken(worker);
@@ -129,7 +134,7 @@ impl Engine {
             lease,
             lease_until: now.mono + lease,
             beat: Beat::default(),
-            drained: false,
+            orders,
             pressed: false,
             used,
             used_of,
@@ -222,10 +227,18 @@ impl Engine {
             if stopping || self.jobs[job].state.is_terminal() {
                 self.tell_stop(job, effects);
             } else {
-                effects.notices.push(Notice::Offer(self.offer(job, true)));
+                effects.notices.push(Notice::Offer(self.offer_again(now, job)));
             }
         }
         rebound
+    }
+
+    /// The offer of an attempt that its worker was told of before. Who has lost it and begins anew gets what is left of its
+    /// time, so that it has ended when the attempt is over.
+    fn offer_again(&self, now: Now, job: Ix) -> Offer {
+        let offer = self.offer(job, true);
+        let left = self.attempts[self.jobs[job].open].timeout_at.map(|at| at.since(now.mono).max(Span(1)));
+        Offer { timeout: left.or(offer.timeout), ..offer }
     }
 
     /// What a worker offers has changed.
@@ -239,20 +252,7 @@ impl Engine {
         if let Err(refusal) = check_offer(&offer) {
             return Reply::Refused(refusal);
         }
-        let mut post = *self.workers[worker].post.take().expect("a connection has a registered worker");
-        let connection = post.connection;
-        let before = {
-            post.connection = None;
-            self.workers[worker].post = Some(Box::new(post));
-            self.reseat(worker);
-            self.workers[worker].post.as_ref().map_or(NONE, |post| post.group)
-        };
-        let group = self.join_group(tenant, Skills::of(&offer));
-        let post = self.workers[worker].post.as_mut().expect("it was just put back");
-        (post.offer, post.group, post.connection) = (offer, group, connection);
-        self.leave_group(before);
-        self.reseat(worker);
-        self.throw_gates_open(worker);
+        self.change_post(worker, |post| post.offer = offer);
         Reply::Done
     }
 
@@ -298,7 +298,14 @@ impl Engine {
     /// What was registered over a connection; to be said again to an engine that replaces this one.
     pub fn registration(&self, connection: ConnectionId) -> Option<Register> {
         let post = self.workers[*self.fleet.connections.get(&connection)?].post.as_ref()?;
-        Some(Register { connection, offer: post.offer.clone(), heartbeat: post.heartbeat })
+        let (offer, orders) = (post.offer.clone(), post.orders.clone());
+        Some(Register { connection, offer, heartbeat: post.heartbeat, orders })
+    }
+
+    /// The same of a worker that is connected.
+    pub fn registration_of(&self, tenant: &Name, worker: &Name) -> Option<Register> {
+        let post = self.workers[self.find_post(tenant, worker)?].post.as_ref()?;
+        self.registration(post.connection?)
     }
 
     /// The same for all connections.
@@ -309,7 +316,8 @@ impl Engine {
 
 /// An offer that says something which can be.
 fn check_offer(offer: &WorkerOffer) -> Result<(), Refusal> {
-    let WorkerOffer { max_parallel, kind_limits, kinds, packages, features, runtimes, labels, .. } = offer;
+    let WorkerOffer { max_parallel, kind_limits, kinds, packages, features, runtimes, labels, lanes, .. } =
+        offer;
     if !(1..=MAX_PARALLEL_MAX).contains(max_parallel) {
         let message = format!("max_parallel: is {max_parallel}; give 1 to {MAX_PARALLEL_MAX}");
         return Err(refuse(RefusalCode::Invalid, message));
@@ -321,6 +329,7 @@ fn check_offer(offer: &WorkerOffer) -> Result<(), Refusal> {
         ("features", features.len()),
         ("runtimes", runtimes.len()),
         ("labels", labels.len()),
+        ("lanes", lanes.len()),
     ];
     if let Some((name, len)) = lists.into_iter().find(|(_, len)| *len > OFFER_LIST_MAX) {
         let message = format!("{name}: has {len} entries; at most {OFFER_LIST_MAX} are allowed");

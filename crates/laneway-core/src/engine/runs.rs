@@ -90,6 +90,8 @@ pub(super) struct Link {
     pub(super) index: Option<u32>,
     /// The position of the element after it.
     pub(super) next: Option<u32>,
+    /// The position of the host.
+    pub(super) host: u32,
 }
 
 /// The latest call of a member.
@@ -338,8 +340,14 @@ impl Engine {
         run.dispatched += 1;
         run.members[position as usize].attempts = attempts;
         let number = run.dispatched;
+        #[cfg(feature = "zoo")]
+        let next = run.members[position as usize].link.and_then(|link| link.next);
         if run.row.state == RunState::Queued {
             self.move_run(now, id, effects);
+        }
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::HostStartsWithoutNext) {
+            self.release_uncalled_in_the_zoo(now, id, next, effects);
         }
         number
     }
@@ -528,6 +536,9 @@ fn check_member(tenant: Name, member: &Member) -> Result<(), Refusal> {
     let fault = |message: &str| Err(refuse(RefusalCode::Invalid, message));
     if spec.tenant != tenant {
         return fault("tenant: is not the run's; submit it as a run of its own");
+    }
+    if spec.not_before.is_some() && member.chain.as_ref().is_some_and(crate::Chain::is_called) {
+        return fault("not_before: this node of a middleware chain starts when it is called; take it away");
     }
     if spec.session.is_some() {
         return fault("session: nodes of a run have none; order them with depends_on or keys");

@@ -3,7 +3,8 @@
 use super::Engine;
 use super::fleet::Want;
 use super::slab::{Ix, NONE};
-use super::state::{Class, Gate, KeyEntry, KeyName, Kind, Lane, Need, Node, Tenant};
+use super::state::{Class, ClassKey, Gate, KeyEntry, KeyName, Kind, Lane, Need, Node, Tenant};
+use super::submit::Belongs;
 use crate::settings::{LaneSettings, MAIN_LANE, TenantSettings};
 use crate::{Key, Name, Wants};
 
@@ -16,11 +17,10 @@ impl Engine {
         self.lane_of[&Name::fixed(MAIN_LANE)]
     }
 
-    /// Adds a user of a tenant's jobs of a kind; handles that are known already save looking them up.
+    /// Adds a user of a tenant's jobs of a kind in a lane; handles that are known already save looking them up.
     pub(super) fn hold_class(
         &mut self,
-        known_tenant: Ix,
-        known_kind: Ix,
+        known: Belongs,
         tenant: &Name,
         kind: &Name,
         want: Option<Want>,
@@ -28,7 +28,9 @@ impl Engine {
     ) -> Ix {
         let need = self.hold_need(need);
         let want = want.map_or(NONE, |want| self.wants.hold(&want, || ()));
-        if let Some(class) = self.classes.find(&(known_tenant, known_kind, NONE, want, need)) {
+        let Belongs { lane, tenant: known_tenant, kind: known_kind, node: _ } = known;
+        let known = ClassKey { tenant: known_tenant, lane, kind: known_kind, place: NONE, want, need };
+        if let Some(class) = self.classes.find(&known) {
             // The class itself is one user of its want and its need.
             self.release_want(want);
             self.release_need(need);
@@ -37,8 +39,9 @@ impl Engine {
         }
         let tenant = self.hold_tenant(tenant);
         let kind = self.hold_kind(kind);
-        let class = self.classes.hold(&(tenant, kind, NONE, want, need), || Class {
+        let class = self.classes.hold(&ClassKey { tenant, kind, ..known }, || Class {
             tenant,
+            lane,
             kind,
             place: NONE,
             want,
@@ -65,7 +68,7 @@ impl Engine {
     }
 
     pub(super) fn release_class(&mut self, class: Ix) {
-        if let Some(((tenant, kind, _, want, need), gone)) = self.classes.release(class) {
+        if let Some((ClassKey { tenant, kind, want, need, .. }, gone)) = self.classes.release(class) {
             self.release_want(want);
             self.release_need(need);
             if gone.route != NONE {

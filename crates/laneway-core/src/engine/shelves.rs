@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{BinKey, Class};
+use super::state::{BinKey, Class, ClassKey};
 
 impl Engine {
     /// May a job of this shelf's bin be judged by the shelf's gates?
@@ -64,8 +64,10 @@ impl Engine {
     }
 
     fn hold_shelf(&mut self, tenant: Ix, place: Ix, need: Ix) -> Ix {
-        let (shelf, new) = self.classes.find_or_make(&(tenant, NONE, place, NONE, need), || Class {
+        let key = ClassKey { tenant, lane: NONE, kind: NONE, place, want: NONE, need };
+        let (shelf, new) = self.classes.find_or_make(&key, || Class {
             tenant,
+            lane: NONE,
             kind: NONE,
             place,
             want: NONE,
@@ -85,7 +87,7 @@ impl Engine {
     }
 
     pub(super) fn release_shelf(&mut self, shelf: Ix) {
-        if let Some(((tenant, _, place, _, need), _)) = self.classes.release(shelf) {
+        if let Some((ClassKey { tenant, place, need, .. }, _)) = self.classes.release(shelf) {
             self.release_need(need);
             self.tenants[tenant].classes.remove(&shelf);
             self.places[place].shelves.remove(&shelf);

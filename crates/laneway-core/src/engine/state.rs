@@ -371,10 +371,13 @@ pub(super) struct Kind {
     pub(super) classes: BTreeSet<Ix>,
 }
 
-/// A tenant's jobs of a kind: what the gates of tenant, kind and place hold back together. Or a shelf: a tenant's jobs of
-/// all kinds of one place that have no limit of their own, which only tenant and place hold back.
+/// A tenant's jobs of a kind in a lane: what the gates of tenant, kind and place hold back together, and what the same
+/// workers may run. Or a shelf: a tenant's jobs of all kinds of one place that have no limit of their own, which only tenant
+/// and place hold back, whatever their lane.
 pub(super) struct Class {
     pub(super) tenant: Ix,
+    /// `NONE` for a shelf.
+    pub(super) lane: Ix,
     /// `NONE` for a shelf.
     pub(super) kind: Ix,
     /// The place of a shelf, else `NONE`.
@@ -391,8 +394,16 @@ pub(super) struct Class {
     pub(super) lanes: BTreeSet<Ix>,
 }
 
-/// A tenant, a kind or (for a shelf) a place, a want and a need.
-pub(super) type ClassKey = (Ix, Ix, Ix, Ix, Ix);
+/// What tells classes apart. A shelf has a place, every other class a lane and a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ClassKey {
+    pub(super) tenant: Ix,
+    pub(super) lane: Ix,
+    pub(super) kind: Ix,
+    pub(super) place: Ix,
+    pub(super) want: Ix,
+    pub(super) need: Ix,
+}
 
 /// What a job asks of the machine, and whether workers ask for it. There are few different ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

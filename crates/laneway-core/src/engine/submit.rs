@@ -264,8 +264,7 @@ impl Engine {
         }
         let pull = self.lanes[belongs.lane as usize].settings.pull.is_pull();
         let offered = pull || (belongs.kind != NONE && self.kinds[belongs.kind].place != NONE);
-        let offered =
-            offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs.tenant));
+        let offered = offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",
@@ -361,7 +360,7 @@ impl Engine {
         let near = row.status.near_deadline;
         let need = Engine::need_of(&spec.needs, near, &self.lanes[belongs.lane as usize].settings);
         let want = Want::of(spec.wants.as_deref());
-        let class = self.hold_class(belongs.tenant, belongs.kind, &spec.tenant, &spec.kind, want, need);
+        let class = self.hold_class(belongs, &spec.tenant, &spec.kind, want, need);
         let tenant = self.classes[class].tenant;
         let node = self.hold_node(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {

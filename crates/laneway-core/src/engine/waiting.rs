@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::slab::{Ix, NONE};
-use super::state::{Bin, BinKey, Hanging, Rank, SourceKey, Turn};
+use super::state::{Bin, BinKey, Class, Hanging, Rank, SourceKey, Turn};
 use crate::settings::LaneOrder;
 use crate::{JobState, LaneSettings};
 
@@ -134,16 +134,25 @@ impl Engine {
             return self.places[class.place].gate.is_open() && self.tenants[class.tenant].gate.is_open();
         }
         let kind = &self.kinds[class.kind];
+        kind.gate.is_open() && self.tenants[class.tenant].gate.is_open() && self.room_of(class)
+    }
+
+    /// True while a place, or a worker that fits, has room for jobs of a class that is no shelf.
+    pub(super) fn class_has_room(&self, class: Ix) -> bool {
+        self.room_of(&self.classes[class])
+    }
+
+    fn room_of(&self, class: &Class) -> bool {
         if self.is_pull(class.need) {
-            return kind.gate.is_open() && self.tenants[class.tenant].gate.is_open();
+            return true;
         }
-        let has_room = match class.route {
-            NONE if class.want == NONE => kind.place != NONE && self.places[kind.place].gate.is_open(),
+        let place = self.kinds[class.kind].place;
+        match class.route {
+            NONE if class.want == NONE => place != NONE && self.places[place].gate.is_open(),
             // Whoever uses something on one worker looks at that one itself.
             NONE => self.wants.key(class.want).pinned,
             route => !self.fleet.routes[route].heads.is_empty(),
-        };
-        has_room && kind.gate.is_open() && self.tenants[class.tenant].gate.is_open()
+        }
     }
 
     /// The rank of a job among its agent's jobs.

@@ -160,7 +160,12 @@ impl Engine {
             self.close_stopped(now, job, cause, effects);
         } else {
             let why = format!("the last worker refused it: {code}");
+            let (line, before) = (self.dispatch_line(job, code.as_str()), effects.events.len());
             self.refused(now, job, AttemptEnd::HandedBack, &why, effects);
+            // The worker's own code says more than that the attempt was given back.
+            if let Some(event) = effects.events[before..].iter_mut().find(|event| event.detail.is_some()) {
+                event.detail = line;
+            }
         }
         Reply::Done
     }
@@ -189,7 +194,7 @@ impl Engine {
         }
         let ends = self.ends_with_server(job);
         self.hand_back(now, job, end, effects);
-        if !ends {
+        if !ends && self.jobs[job].state == JobState::Queued {
             let wait = Span(REFUSED.0 << times.saturating_sub(1).min(16));
             self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);
         }
@@ -240,10 +245,10 @@ impl Engine {
     ) -> Reply {
         let Some(worker) = self.find_post(tenant, worker) else { return Reply::NotFound };
         let post = self.workers[worker].post.as_mut().expect("it is registered");
-        if post.drained == drain {
+        if post.orders.drained == drain {
             return Reply::Done;
         }
-        post.drained = drain;
+        post.orders.drained = drain;
         let connection = post.connection;
         self.reseat(worker);
         if drain {
@@ -434,7 +439,7 @@ impl Engine {
         let theirs = |of: Ix| tenant.is_none_or(|tenant| self.tenants.key(of) == tenant);
         let registered = self.workers.iter().filter(|(_, (of, _), _)| theirs(*of));
         let mut views: Vec<WorkerView> =
-            registered.filter_map(|(_, _, worker)| Some(view(now, worker.post.as_deref()?))).collect();
+            registered.filter_map(|(_, _, worker)| Some(self.view(now, worker.post.as_deref()?))).collect();
         views.sort_by(|a, b| (&a.offer.tenant, &a.offer.worker).cmp(&(&b.offer.tenant, &b.offer.worker)));
         views
     }
@@ -442,26 +447,27 @@ impl Engine {
     /// A registered worker by name.
     pub fn worker(&self, now: Now, tenant: &Name, worker: &Name) -> Option<WorkerView> {
         let worker = self.find_post(tenant, worker)?;
-        self.workers[worker].post.as_deref().map(|post| view(now, post))
+        self.workers[worker].post.as_deref().map(|post| self.view(now, post))
+    }
+
+    fn view(&self, now: Now, post: &Post) -> WorkerView {
+        WorkerView {
+            offer: post.offer.clone(),
+            connection: post.connection,
+            standing: post.standing(),
+            open: post.used,
+            connected_at: post.connected_at,
+            silent: now.mono.since(post.heard_at),
+            heartbeat: post.heartbeat,
+            beat: post.beat,
+            lanes: self.fleet.groups[post.group].skills.lanes.clone(),
+            orders: post.orders.clone(),
+            pressed: post.pressed,
+        }
     }
 }
 
 /// The lease of a worker: no shorter than the heartbeats that it may miss.
 pub(super) fn lease_for(lease: Span, heartbeat: Span) -> Span {
     lease.max(Span(heartbeat.0.saturating_mul(u64::from(MISSES_MAX))))
-}
-
-fn view(now: Now, post: &Post) -> WorkerView {
-    WorkerView {
-        offer: post.offer.clone(),
-        connection: post.connection,
-        standing: post.standing(),
-        open: post.used,
-        connected_at: post.connected_at,
-        silent: now.mono.since(post.heard_at),
-        heartbeat: post.heartbeat,
-        beat: post.beat,
-        drained: post.drained,
-        pressed: post.pressed,
-    }
 }

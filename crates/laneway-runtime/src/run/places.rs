@@ -12,12 +12,12 @@ use crate::workers::{Connections, ToWorker, WorkerOffered};
 
 impl Loop {
     /// Hands every notice to whom it is for.
-    pub(super) fn tell_places(&mut self, now: Now, notices: Vec<Notice>) {
+    pub(super) fn tell_places(&mut self, now: Now, notices: &mut Vec<Notice>) {
         let mut offers = Vec::new();
         let mut stops: BTreeMap<Name, Vec<Fence>> = BTreeMap::new();
         // Told to workers last, in their order: what is bound must be known before it is stopped.
         let mut to_workers = Vec::new();
-        for notice in notices {
+        for notice in notices.drain(..) {
             match notice {
                 Notice::Offer(offer) => offers.push(offer),
                 Notice::Stop { fence, connection: Some(connection), dispatch_seq, .. } => {

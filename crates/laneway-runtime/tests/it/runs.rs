@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use laneway_core::{
-    Binding, Bytes, Chain, Failure, FailurePolicy, Fence, JobState, Member, Name, NextAnswer, NextCode,
-    Outcome, PlaceMode, PlaceOffer, Reason, Reply, RunId, RunSpec, RunState, RunSubmission, Span,
+    Binding, Bytes, Chain, Failure, FailurePolicy, Fence, JobState, Member, Name, NextAnswer, NextCall,
+    NextCode, Outcome, PlaceMode, PlaceOffer, Reason, Reply, RunId, RunSpec, RunState, RunSubmission, Span,
 };
 use laneway_runtime::store::RunFilter;
 use laneway_runtime::{Handlers, JobContext, Offered, Place, Retried, RunView, Scheduler};
@@ -248,18 +248,25 @@ async fn a_middleware_elsewhere_calls_its_host_and_hears_the_answer() {
     scheduler.add_place(offer, Arc::new(Elsewhere { offers, answers })).await.unwrap();
     let chain =
         |index| Some(Chain { host: Name::fixed("host"), middlewares: vec![Name::fixed("guard")], index });
-    let host = Member { chain: chain(None), ..node("host", "work", json!({}), &[], &[]) };
+    let host = Member { chain: chain(None), ..node("host", "work", json!({"a": 1, "b": 1}), &[], &[]) };
     let guard = Member { chain: chain(Some(0)), ..node("guard", "work", json!({}), &[], &[]) };
     let submitted = scheduler.submit_run(run_of(vec![host, guard])).await.unwrap().unwrap();
     let first = offered.recv().await.unwrap();
     assert_eq!((first.fence.job, first.dispatch_seq), (submitted.jobs[1], 1));
     scheduler.send(laneway_core::Command::Start(first.fence)).await.unwrap();
-    let call = || scheduler.call_next(first.fence, Name::fixed("q1"), 0, None);
+    let payload: Option<Bytes> = Some(br#"{"b": 2}"#.as_slice().into());
+    let (fence, request) = (first.fence, Name::fixed("q1"));
+    let call = || {
+        let (request, payload) = (request.clone(), payload.clone());
+        scheduler.call_next(NextCall { fence, request, index: 0, timeout: None, payload })
+    };
     assert_eq!(call().await.unwrap(), Reply::NextCalled);
     let refused = Reply::NextAnswered(NextAnswer::refused(NextCode::Duplicate));
     assert_eq!(call().await.unwrap(), refused);
     let called = offered.recv().await.unwrap();
     assert_eq!((called.fence.job, called.dispatch_seq), (submitted.jobs[0], 2));
+    let given = scheduler.payload_of(submitted.jobs[0]).await.unwrap().unwrap().unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&given).unwrap(), json!({"a": 1, "b": 2}));
     let result: Option<Bytes> = Some(b"7".as_slice().into());
     scheduler.finish(called.fence, Outcome::Succeeded(result.clone())).await.unwrap();
     let told = (first.fence, Name::fixed("q1"), NextAnswer::Done(result.clone()));

@@ -135,11 +135,12 @@ impl Checker {
         let past = spec.deadline.is_some_and(|deadline| {
             deadline <= moment.now.wall || spec.not_before.is_some_and(|not_before| not_before >= deadline)
         });
-        let pull = self.reference.lane(&self.lane_of(spec)).is_some_and(|lane| lane.pull.is_pull());
+        let lane = self.lane_of(spec);
+        let pull = self.reference.lane(&lane).is_some_and(|lane| lane.pull.is_pull());
         let known = pull
             || self.reference.settings.kinds.contains_key(&spec.kind)
             || self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind))
-            || self.reference.crew.is_offered(spec);
+            || self.reference.crew.is_offered(&self.reference.settings, &lane, spec);
         if self.reference.draining {
             Some(RefusalCode::Draining)
         } else if self.storage_low {

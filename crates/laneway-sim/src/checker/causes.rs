@@ -51,6 +51,8 @@ impl Checker {
                         matches!(word, Outcome::Failed(_)) || matches!(word, Outcome::Canceled if !drains)
                     })
             }
+            AttemptEnd::HandedBack if run.withdrawn => entry.end.is_none() && stopped,
+            AttemptEnd::HandedBack if self.is_aside(entry) && self.is_outdated(entry) => true,
             AttemptEnd::HandedBack if run.reset => entry.end.is_none() && stopped,
             AttemptEnd::HandedBack if refused => run.stop.is_none(),
             AttemptEnd::HandedBack => {
@@ -114,6 +116,13 @@ impl Checker {
             _ => false,
         });
         let proven = match (end.state, end.reason) {
+            // A node that is called ends with its chain; its own failures are its caller's to judge.
+            (JobState::Succeeded, _) if entry.is_called() => return self.ends_with_its_chain(entry, end),
+            (JobState::Failed, Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost)
+                if entry.is_called() =>
+            {
+                false
+            }
             (JobState::Succeeded, Reason::Done) => matches!(word, Some(Outcome::Succeeded(_))),
             (JobState::Succeeded, Reason::Skipped) => matches!(word, Some(Outcome::Skipped(_))),
             // A result that the store cannot hold ends the job, too.
@@ -173,6 +182,12 @@ impl Checker {
         let now = given.moment;
         if entry.waits_upstream() {
             return self.may_be_released(given, entry, status);
+        }
+        if entry.waits_for_call() {
+            return self.is_called_for(entry, status);
+        }
+        if entry.is_called() && status.state == JobState::Scheduled && status.wake_at.is_none() {
+            return self.may_return(given, entry);
         }
         if entry.state == JobState::Scheduled && status.state == JobState::Queued {
             if row.status.attempts > 0 {
@@ -259,7 +274,7 @@ fn rule_of(end: AttemptEnd) -> &'static str {
 }
 
 /// The first word of this turn that says how the attempt ended.
-fn word_about<'a>(
+pub(super) fn word_about<'a>(
     given: Given<'a>,
     about: &Fence,
     owner: &Name,

@@ -10,7 +10,7 @@ use laneway_core::{
 use super::{Checker, Given};
 use crate::clock::Moment;
 use crate::ledger::Entry;
-use crate::reference::crew::{WORKERS, Who, fits, held, pin, pin_expiry, wants_worker};
+use crate::reference::crew::{WORKERS, Who, held, is_lane, pin, pin_expiry, wants_worker};
 use crate::violation::{Checked, Violation, hold};
 
 /// What a word about a task finds.
@@ -46,6 +46,9 @@ impl Checker {
             Command::Register(register) => crew.register(settings, register, moment.at, starts),
             Command::DrainWorker { tenant, worker, drain, .. } => {
                 crew.drain(&(tenant.clone(), worker.clone()), *drain);
+            }
+            Command::RebindWorker { tenant, worker, lanes, .. } => {
+                crew.rebind(settings, &(tenant.clone(), worker.clone()), lanes);
             }
             Command::Worker(word) => match &word.said {
                 WorkerSaid::Beat(beat) => crew.beat(settings, word.connection, *beat, moment.at),
@@ -153,7 +156,9 @@ impl Checker {
                 Some(WordAnswer { taken: true, .. }) if matches!(said, WorkerSaid::Ended { .. }) => {
                     *reply == Reply::Duplicate
                 }
-                Some(WordAnswer { found, .. }) => answers(said, found, reply),
+                Some(WordAnswer { found, .. }) => {
+                    answers(said, found, reply) || self.is_stopped_now(said, reply)
+                }
             },
         };
         hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.said))
@@ -167,6 +172,16 @@ impl Checker {
             let task = ending_task(&word.said)?;
             self.task_of(who, task).is_some_and(|found| found.row.seq == entry.row.seq).then_some(&word.said)
         })
+    }
+
+    /// Whose time was over is told so when it takes its task, and was stopped in this turn.
+    fn is_stopped_now(&self, said: &WorkerSaid, reply: &Reply) -> bool {
+        let (WorkerSaid::Accepted(task), Reply::Alive { stop: true, .. }) = (said, reply) else {
+            return false;
+        };
+        let seq = self.ledger.ids.get(&task.job);
+        let run = seq.and_then(|seq| self.watches.get(seq)).and_then(|watch| watch.run.as_ref());
+        run.is_some_and(|run| run.stop.is_some())
     }
 
     /// What a worker says about how its attempt ended.
@@ -201,6 +216,18 @@ impl Checker {
         })
     }
 
+    /// A rebind is taken exactly when its lanes are there.
+    pub(super) fn told_rebind(&self, lanes: &[Name], reply: &Reply) -> Checked {
+        let known = lanes.iter().all(|lane| is_lane(&self.reference.settings, lane));
+        let same = match reply {
+            Reply::NotFound => true,
+            Reply::Done => known,
+            Reply::Refused(_) => !known,
+            _ => false,
+        };
+        hold("I37", same, || format!("a rebind to {lanes:?} is answered with {reply:?}"))
+    }
+
     /// I37: is this the worker that must get it?
     pub(super) fn right_worker(&self, entry: &Entry, open: &OpenAttempt) -> Checked {
         let spec = &entry.row.spec;
@@ -210,8 +237,9 @@ impl Checker {
         let Some(member) = self.reference.crew.members.get(&who) else {
             return wrong(format!("goes to {}, who is not there", holder.worker));
         };
-        if !fits(&member.offer, spec) {
-            return wrong(format!("goes to {}, who cannot run it", holder.worker));
+        if !member.fits(&self.reference.settings, &entry.lane, spec) {
+            let lane = &entry.lane;
+            return wrong(format!("of lane {lane} goes to {}, who cannot run it", holder.worker));
         }
         let used = held(&self.ledger, &who).count() as u32;
         if used >= member.offer.max_parallel {
@@ -221,7 +249,7 @@ impl Checker {
         if placed && !wants_worker(spec) && !self.rebuilding {
             return wrong("goes to a worker although a place runs its kind".into());
         }
-        let wanted = self.reference.crew.pick(&self.ledger, spec);
+        let wanted = self.reference.crew.pick(&self.reference.settings, &self.ledger, entry);
         if !wanted.contains(&holder.worker) {
             return wrong(format!("goes to {} and not to {wanted:?}", holder.worker));
         }
@@ -397,7 +425,8 @@ impl Checker {
         let spec = &entry.row.spec;
         let Some(worker) = pin(spec) else { return false };
         let member = self.reference.crew.members.get(&(spec.tenant.clone(), worker.clone()));
-        let there = member.is_some_and(|member| !member.lost && fits(&member.offer, spec));
+        let settings = &self.reference.settings;
+        let there = member.is_some_and(|member| !member.lost && member.fits(settings, &entry.lane, spec));
         !there || pin_expiry(spec).is_some_and(|at| at <= moment.now.wall)
     }
 

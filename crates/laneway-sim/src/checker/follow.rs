@@ -3,6 +3,7 @@
 use laneway_core::{Change, ClosedAttempt, Name, Span, Wall};
 
 use super::{Checker, Given};
+use crate::ledger::Entry;
 use crate::violation::{Checked, hold};
 
 impl Checker {
@@ -22,7 +23,9 @@ impl Checker {
                 self.may_move(given, *seq, status)?;
                 let was = self.ledger.jobs.get(seq).map(|entry| entry.state);
                 self.ledger.change(change)?;
-                if was != Some(status.state) {
+                if self.ledger.jobs.get(seq).is_some_and(Entry::waits_for_call) {
+                    self.returned(*seq);
+                } else if was != Some(status.state) {
                     self.moved(*seq, was, status, given.moment);
                 }
             }
@@ -45,6 +48,7 @@ impl Checker {
             Change::AttemptClosed(closed) => {
                 self.may_close(given, closed)?;
                 self.note_result(given, closed);
+                self.note_answer(given, closed);
                 self.ledger.change(change)?;
                 self.closed(closed);
             }
@@ -55,6 +59,10 @@ impl Checker {
                 self.ended_now(end);
                 self.ledger.change(change)?;
                 self.reference.forget_overtaken(end.seq);
+            }
+            Change::CallPut(row) => {
+                self.may_be_called(given, row)?;
+                self.ledger.change(change)?;
             }
             Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
             Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {

@@ -35,8 +35,10 @@ impl Checker {
         let spec = &entry.row.spec;
         let settings = &self.reference.settings;
         let check = |scope: &str, limit: u32, counts: &dyn Fn(&Entry) -> bool| {
-            let used = self.ledger.open().filter(|other| counts(other)).count() as u64 + 1;
-            hold("I17", used <= u64::from(limit), || {
+            // A called node runs in a place of its chain, where that has one.
+            let used = u64::from(self.ledger.places(counts)) + 1;
+            let free = used <= u64::from(limit) || self.ledger.chain_has_place(entry, counts);
+            hold("I17", free, || {
                 format!("job {} is number {used} in {scope}, whose limit is {limit}", open.seq.0)
             })
         };
@@ -83,7 +85,11 @@ impl Checker {
         let place = self.reference.places.iter().find(|place| place.place == open.place);
         let place = place.filter(|place| place.kinds.contains(&spec.kind) && place.mode == open.mode);
         let slots = place.map_or(0, |place| place.slots);
-        check("its place", slots, &|other| other.open.as_ref().is_some_and(|other| other.place == open.place))
+        let here = |other: &&Entry| other.open.as_ref().is_some_and(|other| other.place == open.place);
+        let used = self.ledger.open().filter(here).count() as u64 + 1;
+        hold("I17", used <= u64::from(slots), || {
+            format!("job {} is number {used} at {}, which has {slots} slots", open.seq.0, open.place)
+        })
     }
 
     fn in_session_order(&self, entry: &Entry) -> Checked {
@@ -106,11 +112,13 @@ impl Checker {
     /// I24b: in a lane with aging, whoever has waited longer than the levels between are worth goes first. Told by the
     /// time that really passed, whatever the clocks said. Jobs from before the last start are left out, because a wall
     /// clock that was set in between makes them look as old as it likes; so are jobs that waited for a wall time.
-    /// Neither whom a worker asked for nor who was overtaken too often, nor one with a near deadline, waits for its age.
+    /// Neither whom a worker asked for nor who was overtaken too often, nor one with a near deadline, nor one that was called
+    /// waits for its age.
     fn age_goes_first(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
         let room = self.reference.room(&self.ledger, given.moment);
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
         let due = room.due.is_some_and(|(seq, _)| seq == open.seq);
+        let due = due || self.ledger.chain_has_place(entry, &|_| true);
         if open.place.as_str() == LEASES && open.holder.is_some() || due || entry.row.status.near_deadline {
             return Ok(());
         }

@@ -63,6 +63,7 @@ impl Checker {
             let ahead = wall.0.saturating_sub(moment.now.wall.0);
             moment.at.saturating_add_signed(ahead)
         };
+        due.extend(self.calls.due().map(|(target, at)| (at, "the timeout of a call", target.0)));
         for (seq, entry) in &self.ledger.jobs {
             let Some(watch) = self.watches.get(seq) else { continue };
             let mut add = |at: u64, what| due.push((at, what, seq.0));

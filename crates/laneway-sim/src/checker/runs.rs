@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use laneway_core::run::RunLine;
 use laneway_core::{
     Change, Command, Effects, EventKind, FailurePolicy, JobEnd, JobRow, JobState, JobStatus, Member,
-    MemberOf, OpenAttempt, Refusal, RefusalCode, Reply, RunId, RunState, RunSubmission, Seq, Wall,
+    MemberOf, Name, OpenAttempt, Refusal, RefusalCode, Reply, RunId, RunState, RunSubmission, Seq, Wall,
 };
 
 use super::admission::submit_number;
@@ -21,7 +21,9 @@ impl Checker {
     /// stop because their run ends.
     pub(super) fn members_stop(&mut self, effects: &Effects) {
         let stops = effects.changes.iter().filter_map(|change| match change {
-            Change::JobEnded(end) if end.state == JobState::Canceled => Some(end.seq),
+            Change::JobEnded(end) if end.state == JobState::Canceled => Some((end.seq, true)),
+            // A node that is called succeeds with its chain, whatever still runs of it.
+            Change::JobEnded(end) if end.state == JobState::Succeeded => Some((end.seq, false)),
             _ => None,
         });
         self.canceled_now = stops.collect();
@@ -29,7 +31,8 @@ impl Checker {
 
     /// A run of a member is told to stop in the commit that ends it with its run; whether that may be is judged with its end.
     pub(super) fn stops_with_its_run(&self, entry: &Entry) -> bool {
-        entry.row.spec.member.is_some() && self.canceled_now.contains(&entry.row.seq)
+        let ends = self.canceled_now.get(&entry.row.seq);
+        entry.row.spec.member.is_some() && ends.is_some_and(|canceled| *canceled || entry.is_called())
     }
 
     /// A member waits for others exactly if it names some, and is what was asked for.
@@ -48,8 +51,10 @@ impl Checker {
                 )
             });
         };
-        let Member { node, depends_on, bindings, .. } = asked;
-        let same = of.node == *node && of.depends_on == *depends_on && of.bindings == *bindings;
+        let Member { node, bindings, chain, .. } = asked;
+        let depends_on = waited_for(given, asked);
+        let same =
+            of.node == *node && of.depends_on == depends_on && of.bindings == *bindings && of.chain == *chain;
         let run = self.ledger.run_of(of.run);
         let position = run.and_then(|run| run.row.seq_of(node));
         hold("R1", same && position == Some(row.seq), || {
@@ -99,7 +104,8 @@ impl Checker {
         let bad = |end: Option<JobState>| end.is_some_and(|state| state != JobState::Succeeded);
         match end.reason {
             Reason::UpstreamFailed => {
-                self.ledger.ends_above(of).into_iter().any(|(_, end)| bad(end)) && end.attempts == 0
+                let above = self.ledger.ends_above(of).into_iter().any(|(_, end)| bad(end));
+                above && (end.attempts == 0 || entry.is_called())
             }
             Reason::RunFailed => {
                 let failed = self.ledger.ends_of(run).into_iter().any(|end| end == Some(JobState::Failed));
@@ -236,7 +242,9 @@ impl Checker {
     fn is_not_poisoned(&self, run: &RunSubmission, refusal: &Refusal) -> Checked {
         let poisoned = run.members.iter().any(|member| member.spec.kind.as_str() == POISON_KIND);
         let invalid = refusal.code == RefusalCode::Invalid;
-        hold("D7", !invalid || poisoned || has_cycle(run), || format!("a good run is refused: {refusal:?}"))
+        hold("D7", !invalid || poisoned || has_cycle(run) || has_odd_chain(run), || {
+            format!("a good run is refused: {refusal:?}")
+        })
     }
 
     /// A cancel of a run was answered: all of it has ended, or there is none to end.
@@ -269,6 +277,46 @@ fn cancels_run(given: Given<'_>, run: &RunEntry) -> bool {
     })
 }
 
+/// What a node waits for: what it names; the outermost middleware of a chain waits for what any node of the chain names,
+/// in the order of the nodes, and they for it.
+fn waited_for(given: Given<'_>, asked: &Member) -> Vec<Name> {
+    let Some(chain) = &asked.chain else { return asked.depends_on.clone() };
+    let first = &chain.middlewares[0];
+    if chain.is_called() {
+        return vec![first.clone()];
+    }
+    let run = given.commands.iter().find_map(|command| match command {
+        Command::SubmitRun(run) => {
+            run.members.iter().any(|member| std::ptr::eq(member, asked)).then_some(run)
+        }
+        _ => None,
+    });
+    let Some(run) = run else { return Vec::new() };
+    let of_chain = |member: &&Member| member.chain.as_ref().is_some_and(|other| other.host == chain.host);
+    let named: BTreeSet<&Name> =
+        run.members.iter().filter(of_chain).flat_map(|member| &member.depends_on).collect();
+    run.members.iter().map(|member| &member.node).filter(|node| named.contains(node)).cloned().collect()
+}
+
+/// Does some chain of the run contradict itself? Every node that it names must say the same of it, at its place.
+fn has_odd_chain(run: &RunSubmission) -> bool {
+    let place = |name: &Name| run.members.iter().find(|member| member.node == *name)?.chain.as_ref();
+    run.members.iter().any(|member| {
+        let Some(chain) = &member.chain else { return false };
+        let says = |name: &Name, index: Option<u32>| {
+            place(name).is_some_and(|other| {
+                (&other.host, &other.middlewares, other.index) == (&chain.host, &chain.middlewares, index)
+            })
+        };
+        let here = match chain.index {
+            None => chain.host == member.node,
+            Some(index) => chain.middlewares.get(index as usize) == Some(&member.node),
+        };
+        let all = (0u32..).zip(&chain.middlewares).all(|(index, name)| says(name, Some(index)));
+        !here || !all || !says(&chain.host, None)
+    })
+}
+
 /// The states that the events of a commit tell of runs, in order.
 fn run_events(effects: &Effects) -> Vec<(RunId, RunState)> {
     let told = effects.events.iter().filter_map(|event| {
@@ -288,7 +336,7 @@ fn run_events(effects: &Effects) -> Vec<(RunId, RunState)> {
 /// Does some node wait for itself? Nodes of the world wait for earlier ones, but for those that are meant to be wrong.
 fn has_cycle(run: &RunSubmission) -> bool {
     (0..).zip(&run.members).any(|(position, member)| {
-        let later = |name: &laneway_core::Name| {
+        let later = |name: &Name| {
             run.members.iter().position(|other| other.node == *name).is_none_or(|at| at >= position)
         };
         member.depends_on.iter().any(later)
@@ -323,6 +371,9 @@ impl Ledger {
 
     /// Since when members may start that waited for others: the end of the last of them.
     pub fn released_at(&self, entry: &Entry) -> Option<Wall> {
+        if entry.is_called() {
+            return self.called_at(entry);
+        }
         let of = entry.row.spec.member.as_deref()?;
         let ends = self.ends_above(of).into_iter();
         ends.filter_map(|(seq, _)| Some(self.member(seq)?.end.as_ref()?.finished_at)).max()

@@ -34,12 +34,14 @@ impl Checker {
         let mut rows: BTreeMap<Seq, &JobRow> = BTreeMap::new();
         let mut opens: BTreeMap<Seq, &OpenAttempt> = BTreeMap::new();
         let mut sessions = Vec::new();
+        let mut calls = Vec::new();
         let mut open_runs = 0;
         let mut owed: BTreeMap<Seq, &DeliveryRow> = BTreeMap::new();
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
-                Loaded::Schedule(_) | Loaded::Run(_) | Loaded::Call(_) => {}
+                Loaded::Schedule(_) | Loaded::Run(_) => {}
+                Loaded::Call(row) => calls.push(&**row),
                 Loaded::OpenRun(row, ended) => {
                     let run = self.ledger.runs.get(&row.first);
                     let known = row.seqs().filter_map(|seq| self.ledger.member(Seq(seq)));
@@ -73,6 +75,9 @@ impl Checker {
         }
         let known = self.ledger.runs.values().filter(|run| !run.row.state.is_terminal()).count();
         hold("I1", open_runs == known, || format!("{open_runs} of {known} open runs are stored"))?;
+        hold("I7", calls.iter().copied().eq(self.ledger.open_calls()), || {
+            format!("calls are stored as {calls:?}, committed were {:?}", self.ledger.calls)
+        })?;
         hold("I7", sessions.iter().copied().eq(self.ledger.sessions.values()), || {
             format!("sessions are stored as {sessions:?}, committed were {:?}", self.ledger.sessions)
         })?;

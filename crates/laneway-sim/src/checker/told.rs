@@ -7,6 +7,7 @@ use laneway_core::{
     TokenRecord,
 };
 
+use super::calls::NextReply;
 use super::crew::WordAnswer;
 use super::leases::{Answer, LeaseAnswer};
 use super::sessions::Stopping;
@@ -33,6 +34,8 @@ pub enum Expected {
     LeaseWord(LeaseAnswer),
     /// What a word over a worker's connection is answered.
     Worker(WordAnswer),
+    /// What a call of the next element of a chain is answered.
+    Next(NextReply),
     /// Anything.
     Free,
 }
@@ -66,6 +69,7 @@ impl Checker {
             | Command::Heartbeat(fence)
             | Command::Log(fence, _)
             | Command::Finish(fence, _) => Expected::Word(self.find(fence)),
+            Command::CallNext(call) => Expected::Next(self.expect_next(call)),
             Command::StopSession { tenant, key, .. } => Expected::Stop(self.stopping(tenant, key)),
             Command::Worker(word) => self.expect_worker(word).map_or(Expected::Free, Expected::Worker),
             _ => Expected::Free,
@@ -124,6 +128,10 @@ impl Checker {
                 self.told_lease_word(word, reply, wanted)
             }
             (Command::SubmitRun(run), _) => self.told_run(run, reply),
+            (Command::CallNext(call), _) => {
+                let wanted = if let Expected::Next(wanted) = expected { Some(wanted) } else { None };
+                self.told_next(call, reply, wanted)
+            }
             (Command::CancelRun { run, .. }, _) => self.told_run_canceled(*run, reply),
             (Command::Worker(word), _) => {
                 let wanted = if let Expected::Worker(answer) = expected { Some(*answer) } else { None };
@@ -131,6 +139,7 @@ impl Checker {
             }
             (Command::Register(_), Reply::Registered(_)) => Ok(()),
             (Command::DrainWorker { .. }, Reply::Done | Reply::NotFound) => Ok(()),
+            (Command::RebindWorker { lanes, .. }, _) => self.told_rebind(lanes, reply),
             (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
             (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
             (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
@@ -342,7 +351,8 @@ impl Checker {
             let epoch = fence.lease_epoch.min(known.lease_epoch);
             Fence { lease_epoch: epoch, ..*known } == *fence
         });
-        hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))
+        hold("I6", known, || format!("{notice:?} leaves before its attempt is durable"))?;
+        self.answer_is_durable(notice)
     }
 }
 

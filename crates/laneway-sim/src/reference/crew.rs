@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use laneway_core::worker::{AffinityMode, Beat, Register};
+use laneway_core::settings::MAIN_LANE;
+use laneway_core::worker::{AffinityMode, Beat, Orders, Register};
 use laneway_core::{ConnectionId, JobSpec, Name, Settings, Task, Wall, Wants, WorkerOffer};
 
 use crate::ledger::{Entry, Ledger};
@@ -39,7 +40,8 @@ pub struct Member {
     /// It was said to be lost.
     pub lost: bool,
     beat: Beat,
-    drained: bool,
+    /// What an operator said of it.
+    orders: Orders,
     pressed: bool,
     /// The longest lease that it was told.
     pub lease: u64,
@@ -63,8 +65,18 @@ impl Member {
             && !self.lost
             && self.beat.healthy
             && !self.beat.draining
-            && !self.drained
+            && !self.orders.drained
             && !self.pressed
+    }
+
+    /// Can it run a job of this lane?
+    pub fn fits(&self, settings: &Settings, lane: &Name, spec: &JobSpec) -> bool {
+        let served = match &self.orders.lanes {
+            Some(lanes) => lanes,
+            None => &self.offer.lanes,
+        };
+        let counts = self.orders.lanes.is_some() || served.iter().any(|lane| is_lane(settings, lane));
+        fits(&self.offer, spec) && (!counts || served.is_empty() || served.contains(lane))
     }
 
     /// Three signs of life are missing.
@@ -81,8 +93,13 @@ pub fn wants_worker(spec: &JobSpec) -> bool {
     })
 }
 
-/// Can a worker with this offer run it?
-pub fn fits(offer: &WorkerOffer, spec: &JobSpec) -> bool {
+/// May new jobs come to this lane?
+pub fn is_lane(settings: &Settings, name: &Name) -> bool {
+    settings.lanes.contains_key(name) || name.as_str() == MAIN_LANE
+}
+
+/// Can a worker with this offer run it, as far as lanes leave it to?
+fn fits(offer: &WorkerOffer, spec: &JobSpec) -> bool {
     let wants = spec.wants.as_deref().cloned().unwrap_or_default();
     let runs = match &wants.package {
         Some(package) => offer.packages.contains(package),
@@ -119,7 +136,7 @@ pub fn held<'a>(ledger: &'a Ledger, who: &'a Who) -> impl Iterator<Item = &'a En
 impl Crew {
     /// A worker registers, or takes its place again.
     pub fn register(&mut self, settings: &Settings, register: &Register, at: u64, starts: u64) {
-        let Register { connection, offer, heartbeat } = register;
+        let Register { connection, offer, heartbeat, orders } = register;
         let who = (offer.tenant.clone(), offer.worker.clone());
         let before = self.members.remove(&who);
         if let Some(old) = before.as_ref().and_then(|member| member.connection) {
@@ -133,7 +150,7 @@ impl Crew {
             heard: at,
             lost: false,
             beat: Beat::default(),
-            drained: before.as_ref().is_some_and(|member| member.drained),
+            orders: before.as_ref().map_or_else(|| orders.clone(), |member| member.orders.clone()),
             pressed: false,
             lease,
             lease_until: at + lease,
@@ -149,7 +166,8 @@ impl Crew {
         let of = |(connection, who): (&ConnectionId, &Who)| {
             let member = self.members.get(who)?;
             let heartbeat = laneway_core::Span(member.heartbeat);
-            Some(Register { connection: *connection, offer: member.offer.clone(), heartbeat })
+            let (offer, orders) = (member.offer.clone(), member.orders.clone());
+            Some(Register { connection: *connection, offer, heartbeat, orders })
         };
         self.connections.iter().filter_map(of).collect()
     }
@@ -184,7 +202,16 @@ impl Crew {
     /// An operator wants a worker to drain, or no longer.
     pub fn drain(&mut self, who: &Who, drain: bool) {
         if let Some(member) = self.members.get_mut(who) {
-            member.drained = drain;
+            member.orders.drained = drain;
+        }
+    }
+
+    /// An operator says which lanes a worker serves. One that is not there changes nothing.
+    pub fn rebind(&mut self, settings: &Settings, who: &Who, lanes: &[Name]) {
+        if let Some(member) = self.members.get_mut(who)
+            && lanes.iter().all(|lane| is_lane(settings, lane))
+        {
+            member.orders.lanes = Some(lanes.to_vec());
         }
     }
 
@@ -229,8 +256,8 @@ impl Crew {
     }
 
     /// Does somebody offer to run it?
-    pub fn is_offered(&self, spec: &JobSpec) -> bool {
-        self.members.values().any(|member| fits(&member.offer, spec))
+    pub fn is_offered(&self, settings: &Settings, lane: &Name, spec: &JobSpec) -> bool {
+        self.members.values().any(|member| member.fits(settings, lane, spec))
     }
 
     fn is_free(&self, ledger: &Ledger, who: &Who, member: &Member, spec: &JobSpec) -> bool {
@@ -242,14 +269,15 @@ impl Crew {
     }
 
     /// Workers of which one must get the job: several where nothing tells them apart; none where it must wait.
-    pub fn pick(&self, ledger: &Ledger, spec: &JobSpec) -> Vec<Name> {
+    pub fn pick(&self, settings: &Settings, ledger: &Ledger, entry: &Entry) -> Vec<Name> {
+        let (lane, spec) = (&entry.lane, &entry.row.spec);
         let who = |worker: &Name| (spec.tenant.clone(), worker.clone());
         let free = |worker: &Name| {
             let who = who(worker);
             self.members.get(&who).is_some_and(|member| self.is_free(ledger, &who, member, spec))
         };
-        let fitting =
-            |worker: &Name| self.members.get(&who(worker)).is_some_and(|member| fits(&member.offer, spec));
+        let fits = |member: &Member| member.fits(settings, lane, spec);
+        let fitting = |worker: &Name| self.members.get(&who(worker)).is_some_and(fits);
         if let Some(worker) = pin(spec) {
             return if fitting(worker) && free(worker) { vec![worker.clone()] } else { Vec::new() };
         }
@@ -267,7 +295,7 @@ impl Crew {
         let candidates = self
             .members
             .iter()
-            .filter(|(who, member)| fits(&member.offer, spec) && self.is_free(ledger, who, member, spec));
+            .filter(|(who, member)| fits(member) && self.is_free(ledger, who, member, spec));
         let load = |who: &Who, member: &Member| {
             let used = held(ledger, who).count() as u64;
             ((used << 32) / u64::from(member.offer.max_parallel), member.served)

@@ -2,7 +2,7 @@
 
 use laneway_core::effect::{Offer, OfferTo};
 use laneway_core::worker::{
-    Affinity, AffinityMode, Beat, Package, Register, ResourceRef, WorkerSaid, WorkerWord,
+    Affinity, AffinityMode, Beat, Orders, Package, Register, ResourceRef, WorkerSaid, WorkerWord,
 };
 use laneway_core::{
     Command, ConnectionId, Name, Origin, Outcome, Reply, Span, Task, Wall, Wants, WorkerOffer,
@@ -68,11 +68,12 @@ impl World {
             self.hands.remove(out);
         }
         self.hands.push(Hand { connection, offer: offer.clone(), live: true });
-        Command::Register(Box::new(Register { connection, offer, heartbeat }))
+        Command::Register(Box::new(Register { connection, offer, heartbeat, orders: Orders::default() }))
     }
 
     fn draw_offer(&mut self, tenant: Name, worker: Name) -> WorkerOffer {
         let (rng, kinds) = (&mut self.rng, &self.shape.kinds);
+        let lanes = if rng.chance(35) { some_lanes(rng, &self.shape.lanes) } else { Vec::new() };
         let named =
             |rng: &mut Rng, name: &'static str, percent: u32| rng.chance(percent).then(|| Name::fixed(name));
         WorkerOffer {
@@ -87,6 +88,7 @@ impl World {
             features: named(rng, "gpu", 40).into_iter().collect(),
             runtimes: Vec::new(),
             labels: named(rng, "zone", 40).map(|zone| (zone, Name::fixed("a"))).into_iter().collect(),
+            lanes,
         }
     }
 
@@ -131,6 +133,17 @@ impl World {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             drain: self.rng.chance(50),
+            origin: Origin::house("operator"),
+        }
+    }
+
+    /// An operator says which lanes a worker serves: now and then every one, or one that is not there.
+    pub(super) fn rebind_worker(&mut self) -> Command {
+        let there = if self.rng.chance(10) { &self.shape.lanes[..] } else { self.shape.real_lanes() };
+        Command::RebindWorker {
+            tenant: self.rng.pick(&self.shape.tenants).clone(),
+            worker: pick_name(&mut self.rng, &WORKERS),
+            lanes: some_lanes(&mut self.rng, there),
             origin: Origin::house("operator"),
         }
     }
@@ -277,9 +290,12 @@ impl World {
             self.forget_run(known);
         }
         let mut run = Run::new(offer, true, at);
+        let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
+        run.timed = to.again && open.is_some_and(|open| open.started_at.is_some());
         run.at = Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
         run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
         run.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
+        run.caller = self.caller_of(&offer.fence);
         self.runs.push(run);
     }
 
@@ -325,6 +341,7 @@ impl World {
                 packages: vec![package()],
                 features: vec![Name::fixed("gpu")],
                 labels: vec![(Name::fixed("zone"), Name::fixed("a"))],
+                lanes: Vec::new(),
                 ..self.draw_offer(tenant, Name::fixed("healer"))
             };
             let command = self.register(offer, Span::mins(10));
@@ -356,6 +373,10 @@ fn said(connection: ConnectionId, said: WorkerSaid) -> Command {
 
 fn package() -> Package {
     Package { name: Name::fixed("tools"), version: Name::fixed("1") }
+}
+
+fn some_lanes(rng: &mut Rng, lanes: &[Name]) -> Vec<Name> {
+    lanes.iter().filter(|_| rng.chance(50)).cloned().collect()
 }
 
 fn pick_name(rng: &mut Rng, names: &[&'static str]) -> Name {

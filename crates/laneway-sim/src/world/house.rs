@@ -39,6 +39,7 @@ impl World {
                     let told = house.recovered();
                     self.offers = house.engine().offers();
                     self.house = Some(house);
+                    self.stops_told(&told, given)?;
                     self.notices_told(&told, moment.at)?;
                     return self.is_recovered();
                 }
@@ -109,11 +110,7 @@ impl World {
             Ok(told) => {
                 let rebuilt = noted.iter().any(|note| matches!(note, Noted::Loaded));
                 let expected = if rebuilt { Expected::Free } else { expected };
-                for notice in &told.notices {
-                    if let Notice::Stop { seq, fence, .. } = notice {
-                        self.checker.told_to_stop(*seq, fence, given)?;
-                    }
-                }
+                self.stops_told(&told, given)?;
                 self.all_told(&commands, &told, &expected, moment)?;
                 self.is_sound(moment)
             }
@@ -125,6 +122,14 @@ impl World {
                 self.reboot()
             }
         }
+    }
+
+    /// Where a stop is all that happens, nothing is written, and the notice alone says so.
+    fn stops_told(&mut self, told: &Told, given: Given<'_>) -> Checked {
+        told.notices.iter().try_for_each(|notice| match notice {
+            Notice::Stop { seq, fence, .. } => self.checker.told_to_stop(*seq, fence, given),
+            _ => Ok(()),
+        })
     }
 
     fn plan_fault(&mut self) {

@@ -3,7 +3,8 @@
 use laneway_core::command::LogLine;
 use laneway_core::lease::Said;
 use laneway_core::{
-    AttemptId, Bytes, Command, Failure, Fence, JobId, Name, Notice, Outcome, PlaceMode, Reply,
+    AttemptId, Bytes, Command, Failure, Fence, JobId, Name, NextAnswer, NextCode, Notice, Outcome, PlaceMode,
+    Reply,
 };
 
 use super::news::News;
@@ -20,6 +21,9 @@ impl World {
             return None;
         }
         let at = *self.rng.pick(&heard);
+        if let Some(word) = self.caller_speaks(at) {
+            return word;
+        }
         if self.runs[at].at.is_some() {
             return self.task_speaks(at);
         }
@@ -91,9 +95,10 @@ impl World {
     }
 
     fn any_word(&mut self, fence: Fence) -> Command {
-        match self.rng.below(4) {
-            0 => Command::Start(fence),
-            1 => Command::Heartbeat(fence),
+        match self.rng.below(9) {
+            0 | 1 => Command::Start(fence),
+            2 | 3 => Command::Heartbeat(fence),
+            4 => self.call(fence, 0, 0),
             _ => Command::Finish(fence, self.outcome()),
         }
     }
@@ -142,10 +147,15 @@ impl World {
             Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _) => {
                 self.runs.iter().position(|run| run.fence == *fence)
             }
+            Command::CallNext(call) => self.runs.iter().position(|run| run.fence == call.fence),
             Command::Lease(word) => self.runs.iter().position(|run| run.fence.attempt_id == word.lease),
             _ => None,
         };
         let Some(found) = found else { return };
+        if let (Reply::NextAnswered(answer), Some(caller)) = (reply, self.runs[found].caller.as_mut()) {
+            // One that waits already waits on.
+            caller.waits &= *answer == NextAnswer::refused(NextCode::Duplicate);
+        }
         let ended = match command {
             Command::Finish(..) => true,
             // What a stranger or an operator says is not the run's own word.
@@ -184,6 +194,7 @@ impl World {
                 let mut run = Run::new(offer, open.mode == PlaceMode::Leased, at);
                 run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
                 run.cut = !self.healed && run.leased && self.rng.chance(self.shape.faults.cut);
+                run.caller = self.caller_of(&offer.fence);
                 self.runs.push(run);
             }
             Notice::Deliver { seq, job, number } => {
@@ -200,8 +211,13 @@ impl World {
                     }
                 }
             }
-            // No node of the world calls another.
-            Notice::Next { .. } => {}
+            Notice::Next { fence, .. } => {
+                let same = |run: &&mut Run| run.fence.attempt_id == fence.attempt_id && !run.cut;
+                let caller = self.runs.iter_mut().find(same).and_then(|run| run.caller.as_mut());
+                if let Some(caller) = caller {
+                    caller.waits = false;
+                }
+            }
         }
     }
 

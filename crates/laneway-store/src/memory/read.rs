@@ -110,6 +110,10 @@ impl Reader for MemoryReader {
         Ok(self.0.read().jobs.get(&job).map(|job| Bytes::clone(&job.payload)))
     }
 
+    fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.0.read().calls.get(&node).and_then(|call| call.payload.clone()))
+    }
+
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
         let state = self.0.read();
         let closed = state.jobs.get(&job).map_or(&[][..], |job| &job.closed);

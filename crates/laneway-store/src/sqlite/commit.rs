@@ -40,7 +40,9 @@ fn opaque_len(change: &Change) -> usize {
     match change {
         Change::JobCreated { payload, .. } => payload.len(),
         Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
-        Change::CallPut(call) => call.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => {
+            [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
+        }
         Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
         _ => 0,
     }

@@ -53,6 +53,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0009_run_definitions",
         sql: include_str!("../../migrations/sqlite/0009_run_definitions.sql"),
     },
+    Migration {
+        version: 12,
+        name: "0012_call_payloads",
+        sql: include_str!("../../migrations/sqlite/0012_call_payloads.sql"),
+    },
 ];
 
 /// Runs the migrations that the file has not seen, and checks the ones that it has.

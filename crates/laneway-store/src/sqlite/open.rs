@@ -34,7 +34,7 @@ pub(super) const BUSY: Duration = Duration::from_secs(5);
 pub struct SqliteOptions {
     /// Most connections that read at once. Defaults to 4.
     pub readers_max: usize,
-    /// Page cache of the writing connection in KiB. Defaults to 64 MiB.
+    /// Page cache of the writing connection in KiB. Defaults to 16 MiB: what is written goes to the right edges of few trees.
     pub cache_kib: u32,
     /// Page cache of each reading connection in KiB. Defaults to 4 MiB.
     pub reader_cache_kib: u32,
@@ -46,7 +46,7 @@ impl Default for SqliteOptions {
     fn default() -> SqliteOptions {
         SqliteOptions {
             readers_max: 4,
-            cache_kib: 64 * 1024,
+            cache_kib: 16 * 1024,
             reader_cache_kib: 4 * 1024,
             allow_network_file_system: false,
         }

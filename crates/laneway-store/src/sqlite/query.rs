@@ -106,6 +106,10 @@ impl Reader for SqliteReader {
         })
     }
 
+    fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError> {
+        self.0.read(|conn| runs::call_payload(conn, node))
+    }
+
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
         self.0.read(|conn| attempts(conn, job))
     }

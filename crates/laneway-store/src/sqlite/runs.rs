@@ -20,8 +20,7 @@ use crate::store::ROWS_SCANNED_MAX;
 use crate::{Loaded, Page, RunFilter, StoreError};
 
 /// The columns that [`read_call`] reads, in its order. All of table `run_call`.
-const CALL: &str =
-    "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result";
+const CALL: &str = "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result, called_at, attempts_before, payload";
 
 /// The columns that [`read`] reads, in its order.
 const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";
@@ -113,14 +112,14 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
 
 /// Keeps the latest call of a node.
 pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreError> {
-    let CallRow { target, caller, request, until, answer, result } = row;
+    let CallRow { target, caller, request, called_at, after, until, payload, answer, result } = row;
     let (answered, failure) = match answer {
         None => (0, None),
         Some(NextAnswer::Done(_)) => (1, None),
         Some(NextAnswer::Failed(code, message)) => (2, Some((code.code(), message))),
     };
     let mut put = conn.prepare_cached(&format!(
-        "REPLACE INTO run_call ({CALL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+        "REPLACE INTO run_call ({CALL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
     ))?;
     let done = put.execute(params![
         target.0.cast_signed(),
@@ -134,6 +133,9 @@ pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreErro
         failure.map(|(code, _)| code),
         failure.map(|(_, message)| message.as_ref()),
         result.as_deref(),
+        called_at.0,
+        after,
+        payload.as_deref(),
     ]);
     done.map_err(|error| refused(error, || format!("a call of job {}", target.0)))?;
     Ok(())
@@ -155,6 +157,14 @@ pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Re
     Ok(())
 }
 
+/// What the call that a node works for brings along.
+pub(super) fn call_payload(conn: &Connection, node: Seq) -> Result<Option<Bytes>, StoreError> {
+    let mut select = conn.prepare_cached("SELECT payload FROM run_call WHERE target = ?1")?;
+    let mut rows = select.query([node.0.cast_signed()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(row.get_ref(0)?.as_blob_or_null()?.map(Bytes::from))
+}
+
 fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
     let result: Option<Bytes> = row.get_ref(10)?.as_blob_or_null()?.map(Bytes::from);
     let answer = match small::<u8>(row, 7)? {
@@ -171,7 +181,10 @@ fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
             lease_epoch: small(row, 4)?,
         },
         request: stored_name(row.get_ref(5)?.as_str()?)?,
+        called_at: Wall(row.get_ref(11)?.as_i64()?),
+        after: small(row, 12)?,
         until: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
+        payload: row.get_ref(13)?.as_blob_or_null()?.map(Bytes::from),
         answer,
         result,
     })

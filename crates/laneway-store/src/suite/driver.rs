@@ -353,6 +353,13 @@ impl Driver {
         self.push_event(event);
     }
 
+    /// Says something with the latest event, which is not stored yet.
+    pub fn with_detail(&mut self, detail: &str) {
+        for event in [self.effects.events.last_mut(), self.events.last_mut()] {
+            event.expect("an event was drafted").detail = Some(detail.into());
+        }
+    }
+
     fn push_event(&mut self, event: Event) {
         self.effects.events.push(event.clone());
         self.events.push(event);

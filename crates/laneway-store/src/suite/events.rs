@@ -11,6 +11,7 @@ pub(super) const CASES: &[Case] = &[
     ("events in pages, oldest first", pages_forward),
     ("events in pages, newest first", pages_backward),
     ("events of a tenant, events of calls", filtered),
+    ("events about dispatches", dispatches),
     ("the history of a job", history_of_a_job),
     ("old events go, the chain stays", purge),
 ];
@@ -106,10 +107,11 @@ fn pages_backward(place: &dyn Place) {
 fn filtered(place: &dyn Place) {
     let driver = lives(place);
     let filters = [
-        EventFilter { tenant: Some(Name::fixed("acme")), called: false },
-        EventFilter { tenant: Some(Name::fixed("acme")), called: true },
-        EventFilter { tenant: Some(Name::fixed("nobody")), called: false },
-        EventFilter { tenant: None, called: true },
+        EventFilter { tenant: Some(Name::fixed("acme")), ..EventFilter::default() },
+        EventFilter { tenant: Some(Name::fixed("acme")), called: true, ..EventFilter::default() },
+        EventFilter { tenant: Some(Name::fixed("nobody")), ..EventFilter::default() },
+        EventFilter { called: true, ..EventFilter::default() },
+        EventFilter { kind: Some(EventKind::JobSubmitted), ..EventFilter::default() },
     ];
     for filter in filters {
         let expected: Vec<&Event> = driver
@@ -117,6 +119,7 @@ fn filtered(place: &dyn Place) {
             .iter()
             .filter(|event| filter.tenant.is_none() || event.tenant == filter.tenant)
             .filter(|event| !filter.called || event.actor.is_some())
+            .filter(|event| filter.kind.is_none_or(|kind| event.kind == kind))
             .collect();
         let forward = driver.reader.events_after(&filter, 0, 1_000).expect("reads").items;
         assert_eq!(forward.iter().collect::<Vec<_>>(), expected);
@@ -124,6 +127,21 @@ fn filtered(place: &dyn Place) {
         assert_eq!(backward.iter().rev().collect::<Vec<_>>(), expected);
         assert_eq!(expected.is_empty(), filter.tenant == Some(Name::fixed("nobody")));
     }
+}
+
+fn dispatches(place: &dyn Place) {
+    let mut driver = lives(place);
+    let job = driver.submit_plain();
+    driver.open(job);
+    driver.with_detail("cmd.dispatch 1 dispatched worker w1");
+    // A worker may have any name, and events about workers begin with it.
+    driver.server_event(EventKind::WorkerConnected, "cmd.dispatch 1 accepted worker w1: registered");
+    driver.commit();
+    let filter = EventFilter { dispatches: true, ..EventFilter::default() };
+    let found = driver.reader.events_before(&filter, None, 10).expect("reads").items;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].detail.as_deref(), Some("cmd.dispatch 1 dispatched worker w1"));
+    assert_eq!(found[0].job.as_ref().map(|line| line.seq), Some(job));
 }
 
 fn history(driver: &Driver, job: Seq) -> Vec<Event> {

@@ -121,7 +121,7 @@ fn bounded_scan(place: &dyn Place) {
     let page = driver.reader.jobs(&filter, Some(Seq(11)), 10).expect("reads");
     assert_eq!((page.items.len(), page.next), (0, None));
     let events = driver.reader.events_before(
-        &crate::EventFilter { tenant: Some(name("nobody")), called: false },
+        &crate::EventFilter { tenant: Some(name("nobody")), ..Default::default() },
         None,
         5,
     );

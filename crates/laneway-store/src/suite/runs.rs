@@ -337,7 +337,10 @@ fn calls_come_back(place: &dyn Place) {
         target: Seq(run.first.0 + target),
         caller,
         request: Name::fixed("q 1"),
+        called_at: Wall(70),
+        after: 3,
         until: answer.is_none().then_some(Wall(77)),
+        payload: answer.is_none().then(|| b"{\"a\":1}".as_slice().into()),
         answer,
         result,
     };
@@ -350,8 +353,12 @@ fn calls_come_back(place: &dyn Place) {
     }
     driver.commit();
     assert_eq!(load(&mut *driver.store).calls, [call(1, None, None), call(2, None, None)]);
+    let brought =
+        |driver: &Driver, node: u64| driver.reader.call_payload(Seq(run.first.0 + node)).expect("reads");
+    assert_eq!([0, 1].map(|node| brought(&driver, node)), [None, call(1, None, None).payload]);
     driver.effects.changes.extend(rows.iter().map(|row| Change::CallPut(Box::new(row.clone()))));
     driver.commit();
+    assert_eq!(brought(&driver, 1), None);
     let mut driver = driver.reopen(place);
     assert_eq!(load(&mut *driver.store).calls, rows);
     let run = end(&mut driver, &run);

@@ -369,7 +369,7 @@ impl Pair {
                 right.deliveries(&filter, None, 5).unwrap()
             );
         }
-        let filter = EventFilter { tenant: Some(Name::fixed("acme")), called: false };
+        let filter = EventFilter { tenant: Some(Name::fixed("acme")), ..EventFilter::default() };
         for (after, limit) in [(0, 1_000), (3, 7)] {
             assert_eq!(
                 left.events_after(&filter, after, limit).unwrap(),

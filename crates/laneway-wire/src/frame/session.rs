@@ -77,7 +77,7 @@ pub struct Register {
     /// The packages it has.
     #[serde(deserialize_with = "text::objects")]
     pub packages: List<Package, 0, PACKAGES_MAX>,
-    /// The channels it listens to.
+    /// The lanes whose jobs it wants. Names that are no lanes mean nothing; without a lane among them, every one is meant.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "List<Text, 0, OFFERS_MAX>")]
     pub channels: Option<List<Text, 0, OFFERS_MAX>>,

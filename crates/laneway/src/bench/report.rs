@@ -121,6 +121,7 @@ impl Unit {
             Unit::PerSecond => format!("{}/s", thousands(value)),
             Unit::Millis if value < 10.0 => format!("{value:.2} ms"),
             Unit::Millis => format!("{} ms", thousands(value)),
+            Unit::Bytes if value < 1e6 => format!("{:.0} KB", value / 1e3),
             Unit::Bytes => format!("{:.0} MB", value / 1e6),
         }
     }

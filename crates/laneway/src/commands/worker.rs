@@ -65,6 +65,9 @@ pub struct WorkerArgs {
     /// Most tasks of one kind at once; may be given several times
     #[arg(long = "limit", value_name = "KIND=N", value_parser = parse_limit)]
     limits: Vec<(String, u32)>,
+    /// Take jobs of this lane only; may be given several times. Defaults to every lane
+    #[arg(long = "lane", value_name = "NAME")]
+    lanes: Vec<String>,
     /// Keep packages here, and let the server install and remove them
     #[arg(long, value_name = "DIR")]
     packages: Option<PathBuf>,
@@ -169,6 +172,7 @@ struct Settings {
     max_parallel: u32,
     kinds: BTreeMap<String, KindFile>,
     limits: BTreeMap<String, u32>,
+    lanes: Vec<String>,
     packages: Option<PathBuf>,
     artifacts: Option<PathBuf>,
     artifacts_ttl: Option<Duration>,
@@ -195,6 +199,7 @@ impl Settings {
             max_parallel: args.max_parallel.or(file.max_parallel).unwrap_or(1),
             kinds,
             limits,
+            lanes: if args.lanes.is_empty() { file.lanes } else { args.lanes.clone() },
             packages,
             artifacts: args.artifacts.clone().or(file.artifacts),
             artifacts_ttl: args.artifacts_ttl.or(file.artifacts_ttl),
@@ -216,6 +221,7 @@ impl Settings {
             .version(env!("CARGO_PKG_VERSION"))
             .runtimes(["process"])
             .max_parallel(self.max_parallel)
+            .channels(self.lanes.iter().map(String::as_str))
             .stop_grace(self.stop_grace)
             .drain_limit(self.drain_limit)
             .tls(TlsFiles { ca: server.ca.clone(), cert: server.cert.clone() })
@@ -307,6 +313,7 @@ fn banner(
             "tenant": settings.tenant,
             "url": url,
             "kinds": kinds,
+            "lanes": settings.lanes,
             "max_parallel": settings.max_parallel,
             "metrics": metrics,
         }));
@@ -316,6 +323,9 @@ fn banner(
     screen.line(format!("{} {url}", label("server")));
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     screen.line(format!("{} {}", label("kinds"), names.join(", ")));
+    if !settings.lanes.is_empty() {
+        screen.line(format!("{} {}", label("lanes"), settings.lanes.join(", ")));
+    }
     if let Some(metrics) = metrics {
         screen.line(format!("{} {metrics}", label("metrics")));
     }

@@ -1,7 +1,7 @@
 //! `laneway workers`: who runs jobs, and what may be asked of them.
 
 use clap::Subcommand;
-use laneway_wire::{DrainRequest, PackageRequest, Worker, WorkerList, WorkerTold};
+use laneway_wire::{DrainRequest, PackageRequest, RebindRequest, Worker, WorkerList, WorkerTold};
 use reqwest::Method;
 
 use crate::client::Client;
@@ -13,13 +13,16 @@ use crate::table::{Cell, Table};
 /// What to do with workers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A drained worker takes nothing new, ends what it runs, and goes. What becomes of an install or an uninstall stands in the \
+A drained worker takes nothing new, ends what it runs, and goes. A rebound one ends what it runs and gets jobs of its new \
+lanes only, also when it connects again; it is forgotten with the worker, or when the server restarts. What becomes of an install or an uninstall stands in the \
 audit list and among the worker's packages.
 
 Examples:
   laneway workers list
   laneway workers get resizer-1
   laneway workers drain resizer-1
+  laneway workers rebind resizer-1 --lane images --lane main
+  laneway workers rebind resizer-1 --every-lane
   laneway workers install resizer-1 img 1.1.0 --from https://packages.example/img-1.1.0.zip --sha256 9f86…
   laneway workers uninstall resizer-1 img --version 1.0.0")]
 pub struct WorkersArgs {
@@ -43,6 +46,18 @@ enum Verb {
         /// Let it take tasks again
         #[arg(long)]
         undo: bool,
+    },
+    /// Let it get jobs of these lanes only, whatever it registers with
+    #[command(group = clap::ArgGroup::new("which").required(true))]
+    Rebind {
+        /// The worker
+        worker: String,
+        /// A lane that it serves from now on; may be given several times
+        #[arg(long = "lane", value_name = "NAME", group = "which")]
+        lanes: Vec<String>,
+        /// Let it serve every lane
+        #[arg(long, group = "which")]
+        every_lane: bool,
     },
     /// Install a package on it
     Install {
@@ -79,6 +94,10 @@ pub async fn run(screen: &Screen, client: &Client, args: &WorkersArgs) -> anyhow
         Verb::Drain { worker, undo } => {
             let request = DrainRequest { drain: Some(!undo) };
             show(screen, &client.send(Method::POST, &["v1", "workers", worker, "drain"], &request).await?)
+        }
+        Verb::Rebind { worker, lanes, every_lane: _ } => {
+            let request = RebindRequest { lanes: lanes.clone() };
+            show(screen, &client.send(Method::POST, &["v1", "workers", worker, "rebind"], &request).await?)
         }
         Verb::Install { worker, name, version, from, sha256 } => {
             let request = PackageRequest {
@@ -155,6 +174,8 @@ fn show(screen: &Screen, worker: &Worker) -> anyhow::Result<()> {
     maybe(screen, "features", some(&worker.features).as_deref());
     let labels: Vec<String> = worker.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     maybe(screen, "labels", some(&labels).as_deref());
+    let lanes = some(&worker.lanes).unwrap_or_else(|| "every one".to_owned());
+    fact(screen, "lanes", &format!("{lanes}{}", if worker.rebound { " (rebound)" } else { "" }));
     fact(
         screen,
         "connected",
@@ -176,6 +197,7 @@ fn table(workers: &[Worker]) -> Table {
         .right("RUNNING")
         .right("OF")
         .left("KINDS")
+        .left("LANES")
         .left("HOST")
         .left("CONNECTED");
     for worker in workers {
@@ -186,6 +208,7 @@ fn table(workers: &[Worker]) -> Table {
             Cell::plain(worker.running),
             Cell::plain(worker.max_parallel),
             Cell::plain(worker.kinds.join(" ")),
+            Cell::plain(if worker.lanes.is_empty() { "*".to_owned() } else { worker.lanes.join(" ") }),
             Cell::plain(&worker.hostname),
             Cell::plain(moment::distance(&worker.connected_at)),
         ]);

@@ -525,6 +525,8 @@ fn a_wrong_command_line_ends_with_2() {
         &["jobs", "list", "-n", "0"][..],
         &["submit", "echo", "--priority", "soon"],
         &["lanes", "set", "main", "--aging-step", "soon"],
+        &["workers", "rebind", "w1"],
+        &["workers", "rebind", "w1", "--lane", "main", "--every-lane"],
     ] {
         let output = server.run(args);
         assert_eq!(code(&output), 2, "{args:?}: {}", text(&output.stderr));
@@ -595,6 +597,36 @@ fn a_lane_that_is_not_there_cannot_be_paused() {
         assert_eq!(code(&server.run(&["lanes", verb, "nowhere"])), 3);
     }
     assert!(!server.json(&["lanes", "list"]).to_string().contains("nowhere"));
+}
+
+#[test]
+fn a_worker_takes_jobs_of_its_lane_and_is_rebound_to_another() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    server.json(&["lanes", "set", "gpu", "--running-max", "4"]);
+    let mut worker = laneway()
+        .args(["--url", &server.url, "worker", "--id", "w1", "--kind", "shout=cat", "--lane", "gpu"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let theirs = server.json(&["submit", "shout", "--lane", "gpu", "--wait"]);
+    assert_eq!(theirs["state"], "succeeded");
+    assert_eq!(server.json(&["workers", "get", "w1"])["lanes"], json!(["gpu"]));
+    let table = text(&server.run(&["workers", "list"]).stdout);
+    assert!(table.contains("LANES") && table.contains("gpu"), "{table}");
+    let other = server.submit(&["shout"]);
+    assert_eq!(code(&server.run(&["workers", "rebind", "w2", "--lane", "main"])), 3);
+    let unknown = server.run(&["workers", "rebind", "w1", "--lane", "nowhere"]);
+    assert_ne!(code(&unknown), 0);
+    assert!(text(&unknown.stderr).contains("there is no lane"), "{}", text(&unknown.stderr));
+    let rebound = server.json(&["workers", "rebind", "w1", "--lane", "main"]);
+    assert_eq!((&rebound["lanes"], &rebound["rebound"]), (&json!(["main"]), &json!(true)));
+    server.json(&["submit", "shout", "--wait"]);
+    assert_eq!(server.json(&["jobs", "show", &other])["state"], "succeeded", "it went before that one");
+    assert_eq!(server.json(&["workers", "rebind", "w1", "--every-lane"])["lanes"], json!([]));
+    worker.kill().unwrap();
+    worker.wait().unwrap();
 }
 
 #[test]

@@ -74,6 +74,54 @@ fn the_error_codes_of_workers_are_the_code() {
     assert_eq!(told, known);
 }
 
+/// The names in the last column of the first table after `marker`, by what the first column says.
+fn tests_after(page: &str, marker: &str) -> Vec<(String, Vec<String>)> {
+    let names = |cell: &String| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let rows = table_after(page, marker);
+    rows.iter().map(|row| (row[0].clone(), row.last().map(names).unwrap_or_default())).collect()
+}
+
+const WORKERS: &str = "docs/worker-protocol.md";
+const ASTRAFLOW: &str = "docs/compat/astraflow.md";
+const NAMED: &str = "<!-- every test that is named here is there -->";
+
+#[test]
+fn tests_that_pages_name_are_there() {
+    let sources = repository::files(&[".rs"]);
+    let is_there = |name: &str| {
+        let written = format!("fn {name}(");
+        sources.iter().any(|source| source.text.contains(&written))
+    };
+    for (page, marker) in [(WORKERS, "## Error codes"), (WORKERS, NAMED), (ASTRAFLOW, NAMED)] {
+        let rows = tests_after(page, marker);
+        assert!(rows.len() > 15, "{page}: the table after {marker:?} is gone");
+        for (row, tests) in rows {
+            assert!(!tests.is_empty(), "{page}: {row} has no test");
+            let missing: Vec<&String> = tests.iter().filter(|name| !is_there(name)).collect();
+            assert!(missing.is_empty(), "{page}: {row} names tests that are not there: {missing:?}");
+        }
+    }
+}
+
+#[test]
+fn every_promise_and_every_weakness_has_a_test_that_carries_its_id() {
+    let promises = (1..=22).map(|n| format!("D{n}"));
+    let shown = [1, 2, 3, 4, 6, 8, 10, 11, 12, 16, 17, 18].map(|n| format!("T{n}"));
+    let weaknesses = (1..=16).map(|n| format!("X{n}"));
+    for (page, wanted) in
+        [(WORKERS, promises.chain(shown).collect::<Vec<_>>()), (ASTRAFLOW, weaknesses.collect())]
+    {
+        let rows = tests_after(page, NAMED);
+        for id in wanted {
+            let found = rows.iter().find(|(row, _)| *row == id);
+            let (_, tests) = found.unwrap_or_else(|| panic!("{page} does not name {id}"));
+            let word = id.to_lowercase();
+            let carries = |name: &String| name.split('_').any(|part| part == word);
+            assert!(tests.iter().any(carries), "{page}: no test of {id} carries its id: {tests:?}");
+        }
+    }
+}
+
 #[test]
 fn every_frame_has_an_example_that_can_be_read() {
     let text = repository::read("docs/worker-protocol.md");

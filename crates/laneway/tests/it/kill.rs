@@ -30,7 +30,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     let mut random = Random(seed);
     let mut acked = BTreeSet::new();
     for _ in 0..cycles {
-        let mut server = Server::start(dir.path()).await;
+        let mut server = Server::start(dir.path(), LANE_MAX).await;
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| tokio::spawn(client(server.address, Random(random.next()), Arc::clone(&numbers))))
             .collect();
@@ -41,23 +41,24 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
             acked.extend(client.await.unwrap());
         }
     }
-    let mut server = Server::start(dir.path()).await;
+    let mut server = Server::start(dir.path(), LANE_MAX).await;
     server.wait_until_done().await;
     server.kill();
 
     let store = SqliteStore::open(dir.path(), Default::default()).unwrap();
-    let found = history::check(store.reader().as_ref(), &settings(), &acked).unwrap_or_else(|broken| {
-        panic!("LANEWAY_KILL_SEED={seed}: {broken}");
-    });
+    let found =
+        history::check(store.reader().as_ref(), &settings(LANE_MAX), &acked).unwrap_or_else(|broken| {
+            panic!("LANEWAY_KILL_SEED={seed}: {broken}");
+        });
     println!("{} acknowledged, {found:?}", acked.len());
     assert!(acked.len() as u64 > cycles, "the clients were heard");
     assert_eq!(found.ended, found.jobs, "every job has ended: nothing is stuck");
 }
 
-/// The settings of the server, as the checker needs them.
-pub fn settings() -> Settings {
+/// The settings of a server whose lane runs so many jobs at once, as the checker needs them.
+pub fn settings(running_max: u32) -> Settings {
     let mut settings = Settings::default();
-    let lane = LaneSettings { running_max: LANE_MAX, ..LaneSettings::default() };
+    let lane = LaneSettings { running_max, ..LaneSettings::default() };
     settings.lanes.insert(Name::fixed("main"), lane);
     settings
 }
@@ -125,13 +126,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(data_dir: &Path) -> Server {
+    /// Starts one whose lane runs so many jobs at once.
+    pub async fn start(data_dir: &Path, running_max: u32) -> Server {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
             .args(["serve", "--listen", &address.to_string(), "--data-dir"])
             .arg(data_dir)
             .env("LANEWAY_LOG__FILTER", "error")
-            .env("LANEWAY_LANES__MAIN__RUNNING_MAX", LANE_MAX.to_string())
+            .env("LANEWAY_LANES__MAIN__RUNNING_MAX", running_max.to_string())
             .env("LANEWAY_RETRY__LOSSES_MAX", "1000")
             .env("LANEWAY_RETRY__BACKOFF", r#"{ base = "5ms", factor = 2, max = "50ms", jitter = "none" }"#)
             .stdin(Stdio::null())

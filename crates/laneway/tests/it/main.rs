@@ -16,3 +16,4 @@ mod repository;
 mod webhooks;
 mod worker;
 mod worker_faults;
+mod worker_server;

@@ -131,6 +131,35 @@ async fn d13_a_drained_worker_ends_what_it_runs_and_goes() {
 }
 
 #[tokio::test]
+async fn a_worker_gets_jobs_of_its_lanes_until_it_is_rebound_to_others() {
+    let world = World::new().await;
+    world.ask("PUT", "/v1/lanes/gpu", "{}").await;
+    let running = start(sdk(&world, "w1").channels(["gpu"]).handler("k", echo));
+    let theirs = world.submit(r#"{"kind": "k", "lane": "gpu"}"#).await;
+    world.wait(&theirs).await;
+    let other = world.submit(r#"{"kind": "k"}"#).await;
+    let why = world.ask("GET", &format!("/v1/jobs/{other}/explain"), "").await;
+    let message = json!("Workers are there, but none of them serves its lane, main.");
+    assert_eq!((&why["holds"][0]["code"], &why["holds"][0]["message"]), (&json!("no_worker"), &message));
+    let before = world.ask("GET", "/v1/workers/w1", "").await;
+    assert_eq!((&before["lanes"], &before["rebound"]), (&json!(["gpu"]), &json!(false)), "{before}");
+
+    let after = world.ask("POST", "/v1/workers/w1/rebind", r#"{"lanes": ["main"]}"#).await;
+    assert_eq!((&after["lanes"], &after["rebound"]), (&json!(["main"]), &json!(true)), "{after}");
+    world.wait(&other).await;
+    let audit = world.ask("GET", "/v1/audit", "").await;
+    let entries = audit["entries"].as_array().unwrap();
+    let rebound = entries.iter().find(|entry| entry["action"] == "worker.rebound");
+    assert_eq!(rebound.unwrap()["detail"], "w1: serves main from now on", "{audit}");
+
+    let waits = world.submit(r#"{"kind": "k", "lane": "gpu"}"#).await;
+    let every = world.ask("POST", "/v1/workers/w1/rebind", r#"{"lanes": []}"#).await;
+    assert_eq!(every["lanes"], json!([]));
+    world.wait(&waits).await;
+    running.abort();
+}
+
+#[tokio::test]
 async fn a_cancel_reaches_the_handler() {
     let world = World::new().await;
     let (began, mut begun) = tokio::sync::mpsc::channel(8);

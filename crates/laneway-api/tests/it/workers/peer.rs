@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use futures_util::{SinkExt, StreamExt};
 use laneway_wire::frame::{Dispatch, Frame, Message as Said, MessageType, schemas};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -15,11 +16,13 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::world::World;
 
 /// The worker's end of one connection.
-pub struct Peer {
-    socket: WebSocketStream<TcpStream>,
+pub struct Peer<S = TcpStream> {
+    socket: WebSocketStream<S>,
     frames: u64,
     worker: String,
     tenant: String,
+    /// Every frame of both sides, in the order that this one saw them.
+    pub written: Vec<Value>,
 }
 
 impl Peer {
@@ -33,9 +36,7 @@ impl Peer {
         let url = format!("ws://{}{path}", world.address);
         let stream = TcpStream::connect(world.address).await.unwrap();
         match tokio_tungstenite::client_async(url, stream).await {
-            Ok((socket, _)) => {
-                Ok(Peer { socket, frames: 0, worker: worker.to_owned(), tenant: "default".to_owned() })
-            }
+            Ok((socket, _)) => Ok(Peer::over(socket, worker)),
             Err(tokio_tungstenite::tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
         }
@@ -46,6 +47,14 @@ impl Peer {
         let mut peer = Peer::open(world, worker).await;
         peer.greet(kinds, max_parallel).await;
         peer
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
+    /// A connection that stands already.
+    pub fn over(socket: WebSocketStream<S>, worker: &str) -> Peer<S> {
+        let (worker, tenant) = (worker.to_owned(), "default".to_owned());
+        Peer { socket, frames: 0, worker, tenant, written: Vec::new() }
     }
 
     /// Says who it is and what it can do, and hears that it may.
@@ -59,7 +68,12 @@ impl Peer {
         let features: Vec<String> = kinds.iter().map(|kind| format!("kind:{kind}")).collect();
         let capabilities = json!({"concurrency": {"max_parallel": max_parallel}, "runtimes": ["test"],
             "features": features});
-        let id = self.say("register", json!({"capabilities": capabilities, "packages": []}), None).await;
+        self.register(json!({"capabilities": capabilities, "packages": []})).await;
+    }
+
+    /// Says what it can do, and hears the lease.
+    pub async fn register(&mut self, offer: Value) {
+        let id = self.say("register", offer, None).await;
         let ack = self.hear_ack(&id).await;
         assert!(ack.is_some_and(|info| info.starts_with("lease_ms=")), "the lease is told");
     }
@@ -77,7 +91,7 @@ impl Peer {
     }
 
     /// Speaks for another tenant from now on.
-    pub fn tenant(mut self, tenant: &str) -> Peer {
+    pub fn tenant(mut self, tenant: &str) -> Peer<S> {
         tenant.clone_into(&mut self.tenant);
         self
     }
@@ -99,6 +113,7 @@ impl Peer {
     }
 
     pub async fn say_raw(&mut self, text: &str) {
+        self.written.extend(serde_json::from_str::<Value>(text));
         self.socket.send(Message::text(text)).await.unwrap();
     }
 
@@ -133,6 +148,7 @@ impl Peer {
             match self.socket.next().await? {
                 Ok(Message::Text(text)) => {
                     check_schema(&text);
+                    self.written.push(serde_json::from_str(&text).unwrap());
                     return Some(Frame::parse(text.as_bytes()).unwrap());
                 }
                 Ok(Message::Close(_)) | Err(_) => return None,

@@ -163,8 +163,22 @@ async fn bad_calls_name_the_field() {
         let (status, problem) = answer(request).await;
         assert_eq!((status.as_u16(), &problem["field"]), (400, &json!(field)), "{problem}");
     }
-    let missing = world.request("POST", "/v1/workers/nobody/drain");
-    assert_eq!(answer(missing).await.0, 404);
+    for (body, field) in [
+        (json!({"lanes": ["main", "nowhere"]}), "lanes"),
+        (json!({"lanes": ["main", ""]}), "lanes[1]"),
+        (json!({"lanes": "main"}), "lanes"),
+        (json!({}), "lanes"),
+        (json!({"lanes": [], "queue": "main"}), "queue"),
+    ] {
+        let request = world.request("POST", "/v1/workers/w1/rebind").body(body.to_string());
+        let (status, problem) = answer(request).await;
+        assert_eq!((status.as_u16(), &problem["field"]), (400, &json!(field)), "{problem}");
+    }
+    for path in ["/v1/workers/nobody/drain", "/v1/workers/nobody/rebind"] {
+        let missing =
+            world.request("POST", path).body(if path.ends_with("n") { "" } else { r#"{"lanes":[]}"# });
+        assert_eq!(answer(missing).await.0, 404, "{path}");
+    }
     let bad = world
         .request("POST", "/v1/jobs")
         .body(r#"{"kind": "k", "worker": {"affinity": {"key": "a", "mode": "x"}}}"#);

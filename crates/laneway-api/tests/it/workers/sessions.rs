@@ -43,6 +43,26 @@ async fn the_dispatch_says_what_the_job_says() {
 }
 
 #[tokio::test]
+async fn channels_of_another_system_leave_a_worker_with_every_lane() {
+    let world = World::new().await;
+    for (worker, word, names, lanes) in [
+        ("w1", "queues", json!(["default", "no name: \n"]), json!([])),
+        ("w2", "queues", json!(["default", "main"]), json!(["default", "main"])),
+        ("w3", "channels", json!(["main"]), json!(["main"])),
+        ("w4", "channels", json!([]), json!([])),
+    ] {
+        let mut peer = Peer::open(&world, worker).await;
+        peer.shake_hands(None).await;
+        let capabilities = json!({"concurrency": {"max_parallel": 1}, "runtimes": ["test"], "features": []});
+        let register = json!({"capabilities": capabilities, "packages": [], word: names});
+        let id = peer.say("register", register, None).await;
+        assert!(peer.hear_ack(&id).await.is_some());
+        let shown = world.ask("GET", &format!("/v1/workers/{worker}"), "").await;
+        assert_eq!(shown["lanes"], lanes, "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn d9_a_result_that_comes_twice_counts_once() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
@@ -249,4 +269,41 @@ async fn artifacts_are_kept_with_the_result() {
     let artifacts = world.ask("GET", &format!("/v1/jobs/{id}/artifacts"), "").await;
     assert_eq!(artifacts["artifacts"][0]["resource_id"], "res-1", "{artifacts}");
     assert_eq!(artifacts["artifacts"][0]["size_bytes"], 7);
+}
+
+#[tokio::test]
+async fn d15_thresholds_are_per_tenant_and_90_and_95_where_nothing_is_said() {
+    let world = World::with_config("[tenants.acme]\nworker_memory_full = 50\nworker_disk_full = 60").await;
+    for (tenant, metrics, full) in [
+        ("acme", json!({"inflight": 0, "mem_pct": 49.0, "disk_pct": 59.0}), false),
+        ("acme", json!({"inflight": 0, "mem_pct": 50.0, "disk_pct": 10.0}), true),
+        ("acme", json!({"inflight": 0, "mem_pct": 10.0, "disk_pct": 60.0}), true),
+        ("default", json!({"inflight": 0, "mem_pct": 89.0, "disk_pct": 94.0}), false),
+        ("default", json!({"inflight": 0, "mem_pct": 90.0, "disk_pct": 10.0}), true),
+        ("default", json!({"inflight": 0, "mem_pct": 10.0, "disk_pct": 95.0}), true),
+    ] {
+        let mut peer = Peer::open(&world, "w1").await.tenant(tenant);
+        peer.greet(&["k"], 4).await;
+        peer.beat(metrics.clone()).await;
+        let request = world.request("GET", "/v1/workers/w1").header("laneway-tenant", tenant);
+        let (_, shown) = crate::world::answer(request).await;
+        assert_eq!(shown["too_full"], json!(full), "{tenant} {metrics}: {shown}");
+    }
+    let drained = audit_kinds(&world).await.iter().filter(|kind| *kind == "worker.drained").count();
+    assert_eq!(drained, 4, "each is told");
+}
+
+#[tokio::test]
+async fn a_worker_that_sits_at_max_parallel_for_long_is_told_of_once() {
+    let world = World::with_config("[workers]\nsaturated_after = \"20s\"").await;
+    let mut peer = Peer::registered(&world, "w1", &["k"], 1).await;
+    world.submit(r#"{"kind": "k"}"#).await;
+    let (frame, _, _) = peer.hear_dispatch().await;
+    peer.take(&frame).await;
+    for seconds in (0..60).step_by(4) {
+        peer.beat(json!({"inflight": 1})).await;
+        let told = audit_kinds(&world).await.iter().filter(|kind| *kind == "worker.saturated").count();
+        assert_eq!(told, usize::from(seconds >= 20), "after {seconds} s");
+        world.clock.advance(Span::secs(4));
+    }
 }

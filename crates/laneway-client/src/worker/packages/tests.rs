@@ -266,3 +266,21 @@ async fn d18_archives_are_fetched_over_http() {
     place.packages.install(&order).await.unwrap();
     assert_eq!(place.files(), ["img/1.0/manifest.json"]);
 }
+
+/// The original's own archives are refused when they were downloaded, because it goes by the end of their names.
+#[tokio::test]
+async fn af_x15_an_archive_is_known_by_what_is_in_it_and_not_by_its_name() {
+    let place = Place::new();
+    let body = manifest("img", "1.0");
+    for archive in
+        [zip(&[Entry::File("manifest.json", &body)]), tar_gz(&[Entry::File("manifest.json", &body)])]
+    {
+        let order = place.order("img", "1.0", &archive);
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", archive.len());
+        let url = answer_once([head.into_bytes(), archive].concat()).await.replace("img.zip", "img.cwx");
+        let order = Install { url: Some(url), ..order };
+        place.packages.install(&order).await.unwrap();
+        assert_eq!(place.files(), ["img/1.0/manifest.json"]);
+    }
+}

@@ -30,18 +30,25 @@ fn read(resources: &Resources, asked: &ResourceRead, now: Wall) -> Result<(u64, 
     Ok((data.size_bytes, STANDARD.decode(&data.data_base64).unwrap()))
 }
 
-fn refer(resources: &Resources, id: &str, worker: &str) -> Result<(), Refusal> {
-    let mut dispatch = dispatch("t1", "resize");
-    let wanted = ResourceRef {
+fn wanted(id: &str, worker: &str) -> ResourceRef {
+    ResourceRef {
         resource_id: Text::fixed(id),
         worker_id: Text::fixed(worker),
         r#type: Text::fixed("file"),
         scope: None,
         expires_at: None,
         metadata: None,
-    };
-    dispatch.resource_refs = Some(laneway_wire::frame::List::new(vec![wanted]).unwrap());
-    resources.check(&dispatch, Wall::from_second(1_000).unwrap())
+    }
+}
+
+fn refer_to(resources: &Resources, refs: Vec<ResourceRef>) -> Result<(), Refusal> {
+    let mut dispatch = dispatch("t1", "resize");
+    dispatch.resource_refs = Some(laneway_wire::frame::List::new(refs).unwrap());
+    resources.check(&dispatch, at(1_000))
+}
+
+fn refer(resources: &Resources, id: &str, worker: &str) -> Result<(), Refusal> {
+    refer_to(resources, vec![wanted(id, worker)])
 }
 
 #[test]
@@ -60,6 +67,17 @@ fn d17_what_a_task_refers_to_is_here_or_the_task_fails_fast() {
         let refusal = refer(&resources, id, worker).unwrap_err();
         assert_eq!((refusal.code, refusal.part), (ErrorCode::ResourceMissing, "worker.resources"), "{id}");
     }
+}
+
+/// The original takes leases one by one, and keeps those that it has when the next one is not to be had.
+#[test]
+fn af_x15_a_task_that_misses_one_resource_holds_none_of_the_others() {
+    let resources = Resources::new(Text::fixed("w-1"));
+    let run = Scope::Run(Text::fixed("r1"));
+    resources.put(Text::fixed("there"), Text::fixed("file"), run, bytes(3), at(2_000)).unwrap();
+    assert!(refer_to(&resources, vec![wanted("there", "w-1"), wanted("nowhere", "w-1")]).is_err());
+    resources.release_run("r1");
+    assert_eq!(resources.figures(), (0, 0), "nothing holds it any more");
 }
 
 #[test]

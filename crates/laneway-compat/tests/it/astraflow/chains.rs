@@ -34,9 +34,12 @@ async fn t2_t3_a_result_goes_to_the_parameter_behind_a_middlewares_port() {
     assert_eq!(statuses(&run), [("source", "succeeded"), ("host", "queued"), ("m1", "running")]);
     assert_eq!(run["nodes"][1]["metadata"]["middlewares"], json!(["m1"]));
     assert_eq!(run["nodes"][2]["metadata"]["host_node_id"], "host");
-    hand.next(&outer, "call-1").await;
+    let brings = json!({"payload": {"page": 2, "own": "m1's"}, "hostCtx": {"user": "ada"}, "middlewareCtx": {}});
+    hand.next(&outer, "call-1", &brings).await;
     let inner = hand.take().await;
     assert_eq!((inner.node(), &inner.payload["chain_index"]), ("host", &Value::Null));
+    let brought = json!({"own": "m1's", "page": 2, "_context": {"hostCtx": {"user": "ada"}}});
+    assert_eq!(inner.payload["parameters"], brought, "what the call brings goes over the host's own");
     hand.end(&inner, "SUCCEEDED", json!({"out": "from the host"})).await;
     let answer = hand.hear("middleware.next_response").await;
     assert_eq!(

@@ -16,6 +16,7 @@ use crate::world::PATIENCE;
 pub struct Hand {
     socket: WebSocketStream<TcpStream>,
     worker: String,
+    tenant: String,
     frames: u64,
     /// What came while something else was waited for.
     passed: VecDeque<Value>,
@@ -46,17 +47,30 @@ impl Hand {
         version: &str,
         slots: u32,
     ) -> Hand {
+        let package = json!({"name": package, "version": version, "status": "installed"});
+        Hand::of_tenant(address, worker, "default", None, &package, slots).await
+    }
+
+    /// The same for a tenant, by a token of it.
+    pub async fn of_tenant(
+        address: SocketAddr,
+        worker: &str,
+        tenant: &str,
+        token: Option<&str>,
+        package: &Value,
+        slots: u32,
+    ) -> Hand {
         let stream = TcpStream::connect(address).await.unwrap();
         let (socket, _) =
             tokio_tungstenite::client_async(format!("ws://{address}/ws/worker"), stream).await.unwrap();
-        let mut hand = Hand { socket, worker: worker.to_owned(), frames: 0, passed: VecDeque::new() };
-        let shake = json!({"protocol": 1, "auth": {"mode": "token"},
+        let (worker_id, tenant) = (worker.to_owned(), tenant.to_owned());
+        let mut hand = Hand { socket, worker: worker_id, tenant, frames: 0, passed: VecDeque::new() };
+        let shake = json!({"protocol": 1, "auth": {"mode": "token", "token": token},
             "worker": {"id": worker, "version": "1", "hostname": "here"}});
         hand.ask("handshake", shake, None).await;
         let capabilities =
             json!({"concurrency": {"max_parallel": slots}, "runtimes": ["test"], "features": []});
-        let packages = json!([{"name": package, "version": version, "status": "installed"}]);
-        hand.ask("register", json!({"capabilities": capabilities, "packages": packages}), None).await;
+        hand.ask("register", json!({"capabilities": capabilities, "packages": [package]}), None).await;
         hand
     }
 
@@ -95,12 +109,19 @@ impl Hand {
         self.ask("feedback", feedback, Some(task)).await
     }
 
-    /// Calls the next element of a chain.
-    pub async fn next(&mut self, task: &Task, request: &str) {
+    /// Calls the next element of a chain; `brings` are further fields of the request.
+    pub async fn next(&mut self, task: &Task, request: &str, brings: &Value) {
         let payload = &task.payload;
-        let asked = json!({"requestId": request, "runId": payload["run_id"], "nodeId": payload["host_node_id"],
+        let mut asked = json!({"requestId": request, "runId": payload["run_id"], "nodeId": payload["host_node_id"],
             "middlewareId": payload["node_id"], "chainIndex": payload["chain_index"]});
+        asked.as_object_mut().unwrap().extend(brings.as_object().unwrap().clone());
         self.ask("middleware.next_request", asked, Some(task)).await;
+    }
+
+    /// Gives a sign of life.
+    pub async fn beat(&mut self) {
+        let beat = json!({"healthy": true, "metrics": {"inflight": 0}});
+        self.ask("heartbeat", beat, None).await;
     }
 
     /// Says something, and gives what the server answers: an acknowledgement or an error.
@@ -142,7 +163,7 @@ impl Hand {
     fn frame(&mut self, kind: &str, payload: Value, task: Option<&Task>) -> Value {
         self.frames += 1;
         json!({"type": kind, "id": format!("{kind}-{}", self.frames), "ts": "2030-01-01T00:00:00Z",
-            "tenant": "default", "sender": {"role": "worker", "id": self.worker}, "ack": {"request": true},
+            "tenant": self.tenant, "sender": {"role": "worker", "id": self.worker}, "ack": {"request": true},
             "corr": task.map(|task| &task.payload["task_id"]), "seq": task.map(|task| &task.frame["seq"]),
             "payload": payload})
     }

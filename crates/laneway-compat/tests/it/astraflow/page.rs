@@ -25,7 +25,15 @@ impl Page {
 
     /// Goes on after an id.
     pub async fn open_after(world: &World, session: &str, last: Option<&str>) -> Page {
+        Page::open_as(world, None, session, last).await
+    }
+
+    /// The same by a token.
+    pub async fn open_as(world: &World, token: Option<&str>, session: &str, last: Option<&str>) -> Page {
         let mut request = world.request("GET", &format!("/api/v1/events?clientSessionId={session}"));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }

@@ -85,6 +85,9 @@ impl Engine {
         if used_of != post.used_of || used_of.values().sum::<u32>() != post.used {
             return Err(format!("{} slots are taken, but attempts say {used_of:?}", post.used));
         }
+        if *self.fleet.groups[post.group].skills != self.skills_of(&post.offer, &post.orders) {
+            return Err("sits with others than those who are like it".into());
+        }
         if !self.fleet.watch.contains(&(post.watch_at, ix)) {
             return Err("is not watched".into());
         }

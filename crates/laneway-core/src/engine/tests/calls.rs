@@ -354,9 +354,9 @@ fn t8_a_call_is_taken_back_when_its_caller_is_gone() {
 fn a_call_that_nobody_waits_for_leaves_the_queue() {
     check(
         "
-        lane main running=2
-        submitrun r h m1 chain=h:m1
-        submit x
+        place there attached kinds=other slots=1
+        submitrun r h@other m1 chain=h:m1
+        submit x kind=other
         next r/m1 q1
         explain r/h
         finish r/m1 fail
@@ -367,23 +367,22 @@ fn a_call_that_nobody_waits_for_leaves_the_queue() {
         showrun r
         ",
         expect![[r#"
-            lane main running=2
-                config.changed
-            submitrun r h m1 chain=h:m1
+            place there attached kinds=other slots=1
+            submitrun r h@other m1 chain=h:m1
                 r submitted
                 r started
                 r/m1 started #1
-            submit x
+            submit x kind=other
                 x started #1
             next r/m1 q1
                 r/h queued #0 (called)
             explain r/h
-                r/h is queued, 0 ahead: lane main 2/2
+                r/h is queued, 0 ahead: place there 1/1
             finish r/m1 fail
                 r/m1 retrying #1 (retry)
                 r/h returned #0 (returned)
             explain r/h
-                r/h is scheduled, 0 ahead: waits for a call of m1
+                r/h is scheduled, 0 ahead: waits for a call of m1, place there 1/1
             cancel x
                 was running
                 x canceled #1 (requested)
@@ -758,6 +757,200 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
                 r succeeded
             showrun r
                 r is succeeded, 2 attempts
+        "#]],
+    );
+}
+
+/// Found by the simulator: it panicked.
+#[test]
+fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
+    check(
+        "
+        place there attached kinds=other slots=1
+        submit x kind=other
+        submitrun r h@other m1 m2 chain=h:m1,m2
+        next r/m1 q1
+        next r/m2 q2 index=1
+        explain r/h
+        finish r/m1 ok:done
+        finish r/m2 ok
+        showrun r
+        ",
+        expect![[r#"
+            place there attached kinds=other slots=1
+            submit x kind=other
+                x started #1
+            submitrun r h@other m1 m2 chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/m2 queued #0 (called)
+                r/m2 started #1
+            next r/m2 q2 index=1
+                r/h queued #0 (called)
+            explain r/h
+                r/h is queued, 0 ahead: place there 1/1
+            finish r/m1 ok:done
+                r/m1 succeeded #1 (done)
+                r/h returned #0 (returned)
+                r/h succeeded #0 (skipped)
+                r/m2 succeeded #1 (done)
+                r succeeded
+                stop r/m2
+                stop r/m2
+                r/m2 hears q2: next_cancelled (next request cancelled)
+            finish r/m2 ok
+                stale
+                r/m2 released #1
+            showrun r
+                r is succeeded, 2 attempts, m1=done
+        "#]],
+    );
+}
+
+/// Its result was taken for the answer of the next call.
+#[test]
+fn what_runs_for_a_call_that_was_taken_back_is_told_so_again_after_a_crash() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r h@w m1@w chain=h:m1
+        start r/m1
+        next r/m1 q1 timeout=5s
+        start r/h
+        wait 5s
+        next r/m1 q2
+        crash
+        finish r/h ok:old
+        start r/h#2
+        finish r/h#2 ok:new
+        finish r/m1 ok
+        showrun r
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r h@w m1@w chain=h:m1
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            next r/m1 q1 timeout=5s
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            wait 5s
+                r/m1 hears q1: next_timeout (next request timed out)
+                stop r/h
+            next r/m1 q2
+            crash
+                stop r/h
+            finish r/h ok:old
+                stale
+                r/h returned #1 (returned)
+                r/h queued #1 (called)
+                r/h assigned #2
+            start r/h#2
+                r/h started #2
+            finish r/h#2 ok:new
+                r/h returned #2 (returned)
+                r/m1 hears q2: done with new
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #2 (done)
+                r succeeded
+            showrun r
+                r is succeeded, 3 attempts, h=new
+        "#]],
+    );
+}
+
+/// Found by the simulator: it was tried again, for nobody.
+#[test]
+fn a_called_node_that_times_out_when_its_caller_is_gone_is_not_tried_again() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        submitrun r h@w m1@w chain=h:m1 timeout=20s
+        start r/m1
+        wait 1s
+        next r/m1 q1
+        start r/h
+        wait 20s
+        finish r/m1 canceled
+        finish r/h canceled
+        explain r/h
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            submitrun r h@w m1@w chain=h:m1 timeout=20s
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            wait 1s
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            wait 20s
+                stop r/m1
+                stop r/h
+            finish r/m1 canceled
+                stale
+                r/m1 retrying #1 (retry)
+            finish r/h canceled
+                stale
+                r/h returned #1 (returned)
+            explain r/h
+                r/h is scheduled, 0 ahead: waits for a call of m1
+        "#]],
+    );
+}
+
+/// The time before the call counted after a crash.
+#[test]
+fn the_queue_timeout_of_a_called_node_begins_with_its_call() {
+    check(
+        "
+        place far leased kinds=w slots=1
+        submitrun r h@w m1@w chain=h:m1 queue=60s
+        start r/m1
+        wait 20s
+        beat r/m1
+        wait 20s
+        beat r/m1
+        wait 15s
+        beat r/m1
+        next r/m1 q1
+        crash
+        wait 20s
+        explain r/h
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=1
+            submitrun r h@w m1@w chain=h:m1 queue=60s
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            wait 20s
+            beat r/m1
+            wait 20s
+            beat r/m1
+            wait 15s
+            beat r/m1
+            next r/m1 q1
+                r/h queued #0 (called)
+            crash
+            wait 20s
+            explain r/h
+                r/h is queued, 0 ahead: place far 1/1
         "#]],
     );
 }

@@ -9,18 +9,24 @@ use crate::{Command, ConnectionId, Failure, Name, Now, Origin, Outcome, Span, Ta
 type Options<'a> = BTreeMap<&'a str, &'a str>;
 
 /// `worker w1 c1 slots=2 kinds=w`, `pulse c1`, `accept c1 a1`, `refuse c1 a1 E.BUSY`, `result c1 a1 ok`, `gone c1`,
-/// `offers w1 c1 slots=2 kinds=w`, `drainworker w1`, `undrain w1`.
+/// `offers w1 c1 slots=2 kinds=w`, `drainworker w1`, `undrain w1`, `rebind w1 main,other`, `rebind w1`.
 pub(super) fn command(story: &Story, verb: &str, rest: &[&str], options: &Options) -> Command {
     let said = match verb {
         "worker" => {
             let heartbeat = options.get("every").map_or(Span::secs(5), |every| span(every));
             let (connection, offer) = (connection(rest[1]), offer(rest[0], options));
-            return Command::Register(Box::new(Register { connection, offer, heartbeat }));
+            let orders = Default::default();
+            return Command::Register(Box::new(Register { connection, offer, heartbeat, orders }));
         }
         "drainworker" | "undrain" => {
             let (tenant, worker) = (tenant(options), text(rest[0]));
             let drain = verb == "drainworker";
             return Command::DrainWorker { tenant, worker, drain, origin: Origin::house("test") };
+        }
+        "rebind" => {
+            let lanes = rest.get(1).map_or(Vec::new(), |lanes| lanes.split(',').map(text).collect());
+            let (tenant, worker) = (tenant(options), text(rest[0]));
+            return Command::RebindWorker { tenant, worker, lanes, origin: Origin::house("test") };
         }
         "offers" => {
             let said = WorkerSaid::Offers(Box::new(offer(rest[0], options)));
@@ -41,7 +47,9 @@ pub(super) fn workers(story: &Story) -> Vec<String> {
     let line = |view: &crate::worker::WorkerView| {
         let connection = view.connection.map_or("-".into(), |connection| connection.to_string());
         let (worker, max, standing) = (&view.offer.worker, view.offer.max_parallel, view.standing.word());
-        format!("{worker} {connection} {standing} {}/{max}", view.open)
+        let lanes: Vec<&str> = view.lanes.iter().map(Name::as_str).collect();
+        let lanes = if lanes.is_empty() { String::new() } else { format!(" of {}", lanes.join(",")) };
+        format!("{worker} {connection} {standing} {}/{max}{lanes}", view.open)
     };
     views.iter().map(line).collect()
 }
@@ -88,6 +96,7 @@ fn offer(worker: &str, options: &Options) -> WorkerOffer {
         features: list(options, "features"),
         runtimes: Vec::new(),
         labels: pairs(options, "labels"),
+        lanes: list(options, "lanes"),
     }
 }
 

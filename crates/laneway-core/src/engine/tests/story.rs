@@ -37,6 +37,8 @@ pub(super) struct Story {
     /// The latest notice about each.
     told: BTreeMap<u64, u32>,
     last_event: u64,
+    /// What was said of dispatches and not shown yet.
+    dispatches: Vec<String>,
     pub(super) calendar: Calendar,
     pub(super) members: Members,
 }
@@ -66,6 +68,7 @@ impl Story {
             deliveries: BTreeMap::new(),
             told: BTreeMap::new(),
             last_event: 0,
+            dispatches: Vec::new(),
             calendar: Calendar::default(),
             members: Members::default(),
         };
@@ -136,12 +139,13 @@ impl Story {
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
             "submitrun" | "cancelrun" => self.run_command(verb, rest, &options),
-            "next" => Command::CallNext {
+            "next" => Command::CallNext(Box::new(crate::NextCall {
                 fence: self.fence(name),
                 request: text(rest[1]),
                 index: options.get("index").map_or(0, |index| number(index)),
                 timeout: options.get("timeout").map(|timeout| span(timeout)),
-            },
+                payload: options.get("payload").map(|payload| payload.as_bytes().into()),
+            })),
             "showrun" => return vec![self.members.show(name)],
             "resetall" => Command::ResetSessions { origin: Origin::house("test") },
             "show" => return vec![self.show_schedule(name)],
@@ -158,8 +162,9 @@ impl Story {
                 Command::Tick
             }
             "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
-            | "undrain" => crew::command(self, verb, rest, &options),
+            | "undrain" | "rebind" => crew::command(self, verb, rest, &options),
             "workers" => return crew::workers(self),
+            "dispatches" => return std::mem::take(&mut self.dispatches),
             _ => self.configure(verb, name, &options),
         };
         let names = command_names(&command, rest);
@@ -240,6 +245,9 @@ impl Story {
             if event.kind == crate::EventKind::JobSubmitted {
                 continue;
             }
+            if let Some(line) = event.detail.as_deref().and_then(crate::worker::DispatchLine::parse) {
+                self.dispatches.push(line.to_string());
+            }
             let word = event.kind.word().split_once('.').expect("two parts").1;
             let reason = line.reason.map_or(String::new(), |reason| format!(" ({reason})"));
             said.push(format!("{} {word} #{}{reason}", self.name_of(line.id), line.attempt));
@@ -253,7 +261,14 @@ impl Story {
                     let name = self.name_of(offer.fence.job);
                     self.members.offered(&name, offer);
                     if let Some(to) = &offer.to {
-                        let again = if to.again { " again" } else { "" };
+                        let whole = self.rows.get(&offer.seq.0).and_then(|row| row.spec.timeout);
+                        let again = match offer.timeout {
+                            Some(left) if to.again && whole.is_some_and(|whole| left < whole) => {
+                                format!(" again, {} ms left", left.0)
+                            }
+                            _ if to.again => " again".to_owned(),
+                            _ => String::new(),
+                        };
                         said.push(format!("offer {name}#{} to {}{again}", offer.dispatch_seq, to.connection));
                     }
                     self.fences.insert((name, offer.fence.attempt), offer.fence);

@@ -277,7 +277,7 @@ fn d16_a_worker_that_comes_back_in_time_keeps_its_tasks_under_a_new_epoch() {
             worker w1 c2 slots=2 kinds=w
                 lease 30 s
                 worker.connected w1: registered over c2, 2 attempts rebound
-                offer a1#1 to c2 again
+                offer a1#1 to c2 again, 596000 ms left
                 offer a2#1 to c2 again
             result c1 a1 ok
                 stale
@@ -607,7 +607,7 @@ fn after_a_restart_workers_take_up_what_they_hold() {
             worker w1 c7 slots=2 kinds=w
                 lease 30 s
                 worker.connected w1: registered over c7, 2 attempts rebound
-                offer a1#1 to c7 again
+                offer a1#1 to c7 again, 580000 ms left
                 offer a2#1 to c7 again
             accept c7 a1
             accept c7 a2
@@ -673,6 +673,107 @@ fn a_worker_that_sits_at_its_limit_for_long_is_told_of_once() {
                 worker.saturated w1: no slot is free
             wait 30s
             pulse c1
+        "#]],
+    );
+}
+
+#[test]
+fn d18_what_becomes_of_every_dispatch_stands_in_the_trail() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w
+        submit a1 kind=w
+        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        wait 1s
+        accept c1 a1
+        result c1 a1 fail
+        wait 1s
+        wait 5s
+        pulse c1
+        wait 2s
+        pulse c1
+        wait 2s
+        accept c1 a1
+        result c1 a1 ok
+        dispatches
+        submit a2 kind=w
+        accept c1 a2
+        cancel a2
+        result c1 a2 canceled
+        dispatches
+        submit a3 kind=k
+        finish a3 ok
+        dispatches
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit a1 kind=w
+                a1 assigned #1
+                offer a1#1 to c1
+            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+                a1 queued #1 (handed_back)
+                a1 deferred #1 (handed_back)
+            wait 1s
+                a1 queued #1 (due)
+                a1 assigned #2
+                offer a1#2 to c1
+            accept c1 a1
+                a1 started #2
+            result c1 a1 fail
+                a1 retrying #2 (retry)
+            wait 1s
+                a1 queued #2 (due)
+                a1 assigned #3
+                offer a1#3 to c1
+            wait 5s
+            pulse c1
+            wait 2s
+                a1 queued #3 (handed_back)
+                a1 deferred #3 (handed_back)
+                stop a1 at c1
+            pulse c1
+            wait 2s
+                a1 queued #3 (due)
+                a1 assigned #4
+                offer a1#4 to c1
+            accept c1 a1
+                a1 started #4
+            result c1 a1 ok
+                a1 succeeded #4 (done)
+            dispatches
+                cmd.dispatch 1 dispatched worker w1
+                cmd.dispatch 1 E.CMD.CONCURRENCY_VIOLATION worker w1
+                cmd.dispatch 2 dispatched worker w1
+                cmd.dispatch 2 accepted worker w1
+                cmd.dispatch 2 test worker w1
+                cmd.dispatch 3 dispatched worker w1
+                cmd.dispatch 3 unanswered worker w1
+                cmd.dispatch 4 dispatched worker w1
+                cmd.dispatch 4 accepted worker w1
+                cmd.dispatch 4 succeeded worker w1
+            submit a2 kind=w
+                a2 assigned #1
+                offer a2#1 to c1
+            accept c1 a2
+                a2 started #1
+            cancel a2
+                was running
+                a2 canceled #1 (requested)
+                stop a2 at c1
+            result c1 a2 canceled
+                stale
+                a2 released #1
+            dispatches
+                cmd.dispatch 1 dispatched worker w1
+                cmd.dispatch 1 accepted worker w1
+                cmd.dispatch 1 canceled worker w1
+            submit a3 kind=k
+                a3 started #1
+            finish a3 ok
+                a3 succeeded #1 (done)
+            dispatches
         "#]],
     );
 }
@@ -744,6 +845,49 @@ fn who_hears_nothing_cannot_stop_and_keeps_its_slot_until_its_lease_ends() {
             wait 1s
                 a1 released #1
             workers
+        "#]],
+    );
+}
+
+#[test]
+fn who_takes_a_running_task_up_again_is_told_what_is_left_of_its_time() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w every=60s
+        submit a1 kind=w timeout=20s
+        worker w1 c2 slots=1 kinds=w every=60s
+        wait 3s
+        accept c2 a1
+        wait 12s
+        worker w1 c3 slots=1 kinds=w every=60s
+        accept c3 a1
+        wait 5s
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w every=60s
+                lease 180 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit a1 kind=w timeout=20s
+                a1 assigned #1
+                offer a1#1 to c1
+            worker w1 c2 slots=1 kinds=w every=60s
+                lease 180 s
+                worker.superseded w1: c2 takes the place of c1
+                worker.connected w1: registered over c2, 1 attempts rebound
+                c1 is superseded
+                offer a1#1 to c2 again
+            wait 3s
+            accept c2 a1
+                a1 started #1
+            wait 12s
+            worker w1 c3 slots=1 kinds=w every=60s
+                lease 180 s
+                worker.superseded w1: c3 takes the place of c2
+                worker.connected w1: registered over c3, 1 attempts rebound
+                c2 is superseded
+                offer a1#1 to c3 again, 8000 ms left
+            accept c3 a1
+            wait 5s
         "#]],
     );
 }

@@ -20,6 +20,9 @@ pub struct WorkerFile {
     pub tenant: Option<String>,
     /// Most tasks at once.
     pub max_parallel: Option<u32>,
+    /// The lanes whose jobs to take; empty: every one's.
+    #[serde(default)]
+    pub lanes: Vec<String>,
     /// Where packages are kept.
     pub packages: Option<PathBuf>,
     /// Where programs make artifacts.

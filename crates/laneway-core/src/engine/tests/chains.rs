@@ -1,0 +1,287 @@
+//! Limits and middleware chains: what runs of one chain takes one place, so that no chain blocks itself.
+
+use super::check;
+use expect_test::expect;
+
+#[test]
+fn a_chain_runs_in_a_lane_that_lets_one_job_run() {
+    check(
+        "
+        lane main running=1
+        submitrun r h m1 m2 chain=h:m1,m2
+        submit other priority=-9
+        next r/m1 q1
+        next r/m2 q2 index=1
+        explain other
+        finish r/h ok:inner
+        finish r/m2 ok:outer
+        finish r/m1 ok
+        finish other ok
+        ",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submitrun r h m1 m2 chain=h:m1,m2
+                r submitted
+                r started
+                r/m1 started #1
+            submit other priority=-9
+            next r/m1 q1
+                r/m2 queued #0 (called)
+                r/m2 started #1
+            next r/m2 q2 index=1
+                r/h queued #0 (called)
+                r/h started #1
+            explain other
+                other is queued, 0 ahead: lane main 1/1
+            finish r/h ok:inner
+                r/h returned #1 (returned)
+                r/m2 hears q2: done with inner
+            finish r/m2 ok:outer
+                r/m2 returned #1 (returned)
+                r/m1 hears q1: done with outer
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r/m2 succeeded #1 (done)
+                r succeeded
+                other started #1
+            finish other ok
+                other succeeded #1 (done)
+        "#]],
+    );
+}
+
+#[test]
+fn a_chain_runs_within_every_limit_of_one() {
+    check(
+        "
+        lane main running=9 per_agent=1
+        server running=1 | tenant default running=1 | kind job running=1 | key profile limit=1
+        submitrun r h m1 chain=h:m1 keys=profile:a
+        next r/m1 q1
+        finish r/h ok
+        next r/m1 q2
+        finish r/h ok
+        finish r/m1 ok
+        ",
+        expect![[r#"
+            lane main running=9 per_agent=1
+                config.changed
+            server running=1 | tenant default running=1 | kind job running=1 | key profile limit=1
+                config.changed
+                config.changed
+                config.changed
+                config.changed
+            submitrun r h m1 chain=h:m1 keys=profile:a
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h started #1
+            finish r/h ok
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with nothing
+            next r/m1 q2
+                r/h queued #1 (called)
+                r/h started #2
+            finish r/h ok
+                r/h returned #2 (returned)
+                r/m1 hears q2: done with nothing
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #2 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn a_called_node_needs_a_place_where_its_chain_has_none() {
+    check(
+        "
+        kind other running=1 | place there attached kinds=other slots=9
+        submit x kind=other
+        submitrun r h@other m1 chain=h:m1
+        next r/m1 q1
+        explain r/h
+        finish x ok
+        finish r/h ok
+        finish r/m1 ok
+        ",
+        expect![[r#"
+            kind other running=1 | place there attached kinds=other slots=9
+                config.changed
+            submit x kind=other
+                x started #1
+            submitrun r h@other m1 chain=h:m1
+                r submitted
+                r started
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+            explain r/h
+                r/h is queued, 0 ahead: kind other 1/1
+            finish x ok
+                x succeeded #1 (done)
+                r/h started #1
+            finish r/h ok
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with nothing
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn slots_of_a_place_are_not_shared_and_the_call_ends_in_time() {
+    check(
+        "
+        place far leased kinds=w slots=1
+        submitrun r h@w m1@w chain=h:m1
+        start r/m1
+        next r/m1 q1 timeout=5s
+        explain r/h
+        wait 5s
+        finish r/m1 ok
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=1
+            submitrun r h@w m1@w chain=h:m1
+                r submitted
+                r started
+                r/m1 assigned #1
+            start r/m1
+                r/m1 started #1
+            next r/m1 q1 timeout=5s
+                r/h queued #0 (called)
+            explain r/h
+                r/h is queued, 0 ahead: place far 1/1
+            wait 5s
+                r/h returned #0 (returned)
+                r/m1 hears q1: next_timeout (next request timed out)
+            finish r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #0 (skipped)
+                r succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn what_still_runs_of_a_chain_keeps_its_place() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        lane main running=1
+        submitrun r h@w m1@w chain=h:m1
+        submit other kind=w
+        start r/m1
+        next r/m1 q1
+        start r/h
+        cancelrun r
+        finish r/m1 canceled
+        finish r/h canceled
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            lane main running=1
+                config.changed
+            submitrun r h@w m1@w chain=h:m1
+                r submitted
+                r started
+                r/m1 assigned #1
+            submit other kind=w
+            start r/m1
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            cancelrun r
+                canceled 2 jobs, canceled
+                r/h canceled #1 (requested)
+                r/m1 canceled #1 (requested)
+                r canceled
+                stop r/h
+                stop r/m1
+                r/m1 hears q1: next_cancelled (next request cancelled)
+            finish r/m1 canceled
+                stale
+                r/m1 released #1
+            finish r/h canceled
+                stale
+                r/h released #1
+                other assigned #1
+        "#]],
+    );
+}
+
+#[test]
+fn places_of_a_chain_are_counted_the_same_after_a_crash() {
+    check(
+        "
+        place far leased kinds=w slots=9
+        lane main running=1
+        submitrun r h@w m1@w chain=h:m1
+        submit other kind=w
+        start r/m1
+        next r/m1 q1
+        start r/h
+        crash
+        finish r/h ok
+        next r/m1 q2
+        crash
+        cancelrun r
+        crash
+        finish r/m1 canceled
+        finish r/h#2 canceled
+        ",
+        expect![[r#"
+            place far leased kinds=w slots=9
+            lane main running=1
+                config.changed
+            submitrun r h@w m1@w chain=h:m1
+                r submitted
+                r started
+                r/m1 assigned #1
+            submit other kind=w
+            start r/m1
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h assigned #1
+            start r/h
+                r/h started #1
+            crash
+            finish r/h ok
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with nothing
+            next r/m1 q2
+                r/h queued #1 (called)
+                r/h assigned #2
+            crash
+            cancelrun r
+                canceled 2 jobs, canceled
+                r/h canceled #2 (requested)
+                r/m1 canceled #1 (requested)
+                r canceled
+                stop r/h
+                stop r/m1
+                r/m1 hears q2: next_cancelled (next request cancelled)
+            crash
+            finish r/m1 canceled
+                stale
+                r/m1 released #1
+            finish r/h#2 canceled
+                stale
+                r/h released #2
+                other assigned #1
+        "#]],
+    );
+}
