@@ -235,7 +235,12 @@ impl Checker {
             (Some(LeaseAnswer::NotYours), reply) => *reply == Reply::NotYours,
             (Some(LeaseAnswer::Done), reply) => *reply == Reply::Done,
             (Some(LeaseAnswer::Stale), reply) => *reply == Reply::Stale,
-            (Some(LeaseAnswer::Alive(wanted)), Reply::Alive { stop, .. }) => *stop == wanted,
+            (Some(LeaseAnswer::Alive(wanted)), Reply::Alive { stop, .. }) => {
+                // Whose time was over is told so, and was stopped in this turn.
+                let fence = self.ledger.fences.get(&word.lease).map(|known| known.0);
+                let stopped_now = *stop && fence.is_some_and(|fence| self.find(&fence) != Found::Running);
+                *stop == wanted || stopped_now
+            }
             _ => false,
         };
         hold("I11", same, || format!("{word:?} is answered with {reply:?} and not with {expected:?}"))
