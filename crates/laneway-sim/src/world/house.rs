@@ -91,10 +91,10 @@ impl World {
         let moment = self.clock.moment();
         if !commands.is_empty() && self.checker.crew_is_due(moment) {
             // What a look at the clock changes about workers must not fall between commands and what follows from them.
-            let restarts = self.restarts;
+            let boots = self.boots;
             self.turn(Vec::new())?;
-            if self.restarts != restarts {
-                // Whoever wanted to say this spoke to a process that is gone.
+            if self.boots != boots {
+                // They were for a process that is gone; what it had under way went with it.
                 return Ok(());
             }
         }
