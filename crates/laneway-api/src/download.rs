@@ -167,7 +167,8 @@ impl Source {
     }
 
     async fn part(&self, offset: u64, len: u64) -> Result<Part, PartTrouble> {
-        let limit = u32::try_from(len).unwrap_or(PART_LEN).min(PART_LEN);
+        // To ask for nothing is a bad frame, and far behind the end there is nothing to ask for.
+        let limit = u32::try_from(len).unwrap_or(PART_LEN).clamp(1, PART_LEN);
         self.api.scheduler.read_part(self.connection, &self.resource, offset, limit).await
     }
 
@@ -214,7 +215,7 @@ impl Download {
             if at >= end {
                 return Ok(());
             }
-            // What is asked for now waits for the client, too: nobody reads further ahead than one part.
+            // It waits for the client, too: nobody reads further ahead than this one part.
             let next = source.part(at, end - at).await?;
             if next.size != size || next.bytes.is_empty() {
                 return Err(Broken::Changed);

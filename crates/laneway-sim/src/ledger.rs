@@ -28,6 +28,8 @@ pub struct Ledger {
     pub fences: BTreeMap<AttemptId, (Fence, Option<AttemptEnd>)>,
     /// Who held each closed attempt that a worker had asked for.
     pub holders: BTreeMap<AttemptId, Name>,
+    /// Which dispatch every attempt was.
+    pub dispatches: BTreeMap<AttemptId, u64>,
     /// Every token, as it was put last.
     pub tokens: BTreeMap<Name, TokenRecord>,
     /// What is known of sessions beside their jobs.
@@ -325,6 +327,7 @@ impl Ledger {
 
     fn opened(&mut self, open: &OpenAttempt) -> Checked {
         let known = self.fences.insert(open.fence.attempt_id, (open.fence, None)).is_some();
+        self.dispatches.insert(open.fence.attempt_id, open.dispatch_seq);
         let entry = self.entry(open.seq)?;
         let seq = open.seq.0;
         hold("I8", entry.end.is_none(), || format!("an attempt of job {seq} opens after its end"))?;

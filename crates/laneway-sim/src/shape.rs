@@ -163,8 +163,12 @@ fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<PlaceOffer> {
             PlaceOffer { place, mode, kinds: Vec::new(), slots: rng.small(1, 3) }
         })
         .collect();
-    // In some worlds most kinds are left to workers.
-    let offered = if rng.chance(40) { 30 } else { 92 };
+    // In some worlds most kinds are left to workers, and in some nearly all.
+    let offered = match rng.below(10) {
+        0..=2 => 5,
+        3..=5 => 30,
+        _ => 92,
+    };
     for kind in kinds {
         // Now and then nobody offers a kind at the start.
         if rng.chance(offered) {

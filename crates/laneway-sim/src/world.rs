@@ -235,7 +235,7 @@ impl Step {
             Step::Disconnect => 5,
             Step::Pulse => 30,
             Step::DrainWorker => 3,
-            Step::RebindWorker => 4,
+            Step::RebindWorker => 3,
             Step::TaskAgain => 12,
         }
     }

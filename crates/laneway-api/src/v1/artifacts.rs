@@ -265,6 +265,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_worker_cannot_do_has_a_status_and_a_remedy() {
+        let told = |trouble: PartTrouble| {
+            let error = not_begun(trouble.into());
+            (error.code.status().as_u16(), error.retry_after.is_some())
+        };
+        assert_eq!(told(PartTrouble::Away), (503, true));
+        assert_eq!(told(PartTrouble::Busy), (429, true));
+        assert_eq!(told(PartTrouble::Missing), (410, false));
+        assert_eq!(told(PartTrouble::Unknown), (502, false));
+        assert_eq!(told(PartTrouble::Failed("E.INTERNAL".into())), (502, false));
+        assert_eq!(told(PartTrouble::TimedOut), (504, false));
+        assert_eq!(not_begun(NotBegun::OutOfRange(3)).code.status().as_u16(), 416);
+    }
+
+    #[test]
     fn only_plain_types_are_told() {
         for good in ["image/png", "application/vnd.api+json", "text/plain", "x-y/z.1_2"] {
             assert!(is_mime(good), "{good}");

@@ -50,8 +50,8 @@ pub struct Outbox {
 /// What is to be sent now.
 #[derive(Default)]
 pub struct Due {
-    /// The frames, oldest first.
-    pub frames: Vec<Utf8Bytes>,
+    /// The frames, oldest first: their numbers, what they are about, their texts.
+    pub frames: Vec<(u64, About, Utf8Bytes)>,
     /// A frame was sent as often as it may: the connection is not worth trusting any more.
     pub exhausted: bool,
 }
@@ -97,14 +97,14 @@ impl Outbox {
     /// What is due, to be sent now.
     pub fn take_due(&mut self, now: Duration, mut lot: impl FnMut() -> f64) -> Due {
         let mut due = Due::default();
-        for entry in self.entries.values_mut().filter(|entry| entry.due <= now) {
+        for (number, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.due <= now) {
             if entry.resends >= RESENDS_MAX {
                 due.exhausted = true;
                 continue;
             }
             entry.resends += 1;
             entry.due = now + wait(entry.resends, lot());
-            due.frames.push(entry.text.clone());
+            due.frames.push((*number, entry.about, entry.text.clone()));
         }
         due
     }

@@ -506,7 +506,10 @@ impl Session {
         self.give_up_parts(now, out);
         let rng = &mut self.rng;
         let due = self.outbox.take_due(now.mono, || rng.f64());
-        out.extend(due.frames.into_iter().map(Action::Send));
+        for (number, about, text) in due.frames {
+            self.log_again(number, about);
+            out.push(Action::Send(text));
+        }
         if due.exhausted {
             // Nothing is lost: what is open is sent again on the worker's next connection.
             self.close(close_code::AWAY, "frames are not acknowledged", out);

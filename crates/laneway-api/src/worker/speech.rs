@@ -3,7 +3,8 @@
 use axum::extract::ws::Utf8Bytes;
 use laneway_core::Span;
 use laneway_wire::frame::{
-    Ack, AckNote, ErrorCode, ErrorContext, ErrorReport, Frame, JsonObject, List, Message, Role, Sender, Text,
+    Ack, AckNote, ErrorCode, ErrorContext, ErrorReport, Frame, JsonObject, List, Message, MessageType, Role,
+    Sender, Text,
 };
 
 use super::outbox::About;
@@ -127,6 +128,24 @@ impl Session {
     ) {
         let (_, frame) = self.frame(now, Message::Error(report));
         out.push(Action::Send(write(&Frame { corr, seq, ..frame })));
+    }
+
+    /// One line for a frame that is sent again; which one it is, its number and its task say.
+    pub(super) fn log_again(&self, number: u64, about: About) {
+        let (kind, task) = match about {
+            About::Dispatch(task) => (Some(MessageType::Dispatch), Some(task)),
+            About::Cancel(task) => (Some(MessageType::Cancel), Some(task)),
+            About::Other => (None, None),
+        };
+        tracing::debug!(
+            tenant = self.member().map(|member| member.tenant.as_str()),
+            "sender.id" = SCHEDULER,
+            "type" = kind.map(MessageType::word),
+            id = format!("{}{number}", self.prefix),
+            corr = task.map(|task| task.job.to_string()),
+            seq = task.map(|task| task.dispatch_seq),
+            "sent again"
+        );
     }
 
     /// A frame of ours, with its number.

@@ -358,7 +358,12 @@ impl Engine {
             // Whoever asks again goes by the lease that it is told now.
             self.renew(now, job, effects);
         }
-        Reply::Granted(Box::new(self.grant(job, mine)))
+        let mut grant = self.grant(job, mine);
+        if mine {
+            // Who has lost it and begins anew must have ended when the attempt is over.
+            grant.timeout = self.time_left(now, job).unwrap_or(grant.timeout);
+        }
+        Reply::Granted(Box::new(grant))
     }
 
     fn denial_of_job(&mut self, now: Now, job: Ix, holder: &Holder) -> Option<DenyReason> {

@@ -33,6 +33,8 @@ impl Engine {
         }
         let tenant = self.hold_tenant(&offer.tenant);
         let worker = self.hold_worker(tenant, &offer.worker);
+        // An operator's word is known over a new connection, also when the last task that the worker held is over only now.
+        let orders = self.workers[worker].post.as_ref().map_or(orders, |post| post.orders.clone());
         self.settle_leases(now, worker, effects);
         self.no_longer_awaited(worker);
         let before = self.workers[worker].post.take();
@@ -45,12 +47,10 @@ impl Engine {
             }
             None => *self.fleet.posts.entry(tenant).or_default() += 1,
         }
-        // A result that was taken over the old connection is known over the new one, and so is an operator's word.
+        // And so is a result that was taken over the old one.
         let mut kept = (VecDeque::new(), Default::default());
-        let mut orders = orders;
         let before_group = before.map(|mut post| {
             kept = (std::mem::take(&mut post.recent), std::mem::take(&mut post.bound));
-            orders = std::mem::take(&mut post.orders);
             self.vacate(worker, *post)
         });
         let drained = orders.drained;
@@ -237,8 +237,12 @@ impl Engine {
     /// time, so that it has ended when the attempt is over.
     fn offer_again(&self, now: Now, job: Ix) -> Offer {
         let offer = self.offer(job, true);
-        let left = self.attempts[self.jobs[job].open].timeout_at.map(|at| at.since(now.mono).max(Span(1)));
-        Offer { timeout: left.or(offer.timeout), ..offer }
+        Offer { timeout: self.time_left(now, job).or(offer.timeout), ..offer }
+    }
+
+    /// What is left of the time of an attempt that has started.
+    pub(super) fn time_left(&self, now: Now, job: Ix) -> Option<Span> {
+        self.attempts[self.jobs[job].open].timeout_at.map(|at| at.since(now.mono).max(Span(1)))
     }
 
     /// What a worker offers has changed.

@@ -161,7 +161,7 @@ impl Checker {
         let word = fence.and_then(|fence| {
             let word =
                 word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id));
-            word.or_else(|| self.ended_word(given, entry, fence.attempt))
+            word.or_else(|| self.ended_word(given, entry, *self.ledger.dispatches.get(&fence.attempt_id)?))
         });
         let failed_retryable = word.is_some_and(|word| match word {
             Outcome::Failed(failure) => failure.retryable,

@@ -197,7 +197,7 @@ impl Checker {
         &self,
         given: Given<'a>,
         entry: &Entry,
-        attempt: u32,
+        dispatch_seq: u64,
     ) -> Option<&'a Outcome> {
         given.commands.iter().find_map(|command| {
             let Command::Worker(word) = command else { return None };
@@ -205,8 +205,7 @@ impl Checker {
             match &word.said {
                 WorkerSaid::Ended { task, outcome, .. }
                     if task.job == entry.row.id
-                        // Members of runs are numbered by their run.
-                        && (task.dispatch_seq == u64::from(attempt) || entry.row.spec.member.is_some())
+                        && task.dispatch_seq == dispatch_seq
                         && entry.row.spec.tenant == who.0 =>
                 {
                     Some(outcome)

@@ -235,11 +235,11 @@ impl Checker {
             (Some(LeaseAnswer::NotYours), reply) => *reply == Reply::NotYours,
             (Some(LeaseAnswer::Done), reply) => *reply == Reply::Done,
             (Some(LeaseAnswer::Stale), reply) => *reply == Reply::Stale,
-            // Whose time was over is told so, and was stopped in this turn.
             (Some(LeaseAnswer::Alive(wanted)), Reply::Alive { stop, .. }) => {
+                // Whose time was over is told so, and was stopped in this turn.
                 let fence = self.ledger.fences.get(&word.lease).map(|known| known.0);
-                let stopped_now = fence.is_some_and(|fence| self.find(&fence) == Found::Stopping);
-                *stop == wanted || (*stop && stopped_now)
+                let stopped_now = *stop && fence.is_some_and(|fence| self.find(&fence) != Found::Running);
+                *stop == wanted || stopped_now
             }
             _ => false,
         };

@@ -73,7 +73,7 @@ impl World {
 
     fn draw_offer(&mut self, tenant: Name, worker: Name) -> WorkerOffer {
         let (rng, kinds) = (&mut self.rng, &self.shape.kinds);
-        let lanes = if rng.chance(35) { some_lanes(rng, &self.shape.lanes) } else { Vec::new() };
+        let lanes = if rng.chance(25) { some_lanes(rng, &self.shape.lanes) } else { Vec::new() };
         let named =
             |rng: &mut Rng, name: &'static str, percent: u32| rng.chance(percent).then(|| Name::fixed(name));
         WorkerOffer {

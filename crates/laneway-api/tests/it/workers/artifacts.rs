@@ -132,11 +132,29 @@ async fn a_range_of_it_can_be_asked_for() {
         (200, None, "0123456789".to_owned()),
         "several are not taken apart"
     );
-    for beyond in ["bytes=10-", "bytes=-0", "bytes=99-100"] {
+    let farthest = format!("bytes={}-", u64::MAX);
+    for beyond in ["bytes=10-", "bytes=-0", "bytes=99-100", &farthest] {
         let (status, _, body) = ask(beyond).await;
         assert_eq!(status, 416, "{beyond}");
         assert!(body.contains("range_not_satisfiable") && body.contains("10 bytes"), "{body}");
     }
+    running.abort();
+}
+
+#[tokio::test]
+async fn nothing_at_all_is_something_to_read() {
+    let world = World::new().await;
+    let running = maker(&world, ResourceBody::Bytes([].into()), json!({}));
+    let artifact = make(&world).await;
+    let href = artifact["href"].as_str().unwrap();
+    let response = world.request("GET", href).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), response.content_length()), (200, Some(0)));
+    assert_eq!(response.bytes().await.unwrap(), "");
+    let response = world.request("HEAD", href).send().await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-length"]),
+        (200, &"0".parse().unwrap())
+    );
     running.abort();
 }
 

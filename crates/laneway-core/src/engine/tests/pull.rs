@@ -880,7 +880,7 @@ fn who_asks_for_its_lease_again_gets_a_whole_one() {
                 a1 started #1
             wait 8s
             ack a1 worker=w1
-                granted a1: running, 0 units, lease 10 s, again
+                granted a1: running, 0 units, lease 10 s, again, 592000 ms left
             wait 8s
             alive a1 worker=w1
         "#]],

@@ -404,3 +404,43 @@ fn strict_kinds_ask_for_a_worker_that_serves_the_lane() {
         "#]],
     );
 }
+
+/// Found by the simulator: a task that nobody had answered ended with the registration, and took the order along.
+#[test]
+fn a_rebind_is_kept_by_a_worker_whose_last_task_ends_as_it_comes_back() {
+    check(
+        "
+        lane gpu
+        worker w1 c1 slots=2 kinds=w
+        submit m1 kind=w
+        gone c1
+        rebind w1 gpu
+        sleep 6s
+        worker w1 c2 slots=2 kinds=w
+        workers
+        ",
+        expect![[r#"
+            lane gpu
+                config.changed
+            worker w1 c1 slots=2 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submit m1 kind=w
+                m1 assigned #1
+                offer m1#1 to c1
+            gone c1
+                worker.disconnected w1: c1 is gone, 1 attempts are held
+            rebind w1 gpu
+                worker.rebound w1: serves gpu from now on
+            sleep 6s
+            worker w1 c2 slots=2 kinds=w
+                lease 30 s
+                m1 queued #1 (handed_back)
+                m1 deferred #1 (handed_back)
+                worker.connected w1: registered over c2, 0 attempts rebound
+                stop m1
+            workers
+                w1 c2 ready 0/2 of gpu
+        "#]],
+    );
+}

@@ -636,7 +636,14 @@ impl Story {
             Reply::Schedule(_) | Reply::ScheduleRan { .. } => Vec::new(),
             Reply::Granted(grant) => {
                 let (name, cost, state) = (self.name_of(grant.fence.job), grant.cost, grant.state);
-                let again = if grant.again { ", again" } else { "" };
+                let whole = self.rows.get(&grant.seq.0).and_then(|row| row.spec.timeout);
+                let again = match grant.again {
+                    true if whole.is_some_and(|whole| grant.timeout < whole) => {
+                        format!(", again, {} ms left", grant.timeout.0)
+                    }
+                    true => ", again".to_owned(),
+                    false => String::new(),
+                };
                 vec![format!(
                     "granted {name}: {state}, {cost} units, lease {} s{again}",
                     grant.lease.0 / 1_000
