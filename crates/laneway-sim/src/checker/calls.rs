@@ -276,7 +276,7 @@ impl Checker {
     fn outcome_of<'a>(&self, given: Given<'a>, entry: &Entry, closed: &ClosedAttempt) -> Option<&'a Outcome> {
         let holder = closed.open.holder.as_ref().map(|holder| &holder.worker);
         let word = word_about(given, &closed.open.fence, &entry.row.spec.tenant, holder);
-        word.or_else(|| self.ended_word(given, entry, closed.open.dispatch_seq))
+        word.or_else(|| self.ended_word(given, entry, closed.open.dispatch_seq, holder))
     }
 
     /// A node that waits to be called is queued when it is.

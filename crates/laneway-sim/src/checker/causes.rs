@@ -159,9 +159,10 @@ impl Checker {
         let fence =
             end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
         let word = fence.and_then(|fence| {
-            let word =
-                word_about(given, &fence, &row.spec.tenant, self.ledger.holders.get(&fence.attempt_id));
-            word.or_else(|| self.ended_word(given, entry, *self.ledger.dispatches.get(&fence.attempt_id)?))
+            let holder = self.ledger.holders.get(&fence.attempt_id);
+            let dispatch_seq = *self.ledger.dispatches.get(&fence.attempt_id)?;
+            let word = word_about(given, &fence, &row.spec.tenant, holder);
+            word.or_else(|| self.ended_word(given, entry, dispatch_seq, holder))
         });
         let failed_retryable = word.is_some_and(|word| match word {
             Outcome::Failed(failure) => failure.retryable,

@@ -198,6 +198,7 @@ impl Checker {
         given: Given<'a>,
         entry: &Entry,
         dispatch_seq: u64,
+        holder: Option<&Name>,
     ) -> Option<&'a Outcome> {
         given.commands.iter().find_map(|command| {
             let Command::Worker(word) = command else { return None };
@@ -206,6 +207,7 @@ impl Checker {
                 WorkerSaid::Ended { task, outcome, .. }
                     if task.job == entry.row.id
                         && task.dispatch_seq == dispatch_seq
+                        && holder.is_none_or(|holder| *holder == who.1)
                         && entry.row.spec.tenant == who.0 =>
                 {
                     Some(outcome)
