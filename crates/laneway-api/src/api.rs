@@ -1,29 +1,29 @@
 //! What every handler holds: the scheduler, the configuration, and the API's own small memory.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use laneway_core::Name;
-use laneway_runtime::Scheduler;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::webhooks::Guard;
-use tokio::sync::{Mutex, Semaphore};
+use laneway_runtime::{Scheduler, Shares, Turns};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{BadTokens, Principal, random};
+use crate::body_budget::BodyBudget;
+use crate::connections::Connections;
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;
 use crate::download::Downloads;
-use crate::v1::server::Figures;
-use crate::worker::Room;
+use crate::paced_body::Bodies;
+use crate::v1::server::ServerLoad;
+use crate::worker::ConnectionLimits;
 
-/// Most event streams at once: each holds a connection and a task.
-const STREAMS_MAX: usize = 1_024;
-
-/// Large bodies that are in memory at once, in KiB: 256 MiB, or eight of the largest batches.
-pub(crate) const BODY_ROOM_KIB: usize = 256 * 1024;
+/// Large bodies that are parsed at once, beside what runs on the cores of the runtime.
+const PARSERS_MAX: usize = 2;
 
 /// What every handler holds. Clones are the same API.
 #[derive(Clone)]
@@ -40,19 +40,30 @@ pub struct Inner {
     pub(crate) guard: Guard,
     /// Anybody, while the server is open; made once, so that a call does not make it again.
     pub(crate) open: Principal,
-    /// Room for large bodies, in KiB.
-    pub(crate) body_room: Arc<Semaphore>,
+    /// Permits of large bodies on their way.
+    pub(crate) bodies: Arc<Bodies>,
+    /// Bytes of large bodies in memory.
+    pub(crate) body_budget: BodyBudget,
+    /// Turns to parse large bodies.
+    pub(crate) parsers: Turns,
     pub(crate) cursors: Cursors,
     pub(crate) bad_tokens: BadTokens,
+    /// Done once a token came while the server was open.
+    pub(crate) unchecked_tokens: Once,
     pub(crate) notes: NoteLimits,
     /// Room for sockets of workers.
-    pub(crate) worker_room: Room,
+    pub(crate) worker_connections: ConnectionLimits,
     /// Room for downloads of artifacts.
     pub(crate) downloads: Downloads,
     pub(crate) started: Instant,
-    pub(crate) streams: Arc<Semaphore>,
+    /// Shares of event streams.
+    pub(crate) streams: Shares,
+    /// Shares of calls that wait for a job to end.
+    pub(crate) waits: Shares,
+    /// The connections of every listener.
+    pub(crate) connections: Connections,
     /// What `/health` and `/readyz` said last.
-    pub(crate) figures: Mutex<Option<Figures>>,
+    pub(crate) load: Mutex<Option<ServerLoad>>,
     /// Held while a patch is merged into a schedule.
     pub(crate) schedule_patches: Mutex<()>,
     /// Canceled when the server stops listening: streams end.
@@ -66,23 +77,32 @@ pub struct Inner {
 impl Api {
     /// The API over a running scheduler. Fails when the system has no random numbers.
     pub fn new(scheduler: Scheduler, config: LiveConfig) -> Result<Api, getrandom::Error> {
-        let worker_room = Room::new(&config.current().workers);
+        let current = config.current();
+        let worker_connections = ConnectionLimits::new(&current.workers);
+        let streams = Shares::new(current.streams.max, "streams.max", &current.streams);
+        let waits = Shares::new(current.streams.max, "streams.max", &current.streams);
+        let body_budget = BodyBudget::new(current.server.bodies_max, current.server.bodies_per_caller_max);
         let inner = Inner {
             guard: Guard::live(config.subscribe()),
             scheduler,
             config,
             names: DefaultNames::new(),
             open: Principal::open(),
-            body_room: Arc::new(Semaphore::new(BODY_ROOM_KIB)),
-            cursors: Cursors::new(random()?),
+            bodies: Arc::default(),
+            body_budget,
+            parsers: Turns::new(PARSERS_MAX),
+            cursors: Cursors::fresh()?,
             bad_tokens: BadTokens::default(),
+            unchecked_tokens: Once::new(),
             notes: NoteLimits::default(),
-            worker_room,
+            worker_connections,
             downloads: Downloads::default(),
             started: Instant::now(),
-            figures: Mutex::new(None),
+            load: Mutex::new(None),
             schedule_patches: Mutex::new(()),
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            streams,
+            waits,
+            connections: Connections::new(current.server.connections_max),
             closing: CancellationToken::new(),
             boot: u32::from_be_bytes(random()?),
             requests: AtomicU64::new(0),

@@ -1,7 +1,7 @@
-//! Notes for the audit list about calls that the engine has no event for: refused and denied ones.
+//! Notes for the audit list about calls that the engine has no event for: rejected and denied ones.
 //!
 //! What a call changed is an event of the engine, in the same commit. A note is a commit of its own, so a client that is
-//! refused in a tight loop could fill the disk with notes. Beyond a rate, equal notes are counted, and the next one that
+//! rejected in a tight loop could fill the disk with notes. Beyond a rate, equal notes are counted, and the next one that
 //! is written says how many were not.
 
 use std::time::Instant;
@@ -34,15 +34,15 @@ impl From<laneway_runtime::Caller> for Who {
 /// Keeps a note about a call that was not answered with success, where the audit list wants one.
 pub async fn note_failure(api: &Api, authority: Authority, mut who: Who, error: &ApiError) {
     let kind = match error.code {
-        Code::Unauthorized | Code::Forbidden | Code::OriginRefused | Code::Misdirected => {
+        Code::Unauthorized | Code::Forbidden | Code::OriginDenied | Code::Misdirected => {
             EventKind::CallDenied
         }
         // A flood of guesses was noted while it was counted.
         Code::TooManyAttempts => return,
-        _ if authority.mutates => EventKind::CallRefused,
+        _ if authority.mutates => EventKind::CallRejected,
         _ => return,
     };
-    let detail = format!("{}: {}: {}", authority.operation, error.code.word(), error.detail);
+    let detail = format!("{}: {}: {}", authority.operation, error.code.as_str(), error.detail);
     who.tenant = who.tenant.filter(|_| authority.reach == Reach::Tenant);
     note(api, authority.operation, who, kind, error.code, detail).await;
 }
@@ -64,7 +64,7 @@ pub async fn note(
     code: Code,
     mut detail: String,
 ) {
-    let Some(left_out) = api.notes.take((who.actor.clone(), operation, code.word()), Instant::now()) else {
+    let Some(left_out) = api.notes.take((who.actor.clone(), operation, code.as_str()), Instant::now()) else {
         return;
     };
     if detail.len() > DETAIL_MAX {

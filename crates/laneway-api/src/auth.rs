@@ -6,6 +6,7 @@
 
 mod guard;
 mod identity;
+mod import;
 mod site;
 
 use std::fmt::Write as _;
@@ -23,6 +24,7 @@ use thiserror::Error;
 
 pub use guard::{BadTokens, network_of};
 pub use identity::Identity;
+pub use import::import;
 pub use site::check_site;
 
 use crate::error::{ApiError, Code};
@@ -101,7 +103,11 @@ pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Princip
     let (id, secret) =
         presented.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).unwrap_or(("", presented));
     let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-    let record = Name::new(id).ok().and_then(|id| tokens.get(&id));
+    let record = match Name::new(id).ok() {
+        Some(id) => tokens.get(&id),
+        // A text of another form may be a secret that its owner brought.
+        None => tokens.imported(&digest),
+    };
     // An unknown id is compared, too, so that the time taken does not tell which ids there are.
     let kept = record.map_or([0; 32], |record| record.digest);
     let matches = bool::from(digest.ct_eq(&kept));
@@ -116,7 +122,7 @@ pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Princip
 
 /// True while a token works.
 pub fn is_active(record: &TokenRecord, now: Wall) -> bool {
-    record.revoked_at.is_none() && record.expires_at.is_none_or(|at| now < at)
+    record.is_active(now)
 }
 
 /// The tenant that the call names in its header.
@@ -182,22 +188,22 @@ pub fn unauthorized(detail: &'static str) -> ApiError {
 /// Why the server does not listen where it was told to.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "refusing to listen on {0}: anybody who reaches this address could run jobs, because there is neither a token nor \
+    "rejecting to listen on {0}: anybody who reaches this address could run jobs, because there is neither a token nor \
      a demand for client certificates. Listen on 127.0.0.1, or make a token first (`laneway token create --role admin`), \
      or set server.tls.client_ca"
 )]
-pub struct ListenRefused(SocketAddr);
+pub struct ListenRejected(SocketAddr);
 
 /// May the server listen on `addr`? Addresses that others can reach need tokens or client certificates.
 pub fn check_listen(
     addr: SocketAddr,
     tokens_exist: bool,
     tls_client_auth: bool,
-) -> Result<(), ListenRefused> {
+) -> Result<(), ListenRejected> {
     if addr.ip().to_canonical().is_loopback() || tokens_exist || tls_client_auth {
         return Ok(());
     }
-    Err(ListenRefused(addr))
+    Err(ListenRejected(addr))
 }
 
 #[cfg(test)]
@@ -231,7 +237,7 @@ mod tests {
         }
         for addr in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1"] {
             let addr = addr.parse().unwrap();
-            assert_eq!(check_listen(addr, false, false), Err(ListenRefused(addr)));
+            assert_eq!(check_listen(addr, false, false), Err(ListenRejected(addr)));
             assert_eq!(check_listen(addr, true, false), Ok(()));
             assert_eq!(check_listen(addr, false, true), Ok(()));
         }

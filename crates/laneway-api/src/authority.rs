@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// THE table.
-pub static TABLE: [Authority; 80] = [
+pub static TABLE: [Authority; 85] = [
     looks("get_index", Who::Anyone, Reach::Tenant),
     looks("get_livez", Who::Anyone, Reach::Tenant),
     looks("get_readyz", Who::Anyone, Reach::Tenant),
@@ -91,6 +91,7 @@ pub static TABLE: [Authority; 80] = [
     looks("list_lanes", READERS, Reach::Tenant),
     looks("get_lane", READERS, Reach::Tenant),
     changes("put_lane", OPERATORS, Reach::Server),
+    changes("delete_lane", OPERATORS, Reach::Server),
     changes("pause_lane", OPERATORS, Reach::Server),
     changes("resume_lane", OPERATORS, Reach::Server),
     looks("list_instances", OPERATORS, Reach::Server),
@@ -111,18 +112,22 @@ pub static TABLE: [Authority; 80] = [
     changes("stop_session", SUBMITTERS, Reach::Tenant),
     changes("stop_whole_session", SUBMITTERS, Reach::Tenant),
     changes("reset_session", SUBMITTERS, Reach::Tenant),
+    changes("reset_all_sessions", OPERATORS, Reach::Tenant),
     changes("report_session_usage", SUBMITTERS, Reach::Tenant),
     looks("list_schedules", READERS, Reach::Tenant),
     changes("create_schedule", SUBMITTERS, Reach::Tenant),
     looks("preview_schedule", READERS, Reach::Tenant),
-    looks("list_all_schedule_runs", READERS, Reach::Tenant),
+    looks("list_all_schedule_firings", READERS, Reach::Tenant),
     looks("get_schedule", READERS, Reach::Tenant),
     changes("update_schedule", SUBMITTERS, Reach::Tenant),
     changes("delete_schedule", SUBMITTERS, Reach::Tenant),
     changes("pause_schedule", SUBMITTERS, Reach::Tenant),
     changes("resume_schedule", SUBMITTERS, Reach::Tenant),
-    changes("run_schedule", SUBMITTERS, Reach::Tenant),
-    looks("list_schedule_runs", READERS, Reach::Tenant),
+    changes("fire_schedule", SUBMITTERS, Reach::Tenant),
+    looks("list_schedule_firings", READERS, Reach::Tenant),
+    looks("get_drain", OPERATORS, Reach::Server),
+    changes("begin_drain", OPERATORS, Reach::Server),
+    changes("end_drain", OPERATORS, Reach::Server),
     looks("get_config", OPERATORS, Reach::Server),
     changes("patch_config", ADMINS, Reach::Server),
     changes("reload_config", ADMINS, Reach::Server),
@@ -158,7 +163,7 @@ impl Authority {
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
             Right::Operate => changes(operation, OPERATORS, Reach::Tenant),
             // Workers speak often, and what they say is in the jobs' trails: it leaves no lines in the audit list.
-            Right::Work => looks(operation, WORKERS, Reach::Tenant),
+            Right::Work | Right::Report => looks(operation, WORKERS, Reach::Tenant),
             Right::Administer => changes(operation, ADMINS, Reach::Server),
         }
     }

@@ -1,26 +1,29 @@
-//! Reads request bodies: bounded in size before they are read, and in time.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Reads request bodies: bounded in size before they are read. How slowly they may come is in `paced_body.rs`, how many bytes
+//! of them there are at once in `body_budget.rs`.
 
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
 use futures_util::StreamExt;
-use tokio::sync::OwnedSemaphorePermit;
+use laneway_core::Span;
+use laneway_runtime::caller::BodyDelay;
 
-use crate::api::{Api, BODY_ROOM_KIB};
+use crate::api::Api;
 use crate::error::{ApiError, Code};
 
-/// Bodies up to this many bytes are read without asking for room: all connections together have 256 MiB of them.
-const SMALL: usize = 64 * 1024;
-/// A body must have arrived after this long, so that a slow sender does not hold a connection for ever.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// When a body that was one too many may be sent again.
+const BUSY_RETRY: Span = Span::secs(1);
 
-/// A body, and the room that it takes while it is in memory.
+/// A body.
 pub struct Received {
     bytes: Bytes,
-    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Received {
+    /// The same bytes, for another thread.
+    pub fn share(&self) -> Bytes {
+        self.bytes.clone()
+    }
 }
 
 impl std::ops::Deref for Received {
@@ -31,40 +34,22 @@ impl std::ops::Deref for Received {
     }
 }
 
-/// The whole body, of at most `max` bytes. A body that says it is larger is not read at all, and a large one waits until
-/// there is room for it.
-pub async fn read(api: &Api, headers: &HeaderMap, body: Body, max: usize) -> Result<Received, ApiError> {
+/// The whole body, of at most `max` bytes. A body that says it is larger is not read at all.
+pub async fn read(_: &Api, headers: &HeaderMap, body: Body, max: usize) -> Result<Received, ApiError> {
     let said = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let len_max = said.unwrap_or(max);
-    if len_max > max {
+    if said.is_some_and(|said| said > max) {
         return Err(too_large(max));
     }
-    let arrives = async {
-        let room = if len_max > SMALL { Some(take_room(api, len_max).await?) } else { None };
-        Ok(Received { bytes: collect(body, max).await?, _room: room })
-    };
-    let Ok(read) = tokio::time::timeout(READ_TIMEOUT, arrives).await else {
-        let seconds = READ_TIMEOUT.as_secs();
-        let detail =
-            format!("the body did not arrive within {seconds} seconds; send it faster, or less at once");
-        return Err(ApiError::new(Code::BodyTimeout, detail));
-    };
-    read
+    collect(body, max).await
 }
 
-async fn take_room(api: &Api, len: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-    let kib = u32::try_from(len.div_ceil(1_024).min(BODY_ROOM_KIB)).unwrap_or(u32::MAX);
-    Arc::clone(&api.body_room).acquire_many_owned(kib).await.map_err(ApiError::internal)
-}
-
-async fn collect(body: Body, max: usize) -> Result<Bytes, ApiError> {
+async fn collect(body: Body, max: usize) -> Result<Received, ApiError> {
     let mut chunks = body.into_data_stream();
     // A body of one chunk, as nearly all are, is passed on without a copy.
     let mut first = Bytes::new();
     let mut rest = Vec::new();
     while let Some(chunk) = chunks.next().await {
-        let chunk =
-            chunk.map_err(|_| ApiError::new(Code::MalformedJson, "the body broke off; send it again"))?;
+        let chunk = chunk.map_err(broken)?;
         if first.len() + rest.len() + chunk.len() > max {
             return Err(too_large(max));
         }
@@ -77,7 +62,25 @@ async fn collect(body: Body, max: usize) -> Result<Bytes, ApiError> {
             rest.extend_from_slice(&chunk);
         }
     }
-    Ok(if rest.is_empty() { first } else { Bytes::from(rest) })
+    let bytes = if rest.is_empty() { first } else { Bytes::from(rest) };
+    Ok(Received { bytes })
+}
+
+fn broken(error: axum::Error) -> ApiError {
+    match error.into_inner().downcast_ref::<BodyDelay>() {
+        None => ApiError::new(Code::MalformedJson, "the body broke off; send it again"),
+        Some(BodyDelay::Late) => {
+            let detail = "the body came too slowly: 5 seconds without a byte, less than 16 KiB in a second, or more than 30 \
+                          seconds in all; send it faster, or less at once";
+            ApiError::new(Code::BodyTimeout, detail)
+        }
+        Some(BodyDelay::Busy) => {
+            let detail = "the tenant or the token sends as many large bodies at once as its share allows; send again later";
+            let mut error = ApiError::new(Code::TooMany, detail);
+            error.retry_after = Some(BUSY_RETRY);
+            error
+        }
+    }
 }
 
 /// What a body or a part of it that is too large is answered.

@@ -4,7 +4,7 @@ use laneway_core::{Callback, JobState, Name, Reason};
 use laneway_runtime::webhooks::{CallbackFormat, Ended, Guard, GuardError, NATIVE_FORMAT, Rendered};
 
 use crate::error::ApiError;
-use crate::show;
+use crate::render;
 
 /// The native format: the job object, as `GET /v1/jobs/{id}` shows it.
 pub struct JobFormat;
@@ -25,7 +25,7 @@ impl CallbackFormat for JobFormat {
                 ("laneway-event", event.to_owned()),
                 ("laneway-job-id", ended.job.row.id.to_string()),
             ],
-            body: serde_json::to_vec(&show::job(ended.job, None)).expect("a job is written to memory"),
+            body: serde_json::to_vec(&render::job(ended.job, None)).expect("a job is written to memory"),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Turns what clients send into what the engine takes.
 //!
 //! A [`JobSpec`] that leaves here is admissible in form: names are plain, times are times, figures are in range. Whether
-//! there is room for the job, and whether its deadline has passed, is the engine's answer. Every refusal names the field
+//! there is room for the job, and whether its deadline has passed, is the engine's answer. Every rejection names the field
 //! and the remedy.
 
-mod needs;
+mod capacity;
+mod placement;
 mod run;
 mod schedule;
 mod session;
-mod wants;
 
 use std::borrow::Cow;
 
@@ -26,16 +26,16 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{ApiError, Code};
 
-pub use needs::{lease_id, outcome};
+pub use capacity::{lease_id, outcome};
 pub use run::{run_id, run_member, run_spec};
 pub use schedule::{
-    TimingFields, preview_count, refused_schedule, run_mode, schedule_patch, schedule_spec, timing,
+    TimingFields, fire_mode, preview_count, rejected_schedule, schedule_patch, schedule_spec, timing,
     timing_error,
 };
 pub use session::session_key;
 
 /// Longest time that a job may ask for, in any of its fields.
-const SPAN_MAX: Span = Span::hours(24 * 366);
+pub const SPAN_MAX: Span = Span::hours(24 * 366);
 /// Most retries, losses, or jobs of a session at once that a job may ask for.
 pub const COUNT_MAX: u32 = 10_000;
 /// Largest growth of a backoff from wait to wait.
@@ -47,7 +47,7 @@ const CRON_LANE: &str = "cron";
 /// When the wall clock's count begins.
 pub const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// Priorities by name. Lower runs sooner.
-const PRIORITIES: [(&str, i32); 5] =
+pub const PRIORITIES: [(&str, i32); 5] =
     [("urgent", -20), ("high", -10), ("normal", 0), ("low", 10), ("background", 20)];
 
 /// Names that jobs take when they give none; made once, so that a submit does not make them again.
@@ -101,7 +101,7 @@ fn spec_with(
         tenant: tenant.clone(),
         agent: optional_name("agent", &request.agent)?.unwrap_or_else(|| names.agent.clone()),
         lane: optional_name("lane", &request.lane)?.unwrap_or_else(|| lane.clone()),
-        session: request.session.as_ref().map(session::session).transpose()?,
+        session: request.session.as_ref().map(|asked| session::session(asked, &settings.chat)).transpose()?,
         keys: request.keys.as_ref().map(keys).transpose()?.unwrap_or_default(),
         priority: request.priority.as_ref().map(priority).transpose()?.unwrap_or(0),
         not_before: optional("not_before", &request.not_before, time)?,
@@ -116,9 +116,9 @@ fn spec_with(
         // Checking it may take a while, so the caller does that.
         callback: None,
         kind,
-        needs: needs::needs(request)?,
+        needs: capacity::capacity_request(request)?,
         member: None,
-        wants: request.worker.as_ref().map(wants::wants).transpose()?.map(Box::new),
+        wants: request.worker.as_ref().map(placement::placement).transpose()?.map(Box::new),
     })
 }
 
@@ -222,7 +222,7 @@ fn priority(request: &Priority<'_>) -> Result<i32, ApiError> {
         Priority::Number(number) => Ok(*number),
         Priority::Name(text) => PRIORITIES
             .iter()
-            .find(|(word, _)| word.eq_ignore_ascii_case(text))
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
             .map(|(_, number)| *number)
             .ok_or_else(|| {
                 ApiError::field(
@@ -272,8 +272,8 @@ fn retry_policy(request: &RetryRequest<'_>, default: &RetryPolicy) -> Result<Ret
 
 fn backoff(request: &BackoffRequest<'_>) -> Result<Backoff, ApiError> {
     match request {
-        BackoffRequest::Preset(word) if word == "standard" => Ok(Backoff::STANDARD),
-        BackoffRequest::Preset(word) if word == "cron" => Ok(Backoff::CRON),
+        BackoffRequest::Preset(text) if text == "standard" => Ok(Backoff::STANDARD),
+        BackoffRequest::Preset(text) if text == "cron" => Ok(Backoff::CRON),
         BackoffRequest::Preset(_) => Err(ApiError::field(
             "retry.backoff",
             "must be standard, cron, or an object with base, factor, max and jitter",
@@ -416,7 +416,7 @@ mod tests {
             ("2030-01-01T08:00:00.1239+01:00", "2030-01-01T07:00:00.123Z"),
             ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000Z"),
         ] {
-            assert_eq!(crate::show::time(time("deadline", text).unwrap()), shown, "{text}");
+            assert_eq!(crate::render::time(time("deadline", text).unwrap()), shown, "{text}");
         }
     }
 

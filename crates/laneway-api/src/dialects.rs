@@ -25,12 +25,16 @@ use crate::authority::Authority;
 use crate::cors;
 use crate::error::{ApiError, Code};
 use crate::gate;
-use crate::rate::RateLimit;
-use crate::router::{router, routes};
+use crate::paced_body;
+use crate::rate::{Party, RateLimit};
+use crate::router::{only, router, routes};
 use crate::serve::Peer;
 
 /// The header that carries the id of a call, as dialects name it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest id that a client gives its call; a longer one is replaced.
+const REQUEST_ID_LEN_MAX: usize = 64;
 
 /// A route of a dialect.
 pub struct DialectRoute {
@@ -56,6 +60,8 @@ pub struct Dialect {
     pub routes: Vec<DialectRoute>,
     /// Its own words for calls that do not reach a handler.
     pub denied: fn(&Denied) -> Response,
+    /// Operations of the native API that its clients expect on its own address, where it has one.
+    pub native: &'static [&'static str],
 }
 
 /// Two routes of one port would answer the same path.
@@ -88,10 +94,10 @@ pub fn router_with(api: Api, dialects: Vec<Dialect>) -> Result<Router, Clash> {
     Ok(whole)
 }
 
-/// One dialect alone, for an address of its own.
+/// One dialect alone, with what its clients expect beside it, for an address of its own.
 pub fn router_of(api: &Api, dialect: Dialect) -> Router {
-    let denied = dialect.denied;
-    mounted(api, dialect).fallback(move || async move { denied(&Denied::UnknownPath) })
+    let (denied, native) = (dialect.denied, only(api, dialect.native));
+    mounted(api, dialect).merge(native).fallback(move || async move { denied(&Denied::UnknownPath) })
 }
 
 fn mounted(api: &Api, dialect: Dialect) -> Router {
@@ -146,33 +152,41 @@ struct DialectGate {
 }
 
 /// Lets a request in, or not; the same as the native gate, in the dialect's words.
-async fn pass(State(gate): State<DialectGate>, mut request: Request, next: Next) -> Response {
+async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> Response {
     let Front { api, denied } = &gate.front;
     let id = request_id(api, request.headers());
     let origin = cors::allowed_origin(api, request.headers());
-    let mut response = match gate.over_rate(&request) {
-        Some(over) => denied(&over),
-        None if gate.right == Right::Converse => gate.begin(request, next, &id).await,
-        None => match gate::admit(api, &gate.authority, &request, &id) {
-            Err((who, error)) => {
-                let why = why_not(&error, request.headers());
-                audit::note_failure(api, gate.authority, who, &error).await;
-                denied(&why)
-            }
-            Ok(caller) => {
-                request.extensions_mut().insert(caller.clone());
-                match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-                    Ok(response) => {
-                        note_refusal(api, gate.authority, caller.into(), response.status()).await;
-                        response
-                    }
-                    Err(_) => {
-                        tracing::error!(operation = gate.authority.operation, "a handler panicked");
-                        denied(&Denied::Internal)
-                    }
+    let admitted = match gate.right {
+        Right::Converse => None,
+        _ => Some(gate::admit(api, &gate.authority, &request, &id)),
+    };
+    let token = admitted.as_ref().and_then(|admitted| admitted.as_ref().ok()?.token());
+    let mut response = match (gate.over_rate(&request, token), admitted) {
+        (Some(over), _) => denied(&over),
+        (None, None) => gate.begin(request, next, &id).await,
+        (None, Some(Err((who, error)))) => {
+            let why = why_not(&error, request.headers());
+            audit::note_failure(api, gate.authority, who, &error).await;
+            denied(&why)
+        }
+        (None, Some(Ok(caller))) => {
+            let mut request = paced_body::paced(request, &api.bodies, &caller);
+            request.extensions_mut().insert(caller.clone());
+            let (request, spending) = gate::count_body(api, &caller, request);
+            let ran = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+            let over = spending.and_then(|spending| spending.error()).and_then(|over| over.retry_after);
+            let over = over.map(|retry_after| denied(&Denied::TooManyAttempts { retry_after }));
+            match ran.map(|response| over.unwrap_or(response)) {
+                Ok(response) => {
+                    note_rejection(api, gate.authority, caller.into(), response.status()).await;
+                    response
+                }
+                Err(_) => {
+                    tracing::error!(operation = gate.authority.operation, "a handler panicked");
+                    denied(&Denied::Internal)
                 }
             }
-        },
+        }
     };
     stamp(&mut response, &id);
     cors::allow(&mut response, origin);
@@ -183,29 +197,40 @@ impl DialectGate {
     /// Lets a request in whose sender says later who it is.
     async fn begin(&self, mut request: Request, next: Next, id: &Name) -> Response {
         let Front { api, denied } = &self.front;
-        match gate::doorkeeper(api, &request, id) {
-            Ok(doorkeeper) => {
-                request.extensions_mut().insert(doorkeeper);
+        let judged = gate::arrival_of(api, &request)
+            .and_then(|arrival| Ok((arrival, gate::authenticator(api, &request, id)?)));
+        match judged {
+            Ok((arrival, authenticator)) => {
+                request.extensions_mut().insert(arrival);
+                request.extensions_mut().insert(authenticator);
                 next.run(request).await
             }
-            Err(error) => denied(&gate::denied_by(&error, false)),
+            Err(error) => denied(&why_not(&error, request.headers())),
         }
     }
 
-    fn over_rate(&self, request: &Request) -> Option<Denied> {
+    /// Why the caller must wait, if it has called too often. What keeps a lease alive or ends it is never counted.
+    fn over_rate(&self, request: &Request, token: Option<&Name>) -> Option<Denied> {
+        if self.right == Right::Report {
+            return None;
+        }
         let config = self.front.api.config.current();
         let mount = config.dialects.mount(self.dialect)?;
-        let address = request.extensions().get::<Peer>()?.address.ip();
+        let party = match token {
+            Some(token) => Party::Token(token.clone()),
+            None => Party::Address(request.extensions().get::<Peer>()?.address.ip()),
+        };
         let (max, window) = (mount.requests_max, mount.requests_window);
-        let over = max > 0 && !self.rates.take(address, max, window, Instant::now());
+        let over = max > 0 && !self.rates.take(party, max, window, Instant::now());
         over.then_some(Denied::TooManyRequests { max, window })
     }
 }
 
-/// The client's own id for the call where it is one, else a new one.
+/// The client's own id for the call where it is one, else a new one: it stands in the audit list and in logs.
 fn request_id(api: &Api, headers: &HeaderMap) -> Name {
     let own = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
-    let own = own.and_then(|text| Name::new(text).ok()).filter(|name| name.as_str().is_ascii());
+    let own = own.filter(|text| text.len() <= REQUEST_ID_LEN_MAX);
+    let own = own.and_then(|text| Name::new(text).ok()).filter(Name::is_plain);
     own.unwrap_or_else(|| {
         let text = api.next_request().as_str().replace('-', "");
         Name::new(&text).expect("hex digits are a name")
@@ -221,8 +246,8 @@ fn why_not(error: &ApiError, headers: &HeaderMap) -> Denied {
     gate::denied_by(error, headers.contains_key(AUTHORIZATION))
 }
 
-/// A call that would have changed something and was refused leaves a line in the audit list, as native ones do.
-async fn note_refusal(api: &Api, authority: Authority, who: audit::Who, status: StatusCode) {
+/// A call that would have changed something and was rejected leaves a line in the audit list, as native ones do.
+async fn note_rejection(api: &Api, authority: Authority, who: audit::Who, status: StatusCode) {
     if !authority.mutates || status.is_success() {
         return;
     }
@@ -235,7 +260,7 @@ async fn note_refusal(api: &Api, authority: Authority, who: audit::Who, status: 
         _ => Code::InvalidField,
     };
     let detail = format!("{}: {status}", authority.operation);
-    audit::note(api, authority.operation, who, EventKind::CallRefused, code, detail).await;
+    audit::note(api, authority.operation, who, EventKind::CallRejected, code, detail).await;
 }
 
 /// No route knows OPTIONS, so preflights come here, too.

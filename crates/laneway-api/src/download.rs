@@ -56,25 +56,25 @@ impl Share {
 }
 
 /// A download that is under way.
-pub struct Seat {
+pub struct DownloadSlot {
     shares: [Share; 3],
-    room: Downloads,
+    downloads: Downloads,
 }
 
 impl Downloads {
     /// A seat for a download from a worker. `None`: there is no room.
-    pub fn enter(&self, tenant: &Name, worker: ConnectionId) -> Option<Seat> {
+    pub fn admit(&self, tenant: &Name, worker: ConnectionId) -> Option<DownloadSlot> {
         let shares = [Share::All, Share::Tenant(tenant.clone()), Share::Worker(worker)];
         let mut open = self.open();
-        let has_room = |share: &Share| open.get(share).is_none_or(|count| *count < share.max());
-        if !shares.iter().all(has_room) {
+        let has_capacity = |share: &Share| open.get(share).is_none_or(|count| *count < share.max());
+        if !shares.iter().all(has_capacity) {
             return None;
         }
         for share in &shares {
             *open.entry(share.clone()).or_insert(0) += 1;
         }
         drop(open);
-        Some(Seat { shares, room: self.clone() })
+        Some(DownloadSlot { shares, downloads: self.clone() })
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<Share, u32>> {
@@ -82,9 +82,9 @@ impl Downloads {
     }
 }
 
-impl Drop for Seat {
+impl Drop for DownloadSlot {
     fn drop(&mut self) {
-        let mut open = self.room.open();
+        let mut open = self.downloads.open();
         for share in &self.shares {
             if let Some(count) = open.get_mut(share) {
                 *count -= 1;
@@ -180,7 +180,7 @@ impl Source {
 
 impl Download {
     /// The bytes, as the body of an answer. `seat` is kept until they have left.
-    pub fn body(self, seat: Seat) -> Body {
+    pub fn body(self, slot: DownloadSlot) -> Body {
         let (sender, receiver) = mpsc::channel(1);
         let left = self.end - self.start;
         tokio::spawn(async move {
@@ -188,7 +188,7 @@ impl Download {
             if let Err(error) = self.pump(&sender).await {
                 tracing::debug!(resource, %error, "a download broke off");
             }
-            drop(seat);
+            drop(slot);
         });
         Body::from_stream(stream::unfold((receiver, left), |(mut receiver, left)| async move {
             let item = match receiver.recv().await {
@@ -271,13 +271,13 @@ mod tests {
             expires_at: None,
             by_token: false,
         });
-        let (connection, room) = (worker.connection(), api.downloads.clone());
-        let seat = room.enter(&caller.tenant, connection).unwrap();
+        let (connection, downloads) = (worker.connection(), api.downloads.clone());
+        let slot = downloads.admit(&caller.tenant, connection).unwrap();
         let source = Source { api, caller, connection, resource: "res-1".to_owned() };
         let begun = tokio::spawn(source.begin(Wanted::All));
         let (part, size) = (u64::from(PART_LEN), 1 << 30);
         assert_eq!(give(&mut worker, size).await, Some(0));
-        let mut body = begun.await.unwrap().unwrap().body(seat).into_data_stream();
+        let mut body = begun.await.unwrap().unwrap().body(slot).into_data_stream();
         // One part waits for the client, another one behind it; that is all, however long the client waits.
         assert_eq!(give(&mut worker, size).await, Some(part));
         for taken in 2..6 {
@@ -288,26 +288,28 @@ mod tests {
         // A client that goes takes its download along, and leaves its place to others.
         drop(body);
         assert_eq!(give(&mut worker, size).await, None);
-        assert!(room.open().is_empty());
+        assert!(downloads.open().is_empty());
     }
 
     #[test]
     fn downloads_are_bounded_by_worker_tenant_and_in_all() {
-        let room = Downloads::default();
-        let enter = |tenant: &'static str, worker| room.enter(&Name::fixed(tenant), ConnectionId(worker));
-        let fill = |tenant: &'static str, workers: std::ops::Range<u64>| -> Vec<Seat> {
-            workers.flat_map(|worker| std::iter::from_fn(move || enter(tenant, worker))).collect()
+        let downloads = Downloads::default();
+        let admit =
+            |tenant: &'static str, worker| downloads.admit(&Name::fixed(tenant), ConnectionId(worker));
+        let fill = |tenant: &'static str, workers: std::ops::Range<u64>| -> Vec<DownloadSlot> {
+            workers.flat_map(|worker| std::iter::from_fn(move || admit(tenant, worker))).collect()
         };
         let of_one = fill("a", 0..1);
         assert_eq!(of_one.len(), DOWNLOADS_PER_WORKER_MAX as usize);
         let of_tenant = fill("a", 1..100);
         assert_eq!(of_one.len() + of_tenant.len(), DOWNLOADS_PER_TENANT_MAX as usize);
-        let of_others: Vec<Seat> = ["b", "c"].into_iter().flat_map(|tenant| fill(tenant, 100..200)).collect();
+        let of_others: Vec<DownloadSlot> =
+            ["b", "c"].into_iter().flat_map(|tenant| fill(tenant, 100..200)).collect();
         let all = of_one.len() + of_tenant.len() + of_others.len();
         assert_eq!(all, DOWNLOADS_MAX as usize);
         drop(of_one);
-        assert!(enter("a", 0).is_some());
+        assert!(admit("a", 0).is_some());
         drop((of_tenant, of_others));
-        assert!(room.open().is_empty());
+        assert!(downloads.open().is_empty());
     }
 }

@@ -9,9 +9,10 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use laneway_core::{Name, Refusal, RefusalCode, Span};
+use laneway_core::{Name, Rejection, RejectionCode, Span};
 use laneway_runtime::config::{ConfigErrorKind, ConfigErrors};
-use laneway_runtime::{QueryError, Stopped};
+use laneway_runtime::store::StoreError;
+use laneway_runtime::{ReadError, Stopped, WaitError};
 use laneway_wire::Problem;
 
 /// Longest `detail`, in bytes: a message may quote what the client sent, but not all of it.
@@ -37,7 +38,7 @@ pub enum Code {
     /// The token may not do this.
     Forbidden,
     /// A page of another origin asks.
-    OriginRefused,
+    OriginDenied,
     /// There is no such thing for this caller.
     NotFound,
     /// The path does not know the method.
@@ -68,14 +69,16 @@ pub enum Code {
     IdempotencyMismatch,
     /// Nobody offers the kind.
     UnknownKind,
+    /// There is no such lane.
+    UnknownLane,
     /// The engine cannot do what was asked.
     Invalid,
     /// A schedule would never run.
     NoFutureRun,
     /// The job costs more than the machine can ever give.
     NeverFits,
-    /// Another job of the atomic batch was refused.
-    BatchRefused,
+    /// Another job of the atomic batch was rejected.
+    BatchRejected,
     /// A queue cap is reached.
     QueueFull,
     /// The job was sent before its session was stopped.
@@ -88,6 +91,8 @@ pub enum Code {
     TooMany,
     /// Something broke inside.
     Internal,
+    /// What is stored is not what was written.
+    Damaged,
     /// A worker could not do what was asked of it.
     WorkerFailed,
     /// A worker is not connected now.
@@ -104,7 +109,7 @@ pub enum Code {
 
 impl Code {
     /// Every word.
-    pub const ALL: [Code; 40] = [
+    pub const ALL: [Code; 42] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -113,7 +118,7 @@ impl Code {
         Code::InvalidCursor,
         Code::Unauthorized,
         Code::Forbidden,
-        Code::OriginRefused,
+        Code::OriginDenied,
         Code::NotFound,
         Code::MethodNotAllowed,
         Code::BodyTimeout,
@@ -129,16 +134,18 @@ impl Code {
         Code::DeadlinePast,
         Code::IdempotencyMismatch,
         Code::UnknownKind,
+        Code::UnknownLane,
         Code::Invalid,
         Code::NoFutureRun,
         Code::NeverFits,
-        Code::BatchRefused,
+        Code::BatchRejected,
         Code::QueueFull,
         Code::Stale,
         Code::SessionFull,
         Code::TooManyAttempts,
         Code::TooMany,
         Code::Internal,
+        Code::Damaged,
         Code::WorkerFailed,
         Code::WorkerAway,
         Code::WorkerTimeout,
@@ -159,7 +166,7 @@ impl Code {
             Code::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not one of this list"),
             Code::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is needed"),
             Code::Forbidden => ("forbidden", S::FORBIDDEN, "The token may not do this"),
-            Code::OriginRefused => ("origin_refused", S::FORBIDDEN, "Pages of this origin may not call"),
+            Code::OriginDenied => ("origin_denied", S::FORBIDDEN, "Pages of this origin may not call"),
             Code::NotFound => ("not_found", S::NOT_FOUND, "There is no such thing"),
             Code::MethodNotAllowed => ("method_not_allowed", S::METHOD_NOT_ALLOWED, "Not with this method"),
             Code::BodyTimeout => ("body_timeout", S::REQUEST_TIMEOUT, "The body did not arrive in time"),
@@ -181,13 +188,14 @@ impl Code {
                 ("idempotency_mismatch", S::UNPROCESSABLE_ENTITY, "The key stands for another request")
             }
             Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "Nobody offers the kind"),
+            Code::UnknownLane => ("unknown_lane", S::UNPROCESSABLE_ENTITY, "There is no such lane"),
             Code::NeverFits => {
                 ("never_fits", S::UNPROCESSABLE_ENTITY, "It costs more than the machine can ever give")
             }
             Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "This cannot be done"),
             Code::NoFutureRun => ("no_future_run", S::UNPROCESSABLE_ENTITY, "It would never run"),
-            Code::BatchRefused => {
-                ("batch_refused", S::FAILED_DEPENDENCY, "Another job of the batch was refused")
+            Code::BatchRejected => {
+                ("batch_rejected", S::FAILED_DEPENDENCY, "Another job of the batch was rejected")
             }
             Code::QueueFull => ("queue_full", S::TOO_MANY_REQUESTS, "The queue is full"),
             Code::Stale => ("stale", S::CONFLICT, "Sent before its session was stopped"),
@@ -195,6 +203,7 @@ impl Code {
             Code::TooManyAttempts => ("too_many_attempts", S::TOO_MANY_REQUESTS, "Too many bad tokens"),
             Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "Too many of them"),
             Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "Something broke inside"),
+            Code::Damaged => ("damaged", S::INTERNAL_SERVER_ERROR, "What is stored is not what was written"),
             Code::WorkerFailed => ("worker_failed", S::BAD_GATEWAY, "The worker could not do it"),
             Code::WorkerAway => ("worker_away", S::SERVICE_UNAVAILABLE, "The worker is not connected now"),
             Code::WorkerTimeout => {
@@ -209,7 +218,7 @@ impl Code {
     }
 
     /// The stable word for programs.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.row().0
     }
 
@@ -257,6 +266,12 @@ impl ApiError {
         ApiError::new(Code::Internal, "the server could not do this; its log says why, under this request id")
     }
 
+    /// What was read is not what was written. `cause` names table and row, and what to do.
+    pub fn damaged(cause: &ReadError) -> ApiError {
+        tracing::error!(%cause, "damage was read");
+        ApiError::new(Code::Damaged, cause.to_string())
+    }
+
     /// The server stopped before it could answer. A commit that failed may or may not have reached the disk.
     pub fn unavailable() -> ApiError {
         let detail = "the server stopped before it could answer; it is not known whether this was done; ask again after \
@@ -269,7 +284,13 @@ impl ApiError {
     /// The same error about a field inside `parent`.
     pub fn within(mut self, parent: &str) -> ApiError {
         self.field = Some(match self.field {
-            Some(field) => format!("{parent}.{field}"),
+            Some(field) => {
+                // The engine's messages begin with the name of the field, which is another one now.
+                if let Some(rest) = self.detail.strip_prefix(&format!("{field}: ")) {
+                    self.detail = Cow::Owned(format!("{parent}.{field}: {rest}"));
+                }
+                format!("{parent}.{field}")
+            }
             None => parent.to_owned(),
         });
         self
@@ -317,37 +338,39 @@ impl IntoResponse for ApiError {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> ApiError {
-        let code = match refusal.code {
-            RefusalCode::QueueFull => Code::QueueFull,
-            RefusalCode::IdempotencyMismatch => Code::IdempotencyMismatch,
-            RefusalCode::DeadlinePast => Code::DeadlinePast,
-            RefusalCode::UnknownKind => Code::UnknownKind,
-            RefusalCode::Draining => Code::Draining,
-            RefusalCode::StorageLow => Code::StorageLow,
-            RefusalCode::BatchRefused => Code::BatchRefused,
-            RefusalCode::Invalid => Code::Invalid,
-            RefusalCode::TooMany => Code::TooMany,
-            RefusalCode::SessionFull => Code::SessionFull,
-            RefusalCode::Stale => Code::Stale,
-            RefusalCode::NoFutureRun => Code::NoFutureRun,
-            RefusalCode::NameTaken => Code::AlreadyExists,
-            RefusalCode::NeverFits => Code::NeverFits,
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> ApiError {
+        let code = match rejection.code {
+            RejectionCode::QueueFull => Code::QueueFull,
+            RejectionCode::IdempotencyMismatch => Code::IdempotencyMismatch,
+            RejectionCode::DeadlinePast => Code::DeadlinePast,
+            RejectionCode::UnknownKind => Code::UnknownKind,
+            RejectionCode::UnknownLane => Code::UnknownLane,
+            RejectionCode::Draining => Code::Draining,
+            RejectionCode::StorageLow => Code::StorageLow,
+            RejectionCode::BatchRejected => Code::BatchRejected,
+            RejectionCode::Invalid => Code::Invalid,
+            RejectionCode::TooMany => Code::TooMany,
+            RejectionCode::SessionFull => Code::SessionFull,
+            RejectionCode::Stale => Code::Stale,
+            RejectionCode::NoFutureRun => Code::NoFutureRun,
+            RejectionCode::NameTaken => Code::AlreadyExists,
+            RejectionCode::NeverFits => Code::NeverFits,
         };
-        let mut error = ApiError::new(code, String::from(refusal.message));
+        let mut error = ApiError::new(code, String::from(rejection.message));
         error.field = match code {
             // The engine's message begins with the field that it is about.
             Code::DeadlinePast if error.detail.starts_with("not_before:") => Some("not_before".to_owned()),
             Code::DeadlinePast => Some("deadline".to_owned()),
             Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
             Code::UnknownKind => Some("kind".to_owned()),
+            Code::UnknownLane => Some("lane".to_owned()),
             Code::SessionFull => Some("session.cap".to_owned()),
             Code::Stale => Some("session.sent_at".to_owned()),
             Code::NeverFits => Some("cost".to_owned()),
             _ => None,
         };
-        error.retry_after = refusal.retry_after.or(match code {
+        error.retry_after = rejection.retry_after.or(match code {
             Code::QueueFull | Code::SessionFull => Some(Span::secs(1)),
             Code::Draining => Some(Span::secs(5)),
             Code::StorageLow => Some(Span::secs(60)),
@@ -363,11 +386,26 @@ impl From<Stopped> for ApiError {
     }
 }
 
-impl From<QueryError> for ApiError {
-    fn from(error: QueryError) -> ApiError {
+impl From<ReadError> for ApiError {
+    fn from(error: ReadError) -> ApiError {
         match error {
-            QueryError::Stopped(_) => ApiError::unavailable(),
-            QueryError::Store(_) | QueryError::Panicked => ApiError::internal(error),
+            ReadError::Stopped(_) => ApiError::unavailable(),
+            ReadError::Store(StoreError::Damaged(_)) => ApiError::damaged(&error),
+            ReadError::Store(_) | ReadError::Panicked => ApiError::internal(error),
+        }
+    }
+}
+
+impl From<WaitError> for ApiError {
+    fn from(error: WaitError) -> ApiError {
+        match error {
+            WaitError::NotFound => ApiError::no_job(),
+            WaitError::TooMany => {
+                let detail = "too many calls wait for jobs already; ask without wait, or again later";
+                ApiError { retry_after: Some(Span::secs(5)), ..ApiError::new(Code::TooMany, detail) }
+            }
+            WaitError::Read(error) => error.into(),
+            WaitError::Stopped(error) => error.into(),
         }
     }
 }

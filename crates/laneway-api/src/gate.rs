@@ -14,14 +14,17 @@ use axum::response::Response;
 use futures_util::FutureExt;
 use laneway_core::{Name, Span};
 use laneway_runtime::Caller;
-use laneway_runtime::caller::{Credentials, Denied, Doorkeeper};
+use laneway_runtime::caller::{Authenticator, Credentials, Denied};
+use laneway_runtime::unauthenticated::{Arrival, Shown};
 
 use crate::api::Api;
 use crate::audit;
-use crate::auth::{self, Principal};
+use crate::auth::{self, Identity, Principal};
 use crate::authority::{self, Authority, Who};
+use crate::body_budget::Spending;
 use crate::cors;
 use crate::error::{ApiError, Code};
+use crate::paced_body;
 use crate::serve::Peer;
 
 /// The header that carries the id of a call.
@@ -46,14 +49,17 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     let mut response = match admit(&api, &authority, &request, &id) {
         Err((who, error)) => fail(&api, authority, who, error, &id).await,
         Ok(caller) => {
+            request = paced_body::paced(request, &api.bodies, &caller);
             request.extensions_mut().insert(caller.clone());
+            let (request, spending) = count_body(&api, &caller, request);
             let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
                 Ok(response) => response,
                 Err(_) => {
                     axum::response::IntoResponse::into_response(ApiError::internal("a handler panicked"))
                 }
             };
-            match response.extensions_mut().remove::<ApiError>() {
+            let over = spending.and_then(|spending| spending.error());
+            match over.or(response.extensions_mut().remove::<ApiError>()) {
                 Some(error) => fail(&api, authority, caller.into(), error, &id).await,
                 None => response,
             }
@@ -68,6 +74,17 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     response
 }
 
+/// Counts the bytes of the request's body for its caller: for the token, or for the address where there is none.
+pub fn count_body(api: &Api, caller: &Caller, request: Request) -> (Request, Option<Spending>) {
+    let address = request.extensions().get::<Peer>().map(|peer| peer.address.ip().to_string());
+    let by_address = address.filter(|_| caller.actor == api.open.actor);
+    let tenant = caller.bound.as_ref().map_or("*", Name::as_str);
+    let (parts, body) = request.into_parts();
+    let whose = by_address.as_deref().unwrap_or(caller.actor.as_str());
+    let (body, spending) = api.body_budget.count(body, tenant, whose);
+    (Request::from_parts(parts, body), spending)
+}
+
 /// Does the time of this call say something about the machine? Not of one that waits on purpose, nor of what probes ask.
 fn is_measured(authority: &Authority, request: &Request) -> bool {
     let waits = request.uri().query().is_some_and(|query| query.contains("wait="));
@@ -77,13 +94,13 @@ fn is_measured(authority: &Authority, request: &Request) -> bool {
 }
 
 async fn fail(api: &Api, authority: Authority, who: audit::Who, error: ApiError, id: &Name) -> Response {
-    tracing::debug!(operation = authority.operation, request = %id, code = error.code.word(), "a call was not done");
+    tracing::debug!(operation = authority.operation, request = %id, code = error.code.as_str(), "a call was not done");
     audit::note_failure(api, authority, who, &error).await;
     error.to_response(id)
 }
 
 /// Answers what no operation answers: unknown paths and methods.
-pub fn turn_away(api: &Api, headers: &HeaderMap, error: &ApiError) -> Response {
+pub fn answer_unrouted(api: &Api, headers: &HeaderMap, error: &ApiError) -> Response {
     let id = api.next_request();
     let mut response = error.to_response(&id);
     stamp(&mut response, &id);
@@ -112,11 +129,11 @@ pub fn admit(
     request: &Request,
     id: &Name,
 ) -> Result<Caller, (audit::Who, ApiError)> {
-    let stranger = || audit::Who { actor: Name::fixed("unknown"), tenant: None, request: id.clone() };
+    let unknown = || audit::Who { actor: Name::fixed("unknown"), tenant: None, request: id.clone() };
     let principal = match authority.who {
         // Answers that anybody may have give nothing away and change nothing, so nobody is asked who they are.
         Who::Anyone => api.open.clone(),
-        Who::Roles(_) => authenticate(api, request).map_err(|error| (stranger(), error))?,
+        Who::Roles(_) => authenticate(api, request).map_err(|error| (unknown(), error))?,
     };
     let named = auth::named_tenant(request.headers(), &principal).map_err(|error| {
         let Principal { actor, bound, .. } = principal.clone();
@@ -128,7 +145,7 @@ pub fn admit(
     }
     let detail = match authority.allows(caller.role, true) {
         true => "this touches the whole server: it needs a server-wide token (tenant *)".to_owned(),
-        false => format!("role {} may not do this; ask for a token with more rights", caller.role.word()),
+        false => format!("role {} may not do this; ask for a token with more rights", caller.role.as_str()),
     };
     Err((caller.into(), ApiError::new(Code::Forbidden, detail)))
 }
@@ -148,21 +165,37 @@ fn caller_of(api: &Api, principal: Principal, named: Option<Name>, id: &Name) ->
     }
 }
 
+/// Where a request for a socket comes from, and whether it has shown a good token or a certificate already. A bad token is
+/// told at once.
+pub fn arrival(api: &Api, headers: &HeaderMap, peer: &Peer) -> Result<Arrival, ApiError> {
+    let principal = match auth::bearer(headers) {
+        Ok(None) => peer.identity.as_ref().map(Identity::principal),
+        token => Some(identify(api, headers, peer, token, |peer| bad_token(api, peer))?),
+    };
+    let shown = principal.map(|Principal { role, bound, .. }| Shown { role, tenant: bound });
+    Ok(Arrival { address: peer.address.ip(), budget: peer.budget.clone(), shown })
+}
+
+/// The same of a whole request.
+pub fn arrival_of(api: &Api, request: &Request) -> Result<Arrival, ApiError> {
+    arrival(api, request.headers(), peer_of(request)?)
+}
+
 /// Judges those who say who they are once their request was let in. A token that the request itself brought is theirs,
 /// too, unless they give another one.
-pub fn doorkeeper(api: &Api, request: &Request, id: &Name) -> Result<Doorkeeper, ApiError> {
+pub fn authenticator(api: &Api, request: &Request, id: &Name) -> Result<Authenticator, ApiError> {
     let (api, id, headers) = (api.clone(), id.clone(), request.headers().clone());
     let peer = peer_of(request)?.clone();
     let judge = move |credentials: Credentials<'_>| {
         let token = match credentials.token {
-            Some(token) => Some(token),
-            None => auth::bearer(&headers)?,
+            Some(token) => Ok(Some(token)),
+            None => auth::bearer(&headers),
         };
         let principal = identify(&api, &headers, &peer, token, |peer| bad_token(&api, peer))?;
         let named = credentials.tenant.map(|tenant| auth::tenant_named(tenant, &principal)).transpose()?;
         Ok::<_, ApiError>(caller_of(&api, principal, named, &id))
     };
-    Ok(Doorkeeper::new(move |credentials| {
+    Ok(Authenticator::new(move |credentials| {
         judge(credentials).map_err(|error| denied_by(&error, credentials.token.is_some()))
     }))
 }
@@ -172,7 +205,7 @@ pub fn identify_worker(
     api: &Api,
     headers: &HeaderMap,
     peer: &Peer,
-    token: Option<&str>,
+    token: Result<Option<&str>, ApiError>,
     tenant: &str,
     id: &Name,
 ) -> Result<Caller, ApiError> {
@@ -189,14 +222,14 @@ pub fn denied_by(error: &ApiError, shows_token: bool) -> Denied {
         Code::TooManyAttempts => {
             Denied::TooManyAttempts { retry_after: error.retry_after.unwrap_or(Span::secs(60)) }
         }
-        Code::Misdirected | Code::OriginRefused => Denied::Misdirected(error.detail.to_string()),
+        Code::Misdirected | Code::OriginDenied => Denied::Misdirected(error.detail.to_string()),
         Code::Internal => Denied::Internal,
         _ => Denied::Forbidden(error.detail.to_string()),
     }
 }
 
 /// May whoever asks see the figures of the whole server? For operations that answer everybody, but not with everything.
-pub fn sees_figures(api: &Api, request: &Request) -> bool {
+pub fn sees_server_load(api: &Api, request: &Request) -> bool {
     let rule = authority::of("get_stats").expect("the operation has a row in the table of authority");
     // A bad token is not counted here: probes ask often, and get nothing by it.
     recognize(api, request, |_| auth::unauthorized("the token is not known"))
@@ -215,7 +248,7 @@ fn recognize(
     bad_token: impl FnOnce(&Peer) -> ApiError,
 ) -> Result<Principal, ApiError> {
     let headers = request.headers();
-    identify(api, headers, peer_of(request)?, auth::bearer(headers)?, bad_token)
+    identify(api, headers, peer_of(request)?, auth::bearer(headers), bad_token)
 }
 
 fn peer_of(request: &Request) -> Result<&Peer, ApiError> {
@@ -227,26 +260,36 @@ fn identify(
     api: &Api,
     headers: &HeaderMap,
     peer: &Peer,
-    token: Option<&str>,
+    token: Result<Option<&str>, ApiError>,
     bad_token: impl FnOnce(&Peer) -> ApiError,
 ) -> Result<Principal, ApiError> {
-    if let Some(token) = token {
-        let tokens = api.scheduler.tokens();
+    let (config, tokens) = (api.config.current(), api.scheduler.tokens());
+    // Nothing could be checked against a table without tokens, so an open server ignores what clients bring.
+    if peer.listens_on_loopback && !peer.shows_certificates && tokens.is_empty() {
+        auth::check_site(headers, &config.server, false)?;
+        if !matches!(token, Ok(None)) {
+            api.unchecked_tokens.call_once(log_unchecked_tokens);
+        }
+        return Ok(api.open.clone());
+    }
+    if let Some(token) = token? {
         return auth::verify(&tokens, token, api.scheduler.wall()).ok_or_else(|| bad_token(peer));
     }
-    let config = api.config.current();
     if let Some(identity) = &peer.identity {
         // A browser shows its certificate to every page's requests, so the page must be ours.
         auth::check_site(headers, &config.server, true)?;
         return Ok(identity.principal());
     }
-    if peer.listens_on_loopback && !peer.shows_certificates && api.scheduler.tokens().is_empty() {
-        auth::check_site(headers, &config.server, false)?;
-        return Ok(api.open.clone());
-    }
     Err(auth::unauthorized(
         "send a token as Authorization: Bearer lw_…; an admin makes one with `laneway token create`",
     ))
+}
+
+fn log_unchecked_tokens() {
+    tracing::warn!(
+        "a client sent a token, but this server has none: tokens are not checked, and every call from this machine is an \
+         admin's; `laneway token create` or `laneway token import` closes the server"
+    );
 }
 
 fn bad_token(api: &Api, peer: &Peer) -> ApiError {
@@ -265,26 +308,35 @@ fn bad_token(api: &Api, peer: &Peer) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use axum::Router;
     use axum::body::Body;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
+    use laneway_core::Role;
     use laneway_runtime::config::{Layers, Overrides};
     use laneway_runtime::live_config::LiveConfig;
-    use laneway_runtime::{Options, Scheduler};
+    use laneway_runtime::{Options, Running, Scheduler};
     use laneway_store::MemoryStore;
     use tower::Service;
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_panic_becomes_a_500_and_the_server_lives() {
+    fn api() -> (Api, Running) {
         let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
         let options = Options::new(config.settings().clone());
-        let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
+        let (scheduler, running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
         let live = LiveConfig::new(Layers::builtin(), Overrides::none(), config, scheduler.clone());
-        let gate =
-            Gate { api: Api::new(scheduler, live).unwrap(), authority: *authority::of("get_index").unwrap() };
+        (Api::new(scheduler, live).unwrap(), running)
+    }
+
+    #[tokio::test]
+    async fn a_panic_becomes_a_500_and_the_server_lives() {
+        let (api, _running) = api();
+        let gate = Gate { api, authority: *authority::of("get_index").unwrap() };
         async fn panics() {
             panic!("a secret of the inside")
         }
@@ -298,5 +350,57 @@ mod tests {
             let text = std::str::from_utf8(&body).unwrap();
             assert!(text.contains("\"internal\"") && !text.contains("secret"), "{text}");
         }
+    }
+
+    /// Counts warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<AtomicU32>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN && metadata.is_event()
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            struct Message(bool);
+            impl tracing::field::Visit for Message {
+                fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                    self.0 |= format!("{value:?}").contains("tokens are not checked");
+                }
+            }
+            let mut message = Message(false);
+            event.record(&mut message);
+            self.0.fetch_add(u32::from(message.0), Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[tokio::test]
+    async fn defect_14_that_tokens_are_not_checked_is_logged_once() {
+        let (api, _running) = api();
+        let mut peer = Peer::from(SocketAddr::from(([127, 0, 0, 1], 9)));
+        peer.listens_on_loopback = true;
+        let mut headers = HeaderMap::new();
+        headers.insert("host", "localhost".parse().unwrap());
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || {
+            for (token, logged) in [(None, 0), (Some("dev-token"), 1), (Some("another"), 1), (None, 1)] {
+                let called =
+                    identify(&api, &headers, &peer, Ok(token), |_| unreachable!("nothing is checked"));
+                assert_eq!(called.unwrap().role, Role::Admin);
+                assert_eq!(warnings.0.load(Ordering::Relaxed), logged, "{token:?}");
+            }
+        });
     }
 }

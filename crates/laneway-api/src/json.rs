@@ -34,7 +34,7 @@ pub fn parse_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> 
     read.map_err(|error| explain::<Object<T>>(text, &error))
 }
 
-/// Refuses a body that claims to be something else than JSON. No claim is fine.
+/// Rejects a body that claims to be something else than JSON. No claim is fine.
 pub fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let essence = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
@@ -257,7 +257,7 @@ fn wanted(field: &str, expected: &str) -> String {
     }
 }
 
-/// Any JSON, with fields that come twice refused.
+/// Any JSON, with fields that come twice rejected.
 pub struct StrictValue(pub Value);
 
 impl<'de> Deserialize<'de> for StrictValue {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_texts_that_cannot_be_read_back() {
+    fn rejects_texts_that_cannot_be_read_back() {
         for text in [r"\u0000", r"a\ud800", r"\ud800\u0041", r"\udc00", r"\udfff\ud800", r"\\\ud8ff"] {
             for body in [format!(r#"{{"kind":"k","payload":"{text}"}}"#), format!(r#"{{"kind":"{text}"}}"#)] {
                 assert_eq!(job(&body).unwrap_err().code, Code::MalformedJson, "{body}");
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_values_refuse_fields_that_come_twice() {
+    fn strict_values_reject_fields_that_come_twice() {
         let StrictValue(value) = parse(br#"{"a":{"b":[1,-2,1.5,null,true,"x"]}}"#, 64).unwrap();
         assert_eq!(value, serde_json::json!({"a": {"b": [1, -2, 1.5, null, true, "x"]}}));
         let error = parse::<StrictValue>(br#"{"a":{"b":1,"b":2}}"#, 64).map(drop).unwrap_err();

@@ -1,7 +1,12 @@
 //! The OpenAPI document, made of the handlers and the wire types.
 
+mod constrain;
+mod fields;
+mod spans;
+
 use std::sync::LazyLock;
 
+use serde_json::Value;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -12,14 +17,18 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    artifacts, audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server,
-    sessions, stats, submit, tokens, workers,
+    artifacts, audit, config, deliveries, drain, events, instances, jobs, lanes, leases, runs, schedules,
+    server, sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
 /// The document.
-pub fn document() -> &'static Document {
-    static DOCUMENT: LazyLock<Document> = LazyLock::new(Described::openapi);
+pub fn document() -> &'static Value {
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+        let mut document = serde_json::to_value(Described::openapi()).expect("the document is JSON");
+        constrain::constrain(&mut document);
+        document
+    });
     &DOCUMENT
 }
 
@@ -38,16 +47,17 @@ pub fn document() -> &'static Document {
         runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
         events::stream_events, stats::get_stats,
-        lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::pause_lane, lanes::resume_lane,
+        lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::delete_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
         leases::list_leases, leases::request_lease, leases::get_lease, leases::beat_lease, leases::report_lease,
         leases::release_lease, leases::revoke_lease, leases::get_capacity,
         sessions::list_sessions, sessions::get_session, sessions::stop_session, sessions::stop_whole_session,
-        sessions::reset_session, sessions::report_session_usage,
+        sessions::reset_session, sessions::reset_all_sessions, sessions::report_session_usage,
+        drain::get_drain, drain::begin_drain, drain::end_drain,
         schedules::list_schedules, schedules::create_schedule, schedules::preview_schedule,
-        schedules::list_all_schedule_runs,
+        schedules::list_all_schedule_firings,
         schedules::get_schedule, schedules::update_schedule, schedules::delete_schedule, schedules::pause_schedule,
-        schedules::resume_schedule, schedules::run_schedule, schedules::list_schedule_runs,
+        schedules::resume_schedule, schedules::fire_schedule, schedules::list_schedule_firings,
         config::get_config, config::patch_config, config::reload_config,
         audit::list_audit,
         tokens::list_tokens, tokens::create_token, tokens::get_token, tokens::revoke_token, tokens::rotate_token,
@@ -147,7 +157,7 @@ mod tests {
 
     #[test]
     fn describes_every_route_and_no_other() {
-        let text = serde_json::to_value(document()).unwrap();
+        let text = document();
         let mut described = BTreeSet::new();
         for (path, methods) in text["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {

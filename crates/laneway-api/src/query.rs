@@ -1,4 +1,4 @@
-//! Reads the parameters of lists and paths. Unknown and repeated ones are refused, as in bodies; so is what stands where
+//! Reads the parameters of lists and paths. Unknown and repeated ones are rejected, as in bodies; so is what stands where
 //! nothing is asked for, because whoever wrote it meant something by it.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -15,7 +15,7 @@ use crate::error::{ApiError, Code};
 use crate::json;
 
 /// Most entries of a page, and how many it has when nothing is said.
-const LIMIT_MAX: usize = 500;
+pub const LIMIT_MAX: usize = 500;
 const LIMIT_DEFAULT: usize = 50;
 
 /// Parameters, in the order they were written.
@@ -155,7 +155,7 @@ async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
 }
 
 impl Parameters {
-    /// Refuses parameters that are not in `known`, and those that come twice (except `state`).
+    /// Rejects parameters that are not in `known`, and those that come twice (except `state`).
     pub fn only(self, known: &[&str]) -> Result<Parameters, ApiError> {
         for (index, (name, _)) in self.0.iter().enumerate() {
             if !known.contains(&name.as_str()) {
@@ -224,7 +224,7 @@ impl Parameters {
     pub fn job_filter(&self, scope: Option<&Name>) -> Result<JobFilter, ApiError> {
         Ok(JobFilter {
             tenant: scope.cloned(),
-            states: self.words("state", &JobState::ALL, JobState::word, JobState::parse)?,
+            states: self.names("state", &JobState::ALL, JobState::as_str, JobState::parse)?,
             lane: self.name("lane")?,
             agent: self.name("agent")?,
             kind: self.name("kind")?,
@@ -236,20 +236,20 @@ impl Parameters {
     }
 
     /// The words asked for, each once: repeated parameters, lists with commas, or both.
-    pub fn words<T: Copy + Ord>(
+    pub fn names<T: Copy + Ord>(
         &self,
         parameter: &str,
         all: &[T],
-        word_of: fn(T) -> &'static str,
+        name_of: fn(T) -> &'static str,
         parse: fn(&str) -> Option<T>,
     ) -> Result<Vec<T>, ApiError> {
         let mut found = Vec::new();
         let given =
             self.0.iter().filter(|(name, _)| name == parameter).flat_map(|(_, value)| value.split(','));
-        for word in given {
-            let value = parse(word.trim()).ok_or_else(|| {
-                let words: Vec<&str> = all.iter().map(|value| word_of(*value)).collect();
-                ApiError::field(parameter, format!("must be one or more of {}", words.join(", ")))
+        for text in given {
+            let value = parse(text.trim()).ok_or_else(|| {
+                let names: Vec<&str> = all.iter().map(|value| name_of(*value)).collect();
+                ApiError::field(parameter, format!("must be one or more of {}", names.join(", ")))
             })?;
             if !found.contains(&value) {
                 found.push(value);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_unknown_and_repeated_parameters() {
+    fn rejects_unknown_and_repeated_parameters() {
         let error = parameters(&[("lne", "a")]).only(&["lane"]).map(drop).unwrap_err();
         assert_eq!((error.code, error.field.as_deref()), (Code::UnknownField, Some("lne")));
         let error = parameters(&[("lane", "a"), ("lane", "b")]).only(&["lane"]).map(drop).unwrap_err();

@@ -16,8 +16,8 @@ use crate::authority;
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    artifacts, audit, config, deliveries, events, instances, jobs, lanes, leases, runs, schedules, server,
-    sessions, stats, submit, tokens, workers,
+    artifacts, audit, config, deliveries, drain, events, instances, jobs, lanes, leases, runs, schedules,
+    server, sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -34,7 +34,7 @@ pub struct Route {
 
 /// Every route.
 pub fn routes() -> Vec<Route> {
-    [job_routes(), house_routes(), plan_routes()].into_iter().flatten().collect()
+    [job_routes(), server_routes(), plan_routes()].into_iter().flatten().collect()
 }
 
 /// The server itself, jobs, and what happens to them.
@@ -69,13 +69,14 @@ fn job_routes() -> Vec<Route> {
 }
 
 /// What jobs run in and under: lanes, instances, leases, workers, settings, tokens.
-fn house_routes() -> Vec<Route> {
+fn server_routes() -> Vec<Route> {
     let (get, post, put, patch, delete) =
         (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
     vec![
         route(&get, "/v1/lanes", "list_lanes", lanes::list_lanes),
         route(&get, "/v1/lanes/{name}", "get_lane", lanes::get_lane),
         route(&put, "/v1/lanes/{name}", "put_lane", lanes::put_lane),
+        route(&delete, "/v1/lanes/{name}", "delete_lane", lanes::delete_lane),
         route(&post, "/v1/lanes/{name}/pause", "pause_lane", lanes::pause_lane),
         route(&post, "/v1/lanes/{name}/resume", "resume_lane", lanes::resume_lane),
         route(&get, "/v1/instances", "list_instances", instances::list_instances),
@@ -98,6 +99,9 @@ fn house_routes() -> Vec<Route> {
         route(&get, "/v1/schemas/{name}", "get_schema", workers::get_schema),
         route(&get, "/v1/workers/connect", "connect_worker", socket::connect_worker),
         route(&get, "/ws/worker", "connect_v1_worker", socket::connect_v1_worker),
+        route(&get, "/v1/drain", "get_drain", drain::get_drain),
+        route(&post, "/v1/drain", "begin_drain", drain::begin_drain),
+        route(&delete, "/v1/drain", "end_drain", drain::end_drain),
         route(&get, "/v1/config", "get_config", config::get_config),
         route(&patch, "/v1/config", "patch_config", config::patch_config),
         route(&post, "/v1/config/reload", "reload_config", config::reload_config),
@@ -121,6 +125,7 @@ fn plan_routes() -> Vec<Route> {
         route(&get, "/v1/runs/{id}", "get_run", runs::get_run),
         route(&post, "/v1/runs/{id}/cancel", "cancel_run", runs::cancel_run),
         route(&get, "/v1/sessions", "list_sessions", sessions::list_sessions),
+        route(&post, "/v1/sessions/reset", "reset_all_sessions", sessions::reset_all_sessions),
         route(&get, "/v1/sessions/{key}", "get_session", sessions::get_session),
         route(&post, "/v1/sessions/{key}/stop", "stop_session", sessions::stop_session),
         route(&post, "/v1/sessions/{key}/stopall", "stop_whole_session", sessions::stop_whole_session),
@@ -129,14 +134,19 @@ fn plan_routes() -> Vec<Route> {
         route(&get, "/v1/schedules", "list_schedules", schedules::list_schedules),
         route(&post, "/v1/schedules", "create_schedule", schedules::create_schedule),
         route(&post, "/v1/schedules/preview", "preview_schedule", schedules::preview_schedule),
-        route(&get, "/v1/schedules/runs", "list_all_schedule_runs", schedules::list_all_schedule_runs),
+        route(
+            &get,
+            "/v1/schedules/firings",
+            "list_all_schedule_firings",
+            schedules::list_all_schedule_firings,
+        ),
         route(&get, "/v1/schedules/{id}", "get_schedule", schedules::get_schedule),
         route(&patch, "/v1/schedules/{id}", "update_schedule", schedules::update_schedule),
         route(&delete, "/v1/schedules/{id}", "delete_schedule", schedules::delete_schedule),
         route(&post, "/v1/schedules/{id}/pause", "pause_schedule", schedules::pause_schedule),
         route(&post, "/v1/schedules/{id}/resume", "resume_schedule", schedules::resume_schedule),
-        route(&post, "/v1/schedules/{id}/run", "run_schedule", schedules::run_schedule),
-        route(&get, "/v1/schedules/{id}/runs", "list_schedule_runs", schedules::list_schedule_runs),
+        route(&post, "/v1/schedules/{id}/fire", "fire_schedule", schedules::fire_schedule),
+        route(&get, "/v1/schedules/{id}/firings", "list_schedule_firings", schedules::list_schedule_firings),
     ]
 }
 
@@ -152,6 +162,18 @@ pub fn router(api: Api) -> Router {
     router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(api)
 }
 
+/// Some operations of the API, behind the same gates.
+pub fn only(api: &Api, operations: &[&str]) -> Router {
+    let mut router = Router::new();
+    for Route { path, operation, handler, .. } in routes() {
+        if let Some(authority) = authority::of(operation).filter(|_| operations.contains(&operation)) {
+            let gate = Gate { api: api.clone(), authority: *authority };
+            router = router.route(path, handler.route_layer(from_fn_with_state(gate, gate::pass)));
+        }
+    }
+    router.method_not_allowed_fallback(unknown_method).with_state(api.clone())
+}
+
 fn route<T: 'static>(
     method: &Method,
     path: &'static str,
@@ -164,7 +186,7 @@ fn route<T: 'static>(
 
 async fn unknown_path(State(api): State<Api>, headers: HeaderMap) -> Response {
     let error = ApiError::new(Code::NotFound, "there is no such path; /openapi.json lists them");
-    gate::turn_away(&api, &headers, &error)
+    gate::answer_unrouted(&api, &headers, &error)
 }
 
 /// No route knows OPTIONS, so preflights come here, too.
@@ -176,7 +198,7 @@ async fn unknown_method(State(api): State<Api>, method: Method, headers: HeaderM
         Code::MethodNotAllowed,
         "the path does not know this method; the Allow header lists those it knows",
     );
-    gate::turn_away(&api, &headers, &error)
+    gate::answer_unrouted(&api, &headers, &error)
 }
 
 #[cfg(test)]

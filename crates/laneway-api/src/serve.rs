@@ -1,37 +1,44 @@
 //! Takes connections and serves them: only so many, none for ever, and to the end when the server stops.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::{EXPECT, HOST};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
 use axum::serve::{Listener, ListenerExt};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use laneway_runtime::unauthenticated::ReadBudget;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use crate::api::Api;
 use crate::auth::Identity;
+use crate::connections::{Connection, Phase};
+use crate::drained_body::returned;
 use crate::router::router;
+use crate::stall::StallGuard;
 use crate::tls::TlsListener;
 
-/// Most connections at once; more wait in the system's backlog.
-const CONNECTIONS_MAX: usize = 4_096;
 /// A request's head must have arrived after this long; an idle connection is closed after it, too.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// After a stop, connections have this long to finish what they are doing.
-const LINGER_MAX: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug)]
@@ -44,11 +51,14 @@ pub struct Peer {
     pub shows_certificates: bool,
     /// True when only this machine can reach the listener.
     pub listens_on_loopback: bool,
+    /// How much it may still send.
+    pub budget: ReadBudget,
 }
 
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Peer {
-        Peer { address, identity: None, shows_certificates: false, listens_on_loopback: false }
+        let budget = ReadBudget::default();
+        Peer { address, identity: None, shows_certificates: false, listens_on_loopback: false, budget }
     }
 }
 
@@ -109,47 +119,56 @@ where
 {
     let local: Peer = listener.local_addr()?.into();
     let listens_on_loopback = local.address.ip().to_canonical().is_loopback();
-    let (connections, room) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
-    loop {
-        let next = async {
-            let permit = Arc::clone(&room).acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let Some(((stream, peer), permit)) = shutdown.run_until_cancelled(next).await else { break };
+    let (serving, connections) = (TaskTracker::new(), api.connections.clone());
+    while let Some((stream, peer)) = shutdown.run_until_cancelled(listener.accept()).await {
         let peer = Peer { listens_on_loopback, ..peer.into() };
+        let Some(connection) = connections.enter(peer.address.ip()) else {
+            tracing::debug!(address = %peer.address, "all connections are taken, most of them by this address");
+            continue;
+        };
         let (app, shutdown) = (app.clone(), shutdown.clone());
-        connections.spawn(async move {
-            serve_connection(stream, peer, app, shutdown).await;
-            drop(permit);
-        });
+        serving.spawn(serve_connection(stream, peer, connection, app, shutdown));
     }
     drop(listener);
     api.closing.cancel();
-    connections.close();
-    if tokio::time::timeout(LINGER_MAX, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "connections did not end in time and are cut");
+    serving.close();
+    if tokio::time::timeout(CLOSE_TIMEOUT, serving.wait()).await.is_err() {
+        tracing::warn!(open = serving.len(), "connections did not end in time and are cut");
     }
     Ok(())
 }
 
-async fn serve_connection<Io>(stream: Io, peer: Peer, app: Router, shutdown: CancellationToken)
-where
-    Io: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+async fn serve_connection<Io>(
+    stream: Io,
+    peer: Peer,
+    held: Connection,
+    app: Router,
+    shutdown: CancellationToken,
+) where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let stream = Budgeted { stream, budget: peer.budget.clone() };
+    let phase = held.phase();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request: Request = request.map(Body::new);
-        request.extensions_mut().insert(peer.clone());
-        app.clone().call(request)
+        answer(request, peer.clone(), phase.clone(), app.clone())
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(StallGuard::new(stream)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        at_once = held.ended() => {
+            if at_once {
+                tracing::debug!("a connection made room for a newer one");
+                return;
+            }
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -158,4 +177,102 @@ where
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");
     }
+}
+
+/// A stream that ends when its peer has sent more than it may.
+struct Budgeted<Io> {
+    stream: Io,
+    budget: ReadBudget,
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for Budgeted<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let came = (buffer.filled().len() - before) as u64;
+        if self.budget.take(came) {
+            return Poll::Ready(Ok(()));
+        }
+        buffer.set_filled(before);
+        let why = "more came than may be sent before it is known who sends it";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)))
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for Budgeted<Io> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Answers one request, and leaves the connection ready for the next one.
+async fn answer(
+    request: hyper::Request<Incoming>,
+    peer: Peer,
+    phase: Phase,
+    app: Router,
+) -> Result<Response, Infallible> {
+    if !names_one_host(&request) {
+        let mut response = Response::new(Body::from("a request names one host, in one Host header\n"));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        return Ok(response);
+    }
+    let mut rest = None;
+    phase.begin(!request.body().is_end_stream());
+    let mut request: Request = if request.body().is_end_stream() {
+        request.map(|_| Body::empty())
+    } else {
+        // Who asks first whether to send a body sends none after an error.
+        let asks_first = request.headers().contains_key(EXPECT);
+        request.map(|body| {
+            let (body, left) = returned(body, phase.clone());
+            rest = Some(left).filter(|_| !asks_first);
+            Body::new(body)
+        })
+    };
+    request.extensions_mut().insert(peer);
+    let mut app = app;
+    let response = app.call(request).await.map(|response| phase.answer(response));
+    if let Some(rest) = rest {
+        rest.drop_all().await;
+    }
+    response
+}
+
+/// Says a request where it goes just once? Two hosts could mean one to us and another one to a proxy before us.
+fn names_one_host(request: &hyper::Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let first = hosts.next();
+    let target = request.uri().authority();
+    let differs =
+        |host: &HeaderValue| target.is_some_and(|target| host.as_bytes() != target.as_str().as_bytes());
+    hosts.next().is_none() && !first.is_some_and(differs)
 }

@@ -1,8 +1,10 @@
 //! The live stream of events, as server-sent events.
 //!
-//! The stream is read at the client's pace: what it is too slow for is read from the store later, and what the store no
-//! longer has is told as one `gap`; so is a number that was never given, because a client that comes back with one has
-//! seen another history. The stream ends when the right to it ends, and when the server stops.
+//! A frame is made once for all readers, and readers of equal interest share it. The stream is read at the client's pace.
+//! A reader that was live and fell so far behind that only the store has what comes next is cut off with one `gap`; it
+//! comes back with `Last-Event-ID` and misses nothing. What the store no longer has is told as a `gap`, too; so is a number
+//! that was never given, because a client that comes back with one has seen another history. The stream ends when the right
+//! to it ends, when its share is needed for another caller, and when the server stops.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,58 +14,45 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use futures_util::stream;
-use laneway_core::{EventKind, JobId, Name};
-use laneway_runtime::{Item, Subscription, TokenTable};
+use laneway_runtime::{Frames, Interest, Item, Representation, Share, Subscription, TokenTable};
 use laneway_wire::Gap;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::auth::Caller;
-use crate::show;
+use crate::render;
 
 /// A comment is sent after this much silence, so that both ends learn of a broken connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Further away than any stream lives, and near enough for every clock.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
-
-/// Which events a stream shows.
-pub struct StreamFilter {
-    /// Only this tenant's.
-    pub tenant: Option<Name>,
-    /// Only this job's.
-    pub job: Option<JobId>,
-    /// False: nothing that only the audit list tells.
-    pub audited: bool,
-}
+/// The last text of a stream whose share went to another caller.
+const REVOKED: &str =
+    ": closed, because all streams are taken and another caller has fewer; come back later\n\n";
 
 struct Stream {
     api: Api,
     caller: Caller,
-    filter: StreamFilter,
     events: Subscription,
     tokens: watch::Receiver<std::sync::Arc<TokenTable>>,
     closing: CancellationToken,
     ends_at: Instant,
     greeted: bool,
+    /// True: what was sent last is the end.
+    over: bool,
     /// Told before everything else: the gap to a number that was never given.
     gap: Option<String>,
-    _permit: OwnedSemaphorePermit,
+    share: Share,
 }
 
-/// The response that streams what comes after event number `after`; `None`: from now on.
-pub fn respond(
-    api: Api,
-    caller: Caller,
-    filter: StreamFilter,
-    after: Option<u64>,
-    permit: OwnedSemaphorePermit,
-) -> Response {
+/// The response that streams what of `interest` comes after event number `after`; `None`: from now on.
+pub fn respond(api: Api, caller: Caller, interest: Interest, after: Option<u64>, share: Share) -> Response {
     let wall = api.scheduler.wall();
     let left = caller.expires_at.map_or(FAR, |at| Duration::from_millis(at.since(wall).0).min(FAR));
-    let events = api.scheduler.events().subscribe(after);
+    let events = api.scheduler.events().listen(interest, after);
     let latest = events.position();
     let gap = after.filter(|after| *after > latest).map(|after| write_gap(after, latest));
     let stream = Stream {
@@ -73,13 +62,13 @@ pub fn respond(
         closing: api.closing.clone(),
         ends_at: Instant::now() + left,
         greeted: false,
+        over: false,
         api,
         caller,
-        filter,
-        _permit: permit,
+        share,
     };
     let body = Body::from_stream(stream::unfold(stream, |mut stream| async move {
-        stream.next().await.map(|text| (Ok::<_, Infallible>(Bytes::from(text)), stream))
+        stream.next().await.map(|text| (Ok::<_, Infallible>(text), stream))
     }));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -90,14 +79,17 @@ pub fn respond(
 
 impl Stream {
     /// What is sent next. `None`: the stream has ended.
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
         if !self.greeted {
             // Something must be sent at once, or the client does not learn that the stream stands.
             self.greeted = true;
-            return Some("retry: 1000\n\n".to_owned());
+            return Some(Bytes::from_static(b"retry: 1000\n\n"));
         }
         if let Some(gap) = self.gap.take() {
-            return Some(gap);
+            return Some(gap.into());
         }
         let keep_alive_at = Instant::now() + KEEP_ALIVE;
         loop {
@@ -105,18 +97,26 @@ impl Stream {
                 biased;
                 () = self.closing.cancelled() => return None,
                 () = tokio::time::sleep_until(self.ends_at) => return None,
+                () = self.share.revoked() => {
+                    self.over = true;
+                    return Some(Bytes::from_static(REVOKED.as_bytes()));
+                }
                 changed = self.tokens.changed() => {
                     changed.ok()?;
                     if !self.is_still_allowed() {
                         return None;
                     }
                 }
-                item = self.events.next() => {
-                    if let Some(text) = self.write(item.ok()?) {
-                        return Some(text);
+                frames = self.events.next_frames(frame_of) => match frames.ok()? {
+                    Frames::Some(bytes) => return Some(bytes),
+                    Frames::Behind { after } => {
+                        self.over = true;
+                        return Some(cut_off(after).into());
                     }
+                },
+                () = tokio::time::sleep_until(keep_alive_at) => {
+                    return Some(Bytes::from_static(b": keep-alive\n\n"));
                 }
-                () = tokio::time::sleep_until(keep_alive_at) => return Some(": keep-alive\n\n".to_owned()),
             }
         }
     }
@@ -125,79 +125,34 @@ impl Stream {
         let tokens = self.tokens.borrow_and_update();
         self.caller.is_still_allowed(&tokens, self.api.scheduler.wall())
     }
+}
 
-    /// The item as text, if the filter lets it through.
-    fn write(&self, item: Item) -> Option<String> {
-        match item {
-            Item::Event(event) => {
-                let ours = self.filter.tenant.is_none() || self.filter.tenant == event.tenant;
-                let ours = ours && (self.filter.audited || !is_audit(event.kind));
-                let asked =
-                    self.filter.job.is_none_or(|id| event.job.as_ref().is_some_and(|job| job.id == id));
-                (ours && asked).then(|| frame(Some(event.number), event.kind.word(), &show::event(&event)))
-            }
-            Item::Progress(progress) => {
-                let ours = self.filter.tenant.as_ref().is_none_or(|tenant| *tenant == progress.tenant);
-                let asked = self.filter.job.is_none_or(|id| progress.job == id);
-                (ours && asked).then(|| frame(None, "job.progress", &show::job_progress(&progress)))
-            }
-            // Told by the dialect that has words for it.
-            Item::Feedback(_) => None,
-            Item::Gap { from, to } => Some(write_gap(from.saturating_sub(1), to)),
-        }
+/// The item as a frame.
+fn frame_of(item: &Item) -> Bytes {
+    match item {
+        Item::Event(event) => event.encoded(Representation::Native, |event| {
+            frame(Some(event.number), event.kind.as_str(), &render::event(event)).into()
+        }),
+        Item::Progress(progress) => frame(None, "job.progress", &render::job_progress(progress)).into(),
+        // Told by the dialect that has words for it.
+        Item::Feedback(_) => Bytes::new(),
+        Item::Gap { from, to } => write_gap(from.saturating_sub(1), *to).into(),
     }
 }
 
-/// True for events that are there for the audit list: who did what to the server, and who was not let in.
-fn is_audit(kind: EventKind) -> bool {
-    match kind {
-        EventKind::ConfigChanged
-        | EventKind::TokenCreated
-        | EventKind::TokenRevoked
-        | EventKind::CallRefused
-        | EventKind::CallDenied
-        | EventKind::CallDone => true,
-        EventKind::JobSubmitted
-        | EventKind::JobQueued
-        | EventKind::JobAssigned
-        | EventKind::JobStarted
-        | EventKind::JobRetrying
-        | EventKind::JobSucceeded
-        | EventKind::JobFailed
-        | EventKind::JobCanceled
-        | EventKind::JobRejected
-        | EventKind::AttemptReleased
-        | EventKind::JobDeferred
-        | EventKind::JobHastened
-        | EventKind::JobDenied
-        | EventKind::DrainBegan
-        | EventKind::ScheduleCreated
-        | EventKind::ScheduleUpdated
-        | EventKind::ScheduleDeleted
-        | EventKind::ScheduleToggled
-        | EventKind::ScheduleFired
-        | EventKind::WorkerConnected
-        | EventKind::WorkerSuperseded
-        | EventKind::WorkerDegraded
-        | EventKind::WorkerLost
-        | EventKind::WorkerDrained
-        | EventKind::WorkerSaturated
-        | EventKind::WorkerDisconnected
-        | EventKind::WorkerRebound
-        | EventKind::ScheduleRunEnded
-        | EventKind::Outbound
-        | EventKind::JobReturned
-        | EventKind::RunSubmitted
-        | EventKind::RunStarted
-        | EventKind::RunSucceeded
-        | EventKind::RunFailed
-        | EventKind::RunCanceled => false,
-    }
+/// The last frame of a reader that fell behind. It has no number, so that the reader comes back after the last event that
+/// it was given.
+fn cut_off(after: u64) -> String {
+    frame(
+        None,
+        "gap",
+        &Gap { after, resumes_at: after.saturating_add(1), reason: Some("slow_reader".to_owned()) },
+    )
 }
 
 /// A gap after event `after`, as text; its own number is that of the last event before the next one.
 fn write_gap(after: u64, last: u64) -> String {
-    frame(Some(last), "gap", &Gap { after, resumes_at: last.saturating_add(1) })
+    frame(Some(last), "gap", &Gap { after, resumes_at: last.saturating_add(1), reason: None })
 }
 
 fn frame(id: Option<u64>, kind: &str, data: &impl Serialize) -> String {

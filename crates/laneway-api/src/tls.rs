@@ -1,7 +1,8 @@
 //! Speaks TLS, and asks clients for certificates where the configuration says so.
 //!
-//! Handshakes run beside the accept path and have five seconds each, so that a client that stalls holds up nobody. What a
-//! certificate stands for is read in `auth/identity.rs`.
+//! Handshakes run beside the accept path and have five seconds each, so that a client that stalls holds up nobody. Where
+//! there are enough of them, a new one ends the oldest of its address, or of the address with most. What a certificate stands
+//! for is read in `auth/identity.rs`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,10 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use laneway_runtime::config::TlsConfig;
+use laneway_runtime::unauthenticated::UnauthenticatedSockets;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -28,7 +30,9 @@ use crate::serve::Peer;
 /// A handshake must be done after this long.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most handshakes at once.
-const HANDSHAKES_MAX: usize = 256;
+const HANDSHAKES_MAX: u32 = 1_024;
+/// Most of these of one address: a fleet of workers behind one address may come back at once.
+const HANDSHAKES_PER_ADDRESS_MAX: u32 = 512;
 /// Most connections that are ready and wait to be served.
 const READY_MAX: usize = 64;
 
@@ -125,16 +129,23 @@ impl Listener for TlsListener {
 }
 
 async fn accept(mut listener: TcpListener, keys: TlsKeys, ready: mpsc::Sender<(TlsStream<TcpStream>, Peer)>) {
-    let room = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let handshakes = UnauthenticatedSockets::new(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX);
     loop {
-        let permit = Arc::clone(&room).acquire_owned().await;
         let (stream, address) = Listener::accept(&mut listener).await;
+        let handshake = handshakes.enter(address.ip());
         let (acceptor, ready) = (keys.acceptor(), ready.clone());
         let shows_certificates = keys.asks_for_certificates();
         tokio::spawn(async move {
-            let _permit = permit;
             drop(stream.set_nodelay(true));
-            match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+            let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+            let shaken = tokio::select! {
+                biased;
+                shaken = shaken => shaken,
+                () = handshake.displaced() => {
+                    return tracing::debug!(%address, "a TLS handshake made room for a newer one");
+                }
+            };
+            match shaken {
                 Ok(Ok(stream)) => {
                     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                     let identity = shown.and_then(Identity::of);

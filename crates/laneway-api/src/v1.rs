@@ -4,6 +4,7 @@ pub mod artifacts;
 pub mod audit;
 pub mod config;
 pub mod deliveries;
+pub mod drain;
 pub mod events;
 pub mod instances;
 pub mod jobs;

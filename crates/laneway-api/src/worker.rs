@@ -4,23 +4,24 @@
 //! is said in `door.rs`. What frames look like is `laneway-wire`; what they mean is told in `docs/worker-protocol.md`; what
 //! follows from them is the engine's business.
 
+mod artifact_chunks;
+mod authenticate;
 mod chain;
+mod connection_limits;
+mod dedup;
 mod dispatch;
-mod door;
+mod ending;
 mod handshake;
-mod house;
+mod messages;
 mod offer;
 mod outbox;
-mod parts;
-mod room;
-mod seen;
+mod scheduler_port;
+mod send;
 mod session;
 pub mod socket;
-mod speech;
 mod task;
 #[cfg(test)]
 mod tests;
-mod words;
 
-pub use room::Room;
-pub use speech::SCHEDULER;
+pub use connection_limits::ConnectionLimits;
+pub use send::SCHEDULER;

@@ -1,8 +1,8 @@
-//! A worker that asks for its work over plain HTTP: request, heartbeat, report, complete.
+//! A pull worker: it requests work over plain HTTP with the calls request, heartbeat, report and complete.
 //!
-//! It needs no open connection, so it suits add-ons and scripts; `worker` is for those who want to be told. The calls
-//! themselves are in `pull/api.rs`. A run stops by itself when its lease ends without an answer, so that nothing runs twice
-//! at the same time: the handler sees that as a canceled token.
+//! It needs no open connection, so it suits add-ons and scripts; `worker` is the SDK for push workers. The HTTP
+//! calls are in `pull/api.rs`. A job stops when its lease expires without an answer from the server, so that no
+//! job runs twice at the same time. The handler sees this as a canceled token.
 
 mod api;
 
@@ -15,36 +15,36 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use api::{Api, Asked, Beat, Said};
+use api::{Answer, Api, Asked, Beat};
 
-/// Longest wait after an answer that cannot be had, before it is asked for again.
+/// Longest wait before a failed call is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// The first such wait.
+/// First wait before a failed call is repeated.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
-/// Waits are spread by up to this much, so that many workers do not ask at once.
+/// Random part of each wait, at most, so that many workers do not poll at once.
 const SPREAD_MS: u64 = 250;
-/// A lease is renewed this many times before it would end.
+/// How many heartbeats are sent within one lease.
 const BEATS: u32 = 4;
 
-/// How a worker asks.
+/// Options of a pull worker.
 #[derive(Clone, Debug)]
 pub struct PullOptions {
-    /// Where the server is, such as `http://127.0.0.1:7717`.
+    /// The URL of the server, such as `http://127.0.0.1:7717`.
     pub url: String,
     /// Sent as `Authorization: Bearer …`.
     pub token: Option<String>,
-    /// The worker's name: every word about a lease carries it.
+    /// The worker's name. Every message about a lease carries it.
     pub worker: String,
-    /// In which words, and for which jobs.
+    /// The API to use, and which jobs to request.
     pub dialect: Dialect,
-    /// Only jobs that cost no more units.
+    /// Request only jobs that cost at most this many units.
     pub max_cost: Option<u32>,
     /// How long one call may take. Defaults to 10 seconds.
     pub call_timeout: Duration,
 }
 
 impl PullOptions {
-    /// A worker of this name for a server.
+    /// Options for a worker of this name, with defaults for the rest.
     pub fn new(url: impl Into<String>, worker: impl Into<String>, dialect: Dialect) -> PullOptions {
         PullOptions {
             url: url.into(),
@@ -57,12 +57,12 @@ impl PullOptions {
     }
 }
 
-/// A worker that asks.
+/// A pull worker.
 pub struct PullWorker {
     api: Arc<Api>,
 }
 
-/// A job that a worker was given.
+/// A job that the worker has leased.
 #[derive(Clone)]
 pub struct PulledJob {
     /// The job's id.
@@ -71,56 +71,56 @@ pub struct PulledJob {
     pub lease: String,
     /// The job's kind.
     pub kind: String,
-    /// What it was submitted with.
+    /// The payload of the job.
     pub payload: Value,
-    /// Canceled when the run must stop: the lease is gone, or the job was canceled.
+    /// Canceled when the handler must stop: the lease was lost, or the job was canceled.
     pub stop: CancellationToken,
     api: Arc<Api>,
 }
 
 impl PulledJob {
-    /// Says how far the run is, from 0 to 1. Lost reports hurt nobody.
+    /// Reports progress, from 0 to 1. A lost report does no harm.
     pub async fn report(&self, progress: f64, message: &str) -> Result<(), PullError> {
         self.api.report(&self.lease, progress, message).await
     }
 }
 
-/// How a handler's run ended.
+/// The outcome of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PullOutcome {
-    /// It worked; what came out must be an object where the dialect has only objects.
+    /// The handler succeeded. The result must be an object where the dialect allows only objects.
     Succeeded(Option<Value>),
-    /// It did not.
+    /// The handler failed, with a message.
     Failed(String),
 }
 
-/// Why a lease is held no more.
+/// Why a lease ended before the handler did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// The server told the run to stop.
-    Told,
-    /// Nobody answered in time, or the lease is gone.
+    /// The server asked the worker to stop the job.
+    Stopped,
+    /// No answer came in time, or the lease no longer exists.
     Lost,
 }
 
-/// What became of one turn of a worker.
+/// The outcome of one poll.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
-    /// There was no work.
+pub enum Poll {
+    /// The server had no work.
     Denied {
         /// Why.
         reason: String,
-        /// When to ask again.
+        /// When to poll again.
         retry_after: Duration,
     },
-    /// A job ran, and the server knows how it ended.
+    /// A job ran, and the server has accepted its outcome.
     Done {
         /// The job.
         job: String,
         /// How it ended.
         outcome: PullOutcome,
     },
-    /// A job ran, and the lease was lost on the way: whatever came out is not taken.
+    /// A job ran and its lease was lost meanwhile. The outcome was discarded.
     Lost {
         /// The job.
         job: String,
@@ -128,12 +128,12 @@ pub enum Turn {
 }
 
 impl PullWorker {
-    /// A worker; nothing is asked yet.
+    /// A worker. It makes no call until it is run.
     pub fn new(options: PullOptions) -> Result<PullWorker, PullError> {
         Ok(PullWorker { api: Arc::new(Api::new(options)?) })
     }
 
-    /// Asks and runs until `stop` is canceled; a run that is under way then is let go on to its end.
+    /// Polls and runs jobs until `stop` is canceled. A job that is running then is finished first.
     pub async fn run<H, F>(&self, handler: H, stop: CancellationToken)
     where
         H: Fn(PulledJob) -> F,
@@ -141,14 +141,14 @@ impl PullWorker {
     {
         let mut wait = RETRY_FIRST;
         while !stop.is_cancelled() {
-            let pause = match self.turn(&handler).await {
-                Ok(Turn::Denied { retry_after, .. }) => retry_after,
-                Ok(Turn::Done { .. } | Turn::Lost { .. }) => {
+            let pause = match self.poll_once(&handler).await {
+                Ok(Poll::Denied { retry_after, .. }) => retry_after,
+                Ok(Poll::Done { .. } | Poll::Lost { .. }) => {
                     wait = RETRY_FIRST;
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the server gives no work");
+                    tracing::warn!(%error, "cannot request work; retrying");
                     wait = (wait * 2).min(RETRY_MAX);
                     wait
                 }
@@ -158,21 +158,21 @@ impl PullWorker {
         }
     }
 
-    /// Asks once, and runs what it is given.
-    pub async fn turn<H, F>(&self, handler: &H) -> Result<Turn, PullError>
+    /// Polls once, and runs the job that the server returns.
+    pub async fn poll_once<H, F>(&self, handler: &H) -> Result<Poll, PullError>
     where
         H: Fn(PulledJob) -> F,
         F: Future<Output = PullOutcome>,
     {
         let asked_at = Instant::now();
         let (job, ttl) = match self.api.request().await? {
-            Asked::Denied { reason, retry_after } => return Ok(Turn::Denied { reason, retry_after }),
+            Asked::Denied { reason, retry_after } => return Ok(Poll::Denied { reason, retry_after }),
             Asked::Granted { job, lease, kind, payload, ttl } => {
                 let (stop, api) = (CancellationToken::new(), Arc::clone(&self.api));
                 (PulledJob { job, lease, kind, payload, stop, api }, ttl)
             }
         };
-        // The lease began when the server gave it, which was after it was asked for.
+        // The lease began when the server granted it, which was after the request was sent.
         let until = Mutex::new(asked_at + ttl);
         let (id, stop, lease) = (job.job.clone(), job.stop.clone(), job.lease.clone());
         let handled = handler(job);
@@ -185,18 +185,19 @@ impl PullWorker {
                 self.bring_home(id, &lease, outcome, until).await
             }
             why = &mut held => {
-                // The handler is told, and may clean up; what it says is not taken any more.
+                // The handler is notified and may clean up; its result is discarded.
                 stop.cancel();
                 handled.await;
-                if why == Over::Told {
+                if why == Over::Stopped {
                     self.api.let_go(&lease).await;
                 }
-                Ok(Turn::Lost { job: id })
+                Ok(Poll::Lost { job: id })
             }
         }
     }
 
-    /// Keeps a lease, and `until` up to date; ends when the lease is lost or the run is told to stop.
+    /// Renews a lease and keeps `until` up to date. Returns when the lease is lost or the server asks to
+    /// stop.
     async fn hold(&self, lease: &str, mut ttl: Duration, until: &Mutex<Instant>) -> Over {
         loop {
             let ends = *until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,10 +208,10 @@ impl PullWorker {
                     ttl = given.unwrap_or(ttl);
                     *until.lock().unwrap_or_else(PoisonError::into_inner) = asked_at + ttl;
                 }
-                Ok(Ok(Beat::Stop)) => return Over::Told,
+                Ok(Ok(Beat::Stop)) => return Over::Stopped,
                 // The server may be back before the lease ends.
                 Ok(Err(error)) if error.is_passing() && Instant::now() < ends => {
-                    tracing::debug!(%error, "a heartbeat got lost");
+                    tracing::debug!(%error, "a heartbeat was lost");
                     sleep(RETRY_FIRST).await;
                 }
                 Ok(Err(_)) | Err(_) => return Over::Lost,
@@ -218,21 +219,21 @@ impl PullWorker {
         }
     }
 
-    /// Says how a run ended, again and again while the lease may live.
+    /// Reports the outcome, and repeats the report while the lease may still be alive.
     async fn bring_home(
         &self,
         job: String,
         lease: &str,
         outcome: PullOutcome,
         until: Instant,
-    ) -> Result<Turn, PullError> {
+    ) -> Result<Poll, PullError> {
         let mut wait = RETRY_FIRST;
         loop {
             match self.api.complete(lease, &outcome).await {
-                Ok(Said::Taken) => return Ok(Turn::Done { job, outcome }),
-                Ok(Said::Gone) => return Ok(Turn::Lost { job }),
+                Ok(Answer::Taken) => return Ok(Poll::Done { job, outcome }),
+                Ok(Answer::Gone) => return Ok(Poll::Lost { job }),
                 Err(error) if error.is_passing() && Instant::now() + wait < until => {
-                    tracing::debug!(%error, "the end of a run could not be told yet");
+                    tracing::debug!(%error, "the outcome of a job could not be reported; retrying");
                     sleep(wait).await;
                     wait = (wait * 2).min(RETRY_MAX);
                 }

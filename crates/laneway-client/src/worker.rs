@@ -1,4 +1,4 @@
-//! The worker SDK: connects to a server, takes tasks, runs handlers, brings results home.
+//! The SDK for push workers: it connects to a server, receives tasks, runs handlers and delivers results.
 //!
 //! ```no_run
 //! use laneway_client::worker::{Outcome, Worker};
@@ -16,14 +16,13 @@
 //! # }
 //! ```
 //!
-//! What a worker promises: a dispatch is run at most once per (task, attempt), however often it arrives; an outcome is
-//! brought until it is acknowledged, however often the connection breaks; and nothing runs beyond the lease, so that what
-//! the scheduler gives to somebody else does not run twice at the same time.
+//! Guarantees: an attempt of a task runs at most once, however often its dispatch arrives. An outcome is sent
+//! until it is acknowledged, however often the connection breaks. No attempt runs longer than its lease, so an
+//! attempt that the scheduler has given to another worker does not run twice at the same time.
 
 mod backoff;
 mod builder;
 mod connect;
-mod desk;
 mod ended;
 mod handlers;
 mod metrics;
@@ -34,6 +33,7 @@ mod resources;
 mod run;
 mod state;
 mod task;
+mod tasks;
 mod vitals;
 
 #[cfg(test)]

@@ -1,13 +1,17 @@
-//! The dialect `astraflow`: runs of workflows, the workers that run their nodes, and a stream of what happens.
+//! The dialect `astraflow`: workflow runs, the workers that execute their nodes, and a stream of events.
 //!
-//! A workflow is a run of the house in the lane `astraflow`; each of its nodes is a job whose kind is the node's type and
-//! which wants a worker with the node's package. `workflow.rs` reads workflows and makes runs of them, `show.rs` shows runs
-//! and nodes in their words, `events.rs` says what an event means to a page, and `stream.rs` tells it. The handlers are one
-//! file a noun; every error is in `error.rs`. Workers do not come this way: they connect at `/ws/worker`.
+//! A workflow is a run in the lane `astraflow`. Each node is a job whose kind is the node's type and whose
+//! placement constraints name the node's package. `workflow.rs` parses workflows and `layout.rs` makes runs of
+//! them; `frames.rs` and `containers.rs` handle nodes of containers; `show.rs` renders runs and nodes;
+//! `events.rs` translates events and `stream.rs` sends them. There is one file for the handlers of each noun;
+//! every error is in `error.rs`. Workers do not use these routes: they connect at `/ws/worker`.
 
 mod canonical;
+mod containers;
 mod error;
 mod events;
+mod frames;
+mod layout;
 mod ports;
 mod query;
 mod runs;
@@ -24,32 +28,33 @@ use std::sync::Arc;
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, on};
-use laneway_runtime::Scheduler;
 use laneway_runtime::caller::Right;
+use laneway_runtime::cursor::Cursors;
 use laneway_runtime::live_config::LiveConfig;
-use tokio::sync::Semaphore;
+use laneway_runtime::{Scheduler, Shares};
 
 use crate::dialect::{Dialect, Route};
 
 /// The lane of every node.
 pub const LANE: &str = "astraflow";
-/// Large bodies that are read at the same time.
-const LARGE_BODIES_MAX: usize = 16;
 
-/// What every handler holds. It is handles and bounds; the dialect itself remembers nothing.
+/// What every handler holds: handles and limits. The dialect itself has no state.
 #[derive(Clone)]
 struct Astraflow {
     scheduler: Scheduler,
     live: LiveConfig,
-    large_bodies: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    /// The limit on event streams.
+    streams: Shares,
+    cursors: Arc<Cursors>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
-    let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
-    let streams = Arc::new(Semaphore::new(live.current().dialects.astraflow.streams_max as usize));
-    let held = Astraflow { scheduler, live, large_bodies, streams };
+    let cursors = Arc::new(Cursors::fresh().expect("the system has random numbers"));
+    let config = live.current();
+    let (max, name) = (config.dialects.astraflow.streams_max, "dialects.astraflow.streams_max");
+    let streams = Shares::new(max, name, &config.streams);
+    let held = Astraflow { scheduler, live, streams, cursors };
     let (get, post) = (Method::GET, Method::POST);
     let (look, submit, operate) = (Right::Look, Right::Submit, Right::Operate);
     let routes = vec![
@@ -77,7 +82,10 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
         ),
         route(&held, &get, "/api/v1/events", "stream_events", look, stream::stream_events),
     ];
-    Dialect { name: "astraflow", routes, denied: error::denied }
+    // Workers connect at the address of their scheduler, and pages download artifacts from the address of
+    // their events.
+    let native = &["connect_v1_worker", "get_artifact"];
+    Dialect { name: "astraflow", routes, denied: error::denied, native }
 }
 
 fn route<T: 'static>(

@@ -1,56 +1,51 @@
-//! Reads the bodies of requests, within bounds: how large one is, how long it takes, how many large ones come at once.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Reads the bodies of requests up to a size limit. The gate limits how slowly a body may arrive and how many
+//! large ones are read at once.
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::CONTENT_LENGTH;
 use futures_util::StreamExt;
-use tokio::sync::Semaphore;
+use laneway_runtime::caller::BodyDelay;
 
-/// Bodies up to this many bytes are read without asking for room.
-const SMALL: usize = 64 << 10;
-/// A body must have arrived after this long.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Why there is no body. Each dialect has its own words for it.
+/// Why a body could not be read. Each dialect has its own error for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// It is longer than it may be.
+    /// It is too large.
     TooLarge,
-    /// It did not arrive in time.
+    /// It arrived too slowly.
     Late,
-    /// The connection broke before its end.
+    /// Its tenant or token sends too many large bodies at once.
+    Busy,
+    /// The connection broke.
     Broken,
 }
 
-/// The whole body of a request, if it has at most `len_max` bytes. `room` bounds how many large ones are read at once.
-pub async fn read(room: &Arc<Semaphore>, request: Request, len_max: usize) -> Result<Vec<u8>, BodyError> {
-    let said = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let expected = said.unwrap_or(len_max);
-    if expected > len_max {
+/// The whole body of a request, if it has at most `len_max` bytes.
+pub async fn read(request: Request, len_max: usize) -> Result<Vec<u8>, BodyError> {
+    let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|len: usize| len > len_max) {
         return Err(BodyError::TooLarge);
     }
-    let read = async {
-        let _room = match expected > SMALL {
-            true => Arc::clone(room).acquire_owned().await.ok(),
-            false => None,
-        };
-        collect(request.into_body(), len_max).await
-    };
-    tokio::time::timeout(READ_TIMEOUT, read).await.unwrap_or(Err(BodyError::Late))
+    collect(request.into_body(), len_max).await
 }
 
 async fn collect(body: Body, len_max: usize) -> Result<Vec<u8>, BodyError> {
     let mut chunks = body.into_data_stream();
     let mut bytes = Vec::new();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| BodyError::Broken)?;
+        let chunk = chunk.map_err(broken)?;
         if bytes.len() + chunk.len() > len_max {
             return Err(BodyError::TooLarge);
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
+}
+
+fn broken(error: axum::Error) -> BodyError {
+    match error.into_inner().downcast_ref::<BodyDelay>() {
+        Some(BodyDelay::Late) => BodyError::Late,
+        Some(BodyDelay::Busy) => BodyError::Busy,
+        None => BodyError::Broken,
+    }
 }

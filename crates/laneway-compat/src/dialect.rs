@@ -1,4 +1,4 @@
-//! What a dialect is to the program that mounts it.
+//! The interface between a dialect and the program that mounts it.
 
 use axum::http::Method;
 use axum::response::Response;
@@ -11,20 +11,22 @@ pub struct Dialect {
     pub name: &'static str,
     /// Every route.
     pub routes: Vec<Route>,
-    /// Its own words for calls that do not reach a handler.
+    /// The responses for calls that do not reach a handler.
     pub denied: fn(&Denied) -> Response,
+    /// Operations of the native API that its clients expect on its own address, if it has one.
+    pub native: &'static [&'static str],
 }
 
 /// One route of a dialect.
 pub struct Route {
     /// The method.
     pub method: Method,
-    /// The path, with its parts in braces.
+    /// The path, with parameters in braces.
     pub path: &'static str,
     /// The name of the handler.
     pub operation: &'static str,
-    /// What it asks of its caller.
+    /// The right that it requires.
     pub right: Right,
-    /// Answers it. Finds a [`laneway_runtime::Caller`] among the request's extensions.
+    /// The handler. A [`laneway_runtime::Caller`] is among the request's extensions.
     pub handler: MethodRouter,
 }

@@ -1,10 +1,10 @@
 //! The dialect `goclaw`: cron jobs of agents, over a WebSocket.
 //!
-//! A cron job is a schedule whose template is an agent turn (see `laneway_runtime::agent_turn`): kind `agent_turn`, lane
-//! `cron`, one session for each job. `frame.rs` reads and writes frames, `member.rs` says who is at the other end,
-//! `socket.rs` is one conversation, `methods.rs` the methods, `params.rs` and `translate.rs` turn their words into ours
-//! and back, `events.rs` tells what happens. What a job's answer becomes is not decided here but in
-//! `laneway_runtime::outbound`.
+//! A cron job is a schedule whose template is an agent turn (see `laneway_runtime::agent_turn`): kind
+//! `agent_turn`, lane `cron`, one session for each job. `frame.rs` parses and writes frames, `member.rs` holds
+//! the authenticated client, `socket.rs` is one connection, `methods.rs` has the methods, `params.rs` and
+//! `translate.rs` translate requests and answers, `events.rs` translates events. `laneway_runtime::outbound`
+//! decides what becomes of a job's answer.
 
 mod events;
 mod frame;
@@ -21,48 +21,50 @@ use std::sync::Arc;
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use laneway_runtime::Scheduler;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::note_limits::NoteLimits;
-use tokio::sync::Semaphore;
+use laneway_runtime::unauthenticated::UnauthenticatedSockets;
+use laneway_runtime::{Scheduler, Shares};
 
 use crate::dialect::{Dialect, Route};
 
-/// The version of the protocol, as `connect` tells it.
+/// The protocol version that `connect` returns.
 pub const PROTOCOL: u32 = 3;
 
-/// What every conversation holds. It is handles and a bound; the dialect itself remembers nothing.
+/// What every connection holds: handles and a limit. The dialect itself has no state.
 #[derive(Clone)]
 struct Goclaw {
     scheduler: Scheduler,
-    /// Room for members: whoever said who they are.
-    sockets: Arc<Semaphore>,
-    /// Room for strangers: whoever did not yet. They take no place of a member.
-    strangers: Arc<Semaphore>,
-    /// How often equal refusals are noted.
+    /// The limit on authenticated connections.
+    sockets: Shares,
+    /// The unauthenticated connections. They do not count against the limit of members.
+    unauthenticated: UnauthenticatedSockets,
+    /// How often equal rejections are written to the audit log.
     notes: Arc<NoteLimits>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
-    let settings = &live.current().dialects.goclaw;
-    let room = |places: u32| Arc::new(Semaphore::new(places as usize));
-    let (sockets, strangers) = (room(settings.sockets_max), room(settings.strangers_max));
-    let goclaw = Goclaw { scheduler, sockets, strangers, notes: Arc::default() };
+    let config = live.current();
+    let settings = &config.dialects.goclaw;
+    let sockets = Shares::new(settings.sockets_max, "dialects.goclaw.sockets_max", &config.streams);
+    let (max, per_address_max) = (settings.unauthenticated_max, settings.unauthenticated_per_address_max);
+    let unauthenticated = UnauthenticatedSockets::new(max, per_address_max);
+    let goclaw = Goclaw { scheduler, sockets, unauthenticated, notes: Arc::default() };
     let handler = on(MethodFilter::GET, socket::open_socket);
     let route = Route {
         method: Method::GET,
         path: "/ws",
         operation: "open_socket",
-        // Clients say who they are in their first frame.
+        // Clients authenticate in their first frame.
         right: Right::Converse,
         handler: handler.with_state(goclaw),
     };
-    Dialect { name: "goclaw", routes: vec![route], denied }
+    Dialect { name: "goclaw", routes: vec![route], denied, native: &[] }
 }
 
-/// Their server answers requests that never became a socket in plain text.
+/// Errors before the upgrade to a WebSocket are plain text, as on the original server.
 fn denied(why: &Denied) -> Response {
     let (status, text) = match why {
         Denied::MissingToken | Denied::BadToken => (StatusCode::UNAUTHORIZED, "unauthorized"),

@@ -1,9 +1,9 @@
-//! Dialects: the APIs of other systems, on their own paths and in their own words, so that their clients work unchanged.
+//! Dialects: the APIs of other systems, on their own paths and in their own formats, so that their clients work
+//! unchanged.
 //!
-//! A dialect translates. It turns their requests into the commands of the house and the answers of the house into theirs;
-//! it holds no state and no policy of its own. Which dialects are there, with what prefix and on which address, is said in
-//! the configuration; who may call is judged by the gate that the program puts in front of [`Dialect::routes`]. What each
-//! of their words means here is told in `docs/compat/`.
+//! A dialect translates requests into commands of the scheduler, and its answers into responses; it holds no
+//! state and no policy of its own. The configuration lists the dialects with their prefixes and addresses; the
+//! gate in front of [`Dialect::routes`] authenticates callers. `docs/compat/` documents the translations.
 
 pub mod astraflow;
 mod body;

@@ -1,12 +1,13 @@
-//! Names of ours for texts of theirs: their ids are any text, our names are not.
+//! Maps ids of other systems, which are any text, to valid names.
 
 use laneway_core::Name;
 use sha2::{Digest, Sha256};
 
-/// What names begin with whose texts are no names.
+/// The prefix of names for texts that are not valid names.
 const ESCAPED: char = '~';
 
-/// The name of a text. What is no name is escaped, and what is too long is digested.
+/// The name for a text. A text that is not a valid name is escaped, and one that is too long is replaced by a
+/// digest.
 pub fn name_of(text: &str) -> Name {
     if let Ok(name) = Name::new(text)
         && !text.starts_with(ESCAPED)

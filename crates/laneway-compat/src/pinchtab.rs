@@ -1,14 +1,15 @@
 //! The dialect `pinchtab`: tasks for browser tabs.
 //!
-//! A task is a job of the kind `tab_action` in the lane `pinchtab`. `decode.rs` reads requests the lenient way their
-//! clients are used to, `translate.rs` makes jobs of tasks and tasks of jobs, `wire.rs` has the bodies, `error.rs` every
-//! error. The handlers are one file a noun.
+//! A task is a job of the kind `tab_action` in the lane `pinchtab`. `decode.rs` parses requests as leniently as
+//! the original server, `translate.rs` translates tasks and jobs, `wire.rs` has the bodies, `error.rs` every
+//! error. There is one file for the handlers of each noun.
 
 mod action;
 mod batch;
 mod callback;
 mod decode;
 mod error;
+mod import;
 mod reload;
 mod stats;
 mod tasks;
@@ -19,8 +20,6 @@ mod translate;
 mod watcher;
 mod wire;
 
-use std::sync::Arc;
-
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, on};
@@ -28,41 +27,37 @@ use laneway_runtime::caller::Right;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::Guard;
 use laneway_runtime::{Scheduler, Tabs};
-use tokio::sync::Semaphore;
 
 use crate::dialect::{Dialect, Route};
 
-pub use callback::{FORMAT, TaskNews};
+pub use callback::{FORMAT, TaskCallback};
+pub use import::{ImportError, Imported, import};
 pub use reload::{Config, reload};
 pub use watcher::{ConfigWatcher, WATCH_INTERVAL};
 
 /// The lane of every task.
 pub const LANE: &str = "pinchtab";
-/// Large bodies that are read at the same time: 1 MiB each.
-const LARGE_BODIES_MAX: usize = 256;
 
-/// What every handler holds. It is handles and configuration; the dialect itself remembers nothing.
+/// What every handler holds: handles and configuration. The dialect itself has no state.
 #[derive(Clone)]
 struct Pinchtab {
     scheduler: Scheduler,
     live: LiveConfig,
     tabs: Tabs,
     guard: Guard,
-    large_bodies: Arc<Semaphore>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
-    let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
     let guard = Guard::live(live.subscribe());
-    let pinchtab = Pinchtab { scheduler, live, tabs, guard, large_bodies };
+    let pinchtab = Pinchtab { scheduler, live, tabs, guard };
     let (get, post) = (Method::GET, Method::POST);
     let (look, submit, administer) = (Right::Look, Right::Submit, Right::Administer);
     let routes = vec![
         route(&pinchtab, &post, "/tasks", "submit_task", submit, tasks::submit_task),
         route(&pinchtab, &get, "/tasks", "list_tasks", look, tasks::list_tasks),
         route(&pinchtab, &post, "/tasks/batch", "submit_tasks", submit, batch::submit_tasks),
-        // A router would rather take `batch` for the path above than for an id, which it is here.
+        // The router would match `batch` with the path above; here it is an id.
         route(&pinchtab, &get, "/tasks/batch", "get_task", look, tasks::get_no_task),
         route(&pinchtab, &get, "/tasks/{id}", "get_task", look, tasks::get_task),
         route(&pinchtab, &post, "/tasks/{id}/cancel", "cancel_task", submit, tasks::cancel_task),
@@ -77,7 +72,7 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
         ),
         route(&pinchtab, &post, "/tabs/{tabId}/action", "act_on_tab", submit, action::act_on_tab),
     ];
-    Dialect { name: "pinchtab", routes, denied: error::denied }
+    Dialect { name: "pinchtab", routes, denied: error::denied, native: &[] }
 }
 
 fn route<T: 'static>(

@@ -1,39 +1,37 @@
-//! The dialect `synthia`: heavy work of add-ons that must not hurt their host.
+//! The dialect `synthia`: heavy work of add-ons, limited by the load of their host.
 //!
-//! A job intent is a job of the lane `synthia`, which sets jobs aside for workers that ask; a base job, and the job behind
-//! a lease that was asked for without one, is a job of the lane `synthia_jobs`. `decode.rs` reads requests the way their
-//! server does, `words.rs` and `translate.rs` turn their words into ours and back, `wire.rs` has the objects, `error.rs`
-//! every error. The handlers are one file a noun.
+//! A job intent is a job of the lane `synthia`, which reserves jobs for pull workers. A base job, and the job
+//! behind a lease that was requested without one, is a job of the lane `synthia_jobs`. `decode.rs` parses
+//! requests like the original server, `vocabulary.rs` and `translate.rs` translate names and objects, `wire.rs`
+//! has the objects, `error.rs` every error. There is one file for the handlers of each noun.
 
 mod admission;
-mod census;
+mod audit;
+mod counts;
 mod decode;
 mod dispatchable;
 mod error;
-mod figures;
 mod history;
 mod intents;
 mod jobs;
 mod leases;
 mod load;
-mod look;
-mod news;
+mod lookup;
+mod stats;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod time;
-mod trail;
 mod translate;
+mod vocabulary;
 mod wire;
-mod words;
-
-use std::sync::Arc;
 
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, on};
-use laneway_runtime::Scheduler;
 use laneway_runtime::caller::Right;
-use tokio::sync::Semaphore;
+use laneway_runtime::live_config::LiveConfig;
+use laneway_runtime::{Scheduler, Shares};
 
 use crate::dialect::{Dialect, Route};
 
@@ -41,30 +39,26 @@ use crate::dialect::{Dialect, Route};
 pub const LANE: &str = "synthia";
 /// The lane of base jobs and of leases without a job.
 pub const JOBS_LANE: &str = "synthia_jobs";
-/// Bodies that are read at the same time: 1 MiB each at most.
-const BODIES_MAX: usize = 256;
-/// Calls that wait for something at the same time: streams and long polls.
-const LISTENERS_MAX: usize = 1_024;
 
-/// What every handler holds. It is handles and bounds; the dialect itself remembers nothing.
+/// What every handler holds: handles and limits. The dialect itself has no state.
 #[derive(Clone)]
 struct Synthia {
     scheduler: Scheduler,
-    bodies: Arc<Semaphore>,
-    listeners: Arc<Semaphore>,
+    /// The limit on calls that wait: streams and long polls.
+    listeners: Shares,
 }
 
 /// The dialect over a running scheduler.
-pub fn dialect(scheduler: Scheduler) -> Dialect {
-    let bodies = Arc::new(Semaphore::new(BODIES_MAX));
-    let listeners = Arc::new(Semaphore::new(LISTENERS_MAX));
-    let synthia = Synthia { scheduler, bodies, listeners };
+pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
+    let streams = &live.current().streams;
+    let listeners = Shares::new(streams.max, "streams.max", streams);
+    let synthia = Synthia { scheduler, listeners };
     let mut routes = Vec::new();
     add_queue(&synthia, &mut routes);
     add_jobs(&synthia, &mut routes);
     add_leases(&synthia, &mut routes);
-    add_figures(&synthia, &mut routes);
-    Dialect { name: "synthia", routes, denied: error::denied }
+    add_stats(&synthia, &mut routes);
+    Dialect { name: "synthia", routes, denied: error::denied, native: &[] }
 }
 
 fn add_queue(synthia: &Synthia, routes: &mut Vec<Route>) {
@@ -80,13 +74,18 @@ fn add_queue(synthia: &Synthia, routes: &mut Vec<Route>) {
     add.get(
         "/api/system/scheduler/queue/jobs/{job_id}/events",
         "list_intent_events",
-        trail::list_intent_events,
+        audit::list_intent_events,
     );
-    add.post("/api/system/scheduler/queue/jobs/{job_id}/ack", "ack_intent", Right::Work, intents::ack_intent);
+    add.post(
+        "/api/system/scheduler/queue/jobs/{job_id}/ack",
+        "ack_intent",
+        Right::Report,
+        intents::ack_intent,
+    );
     add.post(
         "/api/system/scheduler/queue/jobs/{job_id}/complete",
         "complete_intent",
-        Right::Work,
+        Right::Report,
         intents::complete_intent,
     );
     add.post(
@@ -100,9 +99,15 @@ fn add_queue(synthia: &Synthia, routes: &mut Vec<Route>) {
         "list_dispatchable",
         dispatchable::list_dispatchable,
     );
-    add.post("/api/system/scheduler/queue/kick", "kick_queue", Right::Administer, figures::kick_queue);
-    add.get("/api/system/scheduler/queue/stats", "get_queue_stats", figures::get_queue_stats);
-    add.work("/api/system/scheduler/queue/events", "stream_intent_events", news::stream_intent_events);
+    add.post(
+        "/api/system/scheduler/queue/dispatchable",
+        "claim_dispatchable",
+        Right::Work,
+        dispatchable::claim_dispatchable,
+    );
+    add.post("/api/system/scheduler/queue/kick", "kick_queue", Right::Administer, stats::kick_queue);
+    add.get("/api/system/scheduler/queue/stats", "get_queue_stats", stats::get_queue_stats);
+    add.work("/api/system/scheduler/queue/events", "stream_intent_events", stream::stream_intent_events);
 }
 
 fn add_jobs(synthia: &Synthia, routes: &mut Vec<Route>) {
@@ -118,19 +123,19 @@ fn add_jobs(synthia: &Synthia, routes: &mut Vec<Route>) {
     add.post(
         "/api/system/scheduler/leases/{lease_id}/heartbeat",
         "beat_base_lease",
-        Right::Work,
+        Right::Report,
         leases::beat_base_lease,
     );
     add.post(
         "/api/system/scheduler/leases/{lease_id}/report",
         "report_base_lease",
-        Right::Work,
+        Right::Report,
         leases::report_base_lease,
     );
     add.post(
         "/api/system/scheduler/leases/{lease_id}/complete",
         "complete_base_lease",
-        Right::Work,
+        Right::Report,
         leases::complete_base_lease,
     );
     add.post(
@@ -153,19 +158,19 @@ fn add_leases(synthia: &Synthia, routes: &mut Vec<Route>) {
     add.post(
         "/api/system/scheduler/lease/{lease_id}/heartbeat",
         "beat_admission",
-        Right::Work,
+        Right::Report,
         admission::beat_admission,
     );
     add.post(
         "/api/system/scheduler/lease/{lease_id}/report",
         "report_admission",
-        Right::Work,
+        Right::Report,
         admission::report_admission,
     );
     add.post(
         "/api/system/scheduler/lease/{lease_id}/release",
         "release_admission",
-        Right::Work,
+        Right::Report,
         admission::release_admission,
     );
     add.post(
@@ -176,9 +181,9 @@ fn add_leases(synthia: &Synthia, routes: &mut Vec<Route>) {
     );
 }
 
-fn add_figures(synthia: &Synthia, routes: &mut Vec<Route>) {
+fn add_stats(synthia: &Synthia, routes: &mut Vec<Route>) {
     let mut add = Adder { synthia, routes };
-    add.get("/api/system/scheduler/status", "get_scheduler_status", figures::get_scheduler_status);
+    add.get("/api/system/scheduler/status", "get_scheduler_status", stats::get_scheduler_status);
     add.get("/api/system/scheduler/history/stats", "get_history_stats", history::get_history_stats);
     add.get(
         "/api/system/scheduler/history/decisions",
@@ -214,7 +219,7 @@ impl Adder<'_> {
         self.at(&Method::GET, path, operation, Right::Look, handler);
     }
 
-    /// A GET that workers need, too.
+    /// A GET that workers may call, too.
     fn work<T: 'static>(
         &mut self,
         path: &'static str,

@@ -1,7 +1,7 @@
 //! An attempt: one try at a job, its fence and its end.
 
 use crate::lease::Holder;
-use crate::{AttemptId, Bytes, JobId, JobState, Name, PlaceMode, Seq, Span, Wall};
+use crate::{AttemptId, Bytes, ExecutorMode, JobId, JobState, Name, Seq, Span, Wall};
 
 /// What every word about an attempt must carry. A word whose fence is not the open attempt's changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub struct OpenAttempt {
     /// The fence that closes it.
     pub fence: Fence,
     /// Where it runs.
-    pub place: Name,
+    pub executor: Name,
     /// How it lives and dies there; tells a restart whether the run can still be alive.
-    pub mode: PlaceMode,
+    pub mode: ExecutorMode,
     /// [`JobState::Assigned`] or [`JobState::Running`].
     pub state: JobState,
     /// When it was opened.
@@ -94,7 +94,7 @@ impl AttemptEnd {
     ];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             AttemptEnd::Succeeded => "succeeded",
             AttemptEnd::Failed => "failed",
@@ -131,6 +131,9 @@ pub enum Outcome {
     Canceled,
     /// It never began or can be begun again without harm; costs nothing.
     HandedBack,
+    /// It had begun and was cut short because its runner stops. It may have had an effect: the job runs again at no cost
+    /// if its policy allows for a loss, and has failed as lost if it does not.
+    Interrupted,
 }
 
 /// What went wrong.
@@ -144,12 +147,21 @@ pub struct Failure {
     pub retryable: bool,
     /// Anything else the runner wants kept.
     pub detail: Option<Bytes>,
+    /// The runner asks that no further attempt starts before this much time has passed, such as a target that answers
+    /// with `Retry-After`. The engine turns it into the time of the next attempt and does not keep it.
+    pub retry_after: Option<Span>,
 }
 
 impl Failure {
     /// A failure that trying again may mend.
     pub fn retryable(code: &'static str, message: impl Into<Box<str>>) -> Failure {
-        Failure { code: Name::fixed(code), message: message.into(), retryable: true, detail: None }
+        Failure {
+            code: Name::fixed(code),
+            message: message.into(),
+            retryable: true,
+            detail: None,
+            retry_after: None,
+        }
     }
 
     /// A failure that trying again cannot mend.

@@ -77,7 +77,7 @@ impl NextCode {
     ];
 
     /// The word that programs see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             NextCode::RunFinalised => "next_run_finalised",
             NextCode::Duplicate => "next_duplicate",
@@ -132,7 +132,7 @@ pub enum NextAnswer {
 
 impl NextAnswer {
     /// Not answered with a result, in the code's own words.
-    pub fn refused(code: NextCode) -> NextAnswer {
+    pub fn rejected(code: NextCode) -> NextAnswer {
         NextAnswer::Failed(code, code.message().into())
     }
 }

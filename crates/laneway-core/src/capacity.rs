@@ -1,6 +1,6 @@
 //! Machine capacity: what jobs cost, how much the machine can take, and in which state of it a job may start.
 //!
-//! Only words and the curve live here. Who starts is decided in `engine/needs.rs`; where readings come from is the
+//! Only words and the curve live here. Who starts is decided in `engine/capacity/admission.rs`; where readings come from is the
 //! business of `laneway-runtime`'s probes. Hours of the day are in `capacity/hours.rs`.
 
 mod hours;
@@ -34,7 +34,7 @@ pub struct CapacitySettings {
     pub stale_after: Span,
     /// After so many younger jobs with a cost that started before it, a job that only others' units hold back goes next: no
     /// other job with a cost starts until it has.
-    pub overtakes_max: u8,
+    pub bypasses_max: u8,
     /// A job whose deadline is nearer than its expected duration and this much goes ahead of others.
     pub near_deadline: Span,
     /// How often the machine is looked at, by whoever looks.
@@ -50,7 +50,7 @@ impl Default for CapacitySettings {
             measured: true,
             failclosed_busy: 8,
             stale_after: Span::secs(30),
-            overtakes_max: 16,
+            bypasses_max: 16,
             near_deadline: Span::secs(60),
             sample_every: Span::secs(2),
         }
@@ -87,7 +87,7 @@ impl QuietState {
         [QuietState::Quiet, QuietState::Normal, QuietState::Busy, QuietState::Panic];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             QuietState::Quiet => "quiet",
             QuietState::Normal => "normal",
@@ -131,8 +131,8 @@ impl QuietRule {
     }
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
-        QuietState::ALL[self as usize].word()
+    pub fn as_str(self) -> &'static str {
+        QuietState::ALL[self as usize].as_str()
     }
 
     /// The code in stored rows.
@@ -148,7 +148,7 @@ impl QuietRule {
 
 /// What a job asks of the machine. The default asks nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Needs {
+pub struct CapacityRequest {
     /// Units it holds while an attempt is open, 0 to [`COST_MAX`].
     pub cost: u32,
     /// In which states of the machine it may start. `None`: in any.
@@ -193,7 +193,7 @@ mod tests {
     fn rules_allow_up_to_their_state_and_never_a_panic() {
         for rule in QuietRule::ALL {
             for state in QuietState::ALL {
-                assert_eq!(rule.allows(state), state.word() != "panic" && state as u8 <= rule.code());
+                assert_eq!(rule.allows(state), state.as_str() != "panic" && state as u8 <= rule.code());
             }
         }
         assert_eq!(QuietRule::considerate(-10, false), QuietRule::Busy);

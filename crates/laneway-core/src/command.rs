@@ -1,23 +1,20 @@
-//! What can be asked of the engine, and what it answers.
-//!
-//! Every write of the house is one of these commands. A refusal is an answer, not an error.
-
-use std::fmt;
+//! What can be asked of the engine. Every write is one of these commands; the answers are in `reply.rs`.
 
 use crate::capacity::LoadReading;
-use crate::lease::{Claim, Denial, Grant, LeaseRequest, LeaseWord};
-use crate::schedule::{NotRan, RunMode};
-use crate::worker::{Register, Registered, WorkerWord};
+use crate::lease::{Claim, LeaseMessage, LeaseRequest};
+use crate::schedule::RunMode;
+use crate::worker::{Register, WorkerMessage};
 use crate::{
-    Bytes, DeliveryRow, Fence, Full, JobId, JobSpec, JobState, Name, Outcome, RunId, RunState, RunSubmission,
-    RunSubmitted, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord,
-    TryOutcome, Wall,
+    Bytes, DeliveryRow, Fence, JobId, JobSpec, Name, Outcome, RunId, RunSubmission, ScheduleId,
+    SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
 };
+
+pub use crate::reply::{Rejection, RejectionCode, Reply, SessionStopped, Submitted};
 
 /// Most bytes of a published message: every listener gets it, and the trail keeps it.
 pub const PUBLISHED_BYTES_MAX: usize = 64 * 1024;
 
-/// What can be asked of the engine.
+/// What can be asked of the engine. What is asked of a job stands here; each other subject has commands of its own.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Admit one job.
@@ -46,10 +43,31 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
+    /// About workflow runs.
+    Workflow(WorkflowCommand),
+    /// About sessions.
+    Session(SessionCommand),
+    /// About schedules.
+    Schedule(ScheduleCommand),
+    /// About webhook deliveries.
+    Delivery(DeliveryCommand),
+    /// About leases of pull workers.
+    Lease(LeaseCommand),
+    /// About push workers.
+    Worker(WorkerCommand),
+    /// About the server: settings, executors, tokens, readings, admission and the event log.
+    Admin(AdminCommand),
+    /// Look at the clock.
+    Tick,
+}
+
+/// What can be asked of workflow runs.
+#[derive(Clone, Debug)]
+pub enum WorkflowCommand {
     /// Admit a run: all its jobs or none. Answered with [`Reply::RunSubmitted`].
-    SubmitRun(Box<RunSubmission>),
+    Submit(Box<RunSubmission>),
     /// End a run: all its jobs that have not ended. Answered with [`Reply::RunCanceled`].
-    CancelRun {
+    Cancel {
         /// Whose run it must be. `None`: any tenant's.
         tenant: Option<Name>,
         /// The run.
@@ -60,52 +78,13 @@ pub enum Command {
     /// A running middleware calls the next element of its chain. Answered with [`Reply::NextCalled`], and later with
     /// [`crate::Notice::Next`]; or at once with [`Reply::NextAnswered`].
     CallNext(Box<crate::NextCall>),
-    /// Replace all settings at once.
-    Configure {
-        /// The settings from now on.
-        settings: Box<Settings>,
-        /// What must be kept so that the settings hold after a restart; `None` keeps what is kept already.
-        overrides: Option<Bytes>,
-        /// What changed, for the audit list.
-        detail: Box<str>,
-        /// Who asks.
-        origin: Origin,
-    },
-    /// A place to run jobs appears, or changes what it offers.
-    Offer(PlaceOffer),
-    /// A place is gone. Its open attempts are not: their leases, or their runners, end them.
-    Withdraw(Name),
-    /// Keep a token, new or changed.
-    PutToken(Box<TokenRecord>, Origin),
-    /// End a token.
-    RevokeToken {
-        /// Its public part.
-        id: Name,
-        /// Whose token it must be. `None`: any tenant's.
-        tenant: Option<Name>,
-        /// Who asks.
-        origin: Origin,
-    },
-    /// Keep a line for the audit list about a call that reaches no other command.
-    Note {
-        /// [`crate::EventKind::CallRefused`], `CallDenied` or `CallDone`.
-        kind: crate::EventKind,
-        /// Whose call it was.
-        tenant: Option<Name>,
-        /// What was asked, and what became of it.
-        detail: Box<str>,
-        /// Who asked.
-        origin: Origin,
-    },
-    /// Tell everybody who listens of a message that is to go out by a channel.
-    Publish {
-        /// Whose message it is.
-        tenant: Name,
-        /// The message, in the words of whoever publishes it; at most [`PUBLISHED_BYTES_MAX`].
-        detail: Box<str>,
-    },
+}
+
+/// What can be asked of sessions.
+#[derive(Clone, Debug)]
+pub enum SessionCommand {
     /// End jobs of a session.
-    StopSession {
+    Stop {
         /// Whose session it is.
         tenant: Name,
         /// The session.
@@ -116,7 +95,7 @@ pub enum Command {
         origin: Origin,
     },
     /// How full the context of a session is. Stops nothing; decides how many of its jobs may start.
-    SessionUsage {
+    Usage {
         /// Whose session it is.
         tenant: Name,
         /// The session.
@@ -127,14 +106,19 @@ pub enum Command {
         window: u64,
     },
     /// Begin every session anew in this process: its runs here stop and their jobs are queued again, at no cost.
-    ResetSessions {
+    ResetAll {
         /// Who asks.
         origin: Origin,
     },
+}
+
+/// What can be asked of schedules.
+#[derive(Clone, Debug)]
+pub enum ScheduleCommand {
     /// Make a schedule. Answered with [`Reply::Schedule`].
-    PutSchedule(Box<ScheduleSpec>, Origin),
+    Put(Box<ScheduleSpec>, Origin),
     /// Change a schedule. Answered with [`Reply::Schedule`].
-    UpdateSchedule {
+    Update {
         /// Whose schedule it must be. `None`: any tenant's.
         tenant: Option<Name>,
         /// The schedule.
@@ -145,7 +129,7 @@ pub enum Command {
         origin: Origin,
     },
     /// Delete a schedule; its runs go on and its log stays. Answered with the schedule as it was.
-    DeleteSchedule {
+    Delete {
         /// Whose schedule it must be. `None`: any tenant's.
         tenant: Option<Name>,
         /// The schedule.
@@ -154,7 +138,7 @@ pub enum Command {
         origin: Origin,
     },
     /// Switch a schedule on or off. Answered with [`Reply::Schedule`].
-    ToggleSchedule {
+    Toggle {
         /// Whose schedule it must be. `None`: any tenant's.
         tenant: Option<Name>,
         /// The schedule.
@@ -164,8 +148,8 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
-    /// Run a schedule by hand. Its slots stay where they are. Answered with [`Reply::ScheduleRan`].
-    RunSchedule {
+    /// Run a schedule by hand. Its slots stay where they are. Answered with [`Reply::ScheduleFiredByHand`].
+    Fire {
         /// Whose schedule it must be. `None`: any tenant's.
         tenant: Option<Name>,
         /// The schedule.
@@ -175,8 +159,13 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
+}
+
+/// What can be asked of webhook deliveries.
+#[derive(Clone, Debug)]
+pub enum DeliveryCommand {
     /// The sender of the news says how a try ended.
-    DeliveryTried {
+    Tried {
         /// The job whose end is told.
         seq: Seq,
         /// The try, as its notice numbered it.
@@ -197,18 +186,28 @@ pub enum Command {
         /// Who asks.
         origin: Origin,
     },
+}
+
+/// What can be asked of leases of pull workers.
+#[derive(Clone, Debug)]
+pub enum LeaseCommand {
     /// A worker asks for the next job that suits it.
     Claim(Box<Claim>),
     /// A worker asks to run one job now, or not at all.
-    RequestLease(Box<LeaseRequest>),
+    Request(Box<LeaseRequest>),
     /// Something is said about an attempt, by the attempt's id alone.
-    Lease(Box<LeaseWord>),
+    Message(Box<LeaseMessage>),
+}
+
+/// What can be asked of push workers.
+#[derive(Clone, Debug)]
+pub enum WorkerCommand {
     /// A worker registers over a connection. Answered with [`Reply::Registered`].
     Register(Box<Register>),
     /// Something is said over a worker's connection.
-    Worker(Box<WorkerWord>),
+    Message(Box<WorkerMessage>),
     /// A worker is to take nothing new (or something again); what it runs goes on.
-    DrainWorker {
+    Drain {
         /// Whose worker it is.
         tenant: Name,
         /// Its name.
@@ -219,14 +218,81 @@ pub enum Command {
         origin: Origin,
     },
     /// A worker serves these lanes from now on, whatever it offers; what it runs goes on. A lane that is not there is
-    /// refused.
-    RebindWorker {
+    /// rejected.
+    Rebind {
         /// Whose worker it is.
         tenant: Name,
         /// Its name.
         worker: Name,
         /// The lanes; none: every one.
         lanes: Vec<Name>,
+        /// Who asks.
+        origin: Origin,
+    },
+}
+
+/// What can be asked of the server.
+#[derive(Clone, Debug)]
+pub enum AdminCommand {
+    /// Replace all settings at once.
+    Configure {
+        /// The settings from now on.
+        settings: Box<Settings>,
+        /// What must be kept so that the settings hold after a restart; `None` keeps what is kept already.
+        overrides: Option<Bytes>,
+        /// What changed, for the audit list.
+        detail: Box<str>,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// A place to run jobs appears, or changes what it offers.
+    Offer(ExecutorOffer),
+    /// A place is gone. Its open attempts are not: their leases, or their runners, end them.
+    Withdraw(Name),
+    /// Keep a token, new or changed.
+    PutToken(Box<TokenRecord>, Origin),
+    /// Replace a token by another one with the same owner.
+    RotateToken {
+        /// The public part of the old one.
+        old: Name,
+        /// When the old one ends.
+        ends_at: Wall,
+        /// The new one.
+        token: Box<TokenRecord>,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// End a token.
+    RevokeToken {
+        /// Its public part.
+        id: Name,
+        /// Whose token it must be. `None`: any tenant's.
+        tenant: Option<Name>,
+        /// Who asks.
+        origin: Origin,
+    },
+    /// Keep a line for the audit list about a call that reaches no other command.
+    Note {
+        /// [`crate::EventKind::CallRejected`], `CallDenied` or `CallDone`.
+        kind: crate::EventKind,
+        /// Whose call it was.
+        tenant: Option<Name>,
+        /// What was asked, and what became of it.
+        detail: Box<str>,
+        /// Who asked.
+        origin: Origin,
+    },
+    /// Tell everybody who listens of a message that is to go out by a channel.
+    Publish {
+        /// Whose message it is.
+        tenant: Name,
+        /// The message, in the words of whoever publishes it; at most [`PUBLISHED_BYTES_MAX`].
+        detail: Box<str>,
+    },
+    /// Reject new jobs from now on, or admit them again. What waits and runs goes on. Not kept: a restart admits jobs.
+    SetAdmission {
+        /// True: jobs are admitted.
+        open: bool,
         /// Who asks.
         origin: Origin,
     },
@@ -243,8 +309,6 @@ pub enum Command {
     StorageLow(bool),
     /// Stop admitting and starting; cancel what waits in lanes that say so.
     Drain,
-    /// Look at the clock.
-    Tick,
 }
 
 /// Which jobs of a session end.
@@ -252,7 +316,7 @@ pub enum Command {
 pub enum StopWhat {
     /// The one that has run longest, or the oldest that waits when none runs.
     One,
-    /// All of them; and what was sent before now is refused from now on.
+    /// All of them; and what was sent before now is rejected from now on.
     All,
     /// All of them, and the session begins a new generation.
     Reset,
@@ -269,8 +333,10 @@ pub struct Submission {
     pub origin: Origin,
     /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.
     pub prior: Option<Prior>,
-    /// True: if there is no room for the job, keep it as rejected (see [`Refusal::recorded`]).
-    pub record_refusal: bool,
+    /// True: if there is no room for the job, keep it as rejected (see [`Rejection::recorded`]).
+    pub record_rejection: bool,
+    /// True: a lane that does not exist is rejected. False: the job runs in `main`, as the dialects promise.
+    pub strict_lane: bool,
 }
 
 /// The job that an idempotency key stands for already.
@@ -304,11 +370,11 @@ pub struct LogLine {
 
 /// A place to run jobs and what it offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceOffer {
+pub struct ExecutorOffer {
     /// The place's name.
-    pub place: Name,
+    pub executor: Name,
     /// How attempts there live and die.
-    pub mode: PlaceMode,
+    pub mode: ExecutorMode,
     /// The kinds it runs. A kind belongs to one place.
     pub kinds: Vec<Name>,
     /// How many attempts it takes at once.
@@ -318,214 +384,22 @@ pub struct PlaceOffer {
 /// How attempts at a place live and die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum PlaceMode {
+pub enum ExecutorMode {
     /// In this process or driven by it: runs at once, needs no heartbeat, dies with the process.
     Attached = 0,
     /// Elsewhere: must say that it runs, lives by heartbeats, outlives the process.
     Leased = 1,
 }
 
-impl PlaceMode {
+impl ExecutorMode {
     /// The code in stored rows.
     pub fn code(self) -> u8 {
         self as u8
     }
 
     /// The mode of a stored code.
-    pub fn from_code(code: u8) -> Option<PlaceMode> {
-        [PlaceMode::Attached, PlaceMode::Leased].get(usize::from(code)).copied()
-    }
-}
-
-/// The engine's answer to one command.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
-    /// The job is admitted (or was before: `existing`).
-    Submitted(Submitted),
-    /// One answer for each item, in order. For an atomic batch that was refused, every item says why or `batch_refused`.
-    Batch(Vec<Result<Submitted, Refusal>>),
-    /// Not done, and nothing changed.
-    Refused(Refusal),
-    /// Done.
-    Done,
-    /// The job is canceled; it was in `was` before.
-    Canceled {
-        /// Its number.
-        seq: Seq,
-        /// The state it was in.
-        was: JobState,
-    },
-    /// Which jobs of a session ended.
-    SessionStopped(SessionStopped),
-    /// No live job (or token, or open run) of that name is there for this tenant. The store may know an ended one.
-    NotFound,
-    /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
-    /// a run that was told to stop frees its gates all the same.
-    Stale,
-    /// The attempt goes on; it must be heard of again within `lease`.
-    Alive {
-        /// From now.
-        lease: Span,
-        /// True: the run is asked to stop. One that has not begun must not begin: its time may be over.
-        stop: bool,
-    },
-    /// The run is admitted (or was before).
-    RunSubmitted(RunSubmitted),
-    /// The run has ended.
-    RunCanceled {
-        /// How many of its jobs were canceled by this.
-        canceled: u32,
-        /// Where it stands now.
-        state: RunState,
-    },
-    /// The next element of a chain is called; the answer comes as a notice.
-    NextCalled,
-    /// The next element of a chain is not called, or the call was answered before.
-    NextAnswered(crate::NextAnswer),
-    /// The schedule as it is stored now; for a deleted one, as it was.
-    Schedule(Box<Schedule>),
-    /// What became of a run by hand.
-    ScheduleRan {
-        /// True: there is a job.
-        ran: bool,
-        /// Why there is none.
-        reason: Option<NotRan>,
-        /// The job.
-        job: Option<JobId>,
-    },
-    /// The lease is given.
-    Granted(Box<Grant>),
-    /// No lease is given, and nothing changed.
-    Denied(Denial),
-    /// The attempt is another worker's. Nothing changed.
-    NotYours,
-    /// The worker is registered.
-    Registered(Box<Registered>),
-    /// This very result was taken before. Nothing changed.
-    Duplicate,
-    /// The job was never dispatched under this number: what was dispatched before is missing. Nothing changed.
-    Gap,
-}
-
-/// Which jobs of a session ended. All counts are zero when there was none.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct SessionStopped {
-    /// Jobs that ran and are told to stop, those that ran longest first; at most [`SessionStopped::LISTED_MAX`].
-    pub running: Vec<JobId>,
-    /// Jobs that waited, in their order; at most [`SessionStopped::LISTED_MAX`].
-    pub waiting: Vec<JobId>,
-    /// How many ran.
-    pub running_count: u32,
-    /// How many waited.
-    pub waiting_count: u32,
-    /// How often the session was reset so far.
-    pub generation: u64,
-}
-
-impl SessionStopped {
-    /// Most jobs listed of each sort.
-    pub const LISTED_MAX: usize = 100;
-}
-
-/// An admitted job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submitted {
-    /// Its number inside the house; 0 for an `existing` one.
-    pub seq: Seq,
-    /// Its id.
-    pub job: JobId,
-    /// True when an equal submit made it earlier.
-    pub existing: bool,
-    /// Its state when it was admitted.
-    pub state: JobState,
-    /// The lane it really runs in.
-    pub lane: Name,
-    /// When it was admitted.
-    pub created_at: Wall,
-    /// How many jobs waited in its lane right then, itself included; 0 for an `existing` one.
-    pub waiting: u32,
-}
-
-/// Why something was not done. Nothing changed, except that a refused job may have been recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// A stable word for programs.
-    pub code: RefusalCode,
-    /// A sentence for people that names the field or limit and the remedy.
-    pub message: Box<str>,
-    /// When asking again may help.
-    pub retry_after: Option<Span>,
-    /// For a full queue: whose, and how full.
-    pub full: Option<Full>,
-    /// The job that keeps the refusal, where the submission asked for one and its lane had room for it.
-    pub recorded: Option<JobId>,
-}
-
-impl Refusal {
-    /// A refusal that asking again does not mend.
-    pub fn new(code: RefusalCode, message: impl Into<Box<str>>) -> Refusal {
-        Refusal { code, message: message.into(), retry_after: None, full: None, recorded: None }
-    }
-}
-
-/// Why something was not done, for programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RefusalCode {
-    /// A queue cap is reached.
-    QueueFull,
-    /// The idempotency key stands for another request.
-    IdempotencyMismatch,
-    /// The deadline has passed, or comes before `not_before`.
-    DeadlinePast,
-    /// Nobody offers the kind, and `strict_kinds` is on.
-    UnknownKind,
-    /// The server is stopping.
-    Draining,
-    /// Storage runs low.
-    StorageLow,
-    /// Another item of the atomic batch was refused.
-    BatchRefused,
-    /// A part of the command cannot be: too many keys, a kind that another place offers, ….
-    Invalid,
-    /// Too many tokens or schedules.
-    TooMany,
-    /// As many jobs of the session wait as the job allows.
-    SessionFull,
-    /// The job was sent before its session was stopped.
-    Stale,
-    /// A schedule would never run: its time has passed, or its expression names no date that comes.
-    NoFutureRun,
-    /// The tenant has a schedule of that name already.
-    NameTaken,
-    /// It costs more than the machine can ever give.
-    NeverFits,
-}
-
-impl RefusalCode {
-    /// The word users see.
-    pub fn word(self) -> &'static str {
-        match self {
-            RefusalCode::QueueFull => "queue_full",
-            RefusalCode::IdempotencyMismatch => "idempotency_mismatch",
-            RefusalCode::DeadlinePast => "deadline_past",
-            RefusalCode::UnknownKind => "unknown_kind",
-            RefusalCode::Draining => "draining",
-            RefusalCode::StorageLow => "storage_low",
-            RefusalCode::BatchRefused => "batch_refused",
-            RefusalCode::Invalid => "invalid",
-            RefusalCode::TooMany => "too_many",
-            RefusalCode::SessionFull => "session_full",
-            RefusalCode::Stale => "stale",
-            RefusalCode::NoFutureRun => "no_future_run",
-            RefusalCode::NameTaken => "name_taken",
-            RefusalCode::NeverFits => "never_fits",
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code.word(), self.message)
+    pub fn from_code(code: u8) -> Option<ExecutorMode> {
+        [ExecutorMode::Attached, ExecutorMode::Leased].get(usize::from(code)).copied()
     }
 }
 

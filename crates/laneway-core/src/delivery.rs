@@ -59,7 +59,7 @@ impl DeliveryState {
         [DeliveryState::Waiting, DeliveryState::Delivered, DeliveryState::Failed, DeliveryState::Dropped];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             DeliveryState::Waiting => "waiting",
             DeliveryState::Delivered => "delivered",
@@ -70,7 +70,7 @@ impl DeliveryState {
 
     /// The state that `word` names.
     pub fn parse(word: &str) -> Option<DeliveryState> {
-        DeliveryState::ALL.into_iter().find(|state| state.word() == word)
+        DeliveryState::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
     /// The code in stored rows.
@@ -86,7 +86,7 @@ impl DeliveryState {
 
 impl fmt::Display for DeliveryState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::command::LogLine;
 use crate::worker::ConnectionId;
 use crate::{
-    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, JobEnd, JobId, JobRow, JobStatus,
-    Name, NextAnswer, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
-    SessionRow, Span, TokenRecord, Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, FiringLogEntry, JobEnd, JobId,
+    JobRow, JobStatus, Name, NextAnswer, OpenAttempt, RunRow, RunState, Schedule, ScheduleId, ScheduleState,
+    Seq, SessionRow, Span, TokenRecord, Wall,
 };
 
 /// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
@@ -54,6 +54,10 @@ pub enum Change {
     AttemptOpened(OpenAttempt),
     /// The open attempt runs now. The fence must match.
     AttemptStarted(OpenAttempt),
+    /// The runner of the open attempt was told a longer lease. The fence must match.
+    LeaseExtended(OpenAttempt),
+    /// Another worker, or another process of it, holds the open attempt. The fence must match.
+    HolderChanged(OpenAttempt),
     /// The open attempt belongs to another connection of its worker: its lease epoch is one more than the stored row's, and
     /// the rest of the fence must match.
     AttemptRebound(OpenAttempt),
@@ -71,7 +75,7 @@ pub enum Change {
         lines: Vec<LogLine>,
     },
     /// Forget ended jobs of a lane (with payload, attempts, logs and idempotency key), oldest first, `max` at most.
-    JobsPurged {
+    JobsPruned {
         /// The lane.
         lane: Name,
         /// Only jobs that ended before this time.
@@ -82,7 +86,7 @@ pub enum Change {
         max: u32,
     },
     /// Forget events from before this time.
-    EventsPurged {
+    EventsPruned {
         /// Only events from before this time.
         before: Wall,
     },
@@ -90,6 +94,10 @@ pub enum Change {
     OverridesPut(Bytes),
     /// Keep a token, new or changed.
     TokenPut(Box<TokenRecord>),
+    /// Forget a token that has ended.
+    TokenForgotten(Name),
+    /// Remember the time up to which retention has counted.
+    ClockSeen(Wall),
     /// Keep what must be known of a session, new or changed.
     SessionPut(Box<SessionRow>),
     /// Nothing needs to be known of a session any more.
@@ -122,9 +130,9 @@ pub enum Change {
         job: Option<JobId>,
     },
     /// Keep an entry of the run log.
-    RunLogged(Box<RunLog>),
+    FiringLogged(Box<FiringLogEntry>),
     /// Forget old entries of the run log, `max` at most, and slots that can never come again.
-    RunsPurged {
+    FiringLogPruned {
         /// Entries that ended before this time.
         ended_before: Wall,
         /// Entries of one schedule beyond this many, oldest first.
@@ -161,7 +169,7 @@ pub enum Change {
     CallPut(Box<CallRow>),
     /// Forget ended runs of a lane with all their jobs, those that ended first first, until `max` jobs are gone or more.
     /// Jobs of runs are forgotten in no other way. A run with a job that has an open attempt or is owed a delivery stays.
-    EndedRunsPurged {
+    RunsPruned {
         /// The lane.
         lane: Name,
         /// Only runs that ended before this time.
@@ -185,7 +193,7 @@ pub enum Notice {
         /// The attempt.
         fence: Fence,
         /// Where it runs.
-        place: Name,
+        executor: Name,
         /// For a worker's: the connection to tell. `None`: it has none just now.
         connection: Option<ConnectionId>,
         /// Which dispatch it was (see [`Offer::dispatch_seq`]).
@@ -193,6 +201,8 @@ pub enum Notice {
     },
     /// Another connection has taken the place of this one; whatever it says changes nothing from now on.
     Superseded(ConnectionId),
+    /// Somebody else wants to register under this connection's worker: see whether it still answers, and end it if not.
+    ProbeConnection(ConnectionId),
     /// The worker of this connection is to take nothing new, to end what it runs, and to go.
     DrainConnection(ConnectionId),
     /// Tell this attempt what its call was answered.
@@ -202,7 +212,7 @@ pub enum Notice {
         /// The attempt that called.
         fence: Fence,
         /// Where it runs.
-        place: Name,
+        executor: Name,
         /// For a worker's: the connection to tell. `None`: it has none just now.
         connection: Option<ConnectionId>,
         /// Which dispatch it was (see [`Offer::dispatch_seq`]).
@@ -221,6 +231,16 @@ pub enum Notice {
         /// The try: 1, 2, 3, … within the delivery.
         number: u32,
     },
+    /// A schedule made a job of a kind that no handler, target or worker offers. Given once for a tenant and a kind, until a
+    /// run of that kind starts.
+    Unserved {
+        /// Whose schedule it is.
+        tenant: Name,
+        /// Its name.
+        schedule: Name,
+        /// The kind.
+        kind: Name,
+    },
 }
 
 /// An attempt to run. The payload is read from the store after the commit.
@@ -231,7 +251,7 @@ pub struct Offer {
     /// The fence that every word about the attempt must carry.
     pub fence: Fence,
     /// Where to run it.
-    pub place: Name,
+    pub executor: Name,
     /// Its kind.
     pub kind: Name,
     /// How long it may run.

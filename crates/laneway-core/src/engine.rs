@@ -1,152 +1,140 @@
 //! The engine: holds every live job in memory and decides.
 //!
-//! `apply` takes one command at one time, changes memory, and appends what follows to `Effects`. One file per verb; the
-//! shapes they share are in `engine/state.rs`, how jobs wait in `engine/waiting.rs`, who runs next in
-//! `engine/dispatch.rs`. Nothing here is told to anybody before the caller has made it durable.
+//! `apply` takes one command at one time, changes memory, and appends what follows to `Effects`. Nothing of that leaves the
+//! process before the caller has made it durable. Each folder holds one subject; `apply.rs` says which function carries out
+//! which command.
 
-mod calls;
-mod cancel;
+mod apply;
 mod capacity;
-mod chacha;
-mod chains;
 mod check;
-mod claim;
+mod collections;
 mod configure;
 mod counts;
-mod create;
-mod decide;
-mod deliveries;
-mod dispatch;
-mod explain;
-mod facts;
-mod finish;
-mod firing;
-mod fleet;
-mod gates;
-mod graph;
-mod held;
-mod idle;
-mod index;
-mod lease;
-mod lines;
-mod members;
-mod needs;
-mod placing;
-mod record;
+mod jobs;
+mod leases;
+mod queue;
+mod random;
 mod recover;
-mod refuse;
-mod register;
-mod rng;
-mod runs;
+mod retention_clock;
 mod schedules;
-mod serving;
 mod sessions;
-mod shared;
-mod shelves;
-mod slab;
-mod sorted;
 mod state;
 mod stats;
-mod stop;
-mod submit;
 #[cfg(test)]
 mod tests;
 mod tick;
 mod timers;
 mod tokens;
-mod waiting;
+mod webhooks;
 mod workers;
+mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use capacity::{CapacityView, LeaseView};
+pub use capacity::readings::{CapacityView, LeaseView};
+pub use collections::fresh::BatchNumber;
 pub use counts::Counts;
-pub use deliveries::DeliveryStats;
-pub use explain::{Explanation, Hold, Lacks};
-pub use facts::SessionView;
-pub use recover::{Head, Recovery, Restart};
-pub use refuse::{RECORDED_REFUSAL_BYTES_PER_MINUTE, RECORDED_REFUSALS_PER_MINUTE};
+pub use jobs::recorded_rejections::{RECORDED_REJECTION_BYTES_PER_MINUTE, RECORDED_REJECTIONS_PER_MINUTE};
+pub use queue::explain::{Explanation, Hold, Lacks};
+pub use recover::{Recovery, Restart, StoreCounters};
+pub use sessions::state::SessionView;
 pub use stats::{AgentStats, LaneStats, Stats};
+pub use webhooks::deliveries::DeliveryStats;
 
-use capacity::Capacity;
-use chains::Chains;
+use capacity::readings::Capacity;
+use collections::fresh::Fresh;
+use collections::index::{Hashing, Index};
+use collections::slab::{Interned, Ix, Pool, Slab, Table};
 use counts::Forgotten;
-use deliveries::Deliveries;
-use fleet::{Fleet, Want, Worker};
-use idle::IdleSessions;
-use index::{Hashing, Index};
-use rng::Rng;
-use runs::Runs;
-use schedules::Schedules;
-use slab::{Ix, Pool, Slab};
+use queue::shares::Share;
+use random::rng::Rng;
+use retention_clock::RetentionClock;
+use schedules::commands::Schedules;
+use sessions::eviction::IdleSessions;
 use state::{
-    Bin, BinKey, Class, ClassKey, Job, KeyEntry, KeyName, Kind, Lane, Need, Node, Open, Place, SessionEntry,
-    Tenant,
+    AgentQueue, Bin, BinKey, Class, ClassKey, Demand, Executor, Job, KeyEntry, KeyName, KeySet, Kind, Lane,
+    Open, SessionEntry, Tenant,
 };
 use timers::Timers;
+use tokens::Tokens;
+use webhooks::deliveries::Deliveries;
+use workers::pool::{PlacementRule, Worker, WorkerPool};
+use workflows::chain_limits::Chains;
+use workflows::runs::Runs;
 
 use crate::capacity::Hours;
 use crate::settings::{LaneSettings, MAIN_LANE};
 use crate::{
-    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Seed, Settings,
-    TokenRecord, Wall,
+    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Seed, Settings, Span, Wall,
 };
 
 /// The engine. One loop owns it.
 pub struct Engine {
     settings: Settings,
-    tokens: BTreeMap<Name, TokenRecord>,
+    tokens: Tokens,
     draining: bool,
+    /// Nothing new is admitted; what waits still starts.
+    closed: bool,
     storage_low: bool,
 
     jobs: Slab<Job>,
     /// Open attempts; a job points at its own.
     attempts: Slab<Open>,
     hashing: Hashing,
-    by_id: Index,
+    by_id: Index<Job>,
     bins: Pool<BinKey, Bin>,
-    lanes: Vec<Lane>,
-    lane_of: BTreeMap<Name, Ix>,
+    lanes: Table<Lane>,
+    lane_of: BTreeMap<Name, Ix<Lane>>,
+    /// Lanes that are named no more, with how long their ended jobs are kept.
+    removed_lanes: BTreeMap<Name, Span>,
+    /// The removed lane that was swept last.
+    removed_lane_swept: Option<Name>,
     /// By lane, tenant and name.
-    nodes: Pool<(Ix, Ix, Name), Node>,
+    agent_queues: Pool<(Ix<Lane>, Ix<Tenant>, Name), AgentQueue>,
     /// Agents without jobs, by when they were last served.
-    idle_nodes: BTreeSet<(u64, Ix)>,
+    idle_agent_queues: BTreeSet<(u64, Ix<AgentQueue>)>,
     tenants: Pool<Name, Tenant>,
     kinds: Pool<Name, Kind>,
-    /// By tenant and kind; shelves by tenant and place.
+    /// By tenant and kind; shared classes by tenant and place.
     classes: Pool<ClassKey, Class>,
-    places: Pool<Name, Place>,
+    executors: Pool<Name, Executor>,
     /// By tenant and name.
-    sessions: Pool<(Ix, Name), SessionEntry>,
+    sessions: Pool<(Ix<Tenant>, Name), SessionEntry>,
     /// Sessions without jobs of which something is remembered, by when that last changed.
     idle_sessions: IdleSessions,
     keys: Pool<KeyName, KeyEntry>,
-    keysets: Pool<Box<[Ix]>, ()>,
-    policies: Pool<RetryPolicy, ()>,
-    needs: Pool<Need, ()>,
-    hours: Pool<Hours, ()>,
-    wants: Pool<Want, ()>,
+    keysets: Interned<KeySet>,
+    policies: Interned<RetryPolicy>,
+    demands: Interned<Demand>,
+    hours: Interned<Hours>,
+    placements: Interned<PlacementRule>,
     /// Workers that hold attempts or are registered, by tenant and name.
-    workers: Pool<(Ix, Name), Worker>,
-    fleet: Fleet,
+    workers: Pool<(Ix<Tenant>, Name), Worker>,
+    pool: WorkerPool,
     capacity: Capacity,
     /// Idempotency keys that the store does not know yet.
-    fresh_keys: BTreeMap<(Name, Name), Prior>,
+    fresh_keys: Fresh<(Name, Name), Prior>,
+    /// The batch that commands are applied for.
+    batch: BatchNumber,
     schedules: Schedules,
     deliveries: Deliveries,
     /// Hosts of callbacks, each kept once.
-    callback_hosts: Pool<Arc<str>, ()>,
+    callback_hosts: Interned<Arc<str>>,
     /// Which host a live job calls back, by the job's number.
-    host_of: BTreeMap<u64, Ix>,
+    host_of: BTreeMap<u64, Ix<Arc<str>>>,
     runs: Runs,
     chains: Chains,
     /// Counts of agents that are not remembered any more.
     forgotten: Forgotten,
 
     timers: Timers,
+    /// What tenants have reserved of the server's queue.
+    queue_share: Share,
     /// When old rows are looked for next.
     sweep_at: Mono,
+    /// What the age of old rows is counted by.
+    retention_clock: RetentionClock,
     /// When the clock was last looked at.
     looked_at: Mono,
     /// When the engine was built.
@@ -190,43 +178,49 @@ impl Engine {
         let hashing = Hashing { seed: rng.secret() };
         let mut engine = Engine {
             settings,
-            tokens: BTreeMap::new(),
+            tokens: Tokens::default(),
             draining: false,
+            closed: false,
             storage_low: false,
             jobs: Slab::new(),
             attempts: Slab::new(),
             hashing,
             by_id: Index::new(),
             bins: Pool::new(hashing),
-            lanes: Vec::new(),
+            lanes: Table::new(),
             lane_of: BTreeMap::new(),
-            nodes: Pool::new(hashing),
-            idle_nodes: BTreeSet::new(),
+            removed_lanes: BTreeMap::new(),
+            removed_lane_swept: None,
+            agent_queues: Pool::new(hashing),
+            idle_agent_queues: BTreeSet::new(),
             tenants: Pool::new(hashing),
             kinds: Pool::new(hashing),
             classes: Pool::new(hashing),
-            places: Pool::new(hashing),
+            executors: Pool::new(hashing),
             sessions: Pool::new(hashing),
             idle_sessions: IdleSessions::default(),
             keys: Pool::new(hashing),
-            keysets: Pool::new(hashing),
-            policies: Pool::new(hashing),
-            needs: Pool::new(hashing),
-            hours: Pool::new(hashing),
-            wants: Pool::new(hashing),
+            keysets: Interned::new(hashing),
+            policies: Interned::new(hashing),
+            demands: Interned::new(hashing),
+            hours: Interned::new(hashing),
+            placements: Interned::new(hashing),
             workers: Pool::new(hashing),
-            fleet: Fleet::new(hashing),
+            pool: WorkerPool::new(hashing),
             capacity: Capacity::default(),
-            fresh_keys: BTreeMap::new(),
+            fresh_keys: Fresh::default(),
+            batch: BatchNumber::default(),
             schedules: Schedules::default(),
             deliveries: Deliveries::default(),
-            callback_hosts: Pool::new(hashing),
+            callback_hosts: Interned::new(hashing),
             host_of: BTreeMap::new(),
             runs: Runs::default(),
             chains: Chains::default(),
             forgotten: Forgotten::default(),
             timers: Timers::default(),
+            queue_share: Share::default(),
             sweep_at: now.mono,
+            retention_clock: RetentionClock::new(now, None),
             looked_at: now.mono,
             born: now,
             lease_floor: Mono(0),
@@ -241,12 +235,16 @@ impl Engine {
         for (name, settings) in lanes {
             engine.add_lane(&name, settings);
         }
+        engine.recount_shares();
         engine
     }
 
     /// Takes one command at one time and runs dispatch to quiescence. Effects are appended.
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
-        let reply = self.decide(now, command, effects);
+        if now.wall < self.retention_clock.wall() {
+            self.look_at_clock(now, effects);
+        }
+        let reply = self.carry_out(now, command, effects);
         loop {
             self.settle_runs(now, effects);
             self.settle_schedules(now, effects);
@@ -260,11 +258,18 @@ impl Engine {
         reply
     }
 
-    /// Everything so far is durable: the store answers for idempotency keys from here on.
-    pub fn committed(&mut self) {
-        self.fresh_keys.clear();
-        self.runs.fresh_keys.clear();
-        self.deliveries.committed();
+    /// Ends a batch: what is applied from now on belongs to the next one. Gives its number, for [`Engine::committed`].
+    pub fn end_batch(&mut self) -> BatchNumber {
+        let number = self.batch;
+        self.batch = number.next();
+        number
+    }
+
+    /// A batch and those before it are durable: from now on the store answers for their idempotency keys.
+    pub fn committed(&mut self, batch: BatchNumber) {
+        self.fresh_keys.committed(batch);
+        self.runs.fresh_keys.committed(batch);
+        self.deliveries.fresh.committed(batch);
     }
 
     /// The settings in force.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::{JobId, Name, Reason, Seq, Wall};
+use crate::{Failure, JobId, Name, Reason, Seq, Wall};
 
 /// One numbered line of the trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Event {
     pub actor: Option<Name>,
     /// The call that caused it.
     pub request: Option<Name>,
-    /// A short text for people: what was changed, what was refused.
+    /// A short text for people: what was changed, what was rejected.
     pub detail: Option<Box<str>>,
 }
 
@@ -47,6 +47,36 @@ pub struct JobLine {
     pub reason: Option<Reason>,
     /// Number of the job's event before this one; 0 for its first.
     pub previous: u64,
+    /// What went wrong, for a job that failed, is tried again after a failure, or was rejected.
+    pub error: Option<Box<ErrorLine>>,
+}
+
+/// What went wrong, as an event carries it. The job and its attempts have the whole failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorLine {
+    /// A stable code for programs.
+    pub code: Name,
+    /// A sentence for people; at most [`ErrorLine::MESSAGE_BYTES_MAX`].
+    pub message: Box<str>,
+}
+
+impl ErrorLine {
+    /// Most bytes of a message. Events stay in memory for those who follow, so a longer message is cut.
+    pub const MESSAGE_BYTES_MAX: usize = 512;
+
+    /// The short form of a failure.
+    pub fn of(failure: &Failure) -> Box<ErrorLine> {
+        let message = match failure.message.len() <= ErrorLine::MESSAGE_BYTES_MAX {
+            true => failure.message.clone(),
+            false => {
+                // Room for the ellipsis, which has three bytes.
+                let whole = |&at: &usize| failure.message.is_char_boundary(at);
+                let cut = (0..=ErrorLine::MESSAGE_BYTES_MAX - 3).rev().find(whole).unwrap_or(0);
+                format!("{}…", &failure.message[..cut]).into()
+            }
+        };
+        Box::new(ErrorLine { code: failure.code.clone(), message })
+    }
 }
 
 /// What happened.
@@ -69,7 +99,7 @@ pub enum EventKind {
     JobFailed = 6,
     /// The job was canceled.
     JobCanceled = 7,
-    /// The job was refused and the refusal kept.
+    /// The job was rejected and the rejection kept.
     JobRejected = 8,
     /// A run that outlived its job's end, or was told to stop, has ended; its gates are free.
     AttemptReleased = 9,
@@ -81,8 +111,8 @@ pub enum EventKind {
     TokenRevoked = 12,
     /// The server stops: nothing new is admitted or started.
     DrainBegan = 13,
-    /// A call that would change something was refused.
-    CallRefused = 14,
+    /// A call that would change something was rejected.
+    CallRejected = 14,
     /// A call was not allowed.
     CallDenied = 15,
     /// A call that changed something else than a job or a setting.
@@ -98,13 +128,13 @@ pub enum EventKind {
     /// A schedule made a job: for a slot, or because somebody asked for a run.
     ScheduleFired = 21,
     /// A run of a schedule has ended, or a slot passed without one.
-    ScheduleRunEnded = 22,
+    ScheduleFiringEnded = 22,
     /// A message is to go out by a channel, or an empty one is to clear its signs. The detail says which.
     Outbound = 23,
     /// A waiting job waits for a time again: nobody took it, or its hours are over.
     JobDeferred = 24,
     /// A waiting job's deadline is near: it goes ahead of others.
-    JobHastened = 25,
+    JobBoosted = 25,
     /// The machine has no room for a waiting job, or is not quiet enough.
     JobDenied = 26,
     /// A run was admitted.
@@ -135,11 +165,13 @@ pub enum EventKind {
     WorkerDisconnected = 39,
     /// A worker serves other lanes from now on: somebody said so.
     WorkerRebound = 40,
+    /// The wall clock ran ahead of the time that was seen to pass. The detail says how far.
+    ClockJumped = 41,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 41] = [
+    pub const ALL: [EventKind; 42] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -154,7 +186,7 @@ impl EventKind {
         EventKind::TokenCreated,
         EventKind::TokenRevoked,
         EventKind::DrainBegan,
-        EventKind::CallRefused,
+        EventKind::CallRejected,
         EventKind::CallDenied,
         EventKind::CallDone,
         EventKind::ScheduleCreated,
@@ -162,10 +194,10 @@ impl EventKind {
         EventKind::ScheduleDeleted,
         EventKind::ScheduleToggled,
         EventKind::ScheduleFired,
-        EventKind::ScheduleRunEnded,
+        EventKind::ScheduleFiringEnded,
         EventKind::Outbound,
         EventKind::JobDeferred,
-        EventKind::JobHastened,
+        EventKind::JobBoosted,
         EventKind::JobDenied,
         EventKind::RunSubmitted,
         EventKind::RunStarted,
@@ -181,10 +213,11 @@ impl EventKind {
         EventKind::WorkerSaturated,
         EventKind::WorkerDisconnected,
         EventKind::WorkerRebound,
+        EventKind::ClockJumped,
     ];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             EventKind::JobSubmitted => "job.submitted",
             EventKind::JobQueued => "job.queued",
@@ -200,7 +233,7 @@ impl EventKind {
             EventKind::TokenCreated => "token.created",
             EventKind::TokenRevoked => "token.revoked",
             EventKind::DrainBegan => "server.draining",
-            EventKind::CallRefused => "call.refused",
+            EventKind::CallRejected => "call.rejected",
             EventKind::CallDenied => "call.denied",
             EventKind::CallDone => "call.done",
             EventKind::ScheduleCreated => "schedule.created",
@@ -208,10 +241,10 @@ impl EventKind {
             EventKind::ScheduleDeleted => "schedule.deleted",
             EventKind::ScheduleToggled => "schedule.toggled",
             EventKind::ScheduleFired => "schedule.fired",
-            EventKind::ScheduleRunEnded => "schedule.run_ended",
+            EventKind::ScheduleFiringEnded => "schedule.firing_ended",
             EventKind::Outbound => "outbound",
             EventKind::JobDeferred => "job.deferred",
-            EventKind::JobHastened => "job.hastened",
+            EventKind::JobBoosted => "job.boosted",
             EventKind::JobDenied => "job.denied",
             EventKind::RunSubmitted => "run.submitted",
             EventKind::RunStarted => "run.started",
@@ -227,6 +260,7 @@ impl EventKind {
             EventKind::WorkerSaturated => "worker.saturated",
             EventKind::WorkerDisconnected => "worker.disconnected",
             EventKind::WorkerRebound => "worker.rebound",
+            EventKind::ClockJumped => "clock.jumped",
         }
     }
 
@@ -243,6 +277,6 @@ impl EventKind {
 
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }

@@ -1,4 +1,4 @@
-//! A full queue: whose it is and how full, kept with a recorded refusal so that every surface can say it in its own words.
+//! A full queue: whose it is and how full, kept with a recorded rejection so that every surface can say it in its own words.
 
 use crate::Bytes;
 
@@ -20,7 +20,7 @@ impl CapScope {
     pub const ALL: [CapScope; 4] = [CapScope::Server, CapScope::Lane, CapScope::Tenant, CapScope::Agent];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             CapScope::Server => "server",
             CapScope::Lane => "lane",
@@ -55,7 +55,7 @@ impl Full {
     /// The figures as a failure's detail: one fixed text, which surfaces may show as it is.
     pub fn to_detail(self) -> Bytes {
         let Full { scope, waiting, cap } = self;
-        let text = format!("{{\"scope\":\"{}\",\"waiting\":{waiting},\"cap\":{cap}}}", scope.word());
+        let text = format!("{{\"scope\":\"{}\",\"waiting\":{waiting},\"cap\":{cap}}}", scope.as_str());
         Bytes::from(text.into_bytes())
     }
 
@@ -66,7 +66,7 @@ impl Full {
         let (scope, rest) = rest.split_once("\",\"waiting\":")?;
         let (waiting, cap) = rest.split_once(",\"cap\":")?;
         Some(Full {
-            scope: CapScope::ALL.into_iter().find(|known| known.word() == scope)?,
+            scope: CapScope::ALL.into_iter().find(|known| known.as_str() == scope)?,
             waiting: waiting.parse().ok()?,
             cap: cap.parse().ok()?,
         })

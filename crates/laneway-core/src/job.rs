@@ -6,9 +6,9 @@ pub mod state;
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
-use crate::capacity::Needs;
+use crate::capacity::CapacityRequest;
 use crate::{
-    AttemptId, Bytes, Failure, JobId, MemberOf, Name, RetryPolicy, ScheduleRef, Seq, Span, Wall, Wants,
+    AttemptId, Bytes, Failure, JobId, MemberOf, Name, Placement, RetryPolicy, ScheduleRef, Seq, Span, Wall,
 };
 
 /// Most keys a job may hold at once.
@@ -29,7 +29,7 @@ pub struct JobSpec {
     pub kind: Name,
     /// The party whose fair share and limits it counts against.
     pub agent: Name,
-    /// The pool it runs in. An unknown lane means `main`.
+    /// The pool it runs in. An unknown lane means `main`, unless the submission asks for one that exists.
     pub lane: Name,
     /// Jobs of one session run in order.
     pub session: Option<Session>,
@@ -58,11 +58,11 @@ pub struct JobSpec {
     /// Who is told of the job's end.
     pub callback: Option<Callback>,
     /// What it asks of the machine.
-    pub needs: Needs,
+    pub needs: CapacityRequest,
     /// The run that it is a member of, and which node of it.
     pub member: Option<Box<MemberOf>>,
     /// What it wants of the worker that runs it; few jobs want something.
-    pub wants: Option<Box<Wants>>,
+    pub wants: Option<Box<Placement>>,
 }
 
 /// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again
@@ -81,10 +81,10 @@ impl Callback {
     pub fn host(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-        let place = authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
-        let (host, port) = match place.rsplit_once(':') {
+        let executor = authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
+        let (host, port) = match executor.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (host, port),
-            _ => (place.as_str(), ""),
+            _ => (executor.as_str(), ""),
         };
         let port = match port {
             "" if scheme.eq_ignore_ascii_case("http") => "80",
@@ -109,7 +109,7 @@ pub struct Key {
 pub struct IdempotencyKey {
     /// The client's key, unique within its tenant.
     pub key: Name,
-    /// Digest of the request. The same key with another digest is refused.
+    /// Digest of the request. The same key with another digest is rejected.
     pub digest: [u8; 32],
 }
 
@@ -153,6 +153,10 @@ pub struct JobStatus {
     pub rejections: u32,
     /// True once its deadline is near: it goes ahead of others.
     pub near_deadline: bool,
+    /// Times that the machine had no capacity for it while it waited, as recorded in its events.
+    pub denials: u32,
+    /// After a denial: when the next one is recorded at the earliest. It may start sooner.
+    pub denied_until: Option<Wall>,
     /// Number of the job's latest event; each event names the one before it.
     pub last_event: u64,
 }
@@ -168,6 +172,8 @@ impl JobStatus {
             losses: 0,
             rejections: 0,
             near_deadline: false,
+            denials: 0,
+            denied_until: None,
             last_event: 0,
         }
     }

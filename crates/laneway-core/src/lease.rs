@@ -1,6 +1,6 @@
 //! Leases: the time-bound right of a worker to run an attempt, for lanes whose workers ask for work.
 //!
-//! Only words live here; how they are answered is in `engine/claim.rs` and `engine/held.rs`.
+//! Only words live here; how they are answered is in `engine/leases/claim.rs` and `engine/leases/by_id.rs`.
 
 use crate::capacity::QuietState;
 use crate::{AttemptId, Fence, JobId, JobState, Name, Outcome, Seq, Span, Submission, Wall};
@@ -20,6 +20,20 @@ pub enum Dispatch {
     Reserve = 1,
     /// Workers ask. A job waits until somebody takes it.
     Claim = 2,
+}
+
+impl Dispatch {
+    /// Every way, in the order of their codes.
+    pub const ALL: [Dispatch; 3] = [Dispatch::Push, Dispatch::Reserve, Dispatch::Claim];
+
+    /// The name that users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Dispatch::Push => "push",
+            Dispatch::Reserve => "reserve",
+            Dispatch::Claim => "claim",
+        }
+    }
 }
 
 /// What becomes of a job whose worker went silent.
@@ -69,6 +83,8 @@ pub struct Holder {
     pub worker: Name,
     /// Its process, if it said so.
     pub pid: Option<u32>,
+    /// For a worker with a connection: the boot id of its process, if it has one.
+    pub boot: Option<Name>,
 }
 
 /// A worker asks for the next job that suits it.
@@ -88,6 +104,9 @@ pub struct Claim {
     pub holder: Holder,
     /// True: it runs from now on. False: the worker says so later (its first heartbeat does).
     pub start: bool,
+    /// The token by which it is asked for, if it is by one. A token that has ended gets nothing: a call that waited for
+    /// long may have outlived it.
+    pub token: Option<Name>,
 }
 
 /// A worker asks to run one job now, or not at all.
@@ -115,7 +134,7 @@ pub enum LeaseFor {
 
 /// What a worker (or, for a revoke, an operator) says about an attempt, by the attempt's id alone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LeaseWord {
+pub struct LeaseMessage {
     /// The attempt.
     pub lease: AttemptId,
     /// Whose job it must be. `None`: any tenant's.
@@ -125,12 +144,12 @@ pub struct LeaseWord {
     /// Its process, if it says so.
     pub pid: Option<u32>,
     /// What is said.
-    pub said: Said,
+    pub said: LeaseUpdate,
 }
 
 /// What is said about an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum LeaseUpdate {
     /// It runs or still runs; its lease starts anew.
     Alive,
     /// It has something to tell; its lease does not start anew.
@@ -180,6 +199,8 @@ pub struct Denial {
 pub enum DenyReason {
     /// The server is stopping.
     Draining,
+    /// Storage is low: only what runs goes on.
+    StorageLow,
     /// The lane is paused.
     Paused,
     /// As many attempts are open as may be, in the lane or on the server.
@@ -235,10 +256,31 @@ pub enum DenyReason {
 }
 
 impl DenyReason {
+    /// Every word that [`DenyReason::word`] gives.
+    pub const NAMES: [&'static str; 16] = [
+        "draining",
+        "storage_low",
+        "paused",
+        "max_leases",
+        "agent_cap",
+        "full",
+        "panic",
+        "not_quiet",
+        "no_capacity",
+        "needs_more",
+        "reserved",
+        "too_big",
+        "unique",
+        "not_yet",
+        "taken",
+        "nothing_eligible",
+    ];
+
     /// The word users see.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             DenyReason::Draining => "draining",
+            DenyReason::StorageLow => "storage_low",
             DenyReason::Paused => "paused",
             DenyReason::MaxLeases { .. } => "max_leases",
             DenyReason::AgentCap { .. } => "agent_cap",
@@ -271,7 +313,7 @@ impl DenyReason {
                 Span::secs(5)
             }
             DenyReason::NotQuiet { .. } => Span::secs(10),
-            DenyReason::Panic => Span::secs(30),
+            DenyReason::Panic | DenyReason::StorageLow => Span::secs(30),
         }
     }
 }

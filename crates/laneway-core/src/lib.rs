@@ -18,11 +18,15 @@ pub mod id;
 pub mod job;
 pub mod lease;
 pub mod name;
+pub mod nearest;
+pub mod query;
+pub mod reply;
 pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod seed;
 pub mod settings;
+pub mod share;
 pub mod time;
 pub mod token;
 pub mod worker;
@@ -31,10 +35,10 @@ pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
 pub use call::{CALL_PAYLOAD_BYTES_MAX, CallRow, Chain, NextAnswer, NextCall, NextCode};
-pub use capacity::{CapacitySettings, LoadReading, Needs, QuietRule, QuietState};
+pub use capacity::{CapacityRequest, CapacitySettings, LoadReading, QuietRule, QuietState};
 pub use command::{
-    Command, Origin, PlaceMode, PlaceOffer, Prior, Refusal, RefusalCode, Reply, SessionStopped, StopWhat,
-    Submission,
+    Command, ExecutorMode, ExecutorOffer, Origin, Prior, Rejection, RejectionCode, Reply, SessionStopped,
+    StopWhat, Submission,
 };
 pub use delivery::{DeliveryRow, DeliveryState, DeliveryTry, TryOutcome};
 pub use effect::{Change, Effects, Notice};
@@ -48,20 +52,21 @@ pub use job::{
 };
 pub use lease::{Claim, Denial, DenyReason, Dispatch, Grant, Holder, LostPolicy, PullSettings};
 pub use name::{Name, NameError};
+pub use query::{Answer, LaneUse, Query};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use run::{
     Binding, EndedMember, FailurePolicy, Member, MemberOf, PriorRun, RunRow, RunSpec, RunState,
     RunSubmission, RunSubmitted,
 };
 pub use schedule::{
-    CatchUp, Overlap, RunLog, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec, ScheduleState,
-    Timing, TimingError,
+    CatchUp, FiringLogEntry, Overlap, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec,
+    ScheduleState, Timing, TimingError,
 };
 pub use seed::Seed;
 pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
-pub use worker::{ConnectionId, Task, Wants, WorkerOffer, WorkerSettings};
+pub use worker::{ConnectionId, Placement, Task, TasksKept, WorkerOffer, WorkerSettings};
 
 /// Opaque bytes that ride with a change: payloads, results, error details. The engine sees their length only.
 pub type Bytes = std::sync::Arc<[u8]>;

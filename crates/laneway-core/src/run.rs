@@ -50,7 +50,7 @@ impl FailurePolicy {
     pub const ALL: [FailurePolicy; 2] = [FailurePolicy::Stop, FailurePolicy::Continue];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             FailurePolicy::Stop => "stop",
             FailurePolicy::Continue => "continue",
@@ -59,7 +59,7 @@ impl FailurePolicy {
 
     /// The policy that `word` names.
     pub fn parse(word: &str) -> Option<FailurePolicy> {
-        FailurePolicy::ALL.into_iter().find(|policy| policy.word() == word)
+        FailurePolicy::ALL.into_iter().find(|policy| policy.as_str() == word)
     }
 
     /// The code in stored rows.
@@ -119,7 +119,7 @@ impl RunState {
     }
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             RunState::Queued => "queued",
             RunState::Running => "running",
@@ -131,7 +131,7 @@ impl RunState {
 
     /// The state that `word` names.
     pub fn parse(word: &str) -> Option<RunState> {
-        RunState::ALL.into_iter().find(|state| state.word() == word)
+        RunState::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
     /// The code in stored rows.
@@ -147,7 +147,7 @@ impl RunState {
 
 impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
@@ -164,6 +164,8 @@ pub struct RunSubmission {
     pub origin: Origin,
     /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.
     pub prior: Option<PriorRun>,
+    /// True: a node whose lane does not exist is rejected. False: it runs in `main`.
+    pub strict_lanes: bool,
 }
 
 /// A node of a run to admit, and its job.
@@ -182,6 +184,10 @@ pub struct Member {
     pub bindings: Vec<Binding>,
     /// Its place in a middleware chain.
     pub chain: Option<Chain>,
+    /// True for a group: it runs nothing, and succeeds when all nodes in it have. No handler gets its payload.
+    pub group: bool,
+    /// The group that it is in. It starts when the group may, and ends no later.
+    pub within: Option<Name>,
 }
 
 impl Member {
@@ -193,13 +199,16 @@ impl Member {
             depends_on,
             bindings: self.bindings.clone(),
             chain: self.chain.clone(),
+            group: self.group,
+            within: self.within.clone(),
         };
         Submission {
             spec: JobSpec { member: Some(Box::new(member)), ..self.spec.clone() },
             payload: crate::Bytes::clone(&self.payload),
             origin: origin.clone(),
             prior: None,
-            record_refusal: false,
+            record_rejection: false,
+            strict_lane: false,
         }
     }
 }
@@ -229,6 +238,10 @@ pub struct MemberOf {
     pub bindings: Vec<Binding>,
     /// Its place in a middleware chain.
     pub chain: Option<Chain>,
+    /// True for a group. Then it depends on all nodes in it, unless it starts when it is called.
+    pub group: bool,
+    /// The group that it is in.
+    pub within: Option<Name>,
 }
 
 /// The run that an idempotency key stands for already.

@@ -2,15 +2,15 @@
 //!
 //! A schedule is a template of a job and a timing. Each moment that the timing names is a **slot**; a slot makes at most
 //! one job, whatever crashes. When slots lie is in `schedule/timing.rs` (and `schedule/cron.rs`), what is kept of runs in
-//! `schedule/run_log.rs`, what the engine does with all of that in `engine/schedules.rs`. What users read about it is
+//! `schedule/run_log.rs`, what the engine does with all of that in `engine/schedules/commands.rs`. What users read about it is
 //! `docs/schedules.md`.
 
 mod cron;
 mod run_log;
 mod timing;
 
-pub use run_log::{RUN_TEXT_MAX, RunLog, RunStatus, ScheduleLine, cut_text};
-pub use timing::{Plan, Timing, TimingError, preview};
+pub use run_log::{FiringLogEntry, RUN_TEXT_MAX, RunStatus, ScheduleLine, cut_text};
+pub use timing::{EVERY_MIN, Plan, Timing, TimingError, preview};
 pub(crate) use timing::{find_zone, instant_of};
 
 use crate::{Bytes, JobSpec, Name, ScheduleId, Span, Wall};
@@ -28,7 +28,7 @@ pub const PREVIEW_MAX: usize = 1_000;
 /// Stands in the session key of a new schedule's template for the schedule's own id, which nobody knows before it is made.
 pub const SCHEDULE_SELF: &str = "{schedule}";
 /// How many entries of the run log stay in memory.
-pub const RECENT_RUNS_MAX: usize = 200;
+pub const RECENT_FIRINGS_MAX: usize = 200;
 
 /// What is asked of a schedule.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,19 +176,22 @@ pub enum RunMode {
 
 /// Why a run by hand did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotRan {
+pub enum NotFired {
     /// No slot has come.
     NotDue,
     /// A run of the schedule has not ended.
     AlreadyRunning,
+    /// A run of the schedule has not started: its job waits.
+    AlreadyQueued,
 }
 
-impl NotRan {
+impl NotFired {
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            NotRan::NotDue => "not_due",
-            NotRan::AlreadyRunning => "already_running",
+            NotFired::NotDue => "not_due",
+            NotFired::AlreadyRunning => "already_running",
+            NotFired::AlreadyQueued => "already_queued",
         }
     }
 }
@@ -205,7 +208,7 @@ impl CatchUp {
     pub const ALL: CatchUp = CatchUp::All { max: 100 };
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             CatchUp::Skip => "skip",
             CatchUp::Latest => "latest",
@@ -219,7 +222,7 @@ impl Overlap {
     pub const ALL: [Overlap; 4] = [Overlap::Skip, Overlap::Allow, Overlap::Queue, Overlap::CancelRunning];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Overlap::Skip => "skip",
             Overlap::Allow => "allow",
@@ -230,7 +233,7 @@ impl Overlap {
 
     /// The policy that `word` names.
     pub fn parse(word: &str) -> Option<Overlap> {
-        Overlap::ALL.into_iter().find(|overlap| overlap.word() == word)
+        Overlap::ALL.into_iter().find(|overlap| overlap.as_str() == word)
     }
 
     /// The code in stored rows.

@@ -3,12 +3,14 @@
 //! This is the typed form that the engine holds. How settings are written in files, environment and API calls is the
 //! business of `laneway-runtime`'s `config.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::{CapacitySettings, Hours};
+use crate::job::session::ChatSettings;
 use crate::lease::PullSettings;
+use crate::nearest::nearest;
 use crate::worker::WorkerSettings;
-use crate::{Name, RetryPolicy, Span};
+use crate::{Name, Rejection, RejectionCode, RetryPolicy, Span};
 
 /// The lane that jobs with an unknown lane run in. It always exists.
 pub const MAIN_LANE: &str = "main";
@@ -24,7 +26,7 @@ pub struct Settings {
     pub queued_max: u32,
     /// Most attempts that may be open on the whole server.
     pub running_max: u32,
-    /// True: a job whose kind nobody offers and no setting names is refused. False: it waits.
+    /// True: a job whose kind nobody offers and no setting names is rejected. False: it waits.
     pub strict_kinds: bool,
     /// How long a worker's attempt lives without a heartbeat.
     pub lease: Span,
@@ -42,8 +44,12 @@ pub struct Settings {
     pub queue_timeout: Option<Span>,
     /// What happens after failures and losses, where neither job nor kind say.
     pub retry: RetryPolicy,
+    /// The longest time that a runner may ask for before the next attempt (see [`crate::Failure::retry_after`]).
+    pub retry_after_max: Span,
     /// The lanes. `main` is added where it is missing.
     pub lanes: BTreeMap<Name, LaneSettings>,
+    /// Lanes that figures leave out until they have had a job.
+    pub shown_once_used: BTreeSet<Name>,
     /// Kinds with settings of their own.
     pub kinds: BTreeMap<Name, KindSettings>,
     /// Tenants with limits of their own.
@@ -56,6 +62,8 @@ pub struct Settings {
     pub keys: BTreeMap<Name, u32>,
     /// The same for every other key name.
     pub key_default: u32,
+    /// Percent of every queue that tenants share which is reserved for the known tenants in equal parts.
+    pub reserved_percent: u8,
     /// What holds for schedules.
     pub schedules: ScheduleSettings,
     /// How the news of ended jobs is told.
@@ -66,6 +74,8 @@ pub struct Settings {
     pub runs: RunSettings,
     /// What holds for workers that are told what to run.
     pub workers: WorkerSettings,
+    /// What messages of a conversation ask of their session where they do not say. Read by those who make the jobs.
+    pub chat: ChatSettings,
 }
 
 /// How big runs may be. A run is admitted and canceled in one commit, so it has bounds.
@@ -222,6 +232,21 @@ pub struct AgentSettings {
     pub hours: Option<Hours>,
 }
 
+impl Settings {
+    /// Is there such a lane? If not, the rejection names the nearest one.
+    pub fn check_lane(&self, lane: &Name) -> Result<(), Rejection> {
+        if self.lanes.contains_key(lane) || lane.as_str() == MAIN_LANE {
+            return Ok(());
+        }
+        let remedy = match nearest(lane.as_str(), self.lanes.keys().map(Name::as_str)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("PUT /v1/lanes/{lane} makes it, GET /v1/lanes lists those that are there"),
+        };
+        let message = format!("lane: there is no lane {:?}; {remedy}", lane.as_str());
+        Err(Rejection::new(RejectionCode::UnknownLane, message))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -236,6 +261,8 @@ impl Default for Settings {
             timeout: Span::mins(10),
             queue_timeout: None,
             retry: RetryPolicy::default(),
+            retry_after_max: Span::hours(1),
+            shown_once_used: BTreeSet::new(),
             lanes: BTreeMap::from([(Name::fixed(MAIN_LANE), LaneSettings::default())]),
             kinds: BTreeMap::new(),
             tenants: BTreeMap::new(),
@@ -243,11 +270,13 @@ impl Default for Settings {
             agents: BTreeMap::new(),
             keys: BTreeMap::new(),
             key_default: 1,
+            reserved_percent: 50,
             webhooks: WebhookSettings::default(),
             schedules: ScheduleSettings::default(),
             capacity: CapacitySettings::default(),
             runs: RunSettings::default(),
             workers: WorkerSettings::default(),
+            chat: ChatSettings::default(),
         }
     }
 }

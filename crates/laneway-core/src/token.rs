@@ -7,8 +7,12 @@ use std::fmt;
 
 use crate::{Name, Wall};
 
-/// Most tokens a server keeps.
+/// What the id of a token begins with whose secret its owner brought.
+pub const IMPORTED_PREFIX: &str = "imported-";
+/// Most tokens of all tenants together. Tokens of the whole server have a share of their own.
 pub const TOKENS_MAX: usize = 10_000;
+/// Most tokens of one tenant, and of the whole server.
+pub const TOKENS_PER_TENANT_MAX: usize = 1_000;
 
 /// A token as stored.
 #[derive(Clone, PartialEq, Eq)]
@@ -29,6 +33,24 @@ pub struct TokenRecord {
     pub expires_at: Option<Wall>,
     /// When it was revoked.
     pub revoked_at: Option<Wall>,
+}
+
+impl TokenRecord {
+    /// When the token ended, by the given time: it was revoked, or has expired.
+    pub fn ended_at(&self, now: Wall) -> Option<Wall> {
+        let expired = self.expires_at.filter(|at| *at <= now);
+        [self.revoked_at, expired].into_iter().flatten().min()
+    }
+
+    /// True while it works: it was not revoked and has not expired.
+    pub fn is_active(&self, now: Wall) -> bool {
+        self.ended_at(now).is_none()
+    }
+
+    /// True when its owner brought the secret: then the digest is of the whole text that a caller presents.
+    pub fn is_imported(&self) -> bool {
+        self.id.as_str().starts_with(IMPORTED_PREFIX)
+    }
 }
 
 impl fmt::Debug for TokenRecord {
@@ -65,7 +87,7 @@ impl Role {
     pub const ALL: [Role; 5] = [Role::Admin, Role::Operator, Role::Submitter, Role::Worker, Role::Viewer];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Role::Admin => "admin",
             Role::Operator => "operator",
@@ -77,7 +99,7 @@ impl Role {
 
     /// The role that `word` names.
     pub fn parse(word: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.word() == word)
+        Role::ALL.into_iter().find(|role| role.as_str() == word)
     }
 
     /// The code in stored rows.

@@ -1,8 +1,9 @@
 //! Workers that are told what to run: what they offer, what jobs want of them, and what is said over their connections.
 //!
-//! Only words live here. Who gets what is decided in `engine/placing.rs`, what a connection says is judged in
-//! `engine/workers.rs`. Nothing of a connection is durable: after a restart a worker is known by the attempts it holds.
+//! Only words live here. Who gets what is decided in `engine/workers/placement.rs`, what a connection says is judged in
+//! `engine/workers/messages.rs`. Nothing of a connection is durable: after a restart a worker is known by the attempts it holds.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::{AttemptEnd, Fence, JobId, Name, Outcome, Span, Wall};
@@ -10,7 +11,7 @@ use crate::{AttemptEnd, Fence, JobId, Name, Outcome, Span, Wall};
 /// Most entries of each list in an offer: kinds, limits, packages, features, runtimes, labels, lanes.
 pub const OFFER_LIST_MAX: usize = 256;
 /// Most features or labels that a job may want.
-pub const WANTS_LIST_MAX: usize = 16;
+pub const PLACEMENT_LIST_MAX: usize = 16;
 /// Most resources that a job may refer to.
 pub const RESOURCES_MAX: usize = 16;
 /// Most tasks that one worker may run at once.
@@ -75,12 +76,12 @@ pub struct Orders {
 
 /// What a job wants of the worker that runs it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Wants {
+pub struct Placement {
     /// The package whose handler runs it. Then the package counts, and not the kinds that a worker names.
     pub package: Option<Package>,
-    /// Features that the worker must have, at most [`WANTS_LIST_MAX`].
+    /// Features that the worker must have, at most [`PLACEMENT_LIST_MAX`].
     pub features: Vec<Name>,
-    /// Labels that the worker must carry, at most [`WANTS_LIST_MAX`].
+    /// Labels that the worker must carry, at most [`PLACEMENT_LIST_MAX`].
     pub labels: Vec<(Name, Name)>,
     /// Keeps jobs of one key together.
     pub affinity: Option<Affinity>,
@@ -121,7 +122,7 @@ impl AffinityMode {
     }
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             AffinityMode::Sticky => "sticky",
             AffinityMode::Preferred => "preferred",
@@ -130,7 +131,7 @@ impl AffinityMode {
 
     /// The mode that `word` names.
     pub fn parse(word: &str) -> Option<AffinityMode> {
-        [AffinityMode::Sticky, AffinityMode::Preferred].into_iter().find(|mode| mode.word() == word)
+        [AffinityMode::Sticky, AffinityMode::Preferred].into_iter().find(|mode| mode.as_str() == word)
     }
 }
 
@@ -160,20 +161,34 @@ pub struct Register {
     pub heartbeat: Span,
     /// What an operator said of it to an engine that this one replaces. What this engine has heard of it counts more.
     pub orders: Orders,
+    /// The process behind the connection, by a name that it chose when it started. `None`: it has none, and every
+    /// connection counts as a new process.
+    pub boot: Option<Name>,
+    /// The tasks that the process still has.
+    pub tasks: TasksKept,
+}
+
+/// Which tasks a worker's process still has when it registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TasksKept {
+    /// These: they run, or their results are not acknowledged yet.
+    Listed(BTreeSet<Task>),
+    /// All that it was given. Only said again for connections that go on, to an engine that replaces another one.
+    All,
 }
 
 /// Something that is said over a worker's connection.
 #[derive(Clone, Debug)]
-pub struct WorkerWord {
+pub struct WorkerMessage {
     /// The connection. What a connection says that is not (or no longer) a worker's changes nothing.
     pub connection: ConnectionId,
     /// What is said.
-    pub said: WorkerSaid,
+    pub said: WorkerReport,
 }
 
 /// What is said over a worker's connection.
 #[derive(Clone, Debug)]
-pub enum WorkerSaid {
+pub enum WorkerReport {
     /// A sign of life; the leases of all that it runs start anew. Answered with [`crate::Reply::Alive`].
     Beat(Beat),
     /// It took the task.
@@ -210,7 +225,7 @@ pub struct Task {
 pub struct DispatchLine {
     /// Which dispatch of the job, or of its run.
     pub dispatch_seq: u64,
-    /// [`DispatchLine::SENT`], [`DispatchLine::TAKEN`], a word of [`AttemptEnd`], or the code of a refusal or a failure.
+    /// [`DispatchLine::SENT`], [`DispatchLine::TAKEN`], a word of [`AttemptEnd`], or the code of a rejection or a failure.
     pub outcome: Box<str>,
     /// The worker.
     pub worker: Name,
@@ -307,8 +322,19 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// Every standing, from the best to the worst.
+    pub const ALL: [Standing; 7] = [
+        Standing::Ready,
+        Standing::Late,
+        Standing::Degraded,
+        Standing::Unhealthy,
+        Standing::Draining,
+        Standing::Lost,
+        Standing::Away,
+    ];
+
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Standing::Ready => "ready",
             Standing::Late => "late",
@@ -330,7 +356,7 @@ pub struct WorkerSettings {
     pub workers_per_tenant_max: u32,
     /// A worker at `max_parallel` for this long is told of.
     pub saturated_after: Span,
-    /// How often a job may be refused or left unanswered by workers; once more, and it has failed.
+    /// How often a job may be rejected or left unanswered by workers; once more, and it has failed.
     pub rejections_max: u32,
     /// Most affinity keys of one tenant whose worker is remembered; those made first are forgotten first.
     pub affinities_per_tenant_max: u32,

@@ -19,7 +19,7 @@ macro_rules! bugs {
             pub const ALL: &'static [Bug] = &[$(Bug::$variant,)*];
 
             /// Its name.
-            pub fn word(self) -> &'static str {
+            pub fn as_str(self) -> &'static str {
                 match self { $(Bug::$variant => $word,)* }
             }
         }
@@ -42,7 +42,7 @@ bugs! {
     LeaseByWallclock = "lease-by-wallclock": "A lease ends by the wall clock.",
     LeaseShortenedOnRecovery = "lease-shortened-on-recovery": "After a restart a lease is not given anew.",
     IdemKeyOutsideTx = "idem-key-outside-tx": "An idempotency key is not stored with its job.",
-    BatchPoisonAbortsAll = "batch-poison-aborts-all": "One refused row fails its whole batch.",
+    BatchPoisonAbortsAll = "batch-poison-aborts-all": "One rejected row fails its whole batch.",
     AsyncAdmitCache = "async-admit-cache": "Admission counts lag one command behind.",
     RefillThinksEmpty = "refill-thinks-empty": "After a restart the queue is taken for empty.",
     RetryBeforeBackoff = "retry-before-backoff": "A retry starts before its backoff has passed.",
@@ -75,6 +75,7 @@ bugs! {
     DuplicateResultCounted = "duplicate-result-counted": "A result of an older dispatch counts for the one that is open.",
     LostWorkerKeepsAttempt = "lost-worker-keeps-attempt": "What a lost worker ran is never taken from it.",
     RebindAfterExpiry = "rebind-after-expiry": "A worker that comes back takes up what its lease has lost.",
+    RebindIgnoresBoot = "rebind-ignores-boot": "A worker's new process gets the attempts of the one before it.",
     DrainedWorkerGetsWork = "drained-worker-gets-work": "A worker that is to drain gets tasks.",
     WorkerGetsForeignLane = "worker-gets-foreign-lane": "A worker gets tasks of lanes that it does not serve.",
     StickyGoesAnywhere = "sticky-goes-anywhere": "A job leaves the worker of its affinity key when that is busy.",
@@ -94,6 +95,8 @@ bugs! {
     CallForgottenOnRestart = "call-forgotten-on-restart": "After a restart nobody waits for a called node.",
     AbandonedCallGoesOn = "abandoned-call-goes-on": "What runs for a caller that is gone is not told to stop.",
     RunSeqLostOnRestart = "run-seq-lost-on-restart": "After a restart the attempts of a run are counted anew.",
+    InterruptedRunRepeated = "interrupted-run-repeated": "A run that was cut short is repeated although no loss is allowed.",
+    RetentionByWallclock = "retention-by-wallclock": "A wall clock that is ahead for a moment makes ended jobs old.",
     DeliveryLostOnCrash = "delivery-lost-on-crash": "After a restart nobody remembers whom the news is owed.",
 }
 

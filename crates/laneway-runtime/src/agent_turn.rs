@@ -81,6 +81,16 @@ impl AgentTurn {
         serde_json::from_slice(payload).map_err(|error| format!("the payload is no agent turn: {error}"))
     }
 
+    /// May somebody who brings these credentials change or start what has this payload? What names somebody's credentials is
+    /// for those alone who bring the same. A payload that names them in a way that cannot be read is for nobody.
+    pub fn is_open_to(payload: &[u8], credential: Option<&str>) -> bool {
+        match AgentTurn::read(payload) {
+            Ok(AgentTurn { credential_user_id: None, .. }) => true,
+            Ok(AgentTurn { credential_user_id: bound, .. }) => bound.as_deref() == credential,
+            Err(_) => !names_credential(payload),
+        }
+    }
+
     /// The payload.
     pub fn write(&self) -> Bytes {
         serde_json::to_vec(self).expect("texts and JSON values are JSON").into()
@@ -128,6 +138,16 @@ impl AgentTurn {
     pub fn goes_to(&self) -> Option<(&str, &str)> {
         let named = self.deliver && !self.deliver_channel.is_empty() && !self.deliver_to.is_empty();
         named.then_some((self.deliver_channel.as_str(), self.deliver_to.as_str()))
+    }
+}
+
+/// Does a payload that is no turn name somebody's credentials all the same?
+fn names_credential(payload: &[u8]) -> bool {
+    match serde_json::from_slice(payload) {
+        Ok(Value::Object(fields)) => fields.get("credentialUserId").is_some_and(|value| !value.is_null()),
+        Ok(_) => false,
+        // What is no JSON here may be read by somebody else.
+        Err(_) => payload.windows(16).any(|part| part == b"credentialUserId"),
     }
 }
 
@@ -216,6 +236,23 @@ mod tests {
         );
         assert_eq!(AgentTurn::read(&written), Ok(turn));
         assert!(AgentTurn::read(b"{\"kind\":1}").unwrap_err().contains("payload"));
+    }
+
+    #[test]
+    fn defect_13_credentials_that_cannot_be_read_are_nobodys() {
+        for (payload, open_to_all, open_to_c) in [
+            (r#"{"kind":"agent_turn","credentialUserId":"c"}"#, false, true),
+            (r#"{"kind":"agent_turn","message":1,"credentialUserId":"c"}"#, false, false),
+            (r#"{"credentialUserId":7}"#, false, false),
+            (r#"{"kind":"agent_turn","credentialUserId":"c","credentialUserId":"d"}"#, false, false),
+            (r#"{"credentialUserId":"c""#, false, false),
+            (r#"{"kind":"agent_turn","credentialUserId":null}"#, true, true),
+            (r#"{"kind":1}"#, true, true),
+            ("[1]", true, true),
+        ] {
+            assert_eq!(AgentTurn::is_open_to(payload.as_bytes(), None), open_to_all, "{payload}");
+            assert_eq!(AgentTurn::is_open_to(payload.as_bytes(), Some("c")), open_to_c, "{payload}");
+        }
     }
 
     #[test]

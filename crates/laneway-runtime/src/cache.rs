@@ -85,6 +85,8 @@ mod tests {
             losses: 0,
             rejections: 0,
             near_deadline: false,
+            denials: 0,
+            denied_until: None,
             last_event: 1,
         };
         Box::new(JobRow {

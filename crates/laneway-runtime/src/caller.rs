@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use laneway_core::{Name, Origin, Role, Span, Wall};
+use thiserror::Error;
 
 use crate::scheduler::TokenTable;
 
@@ -44,12 +45,15 @@ impl Caller {
     /// server that was open has no token yet.
     pub fn is_still_allowed(&self, tokens: &TokenTable, now: Wall) -> bool {
         if self.by_token {
-            let is_active = |at: Option<Wall>| at.is_none_or(|at| now < at);
-            let record = tokens.get(&self.actor);
-            return record.is_some_and(|record| record.revoked_at.is_none() && is_active(record.expires_at));
+            return tokens.get(&self.actor).is_some_and(|record| record.is_active(now));
         }
         // A certificate is as good as before; an open server is open until the first token is made.
         self.actor.as_str() != "open" || tokens.is_empty()
+    }
+
+    /// The id of the token that the right comes from, if it comes from one.
+    pub fn token(&self) -> Option<&Name> {
+        self.by_token.then_some(&self.actor)
     }
 
     /// Who asks, for the engine.
@@ -69,6 +73,9 @@ pub enum Right {
     Submit,
     /// To take and run jobs of the caller's tenant.
     Work,
+    /// To report on a job that the caller has taken: that it runs, how far it is, how it ended. As `Work`, but such a call
+    /// is never counted with others: a lease must not end because somebody on the same host asks for work too often.
+    Report,
     /// To run the place for the caller's tenant: to say what its workers do.
     Operate,
     /// To change settings of the whole server.
@@ -86,16 +93,16 @@ pub struct Credentials<'a> {
 
 /// Says who somebody is who has a connection already. It knows the connection, and judges as the gate does.
 #[derive(Clone)]
-pub struct Doorkeeper(Arc<Judge>);
+pub struct Authenticator(Arc<Judge>);
 
 type Judge = dyn Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync;
 
-impl Doorkeeper {
+impl Authenticator {
     /// One that judges so.
     pub fn new(
         judge: impl Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync + 'static,
-    ) -> Doorkeeper {
-        Doorkeeper(Arc::new(judge))
+    ) -> Authenticator {
+        Authenticator(Arc::new(judge))
     }
 
     /// Who it is, or why not.
@@ -104,10 +111,21 @@ impl Doorkeeper {
     }
 }
 
-impl fmt::Debug for Doorkeeper {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Doorkeeper")
     }
+}
+
+/// Why a body is not read to its end. The gate gives a body this error; whoever reads it finds it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BodyDelay {
+    /// It comes too slowly.
+    #[error("the body comes too slowly")]
+    Late,
+    /// Its tenant or its token has as many large bodies on their way as its share allows.
+    #[error("too many large bodies are on their way")]
+    Busy,
 }
 
 /// Why a call did not reach its handler. Each dialect has its own words for it.

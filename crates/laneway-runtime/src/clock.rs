@@ -70,6 +70,15 @@ impl Clock {
         manual.moved.send_replace(());
     }
 
+    /// Sets the wall hand of a manual clock ahead or back, by milliseconds. Panics on the system's clock.
+    pub fn set_wall(&self, by_ms: i64) {
+        let Source::Manual(manual) = &self.source else { panic!("the system's clock is not ours to set") };
+        let mut now = manual.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.wall = Wall(now.wall.0.saturating_add(by_ms));
+        drop(now);
+        manual.moved.send_replace(());
+    }
+
     /// Waits for `span`.
     pub async fn sleep(&self, span: Span) {
         match &self.source {

@@ -6,10 +6,11 @@
 //! What the values do is not decided here: limits are `laneway_core::Settings`, and changing a configuration while the
 //! server runs is the work of `live_config.rs`.
 //!
-//! Nothing here reads the environment by itself: the binary gives it.
+//! Nothing here reads the environment by itself, but for [`lane_environment`]: the binary gives it.
 
 mod aliases;
 mod build;
+mod chat;
 mod dialects;
 mod diff;
 mod error;
@@ -19,6 +20,7 @@ mod layers;
 mod overrides;
 mod path;
 mod render;
+mod seal;
 mod secret;
 mod section;
 mod units;
@@ -32,20 +34,34 @@ use std::time::Duration;
 
 use laneway_core::{Name, Settings};
 
+pub use build::{QUEUED_MAX, RUNNING_MAX, SPAN_MAX};
 pub use dialects::{Astraflow, Dialects, Goclaw, Mount, Pinchtab, Synthia};
 pub use diff::{ChangedKey, changed_keys};
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use instances::{Instance, InstancePatch, TAB_LEN_MAX};
+pub(crate) use layers::is_builtin_lane;
 pub use layers::{Layers, preview};
 pub use overrides::{Overrides, merge_patch};
 pub use path::KeyPath;
-pub use secret::{REDACTED, Secret};
+pub use seal::SecretKey;
+pub use secret::{REDACTED, Secret, shown_url};
 pub use units::{format_size, format_span, parse_size, parse_span};
 
-use layers::Places;
+use layers::Executors;
 
 /// The reference: every key with its sentence and its default.
 pub const DEFAULTS: &str = include_str!("../config.default.toml");
+
+/// What is watched about the data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// Free bytes below which nothing is admitted and nothing starts.
+    pub low: u64,
+    /// Bytes that are kept for results.
+    pub reserve: u64,
+    /// How long a start looks for damage.
+    pub start_check: Duration,
+}
 
 /// A configuration that was checked as a whole.
 #[derive(Clone, Debug)]
@@ -56,20 +72,30 @@ pub struct Config {
     pub log: LogConfig,
     /// How many local handlers run at once.
     pub local_slots: u32,
-    /// Free bytes in the data directory below which nothing is admitted.
-    pub storage_low: u64,
+    /// What is watched about the data directory.
+    pub storage: StorageConfig,
     /// Kinds whose jobs are forwarded by HTTP.
     pub targets: BTreeMap<Name, Target>,
     /// How news of ended jobs is sent.
     pub webhooks: WebhookConfig,
     /// How workers come in.
     pub workers: WorkersConfig,
+    /// How callers share streams.
+    pub streams: StreamsConfig,
     /// The dialects, and how they are mounted.
     pub dialects: Dialects,
     /// Servers of browser tabs.
     pub instances: BTreeMap<Name, Instance>,
     settings: Settings,
-    places: Places,
+    places: Executors,
+}
+
+/// The variables of this process's environment that set limits of lanes (`LANEWAY_LANE_MAIN`, `GOCLAW_LANE_MAIN`, …), for
+/// [`Layers::read`]. For programs that use the library; the binary gives all of its environment.
+pub fn lane_environment() -> Vec<(String, String)> {
+    lane_variables::names()
+        .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?.into_string().ok()?)))
+        .collect()
 }
 
 /// Where and how the server listens and stores.
@@ -81,8 +107,14 @@ pub struct ServerConfig {
     pub data_dir: PathBuf,
     /// How long a stop may take.
     pub drain_limit: Duration,
+    /// Most HTTP connections at once.
+    pub connections_max: u32,
     /// Most bytes of a request's body.
     pub body_max: usize,
+    /// Most bytes of bodies in memory at once.
+    pub bodies_max: usize,
+    /// Most of these of one caller.
+    pub bodies_per_caller_max: usize,
     /// Host names that requests may name besides the loopback names and the listen address.
     pub allowed_hosts: Vec<String>,
     /// Origins whose pages may call the API besides those of the allowed hosts.
@@ -145,10 +177,23 @@ pub struct WorkersConfig {
     pub sockets_max: u32,
     /// Most of these of one tenant.
     pub sockets_per_tenant_max: u32,
-    /// Most sockets whose worker has not said who it is.
-    pub strangers_max: u32,
+    /// Most sockets whose worker has not shown who it is.
+    pub unauthenticated_max: u32,
+    /// Most of these of one client address.
+    pub unauthenticated_per_address_max: u32,
     /// True: only client certificates let a worker in.
     pub require_certificate: bool,
+}
+
+/// How callers share streams, sockets and calls that wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamsConfig {
+    /// Most native streams of events.
+    pub max: u32,
+    /// Most streams of one tenant, of each sort.
+    pub per_tenant_max: u32,
+    /// Most streams of one token, of each sort.
+    pub per_token_max: u32,
 }
 
 /// What deliveries are signed with; all of them sign.
@@ -209,8 +254,10 @@ impl Config {
         self.server = current.server.clone();
         self.log = current.log.clone();
         self.local_slots = current.local_slots;
-        (self.workers.sockets_max, self.workers.strangers_max) =
-            (current.workers.sockets_max, current.workers.strangers_max);
+        self.workers.sockets_max = current.workers.sockets_max;
+        self.workers.unauthenticated_max = current.workers.unauthenticated_max;
+        self.workers.unauthenticated_per_address_max = current.workers.unauthenticated_per_address_max;
+        self.streams = current.streams.clone();
         self.dialects.keep_until_restart(&current.dialects);
         self.places.retain(|key, _| !diff::needs_restart(key));
         let kept = current.places.iter().filter(|(key, _)| diff::needs_restart(key));

@@ -3,14 +3,15 @@
 //! Correctness never needs this. A process that is killed recovers from its store; a process that drains leaves its
 //! handlers time, and hands back what they did not end.
 
+use laneway_core::command::AdminCommand;
 use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::{Command, Span};
 use tokio::sync::oneshot;
 
-use crate::executors::local::LocalPlace;
-use crate::run::Ask;
+use crate::event_loop::Ask;
+use crate::executors::local::LocalExecutor;
 use crate::scheduler::{Scheduler, Stopped};
 
 /// How long handlers have to end after their tokens were canceled.
@@ -18,6 +19,8 @@ const CANCEL_GRACE: Span = Span::secs(2);
 /// How long runs may take to be handed back; only a handler that blocks its thread takes longer than an instant.
 const HAND_BACK_GRACE: Span = Span::secs(1);
 
+/// How often it is looked whether workers still have tasks.
+const WORKERS_LOOK_EVERY: Span = Span(50);
 /// How long calls of webhooks that are under way may take to end; those that do not are made again.
 const NEWS_GRACE: Span = Span::secs(2);
 
@@ -31,28 +34,30 @@ pub struct Drained {
 }
 
 impl Scheduler {
-    /// Stops admission and dispatch, gives running handlers until `limit` to end, hands back what has not ended then, and
-    /// ends the loop. When this returns, the store is closed.
+    /// Stops admission and dispatch, gives running handlers and the tasks of connected workers until `limit` to end, hands
+    /// back what has not ended here by then, and ends the loop. What workers still run stays theirs: they bring its result
+    /// after the next start. When this returns, the store is closed.
     pub async fn drain(&self, limit: Duration) -> Result<Drained, Stopped> {
-        self.send(Command::Drain).await?;
+        self.send(Command::Admin(AdminCommand::Drain)).await?;
         let places = self.runners.all();
-        let runs = places.iter().map(|place| place.running()).sum::<usize>();
+        let runs = places.iter().map(|executor| executor.running()).sum::<usize>();
         tracing::info!(runs, limit = ?limit, "draining: nothing new starts");
         let mut drained = Drained::default();
         let limit = Span(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-        if !self.idle_within(&places, limit).await {
-            drained.interrupted = places.iter().map(|place| place.running()).sum();
+        let (idle, ()) = tokio::join!(self.idle_within(&places, limit), self.workers_done_within(limit));
+        if !idle {
+            drained.interrupted = places.iter().map(|executor| executor.running()).sum();
             tracing::warn!(
                 runs = drained.interrupted,
                 "the time to drain is over; running handlers are told to stop"
             );
-            places.iter().for_each(|place| place.cancel_all());
+            places.iter().for_each(|executor| executor.cancel_all());
             if !self.idle_within(&places, CANCEL_GRACE).await {
-                places.iter().for_each(|place| place.abandon_all());
+                places.iter().for_each(|executor| executor.abandon_all());
                 self.idle_within(&places, HAND_BACK_GRACE).await;
             }
-            for place in &places {
-                drained.abandoned += place.hand_back_rest().await;
+            for executor in &places {
+                drained.abandoned += executor.hand_back_rest().await;
             }
         }
         // What was canceled just now has been told, or will be after the next start.
@@ -64,16 +69,35 @@ impl Scheduler {
         tracing::info!(
             interrupted,
             abandoned,
-            "stopped; what did not end is handed back and runs at the next start"
+            "stopped; what did not end is handed back and runs at the next start, unless it allows no loss"
         );
         Ok(drained)
     }
 
+    /// Waits until no worker that is connected has a task, at most for `span`: their results are heard until then.
+    async fn workers_done_within(&self, span: Span) {
+        let done = async {
+            loop {
+                let Ok((workers, _)) = self.workers(None).await else { return };
+                let connected = workers.iter().filter(|worker| worker.connection.is_some());
+                match connected.map(|worker| worker.open).sum::<u32>() {
+                    0 => return,
+                    _ => self.shared.clock.sleep(WORKERS_LOOK_EVERY).await,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = done => {}
+            () = self.shared.clock.sleep(span) => {}
+        }
+    }
+
     /// Waits until nothing runs in this process, at most for `span`. True when nothing does.
-    async fn idle_within(&self, places: &[Arc<LocalPlace>], span: Span) -> bool {
+    async fn idle_within(&self, places: &[Arc<LocalExecutor>], span: Span) -> bool {
         let idle = async {
-            for place in places {
-                place.idle().await;
+            for executor in places {
+                executor.idle().await;
             }
         };
         tokio::select! {

@@ -1,25 +1,43 @@
 //! What happens, numbered, for everybody who listens: live, and from any number on.
 //!
-//! The loop publishes once for each commit: one lock, one wake-up, whatever the number of events or listeners. A listener
-//! reads at its own pace from the ring of recent events, and from the store what the ring no longer has; what the store no
-//! longer has is told as one explicit gap. A slow listener slows nobody.
+//! The loop publishes once for each commit. An event goes to the topics that ask for it (`events/topics.rs`): listeners of
+//! equal interest share a topic, its recent events and the frames that are made of them, and listeners of other topics
+//! sleep on. A listener reads at its own pace from its topic; what the topic no longer has it reads from the ring of recent
+//! events, then from the store. What the store no longer has is told as one explicit gap. A slow listener slows nobody.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod topics;
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
 use laneway_core::{Event, JobId, Name, Wall};
 use laneway_store::{EventFilter, Reader};
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::feedback::Feedback;
-use crate::scheduler::{QueryError, Stopped, query};
+use crate::scheduler::{ReadError, Stopped, read_store};
+use crate::turns::Turns;
+
+use topics::{Board, Read, Tip, Topic};
+pub use topics::{Interest, Jobs};
 
 /// How many events a listener reads from the store at once.
 const REPLAY_PAGE: usize = 512;
-/// How many progress reports wait for a slow listener before it loses the oldest.
-const PROGRESS_WAITING_MAX: usize = 1_024;
-/// How many reports of runs wait for a slow listener before it loses the oldest. Each has a bound in bytes.
-const FEEDBACK_WAITING_MAX: usize = 256;
+/// How many events of the ring a listener looks at before others have their turn.
+const RING_PAGE: usize = 512;
+/// How many listeners read from the store at once; calls of the API need readers, too.
+const REPLAYS_MAX: usize = 2;
+/// A listener that shares its topic with others waits this long for each of them between two looks, so that a topic with
+/// many listeners costs no more than 5,000 looks a second. What happens meanwhile is one look; a listener for whom that
+/// is too slow falls behind.
+const PAUSE_PER_LISTENER: Duration = Duration::from_micros(200);
+/// The longest such wait.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How many jobs' progress is remembered: more than can run at once with any sane setting.
 const PROGRESS_JOBS_MAX: usize = 65_536;
 
@@ -30,30 +48,87 @@ pub struct EventBus {
 }
 
 struct Shared {
-    ring: Mutex<Ring>,
-    /// The number of the latest event; changes wake listeners. Dropped when the loop has ended.
-    latest: Mutex<Option<watch::Sender<u64>>>,
-    follow: watch::Receiver<u64>,
-    progress: broadcast::Sender<Progress>,
-    feedback: broadcast::Sender<Arc<Feedback>>,
+    board: Mutex<Board>,
+    counts: Arc<Counts>,
     reader: Arc<dyn Reader>,
     permits: Arc<Semaphore>,
+    /// Turns of listeners to read from the store.
+    replays: Turns,
 }
 
-/// Recent events, in the batches in which they were committed.
-struct Ring {
-    batches: VecDeque<Arc<Vec<Event>>>,
-    len: usize,
-    len_max: usize,
+/// How often events were encoded and handed out, all listeners together.
+#[derive(Debug, Default)]
+struct Counts {
+    encoded: AtomicU64,
+    delivered: AtomicU64,
+    woken: AtomicU64,
+}
+
+/// What listeners cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerCounts {
+    /// How many frames were made of events.
+    pub encoded: u64,
+    /// How many events were handed to listeners.
+    pub delivered: u64,
+    /// How often a listener woke up.
+    pub woken: u64,
+}
+
+/// A published event. Clones are the same event, and share the frames that were made of it.
+#[derive(Clone, Debug)]
+pub struct EventRef(Arc<Cell>);
+
+#[derive(Debug)]
+struct Cell {
+    event: Event,
+    frames: [OnceLock<Bytes>; Representation::COUNT],
+    counts: Arc<Counts>,
+}
+
+/// How an event is written for clients. An event is written once in each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Representation {
+    /// A frame of the native stream.
+    Native,
+    /// A frame of the dialect `synthia`.
+    Synthia,
+}
+
+impl Representation {
+    const COUNT: usize = 2;
+}
+
+impl Deref for EventRef {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.0.event
+    }
+}
+
+impl EventRef {
+    fn new(event: Event, counts: &Arc<Counts>) -> EventRef {
+        EventRef(Arc::new(Cell { event, frames: Default::default(), counts: Arc::clone(counts) }))
+    }
+
+    /// The event as a frame. Only the first call encodes; the others share what it made.
+    pub fn encoded(&self, how: Representation, encode: impl FnOnce(&Event) -> Bytes) -> Bytes {
+        let make = || {
+            self.0.counts.encoded.fetch_add(1, Ordering::Relaxed);
+            encode(&self.0.event)
+        };
+        self.0.frames[how as usize].get_or_init(make).clone()
+    }
 }
 
 /// What a listener hears.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// Something happened.
-    Event(Arc<Event>),
+    Event(EventRef),
     /// A running job says how far it is. Not numbered, not kept.
-    Progress(Progress),
+    Progress(Arc<Progress>),
     /// A running job says what it writes, or what it has so far. Not numbered, not kept.
     Feedback(Arc<Feedback>),
     /// These numbers are gone: they are older than what is kept.
@@ -62,6 +137,19 @@ pub enum Item {
         from: u64,
         /// The last one.
         to: u64,
+    },
+}
+
+/// What a listener that takes many items at once hears.
+#[derive(Clone, Debug)]
+pub enum Frames {
+    /// Frames, one after the other.
+    Some(Bytes),
+    /// The listener was live and fell so far behind that only the store has what comes next. Everything after this
+    /// number follows if it listens again from there.
+    Behind {
+        /// The last event that it was given.
+        after: u64,
     },
 }
 
@@ -80,6 +168,8 @@ pub struct Progress {
     pub fraction: f64,
     /// What it says, bounded.
     pub message: Box<str>,
+    /// Metrics of its own, by name: the latest value of each, bounded.
+    pub metrics: BTreeMap<Box<str>, f64>,
     /// When it said so.
     pub at: Wall,
 }
@@ -92,30 +182,39 @@ impl EventBus {
         last_event: u64,
         len_max: usize,
     ) -> EventBus {
-        let (latest, follow) = watch::channel(last_event);
-        let ring = Ring { batches: VecDeque::new(), len: 0, len_max };
         let shared = Shared {
-            ring: Mutex::new(ring),
-            latest: Mutex::new(Some(latest)),
-            follow,
-            progress: broadcast::Sender::new(PROGRESS_WAITING_MAX),
-            feedback: broadcast::Sender::new(FEEDBACK_WAITING_MAX),
+            board: Mutex::new(Board::new(last_event, len_max)),
+            counts: Arc::default(),
             reader,
             permits,
+            replays: Turns::new(REPLAYS_MAX),
         };
         EventBus { shared: Arc::new(shared) }
     }
 
-    /// Listens to what comes after event number `after`; `None`: after the latest. A number that was never given counts
-    /// as the latest.
+    /// Listens to everything that comes after event number `after`; `None`: after the latest. A number that was never
+    /// given counts as the latest.
     pub fn subscribe(&self, after: Option<u64>) -> Subscription {
-        let follow = self.shared.follow.clone();
-        let latest = *follow.borrow();
+        self.listen(Interest::everything(), after)
+    }
+
+    /// Listens to what is of `interest`, in the same way.
+    pub fn listen(&self, interest: Interest, after: Option<u64>) -> Subscription {
+        let mut board = self.shared.board();
+        let latest = board.latest();
+        let topic = board.enter(interest);
+        let after = after.map_or(latest, |after| after.min(latest));
+        // A listener that misses nothing is live at once: it also hears what is not numbered.
+        let at = (after == latest).then(|| topic.end());
+        drop(board);
         Subscription {
-            after: after.map_or(latest, |after| after.min(latest)),
-            follow,
-            progress: self.shared.progress.subscribe(),
-            feedback: self.shared.feedback.subscribe(),
+            after,
+            scanned: after,
+            at,
+            was_live: at.is_some(),
+            served_at: None,
+            tip: topic.follow(),
+            topic,
             ready: VecDeque::new(),
             bus: self.clone(),
         }
@@ -123,60 +222,44 @@ impl EventBus {
 
     /// The number of the latest event.
     pub fn latest(&self) -> u64 {
-        *self.shared.follow.borrow()
+        self.shared.board().latest()
+    }
+
+    /// How many listen.
+    pub fn listeners(&self) -> usize {
+        self.shared.board().listeners()
+    }
+
+    /// What listeners cost so far.
+    pub fn listener_counts(&self) -> ListenerCounts {
+        let Counts { encoded, delivered, woken } = &*self.shared.counts;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ListenerCounts { encoded: load(encoded), delivered: load(delivered), woken: load(woken) }
     }
 
     /// Everything in `events` is committed.
-    pub(crate) fn publish(&self, events: Arc<Vec<Event>>) {
-        let Some(number) = events.last().map(|event| event.number) else { return };
-        let mut ring = self.shared.ring();
-        ring.len += events.len();
-        ring.batches.push_back(events);
-        while ring.len > ring.len_max && ring.batches.len() > 1 {
-            let gone = ring.batches.pop_front().map_or(0, |batch| batch.len());
-            ring.len -= gone;
-        }
-        drop(ring);
-        if let Some(latest) = self.shared.latest().as_ref() {
-            latest.send_replace(number);
-        }
+    pub(crate) fn publish(&self, events: impl Iterator<Item = Event>) {
+        let events = events.map(|event| EventRef::new(event, &self.shared.counts));
+        self.shared.board().publish(events);
     }
 
     pub(crate) fn publish_progress(&self, progress: Progress) {
-        // Fails when nobody listens.
-        drop(self.shared.progress.send(progress));
+        self.shared.board().publish_progress(&Arc::new(progress));
     }
 
     pub(crate) fn publish_feedback(&self, feedback: Feedback) {
-        // Fails when nobody listens.
-        drop(self.shared.feedback.send(Arc::new(feedback)));
+        self.shared.board().publish_feedback(&Arc::new(feedback));
     }
 
     /// The loop has ended: listeners hear what is left, and then that it is over.
     pub(crate) fn close(&self) {
-        self.shared.latest().take();
+        self.shared.board().close();
     }
 }
 
 impl Shared {
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn latest(&self) -> MutexGuard<'_, Option<watch::Sender<u64>>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Ring {
-    /// The batch that holds the event after number `after`. `None`: the ring no longer has it.
-    fn batch_after(&self, after: u64) -> Option<Arc<Vec<Event>>> {
-        let first = self.batches.front()?.first()?.number;
-        if after + 1 < first {
-            return None;
-        }
-        let at = self.batches.partition_point(|batch| batch.last().is_none_or(|event| event.number <= after));
-        self.batches.get(at).cloned()
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -184,41 +267,108 @@ impl Ring {
 pub struct Subscription {
     /// The number of the last event that was given or found gone.
     after: u64,
-    follow: watch::Receiver<u64>,
-    progress: broadcast::Receiver<Progress>,
-    feedback: broadcast::Receiver<Arc<Feedback>>,
+    /// Nothing of interest is between `after` and this number that is not ready.
+    scanned: u64,
+    /// Where it reads its topic. `None`: it reads what is older than the topic.
+    at: Option<u64>,
+    /// True once it has read its topic.
+    was_live: bool,
+    /// When it was given something of its topic last.
+    served_at: Option<Instant>,
+    topic: Arc<Topic>,
+    tip: watch::Receiver<Tip>,
     ready: VecDeque<Item>,
     bus: EventBus,
 }
 
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.bus.shared.board().leave(&self.topic);
+    }
+}
+
 impl Subscription {
-    /// Waits for what comes next. [`QueryError::Stopped`] when the loop has ended and everything was told. Safe to drop
+    /// Waits for what comes next. [`ReadError::Stopped`] when the loop has ended and everything was told. Safe to drop
     /// while it waits: nothing is lost.
-    pub async fn next(&mut self) -> Result<Item, QueryError> {
+    pub async fn next(&mut self) -> Result<Item, ReadError> {
+        loop {
+            if let Some(item) = self.read_next(false).await? {
+                return Ok(item);
+            }
+        }
+    }
+
+    /// The same for a listener that is cut off when it falls behind. `None`: it was live, and only the store has what comes
+    /// next. Everything after [`Subscription::position`] follows if it listens again from there.
+    pub async fn next_unless_behind(&mut self) -> Result<Option<Item>, ReadError> {
+        self.read_next(true).await
+    }
+
+    async fn read_next(&mut self, cuts: bool) -> Result<Option<Item>, ReadError> {
         loop {
             if let Some(item) = self.ready.pop_front() {
                 self.passed(&item);
-                return Ok(item);
+                return Ok(Some(item));
             }
-            if self.after < *self.follow.borrow_and_update() {
-                self.fetch().await?;
+            let Some(at) = self.at else {
+                if cuts && self.is_behind() {
+                    return Ok(None);
+                }
+                self.catch_up().await?;
+                continue;
+            };
+            match self.topic.read(at) {
+                Read::Item(item) => {
+                    self.at = Some(at + 1);
+                    if !self.is_known(&item) {
+                        self.served_at = Some(Instant::now());
+                        self.passed(&item);
+                        return Ok(Some(item));
+                    }
+                }
+                Read::Gone => self.at = None,
+                Read::End => self.wait().await?,
+            }
+        }
+    }
+
+    /// Waits for what comes next, as frames in one piece. Listeners of one topic that read in step share the piece.
+    /// `encode` gives the frame of an item; an empty one is left out. Safe to drop while it waits.
+    pub async fn next_frames(&mut self, encode: fn(&Item) -> Bytes) -> Result<Frames, ReadError> {
+        loop {
+            if !self.ready.is_empty() {
+                let mut joined = Vec::new();
+                while joined.len() < topics::PIECE_BYTES
+                    && let Some(item) = self.ready.pop_front()
+                {
+                    self.passed(&item);
+                    joined.extend_from_slice(&encode(&item));
+                }
+                if !joined.is_empty() {
+                    return Ok(Frames::Some(joined.into()));
+                }
                 continue;
             }
-            tokio::select! {
-                biased;
-                changed = self.follow.changed() => changed.map_err(|_| Stopped)?,
-                progress = self.progress.recv() => match progress {
-                    Ok(progress) => return Ok(Item::Progress(progress)),
-                    // Old reports are worth nothing; the next ones come.
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => return Err(Stopped.into()),
-                },
-                feedback = self.feedback.recv() => match feedback {
-                    Ok(feedback) => return Ok(Item::Feedback(feedback)),
-                    // The numbers of the next ones tell that some are missing.
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => return Err(Stopped.into()),
-                },
+            let Some(at) = self.at else {
+                if self.is_behind() {
+                    return Ok(Frames::Behind { after: self.after });
+                }
+                self.catch_up().await?;
+                continue;
+            };
+            self.pause().await;
+            match self.topic.piece(at, encode) {
+                Ok(Some(piece)) => {
+                    self.served_at = Some(Instant::now());
+                    self.at = Some(piece.to);
+                    self.after = self.after.max(piece.last);
+                    self.bus.shared.counts.delivered.fetch_add(piece.events, Ordering::Relaxed);
+                    if !piece.bytes.is_empty() {
+                        return Ok(Frames::Some(piece.bytes));
+                    }
+                }
+                Ok(None) => self.wait().await?,
+                Err(topics::Gone) => self.at = None,
             }
         }
     }
@@ -228,59 +378,107 @@ impl Subscription {
         self.after
     }
 
+    /// Was it live, and has only the store what comes next?
+    fn is_behind(&self) -> bool {
+        self.was_live && !self.bus.shared.board().reaches(self.after)
+    }
+
+    /// Waits until the topic has something new.
+    async fn wait(&mut self) -> Result<(), ReadError> {
+        if self.tip.borrow_and_update().is_past(self.at) {
+            return Ok(());
+        }
+        if self.tip.borrow().closed {
+            return Err(Stopped.into());
+        }
+        self.pause().await;
+        self.tip.changed().await.map_err(|_| Stopped)?;
+        self.bus.shared.counts.woken.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits, if it was served a moment ago and others listen, too.
+    async fn pause(&self) {
+        let Some(served_at) = self.served_at else { return };
+        let others = u32::try_from(self.topic.listeners().saturating_sub(1)).unwrap_or(u32::MAX);
+        let until = served_at + PAUSE_PER_LISTENER.saturating_mul(others).min(PAUSE_MAX);
+        if until > Instant::now() {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// Was this item given already, when what is older than the topic was read?
+    fn is_known(&self, item: &Item) -> bool {
+        matches!(item, Item::Event(event) if event.number <= self.after)
+    }
+
     fn passed(&mut self, item: &Item) {
         match item {
-            Item::Event(event) => self.after = event.number,
+            Item::Event(event) => {
+                self.after = event.number;
+                self.bus.shared.counts.delivered.fetch_add(1, Ordering::Relaxed);
+            }
             Item::Gap { to, .. } => self.after = *to,
             Item::Progress(_) | Item::Feedback(_) => {}
         }
     }
 
-    /// Makes the next items ready, from the ring or from the store.
-    async fn fetch(&mut self) -> Result<(), QueryError> {
-        let batch = self.bus.shared.ring().batch_after(self.after);
-        if let Some(batch) = batch {
-            let from = batch.partition_point(|event| event.number <= self.after);
-            self.make_ready(batch[from..].iter().cloned());
-            return Ok(());
+    /// Makes the next items ready, from the ring or from the store, or goes over to the topic.
+    async fn catch_up(&mut self) -> Result<(), ReadError> {
+        self.after = self.after.max(self.scanned);
+        if self.catch_up_by_memory() { Ok(()) } else { self.replay().await }
+    }
+
+    /// Makes the next items ready from the ring, or goes over to the topic. False: both begin later.
+    fn catch_up_by_memory(&mut self) -> bool {
+        let board = self.bus.shared.board();
+        if let Some(at) = self.topic.place_after(self.after) {
+            (self.at, self.was_live) = (Some(at), true);
+            return true;
         }
-        let after = self.after;
-        let shared = &self.bus.shared;
-        let (events, first) = query(&shared.permits, &shared.reader, move |reader| {
-            let page = reader.events_after(&EventFilter::default(), after, REPLAY_PAGE)?;
-            let first = if page.items.is_empty() { reader.first_event()? } else { 0 };
-            Ok((page.items, first))
+        if !board.reaches(self.after) {
+            return false;
+        }
+        let events = board.ring_after(self.after, RING_PAGE);
+        drop(board);
+        self.scanned = events.last().map_or(self.after, |event| event.number);
+        let interest = self.topic.interest();
+        self.ready.extend(events.into_iter().filter(|event| interest.matches(event)).map(Item::Event));
+        true
+    }
+
+    /// Makes the next items ready from the store.
+    async fn replay(&mut self) -> Result<(), ReadError> {
+        let (after, shared) = (self.after, &self.bus.shared);
+        // Everything up to here is in the store.
+        let latest = shared.board().latest();
+        // A tenant's listeners take turns, so that others need not wait for all of them.
+        let _turn = shared.replays.take(self.topic.interest().tenant.as_ref()).await;
+        let filter = EventFilter { tenant: self.topic.interest().store_tenant(), ..EventFilter::default() };
+        let (page, first) = read_store(&shared.permits, &shared.reader, move |reader| {
+            // In this order: what is purged between the two is told as gone, never left out.
+            let page = reader.events_after(&filter, after, REPLAY_PAGE)?;
+            Ok((page, reader.first_event()?))
         })
         .await?;
-        if events.is_empty() {
-            // Nothing is kept between here and the ring, or nothing at all.
-            let ring_first =
-                self.bus.shared.ring().batches.front().and_then(|batch| batch.first().map(|e| e.number));
-            let latest = *self.follow.borrow();
-            let next = [Some(first), ring_first].into_iter().flatten().filter(|number| *number > after).min();
-            let to = next.map_or(latest, |next| next - 1);
-            if to > after {
-                self.ready.push_back(Item::Gap { from: after + 1, to });
-            }
-            return Ok(());
+        self.scanned = page.next.unwrap_or(latest).max(after);
+        // An empty store: the ring may still have something.
+        let recent = || shared.board().first().filter(|first| *first > after);
+        let kept_from = if first > 0 { first } else { recent().unwrap_or(latest.saturating_add(1)) };
+        let kept_from = page.items.first().map_or(kept_from, |event| kept_from.min(event.number));
+        if kept_from > after + 1 {
+            self.ready.push_back(Item::Gap { from: after + 1, to: kept_from - 1 });
+            self.scanned = self.scanned.max(kept_from - 1);
         }
-        self.make_ready(events.into_iter());
+        for event in page.items {
+            self.scanned = self.scanned.max(event.number);
+            if self.topic.interest().matches(&event) {
+                self.ready.push_back(Item::Event(EventRef::new(event, &shared.counts)));
+            }
+        }
         Ok(())
     }
-
-    /// Queues events, with a gap in front of each jump of the numbers.
-    fn make_ready(&mut self, events: impl Iterator<Item = Event>) {
-        let mut last = self.after;
-        for event in events {
-            if event.number > last + 1 {
-                self.ready.push_back(Item::Gap { from: last + 1, to: event.number - 1 });
-            }
-            last = event.number;
-            self.ready.push_back(Item::Event(Arc::new(event)));
-        }
-    }
 }
-
 /// The latest progress of every running job.
 #[derive(Default)]
 pub(crate) struct ProgressTable {

@@ -4,7 +4,7 @@
 //! change of one attempt has a number of its own, 1, 2, 3, …, so that a listener sees what it missed.
 
 use laneway_core::{JobId, Name, Wall};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::executors::cut;
 
@@ -12,6 +12,50 @@ use crate::executors::cut;
 pub const FEEDBACK_BYTES_MAX: usize = 64 << 10;
 /// Most changes in one report; the rest is left out.
 pub const CHANGES_MAX: usize = 256;
+
+/// The stream of a job's log that holds what its runs reported beside text, one JSON object a line, in order:
+/// `{"metrics": …}`, `{"metadata": …}`, `{"chunk": {"channel", "index", "metadata"}}`.
+pub const REPORTS: &str = "reports";
+/// Longest line of that stream in bytes: a longer report is left out, and its line says so.
+pub const REPORT_LEN_MAX: usize = 8 << 10;
+
+/// The line that keeps a report.
+pub fn report_line(report: &Value) -> String {
+    let line = report.to_string();
+    if line.len() <= REPORT_LEN_MAX {
+        return line;
+    }
+    serde_json::json!({"left_out_bytes": line.len()}).to_string()
+}
+
+/// What the runs of a job reported beside text: metrics and metadata, merged over the lines of one attempt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reported {
+    attempt: u32,
+    /// The latest value of each metric.
+    pub metrics: Map<String, Value>,
+    /// What else was reported: a later value replaces an earlier one, `null` removes it.
+    pub metadata: Map<String, Value>,
+}
+
+impl Reported {
+    /// Takes up a line of the stream [`REPORTS`]. Lines of a later attempt replace those of an earlier one.
+    pub fn add(&mut self, attempt: u32, line: &str) {
+        let Ok(Value::Object(mut report)) = serde_json::from_str(line) else { return };
+        if attempt != self.attempt {
+            *self = Reported { attempt, ..Reported::default() };
+        }
+        for (field, all) in [("metrics", &mut self.metrics), ("metadata", &mut self.metadata)] {
+            let Some(Value::Object(fields)) = report.remove(field) else { continue };
+            for (name, value) in fields {
+                match value {
+                    Value::Null => drop(all.remove(&name)),
+                    value => drop(all.insert(name, value)),
+                }
+            }
+        }
+    }
+}
 
 /// What a run says at once.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +172,10 @@ fn gather(patch: &Value, path: String, changes: &mut Vec<Change>, left: &mut usi
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Body, CHANGES_MAX, FEEDBACK_BYTES_MAX, Piece, bounded, changes_of};
+    use super::{
+        Body, CHANGES_MAX, FEEDBACK_BYTES_MAX, Piece, REPORT_LEN_MAX, Reported, bounded, changes_of,
+        report_line,
+    };
 
     fn told(patch: &Value) -> Vec<(String, Option<Value>)> {
         changes_of(patch).into_iter().map(|change| (change.path, change.value)).collect()
@@ -147,6 +194,31 @@ mod tests {
             ]
         );
         assert_eq!(told(&json!(7)), [], "the whole stays an object");
+    }
+
+    #[test]
+    fn reports_are_merged_within_an_attempt() {
+        let mut reported = Reported::default();
+        for line in [
+            r#"{"metrics": {"loss": 1}}"#,
+            r#"{"metadata": {"a": 1, "b": {"c": 2}}}"#,
+            "no JSON",
+            r#"{"metrics": {"rate": 2}, "metadata": {"a": null}}"#,
+            r#"{"chunk": {"channel": "stdout", "metadata": {"x": 1}}}"#,
+        ] {
+            reported.add(1, line);
+        }
+        assert_eq!(Value::Object(reported.metrics.clone()), json!({"loss": 1, "rate": 2}));
+        assert_eq!(Value::Object(reported.metadata.clone()), json!({"b": {"c": 2}}));
+        reported.add(2, r#"{"metrics": {"loss": 7}}"#);
+        assert_eq!(
+            Value::Object(reported.metrics.clone()),
+            json!({"loss": 7}),
+            "another attempt begins anew"
+        );
+        assert!(reported.metadata.is_empty());
+        let long = report_line(&json!({"metadata": {"text": "x".repeat(REPORT_LEN_MAX)}}));
+        assert!(long.contains("left_out_bytes") && long.len() < 100, "{long}");
     }
 
     #[test]

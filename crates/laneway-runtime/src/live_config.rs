@@ -6,18 +6,19 @@
 
 mod watch;
 
+use laneway_core::command::AdminCommand;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use laneway_core::{Bytes, Command, Name, Origin, Refusal, RefusalCode, Reply};
+use laneway_core::{Bytes, Command, Name, Origin, Rejection, RejectionCode, Reply};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch as latest};
 
 use crate::config::{
-    ChangedKey, Config, ConfigErrorKind, ConfigErrors, InstancePatch, KeyPath, Layers, Overrides,
-    changed_keys, preview,
+    ChangedKey, Config, ConfigErrorKind, ConfigErrors, InstancePatch, KeyPath, Layers, Overrides, SecretKey,
+    changed_keys, is_builtin_lane, preview,
 };
 use crate::scheduler::Scheduler;
 
@@ -37,6 +38,8 @@ struct Shared {
     published: latest::Sender<Arc<Config>>,
     /// Held through a whole change, so that changes come one after the other.
     inputs: Mutex<Inputs>,
+    /// What stored secrets are encrypted with; nothing where nothing is kept on disk.
+    key: OnceLock<SecretKey>,
 }
 
 /// What the configuration in force was made of.
@@ -66,8 +69,14 @@ impl LiveConfig {
                 scheduler,
                 published,
                 inputs: Mutex::new(Inputs { layers, overrides }),
+                key: OnceLock::new(),
             }),
         }
+    }
+
+    /// From now on, secrets that calls put are encrypted with this key before they are stored.
+    pub fn seal_with(&self, key: SecretKey) {
+        let _ = self.shared.key.set(key);
     }
 
     /// The configuration in force.
@@ -155,8 +164,8 @@ impl Shared {
         let mut inputs = self.inputs.lock().await;
         let overrides = inputs.overrides.patched(&patch)?;
         let next = self.resolve(&inputs, &overrides)?;
-        refuse_removal_of_fixed_lanes(&patch, &next)?;
-        self.refuse_removal_of_used_lanes(&next).await?;
+        reject_removal_of_fixed_lanes(&patch, &next)?;
+        self.reject_removal_of_used_lanes(&next).await?;
         self.change(&mut inputs, overrides, next, origin).await
     }
 
@@ -187,6 +196,16 @@ impl Shared {
         self.change(&mut inputs, overrides, next, origin).await
     }
 
+    /// What the store keeps of changes: without secrets that can be read.
+    async fn sealed(&self, stored: Bytes) -> Result<Bytes, ConfigErrors> {
+        let Some(key) = self.key.get().cloned() else { return Ok(stored) };
+        let sealed = tokio::task::spawn_blocking(move || key.seal(&stored)).await;
+        sealed.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
+            let message = format!("secrets cannot be encrypted, so nothing was changed: {error}");
+            ConfigErrors::one(ConfigErrorKind::Unreadable, &KeyPath::of(&["instances"]), "", message)
+        })
+    }
+
     fn resolve(&self, inputs: &Inputs, overrides: &Overrides) -> Result<Config, ConfigErrors> {
         let mut next = inputs.layers.resolve(overrides)?;
         next.keep_until_restart(&self.published.borrow());
@@ -203,7 +222,8 @@ impl Shared {
     ) -> Result<Arc<Config>, ConfigErrors> {
         let next = Arc::new(next);
         let changes = changed_keys(&self.published.borrow(), &next);
-        self.configure(&next, Some(overrides.to_stored()), &changes, origin).await?;
+        let stored = self.sealed(overrides.to_stored()).await?;
+        self.configure(&next, Some(stored), &changes, origin).await?;
         inputs.overrides = overrides;
         self.published.send_replace(next.clone());
         tracing::info!(changes = %one_line(&changes), "configuration changed by a call");
@@ -219,7 +239,7 @@ impl Shared {
             changed_keys(&current, &next).into_iter().partition(|change| change.needs_restart);
         let shadowed = shadowed_keys(&inputs.layers, &layers, &next);
         next.keep_until_restart(&current);
-        self.refuse_removal_of_used_lanes(&next).await?;
+        self.reject_removal_of_used_lanes(&next).await?;
         if !changed.is_empty() {
             self.configure(&next, None, &changed, Origin::house("config")).await?;
         }
@@ -238,9 +258,13 @@ impl Shared {
     ) -> Result<(), ConfigErrors> {
         let settings = Box::new(next.settings().clone());
         let detail = bounded(one_line(changes)).into_boxed_str();
-        match self.scheduler.send(Command::Configure { settings, overrides, detail, origin }).await {
+        match self
+            .scheduler
+            .send(Command::Admin(AdminCommand::Configure { settings, overrides, detail, origin }))
+            .await
+        {
             Ok(Reply::Done) => Ok(()),
-            Ok(Reply::Refused(refusal)) => Err(refused(&refusal)),
+            Ok(Reply::Rejected(rejection)) => Err(rejected(&rejection)),
             Ok(other) => {
                 tracing::error!(?other, "unexpected reply to a change of settings");
                 Err(stopped("the engine gave an unexpected reply; see the server's log"))
@@ -250,7 +274,7 @@ impl Shared {
     }
 
     /// A lane that still has jobs stays: they would run under another lane's limits.
-    async fn refuse_removal_of_used_lanes(&self, next: &Config) -> Result<(), ConfigErrors> {
+    async fn reject_removal_of_used_lanes(&self, next: &Config) -> Result<(), ConfigErrors> {
         let gone: BTreeSet<Name> = {
             let current = self.published.borrow();
             let lanes = &next.settings().lanes;
@@ -259,9 +283,17 @@ impl Shared {
         if gone.is_empty() {
             return Ok(());
         }
-        let stats = self.scheduler.read(|engine, _| engine.stats(None)).await;
-        let stats = stats.map_err(|_| stopped("the server has stopped; try again after its restart"))?;
-        match stats.lanes.iter().find(|lane| gone.contains(&lane.lane) && lane.waiting + lane.open > 0) {
+        let used = self.scheduler.lane_use(gone).await;
+        let used = used.map_err(|_| stopped("the server has stopped; try again after its restart"))?;
+        let planned = used.iter().filter(|lane| lane.schedules > 0);
+        if let Some(lane) = planned.max_by_key(|lane| (lane.schedules, &lane.lane)) {
+            let message = format!(
+                "{} schedules make jobs in the lane; give them another lane or delete them, then remove it",
+                lane.schedules
+            );
+            return Err(conflict(&lane.lane, message));
+        }
+        match used.iter().find(|lane| lane.waiting + lane.open > 0) {
             None => Ok(()),
             Some(lane) => {
                 let message = format!(
@@ -283,10 +315,13 @@ fn shadowed_keys(before: &Layers, after: &Layers, next: &Config) -> Vec<ChangedK
 }
 
 /// `null` for a lane asks for its removal, and a lane that the file, the environment or a flag names cannot go that way.
-fn refuse_removal_of_fixed_lanes(patch: &Value, next: &Config) -> Result<(), ConfigErrors> {
+fn reject_removal_of_fixed_lanes(patch: &Value, next: &Config) -> Result<(), ConfigErrors> {
     let asked = patch.get("lanes").and_then(Value::as_object).into_iter().flatten();
     for (name, _) in asked.filter(|(_, value)| value.is_null()) {
         if let Some((lane, _)) = next.settings().lanes.iter().find(|(lane, _)| lane.as_str() == name) {
+            if is_builtin_lane(name) {
+                return Err(conflict(lane, "the lane is built in and cannot be removed; pause it instead"));
+            }
             let message = "the lane is not only known from calls: remove it where it is written (file, environment, flags), \
                            or set its single keys to null to undo what calls changed";
             return Err(conflict(lane, message));
@@ -304,12 +339,12 @@ fn stopped(message: &str) -> ConfigErrors {
     ConfigErrors::one(ConfigErrorKind::Stopped, &KeyPath::root(), "", message)
 }
 
-fn refused(refusal: &Refusal) -> ConfigErrors {
-    let kind = match refusal.code {
-        RefusalCode::Draining => ConfigErrorKind::Stopped,
+fn rejected(rejection: &Rejection) -> ConfigErrors {
+    let kind = match rejection.code {
+        RejectionCode::Draining => ConfigErrorKind::Stopped,
         _ => ConfigErrorKind::Conflict,
     };
-    ConfigErrors::one(kind, &KeyPath::root(), "", refusal.message.as_ref())
+    ConfigErrors::one(kind, &KeyPath::root(), "", rejection.message.as_ref())
 }
 
 fn log_reload(done: &Result<Reloaded, ConfigErrors>) {

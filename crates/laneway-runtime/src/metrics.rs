@@ -10,11 +10,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use laneway_core::engine::{CapacityView, Counts, Head, Stats};
-use laneway_core::{
-    Bytes, Change, Effects, Event, EventKind, Name, Prior, RefusalCode, Reply, Span, TokenRecord,
-};
-use laneway_store::{Loaded, Reader, Store, StoreError};
+use laneway_core::engine::{CapacityView, Counts, Stats, StoreCounters};
+use laneway_core::{Bytes, Change, Effects, Event, EventKind, Name, RejectionCode, Reply, Span, TokenRecord};
+use laneway_store::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -23,8 +21,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::batch::Committed;
 use crate::clock::Stopwatch;
-use crate::turn::Told;
 
 pub use workers::{ConnectionFigures, Retry, WorkerFigures};
 
@@ -37,7 +35,7 @@ type LaneCounter = Family<LaneLabel, Counter<f64, AtomicU64>>;
 
 /// What the engine counts by lane and no event tells: name and meaning.
 const LANE_COUNTS: [(&str, &str); 6] = [
-    ("lane_rejected", "Jobs refused because a queue was full, by lane"),
+    ("lane_rejected", "Jobs rejected because a queue was full, by lane"),
     ("lane_expired", "Jobs whose deadline or queue timeout passed while they waited, by lane"),
     ("lane_dispatched", "Jobs whose first attempt opened, by lane"),
     ("lane_queue_wait_seconds", "How long these waited, by lane"),
@@ -59,7 +57,7 @@ struct Figures {
     /// The lanes' counters, found without a lookup by text. Written by the loop only.
     lanes: Mutex<BTreeMap<Name, LaneCounters>>,
     jobs: Family<LaneEvent, Counter>,
-    refusals: Family<CodeLabel, Counter>,
+    rejections: Family<CodeLabel, Counter>,
     events: Counter,
     turns: Counter,
     queue_wait: Histogram,
@@ -75,7 +73,7 @@ struct Figures {
     lane_counts: [LaneCounter; LANE_COUNTS.len()],
     deliveries: Family<OutcomeLabel, Counter>,
     delivery_tries: Counter,
-    outbound_refused: Counter,
+    outbound_rejected: Counter,
     deliveries_now: Gauge,
     draining: Gauge,
     units: Family<StateLabel, Gauge>,
@@ -153,9 +151,9 @@ impl Metrics {
         page
     }
 
-    /// A call was refused before it reached the loop, for the reason `code`.
-    pub fn refused(&self, code: &'static str) {
-        self.shared.refusals.get_or_create(&CodeLabel { code }).inc();
+    /// A call was rejected before it reached the loop, for the reason `code`.
+    pub fn rejected(&self, code: &'static str) {
+        self.shared.rejections.get_or_create(&CodeLabel { code }).inc();
     }
 
     /// Figures of the worker protocol.
@@ -163,20 +161,20 @@ impl Metrics {
         &self.shared.workers
     }
 
-    /// Counts what one turn let out.
-    pub(crate) fn turn(&self, told: &Told) {
+    /// Counts the results of one batch.
+    pub(crate) fn batch(&self, committed: &Committed) {
         let figures = &self.shared;
         figures.turns.inc();
-        figures.events.inc_by(told.events.len() as u64);
-        if !told.replies.is_empty() {
-            figures.batch_commands.observe(told.replies.len() as f64);
+        figures.events.inc_by(committed.events.len() as u64);
+        if !committed.replies.is_empty() {
+            figures.batch_commands.observe(committed.replies.len() as f64);
         }
-        if !told.changes.is_empty() {
-            figures.batch_changes.observe(told.changes.len() as f64);
+        if !committed.changes.is_empty() {
+            figures.batch_changes.observe(committed.changes.len() as f64);
         }
-        told.replies.iter().for_each(|reply| self.reply(reply));
-        self.events(&told.events);
-        for change in &told.changes {
+        committed.replies.iter().for_each(|reply| self.reply(reply));
+        self.events(&committed.events);
+        for change in &committed.changes {
             match change {
                 Change::AttemptClosed(closed) => {
                     if let Some(started) = closed.open.started_at {
@@ -185,7 +183,7 @@ impl Metrics {
                 }
                 Change::DeliveryTried(_) => drop(figures.delivery_tries.inc()),
                 Change::DeliveryPut(row) if row.ended_at.is_some() => {
-                    let outcome = OutcomeLabel { outcome: row.state.word() };
+                    let outcome = OutcomeLabel { outcome: row.state.as_str() };
                     figures.deliveries.get_or_create(&outcome).inc();
                 }
                 _ => {}
@@ -211,7 +209,7 @@ impl Metrics {
             ("queued", stats.queued),
             ("assigned", stats.assigned),
             ("running", stats.running),
-            ("lingering", stats.lingering),
+            ("lingering", stats.still_running),
         ];
         for (state, count) in states {
             figures.jobs_now.get_or_create(&StateLabel { state }).set(count.cast_signed());
@@ -219,7 +217,7 @@ impl Metrics {
         figures.lane_waiting.clear();
         figures.lane_open.clear();
         figures.lane_counts.iter().for_each(|family| family.clear());
-        for lane in &stats.lanes {
+        for lane in stats.lanes.iter().filter(|lane| !lane.unused) {
             let label = LaneLabel { lane: Text(lane.lane.clone()) };
             figures.lane_waiting.get_or_create(&label).set(lane.waiting.cast_signed());
             figures.lane_open.get_or_create(&label).set(lane.open.cast_signed());
@@ -245,8 +243,8 @@ impl Metrics {
     }
 
     /// A message could not go out.
-    pub(crate) fn outbound_refused(&self) {
-        self.shared.outbound_refused.inc();
+    pub(crate) fn outbound_rejected(&self) {
+        self.shared.outbound_rejected.inc();
     }
 
     /// Takes down how much of the machine is in use at this moment.
@@ -260,14 +258,14 @@ impl Metrics {
     }
 
     fn reply(&self, reply: &Reply) {
-        let count = |code: RefusalCode| self.refused(code.word());
+        let count = |code: RejectionCode| self.rejected(code.as_str());
         match reply {
-            Reply::Refused(refusal) => count(refusal.code),
+            Reply::Rejected(rejection) => count(rejection.code),
             Reply::Batch(verdicts) => {
                 verdicts
                     .iter()
                     .filter_map(|verdict| verdict.as_ref().err())
-                    .for_each(|refusal| count(refusal.code));
+                    .for_each(|rejection| count(rejection.code));
             }
             _ => {}
         }
@@ -304,7 +302,7 @@ impl Figures {
             workers: WorkerFigures::default(),
             lanes: Mutex::default(),
             jobs: Family::default(),
-            refusals: Family::default(),
+            rejections: Family::default(),
             events: Counter::default(),
             turns: Counter::default(),
             queue_wait: times(),
@@ -319,7 +317,7 @@ impl Figures {
             lane_counts: LANE_COUNTS.map(|_| Family::default()),
             deliveries: Family::default(),
             delivery_tries: Counter::default(),
-            outbound_refused: Counter::default(),
+            outbound_rejected: Counter::default(),
             deliveries_now: Gauge::default(),
             draining: Gauge::default(),
             units: Family::default(),
@@ -334,7 +332,7 @@ impl Figures {
         self.workers.register(&mut self.plain);
         let to = &mut self.registry;
         to.register("jobs", "What happened to jobs, by lane", self.jobs.clone());
-        to.register("refusals", "Calls that were refused, by code", self.refusals.clone());
+        to.register("rejections", "Calls that were rejected, by code", self.rejections.clone());
         to.register("events", "Events committed", self.events.clone());
         to.register("turns", "Turns of the loop", self.turns.clone());
         to.register("queue_wait_seconds", "Time from eligible to first start", self.queue_wait.clone());
@@ -352,7 +350,7 @@ impl Figures {
         to.register("deliveries", "Webhook deliveries that ended, by outcome", self.deliveries.clone());
         to.register("delivery_tries", "Tries at webhook deliveries", self.delivery_tries.clone());
         let help = "Messages that were too large to go out";
-        to.register("outbound_refused", help, self.outbound_refused.clone());
+        to.register("outbound_rejected", help, self.outbound_rejected.clone());
         to.register("deliveries_waiting", "Webhook deliveries that wait", self.deliveries_now.clone());
         to.register("draining", "1 while the server stops", self.draining.clone());
         to.register("capacity_units", "Units of the machine, by what they are", self.units.clone());
@@ -389,11 +387,11 @@ pub(crate) struct TimedStore {
 }
 
 impl Store for TimedStore {
-    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         self.store.load(visit)
     }
 
-    fn head(&mut self) -> Result<Head, StoreError> {
+    fn head(&mut self) -> Result<StoreCounters, StoreError> {
         self.store.head()
     }
 
@@ -405,19 +403,23 @@ impl Store for TimedStore {
         self.store.overrides()
     }
 
-    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+    fn epoch(&self) -> Epoch {
+        self.store.epoch()
+    }
+
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         let watch = Stopwatch::start();
-        let outcome = self.store.commit(effects);
+        let outcome = self.store.commit(epoch, effects);
         self.metrics.shared.commit_time.observe(watch.elapsed().as_secs_f64());
         outcome
     }
 
-    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
-        self.store.prior_run(tenant, key)
+    fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
+        self.store.priors(keys)
     }
 
-    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
-        self.store.prior(tenant, key)
+    fn close(&mut self) -> Result<bool, StoreError> {
+        self.store.close()
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

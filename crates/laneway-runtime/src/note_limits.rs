@@ -1,4 +1,4 @@
-//! How often equal notes of refused calls are written: a client that is refused in a tight loop must not fill the disk.
+//! How often equal notes of rejected calls are written: a client that is rejected in a tight loop must not fill the disk.
 //!
 //! Beyond a rate, equal notes are counted, and the next one that is written says how many were not. The caller brings the
 //! time. This is not the list itself: that is the trail.

@@ -6,6 +6,7 @@
 //! canceled. Where it stands is told by the trail itself, because each message names the event that caused it; so nothing
 //! is left out by a restart, and nothing is sent twice.
 
+use laneway_core::command::AdminCommand;
 use laneway_core::schedule::ScheduleLine;
 use laneway_core::{Command, Event, EventKind, JobState, Name, Reason, Reply, Span};
 use laneway_store::{EventFilter, JobView};
@@ -13,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::agent_turn::{AGENT_TURN, AgentTurn, answer_of, asks_for_silence};
-use crate::events::Item;
+use crate::events::{Interest, Item};
 use crate::job_log;
-use crate::scheduler::{QueryError, Scheduler, Stopped};
+use crate::scheduler::{ReadError, Scheduler, Stopped};
 
 /// Longest content of a message, in bytes; what is longer is cut between two characters.
 const CONTENT_BYTES_MAX: usize = 16 * 1024;
@@ -41,7 +42,7 @@ pub struct Outbound {
     /// What is said. Empty: nothing; signs such as a typing mark are cleared.
     #[serde(default)]
     pub content: String,
-    /// How the run ended: `ok` or `cancelled`. `refused`: there was a message, and it cannot go out; `error` says why.
+    /// How the run ended: `ok` or `cancelled`. `rejected`: there was a message, and it cannot go out; `error` says why.
     pub status: String,
     /// Why the message cannot go out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +80,7 @@ impl Scheduler {
         let mut message = message.clone();
         cut(&mut message.content);
         let detail = serde_json::to_string(&message).expect("texts are JSON").into();
-        self.send(Command::Publish { tenant, detail }).await
+        self.send(Command::Admin(AdminCommand::Publish { tenant, detail })).await
     }
 }
 
@@ -103,7 +104,7 @@ impl Deliveries {
         let following = tokio::spawn(async move {
             // Ends with the loop.
             while let Err(error) = follow(&scheduler, from).await
-                && !matches!(error, QueryError::Stopped(_))
+                && !matches!(error, ReadError::Stopped(_))
             {
                 tracing::error!(%error, "messages cannot be sent out for a moment");
                 scheduler.shared.clock.sleep(AGAIN_AFTER).await;
@@ -113,8 +114,8 @@ impl Deliveries {
     }
 }
 
-async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), QueryError> {
-    let after = scheduler.query(move |reader| {
+async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), ReadError> {
+    let after = scheduler.read(move |reader| {
         let (mut before, mut looked_at, mut oldest) = (None, 0, latest);
         while looked_at < LOOKED_BACK_MAX {
             let page = reader.events_before(&EventFilter::default(), before, PAGE)?;
@@ -132,7 +133,9 @@ async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), QueryError> {
         }
         Ok(oldest)
     });
-    let mut events = scheduler.events().subscribe(Some(after.await?));
+    let mut events = scheduler
+        .events()
+        .listen(Interest { progress: false, feedback: false, ..Interest::everything() }, Some(after.await?));
     loop {
         if let Item::Event(event) = events.next().await?
             && let Some((tenant, message)) = asked_for(scheduler, &event).await?
@@ -145,14 +148,14 @@ async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), QueryError> {
 /// Publishes a message. One that cannot go out leaves a small one in its place, which says so: whoever waits for it hears,
 /// and the trail shows that its turn is over.
 async fn send_out(scheduler: &Scheduler, tenant: Name, message: &Outbound) -> Result<(), Stopped> {
-    let Reply::Refused(refusal) = scheduler.publish(tenant.clone(), message).await? else { return Ok(()) };
-    scheduler.shared.metrics.outbound_refused();
+    let Reply::Rejected(rejection) = scheduler.publish(tenant.clone(), message).await? else { return Ok(()) };
+    scheduler.shared.metrics.outbound_rejected();
     let job = message.job.as_deref().unwrap_or_default();
-    tracing::warn!(target: job_log::TARGET, job, error = %refusal.message, "outbound message refused");
-    let refused = Outbound {
+    tracing::warn!(target: job_log::TARGET, job, error = %rejection.message, "outbound message rejected");
+    let rejected = Outbound {
         session: message.session.clone(),
-        status: "refused".to_owned(),
-        error: Some(refusal.message.to_string()),
+        status: "rejected".to_owned(),
+        error: Some(rejection.message.to_string()),
         job: message.job.clone(),
         cron_job: message.cron_job.clone(),
         // What is no name may be what is too long.
@@ -160,7 +163,7 @@ async fn send_out(scheduler: &Scheduler, tenant: Name, message: &Outbound) -> Re
         event: message.event,
         ..Outbound::default()
     };
-    scheduler.publish(tenant, &refused).await?;
+    scheduler.publish(tenant, &rejected).await?;
     Ok(())
 }
 
@@ -173,18 +176,18 @@ fn cause_of(event: &Event) -> Option<u64> {
 }
 
 /// The message that an event asks for.
-async fn asked_for(scheduler: &Scheduler, event: &Event) -> Result<Option<(Name, Outbound)>, QueryError> {
+async fn asked_for(scheduler: &Scheduler, event: &Event) -> Result<Option<(Name, Outbound)>, ReadError> {
     let Some(tenant) = event.tenant.clone() else { return Ok(None) };
     let message = match event.kind {
         EventKind::JobCanceled => clears(scheduler, event).await?,
-        EventKind::ScheduleRunEnded => delivers(scheduler, &tenant, event).await?,
+        EventKind::ScheduleFiringEnded => delivers(scheduler, &tenant, event).await?,
         _ => None,
     };
     Ok(message.map(|message| (tenant, message)))
 }
 
 /// The empty message of a turn that was canceled. What was merged into another turn is told by that one.
-async fn clears(scheduler: &Scheduler, event: &Event) -> Result<Option<Outbound>, QueryError> {
+async fn clears(scheduler: &Scheduler, event: &Event) -> Result<Option<Outbound>, ReadError> {
     let of_turn = event
         .job
         .as_ref()
@@ -199,7 +202,7 @@ async fn delivers(
     scheduler: &Scheduler,
     tenant: &Name,
     event: &Event,
-) -> Result<Option<Outbound>, QueryError> {
+) -> Result<Option<Outbound>, ReadError> {
     let line = event.detail.as_deref().and_then(ScheduleLine::parse);
     if line.is_none_or(|line| &*line.action != "ok") {
         return Ok(None);
@@ -224,15 +227,12 @@ pub async fn run_of(
     scheduler: &Scheduler,
     tenant: &Name,
     number: u64,
-) -> Result<Option<laneway_core::RunLog>, QueryError> {
-    let owner = tenant.clone();
-    let recent = scheduler
-        .read(move |engine, _| engine.recent_runs(Some(&owner)).find(|log| log.number == number).cloned());
-    if let Some(log) = recent.await? {
+) -> Result<Option<laneway_core::FiringLogEntry>, ReadError> {
+    if let Some(log) = scheduler.recent_firing(tenant.clone(), number).await? {
         return Ok(Some(log));
     }
-    let filter = laneway_store::RunLogFilter { tenant: Some(tenant.clone()), schedule: None };
-    let page = scheduler.run_logs(filter, Some(number.saturating_add(1)), 1).await?;
+    let filter = laneway_store::FiringLogFilter { tenant: Some(tenant.clone()), schedule: None };
+    let page = scheduler.firing_log(filter, Some(number.saturating_add(1)), 1).await?;
     Ok(page.items.into_iter().next().filter(|log| log.number == number))
 }
 
@@ -240,8 +240,8 @@ pub async fn run_of(
 pub async fn turn_of(
     scheduler: &Scheduler,
     job: laneway_core::JobId,
-) -> Result<Option<(JobView, AgentTurn)>, QueryError> {
-    let found = scheduler.query(move |reader| {
+) -> Result<Option<(JobView, AgentTurn)>, ReadError> {
+    let found = scheduler.read(move |reader| {
         let Some(view) = reader.job(job)? else { return Ok(None) };
         let payload = reader.payload(view.row.seq)?;
         Ok(payload.map(|payload| (view, payload)))

@@ -14,6 +14,7 @@ pub use board::{LoadBoard, Minute};
 pub use host::{HostSample, LoadSource, ProcSource};
 pub use rating::{Rater, Rating};
 
+use laneway_core::command::AdminCommand;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,8 +123,11 @@ impl Probing {
         self.scheduler.load_board().put(self.scheduler.wall(), rating.clone());
         let was = self.rated.send_replace(Some(rating)).map(|rating| rating.quiet);
         if was.is_some_and(|was| was != quiet) {
-            tracing::info!(busy, quiet = quiet.word(), "the machine is in another state");
+            tracing::debug!(busy, quiet = quiet.as_str(), "the machine is in another state");
         }
-        self.scheduler.send(Command::Load(LoadReading { busy, quiet, at })).await.map(drop)
+        self.scheduler
+            .send(Command::Admin(AdminCommand::Load(LoadReading { busy, quiet, at })))
+            .await
+            .map(drop)
     }
 }

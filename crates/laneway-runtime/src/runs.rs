@@ -3,14 +3,15 @@
 //! A run as people see it is its stored row and its jobs, read from one committed state after the other: a job may be
 //! further than its run says, never the other way round.
 
+use laneway_core::command::WorkflowCommand;
 use laneway_core::{
-    Bytes, Command, JobId, Name, NextCall, Origin, Refusal, Reply, RunId, RunRow, RunSubmission,
+    Bytes, Command, JobId, Name, NextCall, Origin, Rejection, Reply, RunId, RunRow, RunSubmission,
     RunSubmitted, Seq,
 };
 use laneway_store::{JobView, Page, RunFilter};
 
 use crate::bindings::compose;
-use crate::scheduler::{QueryError, Scheduler, Stopped};
+use crate::scheduler::{ReadError, Scheduler, Stopped};
 
 /// Most runs that one call lists.
 pub const RUNS_PER_PAGE_MAX: usize = 200;
@@ -29,10 +30,10 @@ impl Scheduler {
     pub async fn submit_run(
         &self,
         submission: RunSubmission,
-    ) -> Result<Result<RunSubmitted, Refusal>, Stopped> {
-        match self.send(Command::SubmitRun(Box::new(submission))).await? {
+    ) -> Result<Result<RunSubmitted, Rejection>, Stopped> {
+        match self.send(Command::Workflow(WorkflowCommand::Submit(Box::new(submission)))).await? {
             Reply::RunSubmitted(submitted) => Ok(Ok(submitted)),
-            Reply::Refused(refusal) => Ok(Err(refusal)),
+            Reply::Rejected(rejection) => Ok(Err(rejection)),
             other => unreachable!("the engine answers a run with {other:?}"),
         }
     }
@@ -45,18 +46,18 @@ impl Scheduler {
         run: RunId,
         origin: Origin,
     ) -> Result<Reply, Stopped> {
-        self.send(Command::CancelRun { tenant, run, origin }).await
+        self.send(Command::Workflow(WorkflowCommand::Cancel { tenant, run, origin })).await
     }
 
     /// A running middleware calls the next element of its chain. `Reply::NextCalled`: its place hears the answer later
     /// ([`crate::Place::answer`]); `Reply::NextAnswered`: this is the answer; `Reply::Stale`: the attempt is over.
     pub async fn call_next(&self, call: NextCall) -> Result<Reply, Stopped> {
-        self.send(Command::CallNext(Box::new(call))).await
+        self.send(Command::Workflow(WorkflowCommand::CallNext(Box::new(call)))).await
     }
 
     /// One run with its jobs, open or ended. `None`: this tenant has none of that name.
-    pub async fn run(&self, tenant: Option<Name>, id: RunId) -> Result<Option<RunView>, QueryError> {
-        self.query(move |reader| {
+    pub async fn run(&self, tenant: Option<Name>, id: RunId) -> Result<Option<RunView>, ReadError> {
+        self.read(move |reader| {
             let is_theirs = |row: &RunRow| tenant.as_ref().is_none_or(|tenant| *tenant == row.spec.tenant);
             let Some(row) = reader.run(id)?.filter(is_theirs) else { return Ok(None) };
             let seqs: Vec<Seq> = row.seqs().map(Seq).collect();
@@ -72,8 +73,8 @@ impl Scheduler {
         filter: RunFilter,
         before: Option<Seq>,
         limit: usize,
-    ) -> Result<Page<RunRow>, QueryError> {
-        self.query(move |reader| reader.runs(&filter, before, limit.min(RUNS_PER_PAGE_MAX))).await
+    ) -> Result<Page<RunRow>, ReadError> {
+        self.read(move |reader| reader.runs(&filter, before, limit.min(RUNS_PER_PAGE_MAX))).await
     }
 
     /// The payload that a job gets, with what its bindings bring. `None`: it is not stored. The inner error says which
@@ -81,8 +82,8 @@ impl Scheduler {
     pub async fn payload_of(
         &self,
         job: JobId,
-    ) -> Result<Option<Result<Bytes, laneway_core::Failure>>, QueryError> {
-        self.query(move |reader| {
+    ) -> Result<Option<Result<Bytes, laneway_core::Failure>>, ReadError> {
+        self.read(move |reader| {
             let Some(view) = reader.job(job)? else { return Ok(None) };
             let Some(payload) = reader.payload(view.row.seq)? else { return Ok(None) };
             compose(reader, &view.row, &payload).map(Some)

@@ -1,36 +1,38 @@
 //! The handle that everybody holds: asks the loop, reads the store, hears what happens.
 //!
 //! It is cheap to clone and works from any async task. What it cannot do is change anything by itself: every change is a
-//! command to the loop in `run.rs`, and an answer means that the change is durable. When the last handle is dropped the
+//! command to the loop in `event_loop.rs`, and an answer means that the change is durable. When the last handle is dropped the
 //! loop ends, as if by a crash without harm; `drain.rs` is the polite way.
 
+use laneway_core::command::{AdminCommand, DeliveryCommand, LeaseCommand};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use laneway_core::command::{LogLine, Submitted};
-use laneway_core::engine::{CapacityView, LeaseView};
-use laneway_core::lease::{Claim, Decision, LeaseRequest, LeaseWord, Said};
+use laneway_core::lease::{Claim, LeaseMessage, LeaseRequest, LeaseUpdate};
 use laneway_core::{
-    AttemptId, Bytes, Command, Engine, EventKind, Fence, JobId, JobState, Name, Now, Origin, Outcome,
-    PlaceMode, PlaceOffer, Refusal, RefusalCode, Reply, Settings, Submission, TokenRecord, Wall,
+    AttemptId, Bytes, Command, EventKind, ExecutorMode, ExecutorOffer, Failure, Fence, JobId, JobState, Name,
+    Now, Origin, Outcome, Rejection, RejectionCode, Reply, Settings, Submission, TokenRecord, Wall,
 };
 use laneway_store::{JobView, Reader, StoreError};
 use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
+use crate::batch::is_runner_message;
 use crate::bindings::compose;
 use crate::clock::Clock;
+use crate::event_loop::{Ask, LeaseProgress, RunnerMessage};
 use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Place;
 use crate::executors::context::{PROGRESS_LEN_MAX, cut};
-use crate::executors::local::{Handlers, LocalPlace, Runners};
+use crate::executors::local::{Handlers, LocalExecutor, Runners};
 use crate::metrics::Metrics;
 use crate::news::NewsBox;
 use crate::probes::{ApiMeter, LoadBoard};
-use crate::run::{Ask, Word};
 use crate::sessions::TokenEstimate;
-use crate::turn::is_runners_word;
 use crate::waiters::Waiters;
 use crate::webhooks::News;
 use crate::workers::Connections;
@@ -39,7 +41,7 @@ use crate::workers::Connections;
 #[derive(Clone)]
 pub struct Scheduler {
     pub(crate) asks: mpsc::Sender<Ask>,
-    pub(crate) words: mpsc::Sender<Word>,
+    pub(crate) words: mpsc::Sender<RunnerMessage>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) runners: Arc<Runners>,
 }
@@ -57,7 +59,8 @@ pub(crate) struct Shared {
     pub(crate) news: NewsBox,
     pub(crate) api_meter: ApiMeter,
     pub(crate) load_board: LoadBoard,
-    pub(crate) draining: AtomicBool,
+    /// Canceled when the server was asked to stop.
+    pub(crate) draining: CancellationToken,
     pub(crate) running: AtomicBool,
     pub(crate) token_estimate: Option<TokenEstimate>,
     pub(crate) workers: Connections,
@@ -70,14 +73,14 @@ pub(crate) struct Shared {
 #[error("the scheduler has stopped")]
 pub struct Stopped;
 
-/// Why a query gave nothing.
+/// Why the store was not read.
 #[derive(Debug, Error)]
-pub enum QueryError {
+pub enum ReadError {
     /// The store could not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The query itself panicked.
-    #[error("the query panicked")]
+    /// The reading code panicked.
+    #[error("reading the store panicked")]
     Panicked,
     /// The loop has stopped.
     #[error(transparent)]
@@ -95,7 +98,7 @@ pub enum WaitError {
     TooMany,
     /// The store could not answer.
     #[error(transparent)]
-    Query(#[from] QueryError),
+    Read(#[from] ReadError),
     /// The loop has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
@@ -107,7 +110,7 @@ pub enum Retried {
     /// A new job tries it again.
     Submitted(Submitted),
     /// The new job was not admitted.
-    Refused(Refusal),
+    Rejected(Rejection),
     /// The job has not ended: there is nothing to try again.
     Live(JobState),
     /// This tenant has no such job.
@@ -118,11 +121,22 @@ pub enum Retried {
 #[derive(Clone, Debug, Default)]
 pub struct TokenTable {
     by_id: BTreeMap<Name, TokenRecord>,
+    /// Imported ones by their digest: the text that callers present does not name the id.
+    imported: BTreeMap<[u8; 32], Name>,
 }
 
 impl TokenTable {
     pub(crate) fn new<'a>(tokens: impl Iterator<Item = &'a TokenRecord>) -> TokenTable {
-        TokenTable { by_id: tokens.map(|token| (token.id.clone(), token.clone())).collect() }
+        let by_id: BTreeMap<Name, TokenRecord> =
+            tokens.map(|token| (token.id.clone(), token.clone())).collect();
+        let imported = by_id.values().filter(|token| token.is_imported());
+        let imported = imported.map(|token| (token.digest, token.id.clone())).collect();
+        TokenTable { by_id, imported }
+    }
+
+    /// The imported token whose secret has this digest, revoked or not.
+    pub fn imported(&self, digest: &[u8; 32]) -> Option<&TokenRecord> {
+        self.by_id.get(self.imported.get(digest)?)
     }
 
     /// The token of this id, revoked or not.
@@ -135,7 +149,7 @@ impl TokenTable {
         self.by_id.values()
     }
 
-    /// True while no token was ever made (revoked ones count).
+    /// True while no token was ever made: of those that ended, at least the last one is kept.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
@@ -150,8 +164,8 @@ impl Scheduler {
     /// Hands one command to the loop and waits until what follows from it is durable.
     pub async fn send(&self, command: Command) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
-        if is_runners_word(&command) {
-            self.words.send(Word { command, reply: Some(reply) }).await.map_err(|_| Stopped)?;
+        if is_runner_message(&command) {
+            self.words.send(RunnerMessage { command, reply: Some(reply) }).await.map_err(|_| Stopped)?;
         } else {
             self.asks.send(Ask::Command(command, reply)).await.map_err(|_| Stopped)?;
         }
@@ -159,11 +173,11 @@ impl Scheduler {
     }
 
     /// Asks for one job.
-    pub async fn submit(&self, submission: Submission) -> Result<Result<Submitted, Refusal>, Stopped> {
+    pub async fn submit(&self, submission: Submission) -> Result<Result<Submitted, Rejection>, Stopped> {
         self.estimate_usage(std::slice::from_ref(&submission)).await?;
         match self.send(Command::Submit(Box::new(submission))).await? {
             Reply::Submitted(submitted) => Ok(Ok(submitted)),
-            Reply::Refused(refusal) => Ok(Err(refusal)),
+            Reply::Rejected(rejection) => Ok(Err(rejection)),
             other => unreachable!("the engine answers a submit with {other:?}"),
         }
     }
@@ -173,12 +187,12 @@ impl Scheduler {
         &self,
         items: Vec<Submission>,
         atomic: bool,
-    ) -> Result<Vec<Result<Submitted, Refusal>>, Stopped> {
+    ) -> Result<Vec<Result<Submitted, Rejection>>, Stopped> {
         let count = items.len();
         self.estimate_usage(&items).await?;
         match self.send(Command::SubmitBatch { items, atomic }).await? {
             Reply::Batch(verdicts) => Ok(verdicts),
-            Reply::Refused(refusal) => Ok(vec![Err(refusal); count]),
+            Reply::Rejected(rejection) => Ok(vec![Err(rejection); count]),
             other => unreachable!("the engine answers a batch with {other:?}"),
         }
     }
@@ -195,22 +209,8 @@ impl Scheduler {
         tenant: Option<Name>,
         job: JobId,
         origin: Origin,
-    ) -> Result<Retried, QueryError> {
-        let found = self
-            .query(move |reader| {
-                let Some(view) = reader.job(job)? else { return Ok(None) };
-                match reader.payloads(&[view.row.seq]) {
-                    Ok(mut found) => {
-                        let Some(runnable) = found.pop() else { return Ok(None) };
-                        let payload = compose(reader, &view.row, &runnable.payload)?;
-                        Ok(Some((view, runnable.merged, payload)))
-                    }
-                    // Forgotten between the two reads.
-                    Err(StoreError::Disagree(_)) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            })
-            .await?;
+    ) -> Result<Retried, ReadError> {
+        let found = self.read(move |reader| ended_work(reader, job)).await?;
         let Some((view, merged, payload)) = found else { return Ok(Retried::NotFound) };
         if tenant.is_some_and(|tenant| tenant != view.row.spec.tenant) {
             return Ok(Retried::NotFound);
@@ -220,10 +220,11 @@ impl Scheduler {
         }
         let payload = match payload {
             Ok(payload) => payload,
-            Err(clash) => return Ok(Retried::Refused(Refusal::new(RefusalCode::Invalid, clash.message))),
+            Err(clash) => {
+                return Ok(Retried::Rejected(Rejection::new(RejectionCode::Invalid, clash.message)));
+            }
         };
-        let mut spec = view.row.spec;
-        let now = self.shared.clock.now().wall;
+        let (mut spec, now) = (view.row.spec, self.shared.clock.now().wall);
         spec.idempotency = None;
         spec.not_before = None;
         spec.deadline = spec.deadline.filter(|deadline| *deadline > now);
@@ -239,7 +240,9 @@ impl Scheduler {
             payload,
             origin: origin.clone(),
             prior: None,
-            record_refusal: false,
+            record_rejection: false,
+            // A retry that went to another lane would run under other limits than its job did.
+            strict_lane: true,
         };
         let verdict = if merged.is_empty() {
             self.submit(again(payload)).await?
@@ -256,7 +259,7 @@ impl Scheduler {
         };
         Ok(match verdict {
             Ok(submitted) => Retried::Submitted(submitted),
-            Err(refusal) => Retried::Refused(refusal),
+            Err(rejection) => Retried::Rejected(of_retry(rejection, &spec.lane)),
         })
     }
 
@@ -269,22 +272,13 @@ impl Scheduler {
         origin: Origin,
     ) -> Result<Reply, Stopped> {
         let settings = Box::new(settings);
-        self.send(Command::Configure { settings, overrides, detail: detail.into(), origin }).await
-    }
-
-    /// Keeps a token, new or changed.
-    pub async fn put_token(&self, token: TokenRecord, origin: Origin) -> Result<Reply, Stopped> {
-        self.send(Command::PutToken(Box::new(token), origin)).await
-    }
-
-    /// Ends a token.
-    pub async fn revoke_token(
-        &self,
-        tenant: Option<Name>,
-        id: Name,
-        origin: Origin,
-    ) -> Result<Reply, Stopped> {
-        self.send(Command::RevokeToken { id, tenant, origin }).await
+        self.send(Command::Admin(AdminCommand::Configure {
+            settings,
+            overrides,
+            detail: detail.into(),
+            origin,
+        }))
+        .await
     }
 
     /// Keeps a line for the audit list about a call that reaches no other command.
@@ -295,7 +289,7 @@ impl Scheduler {
         detail: &str,
         origin: Origin,
     ) -> Result<Reply, Stopped> {
-        self.send(Command::Note { kind, tenant, detail: detail.into(), origin }).await
+        self.send(Command::Admin(AdminCommand::Note { kind, tenant, detail: detail.into(), origin })).await
     }
 
     /// A worker's word that its attempt has ended.
@@ -308,20 +302,20 @@ impl Scheduler {
         self.send(Command::Log(fence, lines)).await
     }
 
-    /// A worker asks for the next job that suits it: `Reply::Granted`, `Denied`, or `NotFound` and `Refused` for a lane that
+    /// A worker asks for the next job that suits it: `Reply::Granted`, `Denied`, or `NotFound` and `Rejected` for a lane that
     /// is not there or whose workers do not ask.
     pub async fn claim(&self, claim: Claim) -> Result<Reply, Stopped> {
-        self.send(Command::Claim(Box::new(claim))).await
+        self.send(Command::Lease(LeaseCommand::Claim(Box::new(claim)))).await
     }
 
     /// A worker asks to run one job now, or not at all.
     pub async fn request_lease(&self, request: LeaseRequest) -> Result<Reply, Stopped> {
-        self.send(Command::RequestLease(Box::new(request))).await
+        self.send(Command::Lease(LeaseCommand::Request(Box::new(request)))).await
     }
 
     /// Something is said about an attempt, by the attempt's id alone.
-    pub async fn lease_word(&self, word: LeaseWord) -> Result<Reply, Stopped> {
-        self.send(Command::Lease(Box::new(word))).await
+    pub async fn lease_message(&self, word: LeaseMessage) -> Result<Reply, Stopped> {
+        self.send(Command::Lease(LeaseCommand::Message(Box::new(word)))).await
     }
 
     /// The holder of a lease says how far it is: `fraction` from 0 to 1. Does not make the lease start anew; may be lost, only
@@ -335,46 +329,17 @@ impl Scheduler {
         message: &str,
     ) -> Result<Reply, Stopped> {
         let worker = Some(worker);
-        let word = LeaseWord { lease, tenant, worker, pid: None, said: Said::Report };
-        let reply = self.lease_word(word).await?;
+        let word = LeaseMessage { lease, tenant, worker, pid: None, said: LeaseUpdate::Report };
+        let reply = self.lease_message(word).await?;
         if reply != Reply::Done {
             return Ok(reply);
         }
-        let (shared, message) = (Arc::clone(&self.shared), cut(message, PROGRESS_LEN_MAX).to_owned());
         let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
-        // Between two turns: an attempt that has closed meanwhile leaves nothing behind.
-        self.read(move |engine, now| {
-            let Some(view) = engine.lease(now, None, lease) else { return };
-            let LeaseView { job, tenant, attempt, .. } = view;
-            let progress = Progress {
-                job,
-                tenant,
-                attempt,
-                stage: None,
-                fraction,
-                message: message.into(),
-                at: now.wall,
-            };
-            shared.progress.put(progress.clone());
-            shared.events.publish_progress(progress);
-        })
-        .await?;
+        let progress = LeaseProgress { lease, fraction, message: cut(message, PROGRESS_LEN_MAX).into() };
+        let (published, is_published) = oneshot::channel();
+        self.asks.send(Ask::Progress(progress, published)).await.map_err(|_| Stopped)?;
+        is_published.await.map_err(|_| Stopped)?;
         Ok(reply)
-    }
-
-    /// The machine and its jobs.
-    pub async fn capacity(&self) -> Result<CapacityView, Stopped> {
-        self.read(|engine, now| engine.capacity(now)).await
-    }
-
-    /// Open attempts of lanes whose workers ask; of one tenant, or of all.
-    pub async fn leases(&self, tenant: Option<Name>) -> Result<Vec<LeaseView>, Stopped> {
-        self.read(move |engine, now| engine.leases(now, tenant.as_ref())).await
-    }
-
-    /// The latest decisions about jobs with needs, the newest first; of one tenant, or of all.
-    pub async fn decisions(&self, tenant: Option<Name>) -> Result<Vec<Decision>, Stopped> {
-        self.read(move |engine, _| engine.decisions(tenant.as_ref()).cloned().collect()).await
     }
 
     /// Looks at the clock now: starts whatever can start.
@@ -390,7 +355,7 @@ impl Scheduler {
     /// Forgets jobs of a lane that ended before this time, whatever the lane's retention; a bounded number of them. Those with
     /// an idempotency key are kept as long as the key is.
     pub async fn forget(&self, lane: Name, finished_before: Wall) -> Result<Reply, Stopped> {
-        self.send(Command::Forget { lane, finished_before }).await
+        self.send(Command::Admin(AdminCommand::Forget { lane, finished_before })).await
     }
 
     /// Counts calls of the API, so that a slow or failing API makes the machine count as busy.
@@ -399,41 +364,33 @@ impl Scheduler {
     }
 
     /// Runs handlers in this process as the place `place`, at most `slots` at once, on the tokio runtime of the caller.
-    /// `Reply::Refused` when another place offers one of the kinds.
-    pub async fn run_here(&self, place: Name, handlers: Handlers, slots: u32) -> Result<Reply, Stopped> {
+    /// `Reply::Rejected` when another place offers one of the kinds.
+    pub async fn run_here(&self, executor: Name, handlers: Handlers, slots: u32) -> Result<Reply, Stopped> {
         let kinds = handlers.kinds();
-        let local = LocalPlace::new(handlers, self.words.clone(), Arc::clone(&self.shared));
+        let local = LocalExecutor::new(handlers, self.words.clone(), Arc::clone(&self.shared));
         self.runners.add(&local);
-        self.add_place(PlaceOffer { place, mode: PlaceMode::Attached, kinds, slots }, local).await
+        self.add_executor(ExecutorOffer { executor, mode: ExecutorMode::Attached, kinds, slots }, local).await
     }
 
     /// Adds a place that runs jobs, or changes what it offers.
-    pub async fn add_place(&self, offer: PlaceOffer, place: Arc<dyn Place>) -> Result<Reply, Stopped> {
+    pub async fn add_executor(
+        &self,
+        offer: ExecutorOffer,
+        executor: Arc<dyn Place>,
+    ) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(Ask::AddPlace { offer, place, reply }).await.map_err(|_| Stopped)?;
+        self.asks.send(Ask::AddExecutor { offer, executor, reply }).await.map_err(|_| Stopped)?;
         answer.await.map_err(|_| Stopped)
     }
 
-    /// Looks at the engine between two turns. Keep it short: nothing else happens meanwhile.
+    /// Reads the store, on a thread that may block. At most [`Options::readers_max`] such calls run at once.
+    ///
+    /// [`Options::readers_max`]: crate::Options::readers_max
     pub async fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Engine, Now) -> T + Send + 'static,
-    ) -> Result<T, Stopped> {
-        let (reply, answer) = oneshot::channel();
-        let look = Box::new(move |engine: &Engine, now: Now| {
-            // The caller may be gone; then nobody needs the answer.
-            drop(reply.send(look(engine, now)));
-        });
-        self.asks.send(Ask::Read(look)).await.map_err(|_| Stopped)?;
-        answer.await.map_err(|_| Stopped)
-    }
-
-    /// Asks the store, on a thread where blocking hurts nobody; only so many at once.
-    pub async fn query<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, QueryError> {
-        query(&self.shared.readers, &self.shared.reader, ask).await
+        look: impl FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        read_store(&self.shared.readers, &self.shared.reader, look).await
     }
 
     /// Waits until the job has ended, and gives it as stored. For a job that was merged into another one, that is the
@@ -447,15 +404,33 @@ impl Scheduler {
         }
     }
 
+    /// Waits until a job has ended, `most` at most, and not beyond the moment when the server begins to stop. It counts
+    /// against the calls that may wait for jobs of this tenant.
+    pub async fn wait_at_most(&self, tenant: &Name, job: JobId, most: Duration) -> Result<(), WaitError> {
+        // Register before the look into the store: an end between the two must not be missed.
+        let waiting = self.shared.waiters.register(job, Some(tenant))?;
+        let view = self.read(move |reader| reader.job(job)).await?;
+        if view.is_none_or(|view| view.end.is_some()) {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            ended = waiting.ended() => ended?,
+            () = self.shared.draining.cancelled() => {}
+            () = tokio::time::sleep(most) => {}
+        }
+        Ok(())
+    }
+
     async fn wait_for(&self, job: JobId) -> Result<JobView, WaitError> {
         // Register before the look into the store: an end between the two must not be missed.
-        let waiting = self.shared.waiters.register(job)?;
-        let view = self.query(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)?;
+        let waiting = self.shared.waiters.register(job, None)?;
+        let view = self.read(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)?;
         if view.end.is_some() {
             return Ok(view);
         }
         waiting.ended().await?;
-        self.query(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)
+        self.read(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)
     }
 
     /// What happens, numbered, from any number on.
@@ -480,7 +455,7 @@ impl Scheduler {
 
     /// The page for Prometheus, figures of now included.
     pub async fn render_metrics(&self) -> Result<String, Stopped> {
-        let (stats, capacity) = self.read(|engine, now| (engine.stats(None), engine.capacity(now))).await?;
+        let (stats, capacity) = self.engine_metrics().await?;
         let inbox = self.asks.max_capacity() - self.asks.capacity();
         let words = self.words.max_capacity() - self.words.capacity();
         self.shared.metrics.observe_now(&stats, inbox, words);
@@ -496,7 +471,7 @@ impl Scheduler {
         job: JobId,
         origin: Origin,
     ) -> Result<Reply, Stopped> {
-        self.send(Command::Redeliver { tenant, job, stored: None, origin }).await
+        self.send(Command::Delivery(DeliveryCommand::Redeliver { tenant, job, stored: None, origin })).await
     }
 
     /// News that is due, for the one that sends it; given once.
@@ -516,7 +491,7 @@ impl Scheduler {
 
     /// True from the moment the server was asked to stop.
     pub fn is_draining(&self) -> bool {
-        self.shared.draining.load(Ordering::Relaxed)
+        self.shared.draining.is_cancelled()
     }
 
     /// True while the loop runs and takes jobs.
@@ -535,27 +510,57 @@ impl Scheduler {
     }
 }
 
-/// The first job of an atomic batch that is not empty, or the refusal that is to blame.
-fn first_of(verdicts: Vec<Result<Submitted, Refusal>>) -> Result<Submitted, Refusal> {
-    let to_blame = |verdict: &&Result<Submitted, Refusal>| {
-        verdict.as_ref().is_err_and(|refusal| refusal.code != RefusalCode::BatchRefused)
+/// See [`ended_work`].
+type EndedWork = (JobView, Vec<Bytes>, Result<Bytes, Failure>);
+
+/// A job that may be tried again, with the payloads that were merged into it and what its attempt got. `None`: it is not
+/// stored, or was forgotten between two reads.
+fn ended_work(reader: &dyn Reader, job: JobId) -> Result<Option<EndedWork>, StoreError> {
+    let Some(view) = reader.job(job)? else { return Ok(None) };
+    match reader.payloads(&[view.row.seq]) {
+        Ok(mut found) => {
+            let Some(runnable) = found.pop() else { return Ok(None) };
+            let payload = compose(reader, &view.row, &runnable.payload)?;
+            Ok(Some((view, runnable.merged, payload)))
+        }
+        Err(StoreError::Disagree(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a retry is rejected. Its lane was there once, so the remedy is another one than for a name that was mistyped.
+fn of_retry(rejection: Rejection, lane: &Name) -> Rejection {
+    if rejection.code != RejectionCode::UnknownLane {
+        return rejection;
+    }
+    let message = format!(
+        "lane: the job's lane {:?} was deleted; make the lane again (PUT /v1/lanes/{lane}), or submit a new job to another one",
+        lane.as_str()
+    );
+    Rejection::new(RejectionCode::UnknownLane, message)
+}
+
+/// The first job of an atomic batch that is not empty, or the rejection that is to blame.
+fn first_of(verdicts: Vec<Result<Submitted, Rejection>>) -> Result<Submitted, Rejection> {
+    let to_blame = |verdict: &&Result<Submitted, Rejection>| {
+        verdict.as_ref().is_err_and(|rejection| rejection.code != RejectionCode::BatchRejected)
     };
     let verdict = verdicts.iter().find(to_blame).or(verdicts.first());
     verdict.cloned().expect("the batch has items")
 }
 
-/// Runs `ask` where blocking hurts nobody, one permit each.
-pub(crate) async fn query<T: Send + 'static>(
+/// Runs `look` on a thread that may block, with one permit each.
+pub(crate) async fn read_store<T: Send + 'static>(
     permits: &Arc<Semaphore>,
     reader: &Arc<dyn Reader>,
-    ask: impl FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, QueryError> {
+    look: impl FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, ReadError> {
     let permit = Arc::clone(permits).acquire_owned().await.map_err(|_| Stopped)?;
     let reader = Arc::clone(reader);
     let answer = tokio::task::spawn_blocking(move || {
         // Held by the thread, not by the caller: a caller that goes away does not make room for one more.
         let _permit = permit;
-        ask(reader.as_ref())
+        look(reader.as_ref())
     });
-    answer.await.map_err(|_| QueryError::Panicked)?.map_err(QueryError::Store)
+    answer.await.map_err(|_| ReadError::Panicked)?.map_err(ReadError::Store)
 }

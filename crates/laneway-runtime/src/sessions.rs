@@ -1,19 +1,34 @@
 //! Sessions, as the handle offers them: stop, reset, usage, and how they stand. What they do is decided by the engine.
 
+use laneway_core::command::{AdminCommand, SessionCommand};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use laneway_core::command::{SessionStopped, StopWhat};
-use laneway_core::engine::SessionView;
 use laneway_core::job::session::is_throttled;
-use laneway_core::{Command, Engine, Name, Now, Origin, Reply, Submission};
+use laneway_core::{Answer, Command, Name, Origin, Query, Reply, Submission};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::run::Ask;
+use crate::event_loop::Ask;
+use crate::queries::query;
 use crate::scheduler::{Scheduler, Shared, Stopped};
 
 /// Says how full the context of a session is, by tenant and name: tokens used, and tokens it holds. `None`: not known.
 pub type TokenEstimate = Arc<dyn Fn(&Name, &Name) -> Option<(u64, u64)> + Send + Sync>;
+
+/// How many sessions are reset at once: their commits share a turn of the loop.
+const RESET_PAGE: usize = 256;
+
+/// What a reset of many sessions ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionsReset {
+    /// Sessions that were reset.
+    pub sessions: u64,
+    /// Jobs of theirs that ran and are to stop.
+    pub running: u64,
+    /// Jobs of theirs that waited.
+    pub waiting: u64,
+}
 
 impl Scheduler {
     /// Ends jobs of a session, and says which. Runs are told to stop; what comes next waits until they have.
@@ -24,7 +39,7 @@ impl Scheduler {
         what: StopWhat,
         origin: Origin,
     ) -> Result<SessionStopped, Stopped> {
-        match self.send(Command::StopSession { tenant, key, what, origin }).await? {
+        match self.send(Command::Session(SessionCommand::Stop { tenant, key, what, origin })).await? {
             Reply::SessionStopped(stopped) => Ok(stopped),
             other => unreachable!("the engine answers a stop with {other:?}"),
         }
@@ -38,32 +53,54 @@ impl Scheduler {
         tokens: u64,
         window: u64,
     ) -> Result<Reply, Stopped> {
-        self.send(Command::SessionUsage { tenant, key, tokens, window }).await
+        self.send(Command::Session(SessionCommand::Usage { tenant, key, tokens, window })).await
     }
 
     /// Begins every session anew in this process: its runs here stop, and their jobs are queued again at no cost.
     pub async fn reset_sessions(&self, origin: Origin) -> Result<Reply, Stopped> {
-        self.send(Command::ResetSessions { origin }).await
+        self.send(Command::Session(SessionCommand::ResetAll { origin })).await
     }
 
-    /// How a session stands. `None`: it has no job, and nothing is remembered of it.
-    pub async fn session(&self, tenant: Name, key: Name) -> Result<Option<SessionView>, Stopped> {
-        self.read(move |engine, _| engine.session(&tenant, &key)).await
+    /// Resets every session of a tenant that has jobs: their jobs end as cleared, and each session's generation grows by
+    /// one. Each session is one commit; sessions that come while this runs may be left as they are.
+    pub async fn reset_sessions_of(&self, tenant: &Name, origin: &Origin) -> Result<SessionsReset, Stopped> {
+        let (mut reset, mut after) = (SessionsReset::default(), None);
+        loop {
+            let page = self.sessions(tenant.clone(), after.take(), RESET_PAGE).await?;
+            after = page.last().map(|view| view.key.clone());
+            let busy = page.into_iter().filter(|view| view.running + view.waiting > 0);
+            let stops = busy.map(|view| {
+                let (tenant, origin) = (tenant.clone(), origin.clone());
+                self.stop_session(tenant, view.key, StopWhat::Reset, origin)
+            });
+            for stopped in futures_util::future::join_all(stops).await {
+                let stopped = stopped?;
+                reset.sessions += 1;
+                reset.running += u64::from(stopped.running_count);
+                reset.waiting += u64::from(stopped.waiting_count);
+            }
+            if after.is_none() {
+                return Ok(reset);
+            }
+        }
     }
 
-    /// A tenant's sessions by name, those after `after`, `limit` at most.
-    pub async fn sessions(
-        &self,
-        tenant: Name,
-        after: Option<Name>,
-        limit: usize,
-    ) -> Result<Vec<SessionView>, Stopped> {
-        self.read(move |engine, _| engine.sessions(&tenant, after.as_ref(), limit)).await
+    /// The same for every tenant.
+    pub async fn reset_sessions_of_all(&self, origin: &Origin) -> Result<SessionsReset, Stopped> {
+        let mut reset = SessionsReset::default();
+        for tenant in self.session_tenants().await? {
+            let SessionsReset { sessions, running, waiting } =
+                self.reset_sessions_of(&tenant, origin).await?;
+            reset.sessions += sessions;
+            reset.running += running;
+            reset.waiting += waiting;
+        }
+        Ok(reset)
     }
 
-    /// How many sessions run a job of this agent.
-    pub async fn active_sessions_of(&self, tenant: Name, agent: Name) -> Result<u32, Stopped> {
-        self.read(move |engine, _| engine.active_sessions_of(&tenant, &agent)).await
+    /// Rejects new jobs from now on (`false`), or admits them again. What waits and runs goes on. A restart admits jobs.
+    pub async fn set_admission(&self, open: bool, origin: Origin) -> Result<(), Stopped> {
+        self.send(Command::Admin(AdminCommand::SetAdmission { open, origin })).await.map(drop)
     }
 
     /// Before jobs of sessions are asked for: lets the engine know how full the context of each session is.
@@ -112,19 +149,15 @@ async fn estimate_usage(
             return Ok(());
         }
     };
-    let (owner, name) = (tenant.clone(), key.clone());
-    let (tell, throttled) = oneshot::channel();
-    let look = Box::new(move |engine: &Engine, _: Now| {
-        let throttled = engine.session(&owner, &name).is_some_and(|session| session.throttled);
-        // The caller may be gone; then nobody needs the answer.
-        let _ = tell.send(throttled);
-    });
-    asks.send(Ask::Read(look)).await.map_err(|_| Stopped)?;
-    if throttled.await.map_err(|_| Stopped)? == is_throttled(tokens, window) {
+    let asked = Query::Session { tenant: tenant.clone(), key: key.clone() };
+    let known = query(asks, asked).await?;
+    let throttled = matches!(known, Answer::Session(Some(session)) if session.throttled);
+    if throttled == is_throttled(tokens, window) {
         return Ok(());
     }
     let (reply, answer) = oneshot::channel();
-    let command = Command::SessionUsage { tenant: tenant.clone(), key: key.clone(), tokens, window };
+    let command =
+        Command::Session(SessionCommand::Usage { tenant: tenant.clone(), key: key.clone(), tokens, window });
     asks.send(Ask::Command(command, reply)).await.map_err(|_| Stopped)?;
     answer.await.map_err(|_| Stopped)?;
     Ok(())

@@ -1,19 +1,22 @@
-//! Watches the free space of the data directory and closes admission before it runs out.
+//! Watches the free space of the data directory and stops admission and starts before it runs out.
 //!
-//! New jobs are refused early so that results of running ones still find room. When to open again is decided with some
-//! distance, so that admission does not flap around the mark.
+//! What is left is for the results of running jobs. For the case that others fill the disk, a reserve is kept in a file;
+//! the store removes it when it meets a full disk, and it is made again here when there is space. When to open again is
+//! decided with some distance, so that admission does not flap around the mark.
 
+use laneway_core::command::AdminCommand;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::Command;
+use laneway_store::sqlite::files::{RESERVE, WAL, open_private};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::{Config, format_size};
+use crate::config::{Config, StorageConfig, format_size};
 use crate::live_config::LiveConfig;
 use crate::scheduler::{Scheduler, Stopped};
 
@@ -48,6 +51,46 @@ impl StorageProbe {
 pub fn is_low(was_low: bool, free: u64, mark: u64) -> bool {
     let opens_at = mark.saturating_add(mark / 4);
     if was_low { free < opens_at } else { free < mark }
+}
+
+/// The mark that holds now: at least what a checkpoint of the log may need in the database.
+pub fn mark_for(low: u64, log: u64) -> u64 {
+    if low == 0 { 0 } else { low.max(log) }
+}
+
+/// Keeps the reserve of a data directory: makes it where there is space beyond the mark, and of the size that is set.
+/// Gives what was done, for the log.
+pub fn keep_reserve(dir: &Path, storage: StorageConfig, free: u64) -> io::Result<Option<&'static str>> {
+    let path = dir.join(RESERVE);
+    let there = std::fs::metadata(&path).ok().map(|found| found.len());
+    let StorageConfig { low, reserve, start_check: _ } = storage;
+    match there {
+        _ if reserve == there.unwrap_or(0) => return Ok(None),
+        Some(_) if reserve == 0 => {
+            std::fs::remove_file(&path)?;
+            return Ok(Some("removed"));
+        }
+        _ => {}
+    }
+    let missing = reserve.saturating_sub(there.unwrap_or(0));
+    if is_low(true, free.saturating_sub(missing), low) {
+        return Ok(None);
+    }
+    let file = open_private(&path)?;
+    if missing == 0 {
+        file.set_len(reserve)?;
+        return Ok(Some("made smaller"));
+    }
+    let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, reserve);
+    if let Err(error) = allocated {
+        // What is there stays: it is what a full disk needs. Only what was begun is taken back.
+        match there {
+            Some(len) => file.set_len(len)?,
+            None => std::fs::remove_file(&path)?,
+        }
+        return Err(error.into());
+    }
+    Ok(Some("made"))
 }
 
 /// Bytes that this process may still write below `path`.
@@ -88,42 +131,105 @@ impl Probing {
     }
 
     async fn look(&mut self) -> Result<(), Stopped> {
-        let mark = self.configs.borrow_and_update().storage_low;
+        let storage = self.configs.borrow_and_update().storage;
         let data_dir = self.data_dir.clone();
         // A disk that hangs must hang no task but this one.
-        let looked = tokio::task::spawn_blocking(move || free_bytes(&data_dir)).await;
-        let free = match looked.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(free) => free,
+        let looked = tokio::task::spawn_blocking(move || {
+            let log = std::fs::metadata(data_dir.join(WAL)).map_or(0, |log| log.len());
+            Ok((free_bytes(&data_dir)?, log))
+        });
+        let looked = looked.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let (disk, log) = match looked {
+            Ok(found) => found,
             Err(error) => {
-                if !self.blind {
-                    tracing::warn!(data_dir = %self.data_dir.display(), %error, "free space cannot be read");
-                }
-                self.blind = true;
+                self.warn_once(&error, "free space cannot be read");
                 return Ok(());
             }
         };
         self.blind = false;
         // A database file does not shrink when retention deletes; without this, admission would stay closed for ever.
-        let reusable = self.scheduler.query(|reader| reader.reusable_bytes()).await.unwrap_or(0);
-        let free = usable_bytes(free, reusable);
+        let reusable = self.scheduler.read(|reader| reader.reusable_bytes()).await.unwrap_or(0);
+        let free = usable_bytes(disk, reusable);
+        let mark = mark_for(storage.low, log);
         let low = is_low(self.low, free, mark);
         if low != self.low {
-            self.scheduler.send(Command::StorageLow(low)).await?;
+            self.scheduler.send(Command::Admin(AdminCommand::StorageLow(low))).await?;
             self.low = low;
-            let (free, mark) = (format_size(free), format_size(mark));
+            let (free, mark, data_dir) = (format_size(free), format_size(mark), self.data_dir.display());
             if low {
-                tracing::warn!(%free, %mark, "storage runs low: new jobs are refused until there is room");
+                tracing::warn!(%data_dir, %free, %mark, "storage is low: nothing is admitted and nothing starts, what runs can end; free disk space");
             } else {
-                tracing::info!(%free, %mark, "storage has room again: new jobs are admitted");
+                tracing::info!(%data_dir, %free, %mark, "storage has space again: jobs are admitted and start");
             }
         }
+        if !low {
+            self.keep_reserve(storage, disk).await;
+        }
         Ok(())
+    }
+
+    async fn keep_reserve(&mut self, storage: StorageConfig, disk: u64) {
+        let data_dir = self.data_dir.clone();
+        let kept = tokio::task::spawn_blocking(move || keep_reserve(&data_dir, storage, disk)).await;
+        match kept.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(None) => {}
+            Ok(Some(done)) => {
+                let size = format_size(storage.reserve);
+                tracing::info!(data_dir = %self.data_dir.display(), %size, "reserve {done}");
+            }
+            Err(error) => self.warn_once(&error, "the reserve cannot be kept"),
+        }
+    }
+
+    fn warn_once(&mut self, error: &io::Error, what: &str) {
+        if !self.blind {
+            tracing::warn!(data_dir = %self.data_dir.display(), %error, "{what}");
+        }
+        self.blind = true;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DISK_MIN, free_bytes, is_low, usable_bytes};
+    use super::*;
+
+    #[test]
+    fn defect_06_the_reserve_is_made_where_there_is_space_and_taken_back_by_its_setting() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = |reserve| StorageConfig { low: 1 << 20, reserve, start_check: Duration::ZERO };
+        let len = || std::fs::metadata(dir.path().join(RESERVE)).ok().map(|found| found.len());
+        assert_eq!(
+            keep_reserve(dir.path(), storage(1 << 16), 1 << 20).unwrap(),
+            None,
+            "no space beyond the mark"
+        );
+        assert_eq!(keep_reserve(dir.path(), storage(1 << 16), 2 << 20).unwrap(), Some("made"));
+        assert_eq!(len(), Some(1 << 16));
+        assert_eq!(keep_reserve(dir.path(), storage(1 << 16), 0).unwrap(), None, "it is there");
+        assert_eq!(keep_reserve(dir.path(), storage(0), 0).unwrap(), Some("removed"));
+        assert_eq!(len(), None);
+    }
+
+    #[test]
+    fn defect_06_a_reserve_that_cannot_grow_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = |reserve| StorageConfig { low: 0, reserve, start_check: Duration::ZERO };
+        let len = || std::fs::metadata(dir.path().join(RESERVE)).ok().map(|found| found.len());
+        assert_eq!(keep_reserve(dir.path(), storage(1 << 16), 2 << 20).unwrap(), Some("made"));
+        // More than any file can have.
+        assert!(keep_reserve(dir.path(), storage(u64::MAX), u64::MAX).is_err());
+        assert_eq!(len(), Some(1 << 16));
+        std::fs::remove_file(dir.path().join(RESERVE)).unwrap();
+        assert!(keep_reserve(dir.path(), storage(u64::MAX), u64::MAX).is_err());
+        assert_eq!(len(), None);
+    }
+
+    #[test]
+    fn defect_06_the_mark_is_at_least_what_a_checkpoint_needs() {
+        assert_eq!(mark_for(0, 100), 0);
+        assert_eq!(mark_for(50, 100), 100);
+        assert_eq!(mark_for(500, 100), 500);
+    }
 
     #[test]
     fn room_inside_the_store_counts_while_the_disk_has_room_for_its_log() {

@@ -6,13 +6,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use laneway_core::{Event, EventKind, JobId};
+use laneway_core::{Event, EventKind, JobId, Name};
 use tokio::sync::oneshot;
 
 use crate::scheduler::{Stopped, WaitError};
 
 /// Most calls that may wait at once.
 const WAITERS_MAX: usize = 65_536;
+/// Most of these for jobs of one tenant, so that no tenant takes them all.
+const WAITERS_PER_TENANT_MAX: usize = 8_192;
 
 /// Every call that waits.
 #[derive(Default)]
@@ -23,6 +25,8 @@ pub(crate) struct Waiters {
 #[derive(Default)]
 struct Table {
     by_job: HashMap<JobId, Vec<(u64, oneshot::Sender<()>)>>,
+    /// Calls that wait, by the tenant that they count for.
+    by_tenant: HashMap<Name, usize>,
     count: usize,
     last_ticket: u64,
     closed: bool,
@@ -31,13 +35,15 @@ struct Table {
 /// One call that waits; leaves the table when dropped.
 pub(crate) struct Waiting {
     job: JobId,
+    tenant: Option<Name>,
     ticket: u64,
     ended: Option<oneshot::Receiver<()>>,
     table: Arc<Mutex<Table>>,
 }
 
 impl Waiters {
-    pub(crate) fn register(&self, job: JobId) -> Result<Waiting, WaitError> {
+    /// Begins to wait. With a tenant, the call counts against that tenant's share until it is dropped.
+    pub(crate) fn register(&self, job: JobId, tenant: Option<&Name>) -> Result<Waiting, WaitError> {
         let mut table = lock(&self.table);
         if table.closed {
             return Err(Stopped.into());
@@ -45,23 +51,40 @@ impl Waiters {
         if table.count >= WAITERS_MAX {
             return Err(WaitError::TooMany);
         }
+        if let Some(tenant) = tenant {
+            let count = table.by_tenant.entry(tenant.clone()).or_default();
+            if *count >= WAITERS_PER_TENANT_MAX {
+                return Err(WaitError::TooMany);
+            }
+            *count += 1;
+        }
         let (tell, ended) = oneshot::channel();
         table.last_ticket += 1;
         table.count += 1;
         let ticket = table.last_ticket;
         table.by_job.entry(job).or_default().push((ticket, tell));
-        Ok(Waiting { job, ticket, ended: Some(ended), table: Arc::clone(&self.table) })
+        let tenant = tenant.cloned();
+        Ok(Waiting { job, tenant, ticket, ended: Some(ended), table: Arc::clone(&self.table) })
     }
 
-    /// Wakes every call that waits for a job that ended in these committed events.
-    pub(crate) fn wake(&self, events: &[Event]) {
-        let mut table = lock(&self.table);
+    /// The jobs that ended in these committed events and that a call waits for.
+    pub(crate) fn ended_in(&self, events: &[Event]) -> Vec<JobId> {
+        let table = lock(&self.table);
         if table.count == 0 {
+            return Vec::new();
+        }
+        let ended = events.iter().filter(|event| ends_job(event.kind)).filter_map(|event| event.job.as_ref());
+        ended.map(|line| line.id).filter(|id| table.by_job.contains_key(id)).collect()
+    }
+
+    /// Wakes every call that waits for one of these jobs. A call that registers later finds the end in the store.
+    pub(crate) fn wake(&self, ended: &[JobId]) {
+        if ended.is_empty() {
             return;
         }
-        for event in events.iter().filter(|event| ends_job(event.kind)) {
-            let Some(line) = &event.job else { continue };
-            for (_, tell) in table.by_job.remove(&line.id).unwrap_or_default() {
+        let mut table = lock(&self.table);
+        for id in ended {
+            for (_, tell) in table.by_job.remove(id).unwrap_or_default() {
                 table.count -= 1;
                 // The call may have gone away just now.
                 let _ = tell.send(());
@@ -90,6 +113,14 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let mut guard = lock(&self.table);
         let table = &mut *guard;
+        if let Some(tenant) = &self.tenant
+            && let Some(count) = table.by_tenant.get_mut(tenant)
+        {
+            *count -= 1;
+            if *count == 0 {
+                table.by_tenant.remove(tenant);
+            }
+        }
         let Some(waiting) = table.by_job.get_mut(&self.job) else { return };
         let before = waiting.len();
         waiting.retain(|(ticket, _)| *ticket != self.ticket);
@@ -107,4 +138,26 @@ fn ends_job(kind: EventKind) -> bool {
 
 fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defect_19_one_tenant_cannot_take_every_waiter() {
+        let waiters = Waiters::default();
+        let (acme, other) = (Name::fixed("acme"), Name::fixed("other"));
+        let mut held = Vec::new();
+        for number in 0..WAITERS_PER_TENANT_MAX {
+            held.push(waiters.register(JobId(number as u128), Some(&acme)).unwrap());
+        }
+        assert!(matches!(waiters.register(JobId(1), Some(&acme)), Err(WaitError::TooMany)));
+        assert!(waiters.register(JobId(1), Some(&other)).is_ok());
+        held.pop();
+        assert!(waiters.register(JobId(1), Some(&acme)).is_ok(), "a call that is gone gives its share back");
+        held.clear();
+        let table = lock(&waiters.table);
+        assert!(table.by_tenant.is_empty() && table.by_job.is_empty() && table.count == 0);
+    }
 }

@@ -13,9 +13,10 @@ pub mod sign;
 #[cfg(test)]
 mod tests;
 
+use laneway_core::command::DeliveryCommand;
 use std::sync::Arc;
 
-use laneway_core::{Command, JobId, Seq, Span, TryOutcome};
+use laneway_core::{Command, JobId, Name, Seq, Span, TryOutcome};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -23,7 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use format::{CallbackFormat, Ended, Formats, NATIVE_FORMAT, Rendered};
 pub use guard::{Checked, Guard, GuardError};
 
-use hosts::Hosts;
+use hosts::{Hosts, Line};
 use send::{Sender, Sent};
 
 use crate::clock::Stopwatch;
@@ -87,8 +88,8 @@ struct Office {
     configs: watch::Receiver<Arc<Config>>,
     inbox: mpsc::Receiver<News>,
     hosts: Hosts<News>,
-    /// Calls under way; each gives the host it went to.
-    calls: JoinSet<Box<str>>,
+    /// Calls under way; each gives the tenant and the host it went to.
+    calls: JoinSet<Line>,
 }
 
 impl Office {
@@ -106,7 +107,7 @@ impl Office {
                     self.sort(std::mem::take(&mut taken)).await;
                 }
                 Some(ended) = self.calls.join_next(), if !self.calls.is_empty() => match ended {
-                    Ok(host) => self.hosts.ended(&host),
+                    Ok(line) => self.hosts.ended(&line),
                     Err(error) => tracing::error!(%error, "a call of a webhook panicked"),
                 },
                 // A changed configuration may allow more calls.
@@ -118,17 +119,17 @@ impl Office {
     /// Puts news into the line of its host. What cannot be read goes into a line of its own, and fails there.
     async fn sort(&mut self, taken: Vec<News>) {
         let jobs = taken.clone();
-        let found = self.sender.scheduler.query(move |reader| {
-            let host = |news: &News| -> Result<Option<String>, _> {
-                let job = reader.job(news.job)?;
-                let callback = job.and_then(|job| job.row.spec.callback);
-                Ok(callback.and_then(|callback| host_of(&callback.url)))
+        let found = self.sender.scheduler.read(move |reader| {
+            let line = |news: &News| -> Result<Option<Line>, _> {
+                let Some(job) = reader.job(news.job)? else { return Ok(None) };
+                let host = job.row.spec.callback.and_then(|callback| host_of(&callback.url));
+                Ok(Some((job.row.spec.tenant, host.unwrap_or_default().into())))
             };
-            jobs.iter().map(host).collect::<Result<Vec<_>, _>>()
+            jobs.iter().map(line).collect::<Result<Vec<_>, _>>()
         });
-        let hosts = found.await.unwrap_or_else(|_| vec![None; taken.len()]);
-        for (news, host) in taken.into_iter().zip(hosts) {
-            self.hosts.add(host.as_deref().unwrap_or_default(), news);
+        let lines = found.await.unwrap_or_else(|_| vec![None; taken.len()]);
+        for (news, line) in taken.into_iter().zip(lines) {
+            self.hosts.add(line.unwrap_or_else(|| (Name::fixed("unknown"), Box::default())), news);
         }
     }
 
@@ -137,11 +138,11 @@ impl Office {
             let config = self.configs.borrow().clone();
             let webhooks = &config.webhooks;
             let next = self.hosts.next(webhooks.in_flight_max, webhooks.in_flight_per_host_max);
-            let Some((host, news)) = next else { return };
+            let Some((line, news)) = next else { return };
             let sender = self.sender.clone();
             self.calls.spawn(async move {
                 call(&sender, news, &config).await;
-                host
+                line
             });
         }
     }
@@ -155,7 +156,10 @@ async fn call(sender: &Sender, news: News, config: &Config) {
     log_outcome(news, &sent, took);
     let News { seq, job: _, number } = news;
     // A loop that has stopped tries again after its next start.
-    let _ = sender.scheduler.send(Command::DeliveryTried { seq, number, took, outcome: sent.outcome }).await;
+    let _ = sender
+        .scheduler
+        .send(Command::Delivery(DeliveryCommand::Tried { seq, number, took, outcome: sent.outcome }))
+        .await;
     sender.scheduler.news_told();
 }
 

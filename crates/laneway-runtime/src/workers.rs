@@ -4,15 +4,16 @@
 //! engine has for it, after the commit. Payloads are read here, in batches, before an offer goes out. What a connection is
 //! too slow to take up is bounded: it is cut off, and what it held is offered again when its worker comes back.
 
-use std::collections::HashMap;
+use laneway_core::command::WorkerCommand;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use laneway_core::command::LogLine;
 use laneway_core::effect::OfferTo;
-use laneway_core::worker::{Orders, Register, WorkerOffer, WorkerSaid, WorkerWord};
+use laneway_core::worker::{Orders, Register, WorkerMessage, WorkerOffer, WorkerReport};
 use laneway_core::{
-    Command, ConnectionId, Failure, Fence, Name, NextAnswer, Origin, Reply, Seq, Span, Task, Wall,
+    Command, ConnectionId, Failure, Fence, Name, NextAnswer, Origin, Reply, Seq, Span, Task, TasksKept, Wall,
 };
 use laneway_store::Runnable;
 use serde_json::Value;
@@ -21,13 +22,13 @@ use tokio::sync::mpsc;
 
 use crate::artifacts::PartOrder;
 use crate::bindings::is_bound;
+use crate::event_loop::RunnerMessage;
 use crate::events::Progress;
 use crate::executors::local::runnable;
 use crate::executors::logs::LogBuffer;
 use crate::executors::{Offered, Work, cut};
 use crate::feedback::{Feedback, Piece, bounded, changes_of};
-use crate::run::Word;
-use crate::scheduler::{Scheduler, Shared, Stopped, query};
+use crate::scheduler::{Scheduler, Shared, Stopped, read_store};
 
 /// Most words that wait for one connection: more than a worker can be told at once, unless it takes nothing up.
 const WAITING_MAX: usize = 4_096;
@@ -37,8 +38,10 @@ const READS_MAX: u32 = 5;
 const READ_AGAIN_AFTER: Span = Span::secs(1);
 /// Longest text of a progress report, in bytes: it is kept in memory for every running job.
 const PROGRESS_LEN_MAX: usize = 1_024;
-/// Longest word for a stage, in bytes.
+/// Longest word for a stage and longest name of a metric, in bytes.
 const STAGE_LEN_MAX: usize = 128;
+/// Most metrics of one run that are kept in memory.
+const METRICS_MAX: usize = 64;
 
 /// What a connection is told.
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub enum ToWorker {
     },
     /// Another connection has taken this one's place.
     Superseded,
+    /// Another process wants the worker's name: show that you are there.
+    Probe,
     /// Take nothing new, end what runs, and go.
     Drain,
     /// Install a package.
@@ -184,7 +189,7 @@ async fn read_and_run(shared: Arc<Shared>, missing: Vec<WorkerOffered>) {
     let jobs: Vec<Seq> = missing.iter().map(|offer| offer.offered.seq).collect();
     for _ in 0..READS_MAX {
         let asked = jobs.clone();
-        match query(&shared.readers, &shared.reader, move |reader| runnable(reader, &asked)).await {
+        match read_store(&shared.readers, &shared.reader, move |reader| runnable(reader, &asked)).await {
             Ok(rows) => {
                 for (offer, job) in missing.into_iter().zip(rows) {
                     match job {
@@ -252,7 +257,7 @@ impl Scheduler {
         drain: bool,
         origin: Origin,
     ) -> Result<Reply, Stopped> {
-        self.send(Command::DrainWorker { tenant, worker, drain, origin }).await
+        self.send(Command::Worker(WorkerCommand::Drain { tenant, worker, drain, origin })).await
     }
 
     /// A worker serves these lanes from now on, whatever it offers; with none, every one.
@@ -263,7 +268,7 @@ impl Scheduler {
         lanes: Vec<Name>,
         origin: Origin,
     ) -> Result<Reply, Stopped> {
-        self.send(Command::RebindWorker { tenant, worker, lanes, origin }).await
+        self.send(Command::Worker(WorkerCommand::Rebind { tenant, worker, lanes, origin })).await
     }
 }
 
@@ -283,19 +288,22 @@ impl WorkerLink {
         self.told.try_recv().ok()
     }
 
-    /// Registers the worker.
+    /// Registers the worker. `boot` names its process, which still has these tasks.
     pub fn register(
         &self,
         offer: WorkerOffer,
         heartbeat: Span,
+        boot: Option<Name>,
+        tasks: BTreeSet<Task>,
     ) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
         let (scheduler, connection) = (self.scheduler.clone(), self.connection);
-        let register = Register { connection, offer, heartbeat, orders: Orders::default() };
-        async move { scheduler.send(Command::Register(Box::new(register))).await }
+        let (orders, tasks) = (Orders::default(), TasksKept::Listed(tasks));
+        let register = Register { connection, offer, heartbeat, orders, boot, tasks };
+        async move { scheduler.send(Command::Worker(WorkerCommand::Register(Box::new(register)))).await }
     }
 
     /// Hands on what the worker says. The answer means that it is durable.
-    pub fn say(&self, said: WorkerSaid) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
+    pub fn say(&self, said: WorkerReport) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
         let speaker = self.speaker();
         async move { speaker.say(said).await }
     }
@@ -308,7 +316,7 @@ impl WorkerLink {
     /// The connection is gone: the worker may come back over another one.
     pub async fn gone(self) {
         // A loop that has stopped needs no word.
-        drop(self.say(WorkerSaid::Gone).await);
+        drop(self.say(WorkerReport::Gone).await);
     }
 
     /// What a run of this connection says of itself.
@@ -334,9 +342,9 @@ pub struct Speaker {
 
 impl Speaker {
     /// Hands on what the worker says. The answer means that it is durable.
-    pub async fn say(&self, said: WorkerSaid) -> Result<Reply, Stopped> {
-        let word = WorkerWord { connection: self.connection, said };
-        self.scheduler.send(Command::Worker(Box::new(word))).await
+    pub async fn say(&self, said: WorkerReport) -> Result<Reply, Stopped> {
+        let word = WorkerMessage { connection: self.connection, said };
+        self.scheduler.send(Command::Worker(WorkerCommand::Message(Box::new(word)))).await
     }
 }
 
@@ -346,6 +354,19 @@ impl Drop for WorkerLink {
     }
 }
 
+/// What a run reports of how it goes. What is absent stays as it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report<'a> {
+    /// Where in its life it is.
+    pub stage: Option<&'a str>,
+    /// From 0 to 1.
+    pub fraction: Option<f64>,
+    /// For people.
+    pub message: Option<&'a str>,
+    /// Metrics of its own.
+    pub metrics: &'a [(&'a str, f64)],
+}
+
 /// A run on a worker, for what it says while it goes on.
 #[derive(Clone)]
 pub struct WorkerRun {
@@ -353,7 +374,7 @@ pub struct WorkerRun {
     kind: Name,
     fence: Fence,
     logs: Arc<LogBuffer>,
-    words: mpsc::Sender<Word>,
+    words: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
 }
 
@@ -368,16 +389,29 @@ impl WorkerRun {
         self.fence
     }
 
-    /// Says how far the run is: `fraction` from 0 to 1. May be lost; only the latest is kept.
-    pub fn progress(&self, stage: Option<&str>, fraction: Option<f64>, message: &str) {
-        let known = self.shared.progress.get(self.fence.job).map(|progress| progress.fraction);
+    /// Reports how the run goes. Each field that is given replaces what this attempt reported before; the others stay. May
+    /// be lost; only the latest is kept in memory.
+    pub fn progress(&self, report: Report<'_>) {
+        let Report { stage, fraction, message, metrics } = report;
+        let known = self.shared.progress.get(self.fence.job);
+        let known = known.filter(|known| known.attempt == self.fence.attempt);
+        let (was_stage, was_fraction, was_message, mut all) = match known {
+            Some(known) => (known.stage, known.fraction, known.message, known.metrics),
+            None => Default::default(),
+        };
+        for (name, value) in metrics {
+            if all.len() < METRICS_MAX || all.contains_key(*name) {
+                all.insert(cut(name, STAGE_LEN_MAX).into(), *value);
+            }
+        }
         let progress = Progress {
             job: self.fence.job,
             tenant: self.tenant.clone(),
             attempt: self.fence.attempt,
-            stage: stage.map(|stage| cut(stage, STAGE_LEN_MAX).into()),
-            fraction: fraction.or(known).unwrap_or(0.0),
-            message: cut(message, PROGRESS_LEN_MAX).into(),
+            stage: stage.map(|stage| cut(stage, STAGE_LEN_MAX).into()).or(was_stage),
+            fraction: fraction.unwrap_or(was_fraction),
+            message: message.map(|message| cut(message, PROGRESS_LEN_MAX).into()).unwrap_or(was_message),
+            metrics: all,
             at: self.shared.clock.now().wall,
         };
         self.shared.progress.put(progress.clone());
@@ -427,14 +461,14 @@ impl WorkerRun {
         let lines = texts.iter().map(|text| LogLine { at, stream: stream.clone(), text: text.clone() });
         let command = Command::Log(self.fence, lines.collect());
         // A loop that has stopped keeps nothing more; there is nobody to tell.
-        drop(self.words.send(Word { command, reply: None }).await);
+        drop(self.words.send(RunnerMessage { command, reply: None }).await);
     }
 
     /// Sends what was logged so far to the loop.
     pub async fn flush(&self) {
         if let Some(command) = self.logs.take(self.fence) {
             // A loop that has stopped keeps nothing more; there is nobody to tell.
-            drop(self.words.send(Word { command, reply: None }).await);
+            drop(self.words.send(RunnerMessage { command, reply: None }).await);
         }
     }
 

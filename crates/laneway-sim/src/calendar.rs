@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use laneway_core::{Change, JobId, RunLog, Schedule, ScheduleId, Timing, Wall};
+use laneway_core::{Change, FiringLogEntry, JobId, Schedule, ScheduleId, Timing, Wall};
 
 use crate::violation::{Checked, Violation, hold};
 
@@ -17,7 +17,7 @@ pub struct Calendar {
     /// Every slot that ever came.
     pub slots: BTreeSet<(ScheduleId, Wall)>,
     /// Every entry of the run log that was ever written.
-    pub logs: BTreeMap<u64, RunLog>,
+    pub logs: BTreeMap<u64, FiringLogEntry>,
     /// Jobs with an entry of the run log.
     pub logged: BTreeSet<JobId>,
     /// Schedules that are gone.
@@ -49,14 +49,14 @@ impl Calendar {
                 let fresh = self.slots.insert((*schedule, *slot));
                 hold("I26", fresh, || format!("slot {} of {schedule} comes twice", slot.0))?;
             }
-            Change::RunLogged(log) => {
+            Change::FiringLogged(log) => {
                 let fresh = log.job.is_none_or(|job| self.logged.insert(job));
                 hold("I26", fresh, || format!("the run {:?} is logged twice", log.job))?;
                 let last = self.logs.last_key_value().map_or(0, |(number, _)| *number);
                 hold("I7", log.number > last, || format!("run {} is logged after run {last}", log.number))?;
-                self.logs.insert(log.number, RunLog::clone(log));
+                self.logs.insert(log.number, FiringLogEntry::clone(log));
             }
-            Change::RunsPurged { ended_before, .. } => {
+            Change::FiringLogPruned { ended_before, .. } => {
                 self.purged |= self.logs.values().next().is_some_and(|log| log.ended_at < *ended_before);
             }
             _ => {}

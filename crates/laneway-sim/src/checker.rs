@@ -20,12 +20,13 @@ mod slots;
 mod tables;
 mod told;
 
+use laneway_core::command::{AdminCommand, LeaseCommand, WorkerCommand};
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::worker::Register;
 use laneway_core::{
-    Change, Command, Effects, EventKind, Fence, JobId, JobRow, JobState, JobStatus, Name, Notice,
-    OpenAttempt, PlaceMode, PlaceOffer, Seq, Settings, ShutdownPolicy, Span, Wall,
+    Change, Command, ConnectionId, Effects, EventKind, ExecutorMode, ExecutorOffer, Fence, JobId, JobRow,
+    JobState, JobStatus, Name, Notice, OpenAttempt, Seq, Settings, ShutdownPolicy, Span, Wall,
 };
 
 use crate::clock::Moment;
@@ -54,11 +55,13 @@ pub struct Checker {
     /// True while storage is said to run low.
     pub storage_low: bool,
     watches: BTreeMap<Seq, Watch>,
+    /// When jobs ended, by the time that really passes.
+    ended_at: BTreeMap<Seq, u64>,
     keys: BTreeMap<(Name, Name), KeyUse>,
     /// Which job a submit made, by the number that the world writes into its payload.
     submits: BTreeMap<u64, Seq>,
     /// Offers that a rebuilt engine is given again, one by one.
-    reoffered: Vec<PlaceOffer>,
+    reoffered: Vec<ExecutorOffer>,
     /// True while commits of a rebuilt engine are followed.
     rebuilding: bool,
     /// A change of settings that takes hold with the event that says so.
@@ -77,6 +80,8 @@ pub struct Checker {
     canceled_now: BTreeMap<Seq, bool>,
     /// Registrations that a rebuilt engine is given again, after its offers.
     reregistered: Vec<Register>,
+    /// Connections whose registration the turn under way must deny.
+    denied: Vec<ConnectionId>,
     /// Attempts that the commit that is being followed closes because their worker did not answer.
     unanswered: Vec<Fence>,
     calls: calls::Calls,
@@ -149,6 +154,7 @@ impl Checker {
             rank_base: 0,
             storage_low: false,
             watches: BTreeMap::new(),
+            ended_at: BTreeMap::new(),
             keys: BTreeMap::new(),
             submits: BTreeMap::new(),
             reoffered: Vec::new(),
@@ -162,6 +168,7 @@ impl Checker {
             rejected: BTreeSet::new(),
             canceled_now: BTreeMap::new(),
             reregistered: Vec::new(),
+            denied: Vec::new(),
             unanswered: Vec::new(),
             calls: calls::Calls::default(),
             looked_at: 0,
@@ -180,9 +187,10 @@ impl Checker {
     }
 
     /// Follows what the disk noted during one turn. `offers` is what the places offered before it.
-    pub fn follow(&mut self, given: Given<'_>, noted: &[Noted], offers: &[PlaceOffer]) -> Checked {
+    pub fn follow(&mut self, given: Given<'_>, noted: &[Noted], offers: &[ExecutorOffer]) -> Checked {
         self.rebuilding = false;
         self.stopping.clear();
+        self.denied.clear();
         self.resetting = sessions::resets(given);
         let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
         if given.commands.is_empty() {
@@ -190,7 +198,7 @@ impl Checker {
         }
         for command in given.commands {
             self.prepare(command, given.moment, rebuilds);
-            self.prepare_crew(command, given.moment);
+            self.prepare_crew(command, given.moment, rebuilds);
             self.hear(command, given.moment);
         }
         for note in noted {
@@ -199,7 +207,7 @@ impl Checker {
                     self.reference.rebuilt();
                     self.reoffered = offers.to_vec();
                     self.reoffered.reverse();
-                    self.reference.places.clear();
+                    self.reference.executors.clear();
                     while self.register_again(given.moment) {}
                     self.reregistered = self.reference.crew.registrations();
                     self.reregistered.reverse();
@@ -248,15 +256,22 @@ impl Checker {
     /// Settings, places and the like leave no change: they hold from the moment they are asked for.
     fn prepare(&mut self, command: &Command, moment: Moment, rebuilds: bool) {
         match command {
-            Command::Configure { settings, .. } if rebuilds => {
+            Command::Admin(AdminCommand::Configure { settings, .. }) if rebuilds => {
                 self.pending_settings = Some(*settings.clone())
             }
-            Command::Configure { settings, .. } => self.reference.configure(&self.ledger, *settings.clone()),
-            Command::Offer(offer) if self.may_offer(offer) => self.reference.offer(offer),
-            Command::Withdraw(place) => self.reference.withdraw(place),
-            Command::Drain => self.reference.draining = true,
-            Command::StorageLow(low) => self.storage_low = *low,
-            Command::Load(reading) => self.reference.take_reading(moment, *reading),
+            Command::Admin(AdminCommand::Configure { settings, .. }) => {
+                self.reference.configure(&self.ledger, *settings.clone())
+            }
+            Command::Admin(AdminCommand::Offer(offer)) if self.may_offer(offer) => {
+                self.reference.offer(offer)
+            }
+            Command::Admin(AdminCommand::Withdraw(executor)) => self.reference.withdraw(executor),
+            Command::Admin(AdminCommand::Drain) => self.reference.draining = true,
+            Command::Admin(AdminCommand::StorageLow(low)) => {
+                self.storage_low = *low;
+                self.reference.storage_low = *low;
+            }
+            Command::Admin(AdminCommand::Load(reading)) => self.reference.take_reading(moment, *reading),
             _ => {}
         }
     }
@@ -265,7 +280,7 @@ impl Checker {
     /// back later is kept.)
     fn doomed(&self, given: Given<'_>, effects: &Effects) -> Vec<Seq> {
         let began = effects.events.iter().any(|event| event.kind == EventKind::DrainBegan);
-        if !began || !matches!(given.commands, [Command::Drain, ..]) {
+        if !began || !matches!(given.commands, [Command::Admin(AdminCommand::Drain), ..]) {
             return Vec::new();
         }
         let cancels = |lane: &Name| {
@@ -276,10 +291,10 @@ impl Checker {
 
     /// A word about an open attempt makes its lease start anew, and is heard before the clock is looked at.
     fn hear(&mut self, command: &Command, moment: Moment) {
-        if let Command::Lease(word) = command {
+        if let Command::Lease(LeaseCommand::Message(word)) = command {
             return self.hear_lease_word(word, moment);
         }
-        if let Command::Worker(word) = command {
+        if let Command::Worker(WorkerCommand::Message(word)) = command {
             return self.hear_worker(word, moment.at);
         }
         let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
@@ -294,9 +309,9 @@ impl Checker {
     }
 
     /// A kind belongs to one place.
-    fn may_offer(&self, offer: &PlaceOffer) -> bool {
-        let others = self.reference.places.iter().filter(|place| place.place != offer.place);
-        others.flat_map(|place| &place.kinds).all(|kind| !offer.kinds.contains(kind))
+    fn may_offer(&self, offer: &ExecutorOffer) -> bool {
+        let others = self.reference.executors.iter().filter(|executor| executor.executor != offer.executor);
+        others.flat_map(|executor| &executor.kinds).all(|kind| !offer.kinds.contains(kind))
     }
 
     /// Follows one durable commit.
@@ -345,7 +360,7 @@ impl Checker {
     /// Every attempt that opens is offered to somebody, in the same order.
     fn everything_is_offered(&self, effects: &Effects) -> Checked {
         let opened = effects.changes.iter().filter_map(|change| match change {
-            Change::AttemptOpened(open) if open.place.as_str() != leases::LEASES => Some(&open.fence),
+            Change::AttemptOpened(open) if open.executor.as_str() != leases::LEASES => Some(&open.fence),
             _ => None,
         });
         let offered = effects.notices.iter().filter_map(|notice| match notice {
@@ -400,7 +415,7 @@ impl Checker {
     }
 
     fn opened(&mut self, open: &OpenAttempt, moment: Moment) {
-        let leased = open.mode == PlaceMode::Leased;
+        let leased = open.mode == ExecutorMode::Leased;
         let wait = self.first_wait(open);
         let run = RunWatch {
             leased,
@@ -426,7 +441,7 @@ impl Checker {
     /// How long an attempt that just opened may be silent.
     fn first_wait(&self, open: &OpenAttempt) -> u64 {
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return 0 };
-        match (open.place.as_str() == leases::LEASES, &open.holder) {
+        match (open.executor.as_str() == leases::LEASES, &open.holder) {
             (false, _) => self.reference.settings.ack_timeout.0,
             (true, Some(_)) => self.lease_of(entry),
             (true, None) => {
@@ -503,7 +518,7 @@ impl Checker {
                 && row.status.attempts > 0
             {
                 let longest = row.spec.retry.as_ref().map_or(0, |retry| retry.backoff.longest().0);
-                let longest = longest.max(Span::mins(5).0);
+                let longest = longest.max(Span::mins(5).0).max(settings.retry_after_max.0);
                 watch.not_before = moment.at + wake_at.since(moment.now.wall).0.min(longest);
                 watch.due = Some(watch.not_before);
             }

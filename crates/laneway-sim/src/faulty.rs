@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use laneway_core::engine::Head;
-use laneway_core::{Bytes, Change, Effects, Name, Prior, TokenRecord};
-use laneway_store::{Loaded, MemoryStore, Reader, SqliteOptions, SqliteStore, Store, StoreError};
+use laneway_core::engine::StoreCounters;
+use laneway_core::{Bytes, Change, Effects, TokenRecord};
+use laneway_store::{
+    Epoch, Keys, Loaded, MemoryStore, Priors, Reader, SqliteOptions, SqliteStore, Store, StoreError,
+};
 
 use crate::shape::POISON_KIND;
 
@@ -46,8 +48,8 @@ pub enum Noted {
     Loaded,
     /// This was written.
     Written(Box<Effects>),
-    /// A commit was refused, and nothing was written.
-    Refused,
+    /// A commit was rejected, and nothing was written.
+    Rejected,
     /// A commit failed as planned.
     Failed(Fault),
 }
@@ -55,7 +57,7 @@ pub enum Noted {
 /// Everything that a process reads when it starts.
 pub struct Stored {
     /// Where the numbers stand.
-    pub head: Head,
+    pub head: StoreCounters,
     /// Jobs and open attempts.
     pub loaded: Vec<Loaded>,
     /// The runtime's own settings bytes.
@@ -197,23 +199,23 @@ impl Drop for SqliteFile {
     }
 }
 
-/// A database refuses rows that it cannot hold; here, jobs of one kind.
-fn refuse_poison(effects: &Effects) -> Result<(), StoreError> {
+/// A database rejects rows that it cannot hold; here, jobs of one kind.
+fn reject_poison(effects: &Effects) -> Result<(), StoreError> {
     let poisoned = effects.changes.iter().any(|change| match change {
         Change::JobCreated { row, .. } => row.spec.kind.as_str() == POISON_KIND,
         _ => false,
     });
-    if poisoned { Err(StoreError::Refused("a job of this kind cannot be held".into())) } else { Ok(()) }
+    if poisoned { Err(StoreError::Rejected("a job of this kind cannot be held".into())) } else { Ok(()) }
 }
 
 impl Store for FaultyStore {
-    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         let mut state = self.0.state();
         state.noted.push(Noted::Loaded);
         state.store().load(visit)
     }
 
-    fn head(&mut self) -> Result<Head, StoreError> {
+    fn head(&mut self) -> Result<StoreCounters, StoreError> {
         self.0.state().store().head()
     }
 
@@ -225,17 +227,21 @@ impl Store for FaultyStore {
         self.0.state().store().overrides()
     }
 
-    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+    fn epoch(&self) -> Epoch {
+        self.0.state().store().epoch()
+    }
+
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         let mut state = self.0.state();
         let fault = state.fault();
         if fault == Some(Fault::Lost) {
             return Err(state.fail(Fault::Lost, "the disk is gone"));
         }
-        match refuse_poison(effects).and_then(|()| state.store().commit(effects)) {
+        match reject_poison(effects).and_then(|()| state.store().commit(epoch, effects)) {
             Ok(()) => state.noted.push(Noted::Written(Box::new(effects.clone()))),
-            Err(StoreError::Refused(why)) => {
-                state.noted.push(Noted::Refused);
-                return Err(StoreError::Refused(why));
+            Err(StoreError::Rejected(why)) => {
+                state.noted.push(Noted::Rejected);
+                return Err(StoreError::Rejected(why));
             }
             Err(error) => return Err(error),
         }
@@ -245,12 +251,8 @@ impl Store for FaultyStore {
         }
     }
 
-    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
-        self.0.state().store().prior_run(tenant, key)
-    }
-
-    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
-        self.0.state().store().prior(tenant, key)
+    fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
+        self.0.state().store().priors(keys)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

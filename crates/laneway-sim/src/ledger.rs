@@ -1,8 +1,10 @@
 //! What the committed changes and events say, kept in plain lists.
 //!
-//! The ledger follows the stream of durable effects and nothing else. It refuses whatever the life of a job does not
+//! The ledger follows the stream of durable effects and nothing else. It rejects whatever the life of a job does not
 //! allow, and it keeps two pictures of every job that must agree: one from the changes, one from the events. It judges
 //! neither time nor causes nor limits: that is the checker's and the reference's work.
+
+mod purge;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,7 +163,9 @@ impl Ledger {
             Change::JobCreated { row, payload } => self.created(row, payload.len()),
             Change::JobMoved { seq, status } => self.moved(*seq, status),
             Change::AttemptOpened(open) => self.opened(open),
-            Change::AttemptStarted(open) => self.started(open),
+            Change::AttemptStarted(open) | Change::LeaseExtended(open) | Change::HolderChanged(open) => {
+                self.attempt_changed(change, open)
+            }
             Change::AttemptRebound(open) => self.rebound(open),
             Change::AttemptClosed(closed) => self.closed(closed),
             Change::JobEnded(end) => self.job_ended(end),
@@ -173,31 +177,14 @@ impl Ledger {
                     format!("a log line for job {} attempt {attempt}, which is not open", seq.0)
                 })
             }
-            Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
-                // A run that just ended is still among the live ones until the commit is closed.
-                let ended = self
-                    .ended
-                    .values_mut()
-                    .chain(self.jobs.values_mut())
-                    .filter(|entry| entry.open.is_none())
-                    .filter(|entry| {
-                        let delivery = self.deliveries.get(&entry.row.seq);
-                        delivery.is_none_or(|row| row.state != DeliveryState::Waiting)
-                    });
-                // Members of runs are forgotten with their run.
-                let ended = ended.filter(|entry| entry.row.spec.member.is_none());
-                for entry in ended.filter(|entry| entry.row.spec.lane == *lane) {
-                    let keyed = entry.row.spec.idempotency.is_some();
-                    let limit =
-                        if keyed { keyed_finished_before.min(finished_before) } else { finished_before };
-                    entry.purgeable |= entry.end.as_ref().is_some_and(|end| end.finished_at < *limit);
-                }
+            Change::JobsPruned { lane, finished_before, keyed_finished_before, .. } => {
+                self.may_forget_jobs(lane, *finished_before, *keyed_finished_before);
                 Ok(())
             }
             Change::RunCreated(_)
             | Change::RunDefined { .. }
             | Change::RunMoved { .. }
-            | Change::EndedRunsPurged { .. } => self.run_change(change),
+            | Change::RunsPruned { .. } => self.run_change(change),
             Change::CallPut(row) => {
                 self.calls.insert(row.target, CallRow::clone(row));
                 Ok(())
@@ -218,7 +205,16 @@ impl Ledger {
                 let known = self.sessions.remove(&(tenant.clone(), key.clone())).is_some();
                 hold("I1", known, || format!("session {key} is forgotten and was never known"))
             }
-            Change::DeliveryTried(_) | Change::EventsPurged { .. } | Change::OverridesPut(_) => Ok(()),
+            Change::TokenForgotten(id) => {
+                let known = self.tokens.remove(id).is_some();
+                hold("I1", known, || format!("token {id} is forgotten and was never known"))?;
+                let closed = !self.tokens.is_empty();
+                hold("I1", closed, || format!("token {id} was the last one: a server without any is open"))
+            }
+            Change::DeliveryTried(_)
+            | Change::EventsPruned { .. }
+            | Change::OverridesPut(_)
+            | Change::ClockSeen(_) => Ok(()),
             of_schedule => self.calendar.change(of_schedule),
         }
     }
@@ -352,27 +348,30 @@ impl Ledger {
         Ok(())
     }
 
-    fn started(&mut self, open: &OpenAttempt) -> Checked {
+    /// The open attempt starts, has a longer lease, or has another holder; nothing else of it may change.
+    fn attempt_changed(&mut self, change: &Change, open: &OpenAttempt) -> Checked {
         let entry = self.entry(open.seq)?;
         let stored = entry.open.as_mut().filter(|stored| stored.fence == open.fence);
         let Some(stored) = stored else {
             return Err(Violation::new(
                 "I11",
-                format!("attempt {} of job {} starts, but is not open", open.fence.attempt, open.seq.0),
+                format!("attempt {} of job {} changes, but is not open", open.fence.attempt, open.seq.0),
             ));
         };
         let starts = stored.state == JobState::Assigned
             && open.state == JobState::Running
             && open.started_at.is_some();
-        // Its runner was told a longer lease; nothing else may change.
         let same = OpenAttempt { lease: open.lease, last_event: open.last_event, ..stored.clone() } == *open;
         let lengthens = same && stored.lease < open.lease;
         let same = OpenAttempt { holder: open.holder.clone(), last_event: open.last_event, ..stored.clone() }
             == *open;
         let held = same && stored.holder != open.holder;
-        hold("I9", starts || lengthens || held, || {
-            format!("job {} goes from {} to {}", open.seq.0, stored.state, open.state)
-        })?;
+        let fits = match change {
+            Change::LeaseExtended(_) => lengthens,
+            Change::HolderChanged(_) => held,
+            _ => starts,
+        };
+        hold("I9", fits, || format!("job {} goes from {} to {}", open.seq.0, stored.state, open.state))?;
         let worker = |open: &OpenAttempt| open.holder.as_ref().map(|holder| holder.worker.clone());
         hold("I11", stored.holder.is_none() || worker(stored) == worker(open), || {
             format!(
@@ -412,7 +411,7 @@ impl Ledger {
                 format!("attempt {} of job {} closes, but is not open", fence.attempt, seq.0),
             ));
         };
-        hold("I7", open.place == closed.open.place && open.opened_at == closed.open.opened_at, || {
+        hold("I7", open.executor == closed.open.executor && open.opened_at == closed.open.opened_at, || {
             format!("attempt {} of job {} closes as another than it opened", fence.attempt, seq.0)
         })?;
         entry.between = entry.end.is_none();
@@ -432,9 +431,9 @@ impl Ledger {
         let entry = self.entry(end.seq)?;
         let seq = end.seq.0;
         hold("I8", entry.end.is_none(), || format!("job {seq} ends twice"))?;
-        // A refusal that is kept is made and ended in one commit; nothing else leads there.
-        let kept_refusal = end.state == JobState::Rejected && entry.trail.last == 0;
-        let edge = end.state.is_terminal() && (entry.state.allows(end.state) || kept_refusal);
+        // A rejection that is kept is made and ended in one commit; nothing else leads there.
+        let kept_rejection = end.state == JobState::Rejected && entry.trail.last == 0;
+        let edge = end.state.is_terminal() && (entry.state.allows(end.state) || kept_rejection);
         hold("I9", edge, || format!("job {seq} goes from {} to {}", entry.state, end.state))?;
         let old = &entry.row.status;
         let counts = end.attempts == entry.attempts
@@ -465,7 +464,7 @@ impl Ledger {
                 (run.row.state, run.row.finished_at) = (*state, *finished_at);
                 Ok(())
             }
-            Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, .. } => {
+            Change::RunsPruned { lane, finished_before, keyed_finished_before, .. } => {
                 let Ledger { runs, jobs, ended, deliveries, .. } = self;
                 for run in runs.values_mut().filter(|run| run.row.spec.lane == *lane) {
                     let owes = |seq: u64| {

@@ -1,7 +1,7 @@
 //! The simulator: seeded worlds around the code that runs in production, and a checker that knows the rules.
 //!
 //! One number gives one world: its clocks, its clients, its runs, its faults and everything that happens in it. The
-//! house inside is `laneway_runtime::Turn` with the real engine, over a store that fails on demand. After every turn
+//! house inside is `laneway_runtime::Driver` with the real engine, over a store that fails on demand. After every turn
 //! the checker compares what became durable and what was told with the rules of the house, and every decision of the
 //! engine with a naive reference. The zoo in `laneway_core::zoo` holds bugs that the checker must catch.
 //!

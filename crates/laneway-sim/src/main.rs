@@ -159,10 +159,10 @@ fn zoo(arguments: &Arguments, word: &str) -> ExitCode {
     let mut missed = false;
     for bug in bugs {
         match hunt(bug, first, end.saturating_sub(first), arguments.steps) {
-            Some(caught) => println!("{:<34} {:>5}  {}", bug.word(), caught.seeds, caught.violation),
+            Some(caught) => println!("{:<34} {:>5}  {}", bug.as_str(), caught.seeds, caught.violation),
             None => {
                 missed = true;
-                println!("{:<34}  not caught", bug.word());
+                println!("{:<34}  not caught", bug.as_str());
             }
         }
     }
@@ -170,11 +170,11 @@ fn zoo(arguments: &Arguments, word: &str) -> ExitCode {
 }
 
 fn find_bug(word: &str) -> Option<Bug> {
-    Bug::ALL.iter().copied().find(|bug| bug.word() == word)
+    Bug::ALL.iter().copied().find(|bug| bug.as_str() == word)
 }
 
 fn unknown_bug(word: &str) -> ExitCode {
-    let known: Vec<&str> = Bug::ALL.iter().map(|bug| bug.word()).collect();
+    let known: Vec<&str> = Bug::ALL.iter().map(|bug| bug.as_str()).collect();
     eprintln!("there is no bug called {word:?}; the zoo has: {}", known.join(", "));
     ExitCode::from(2)
 }

@@ -4,15 +4,16 @@
 //! runs that end at once, a process that dies at any moment: between two turns, before a commit, or after one whose
 //! answer was lost. What came is checked against a count, so that a long run needs no memory.
 
+use laneway_core::command::{AdminCommand, ScheduleCommand};
 use std::collections::{BTreeMap, VecDeque};
 
 use laneway_core::command::Origin;
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
-    Bytes, CatchUp, Change, Command, Effects, JobSpec, Name, Notice, Outcome, Overlap, PlaceMode, PlaceOffer,
-    Reply, ScheduleId, ScheduleSpec, Settings, Span, Timing, Wall,
+    Bytes, CatchUp, Change, Command, Effects, ExecutorMode, ExecutorOffer, JobSpec, Name, Notice, Outcome,
+    Overlap, Reply, ScheduleId, ScheduleSpec, Settings, Span, Timing, Wall,
 };
-use laneway_runtime::Turn;
+use laneway_runtime::Driver;
 
 use crate::clock::Clock;
 use crate::faulty::{Disk, Fault, Noted, StoreKind};
@@ -60,7 +61,7 @@ struct Track {
     rng: Rng,
     clock: Clock,
     disk: Disk,
-    house: Option<Turn>,
+    house: Option<Driver>,
     schedules: BTreeMap<ScheduleId, Expected>,
     /// What runs will say in the next turn.
     words: VecDeque<Command>,
@@ -126,14 +127,14 @@ impl Track {
         self.turns += 1;
         let now = self.clock.moment().now;
         let house = self.house.as_mut().expect("a house runs");
-        let outcome = house.turn(now, &mut commands);
+        let outcome = house.apply(now, &mut commands).and_then(|batch| house.commit(batch));
         let noted = self.disk.noted();
         self.disk.heal();
         noted.iter().try_for_each(|note| self.follow(note))?;
         let Ok(told) = outcome else { return self.crash() };
         self.words = commands;
         for reply in &told.replies {
-            hold("I20", !matches!(reply, Reply::Refused(_)), || format!("refused: {reply:?}"))?;
+            hold("I20", !matches!(reply, Reply::Rejected(_)), || format!("rejected: {reply:?}"))?;
         }
         for notice in told.notices {
             if let Notice::Offer(offer) = notice {
@@ -157,14 +158,18 @@ impl Track {
         let failed = |error: laneway_store::StoreError| Violation::new("I7", error.to_string());
         let (seed, now) = (self.rng.word(), self.clock.moment().now);
         let mut house =
-            Turn::recover(self.disk.handle().map_err(failed)?, settings(), seed, now).map_err(failed)?;
+            Driver::recover(self.disk.handle().map_err(failed)?, settings(), seed, now).map_err(failed)?;
         house.recovered();
         self.house = Some(house);
         self.disk.noted().iter().try_for_each(|note| self.follow(note))?;
         let kinds = vec![Name::fixed("beat")];
-        let offer =
-            PlaceOffer { place: Name::fixed("here"), mode: PlaceMode::Attached, kinds, slots: PLENTY };
-        self.turn(VecDeque::from([Command::Offer(offer)]))
+        let offer = ExecutorOffer {
+            executor: Name::fixed("here"),
+            mode: ExecutorMode::Attached,
+            kinds,
+            slots: PLENTY,
+        };
+        self.turn(VecDeque::from([Command::Admin(AdminCommand::Offer(offer))]))
     }
 
     /// Every slot is the one after the last of its schedule, and has its job in the same commit.
@@ -187,7 +192,7 @@ impl Track {
                     self.slots += 1;
                 }
                 Change::JobCreated { .. } => self.made += 1,
-                Change::RunLogged(_) => self.logged += 1,
+                Change::FiringLogged(_) => self.logged += 1,
                 _ => {}
             }
         }
@@ -218,7 +223,7 @@ fn slots_in(effects: &Effects) -> usize {
     effects.changes.iter().filter(|change| matches!(change, Change::SlotFired { .. })).count()
 }
 
-/// Nothing is refused, and nothing that ended is kept for long.
+/// Nothing is rejected, and nothing that ended is kept for long.
 fn settings() -> Settings {
     let mut settings =
         Settings { running_max: PLENTY, event_retention: Span::secs(60), ..Settings::default() };
@@ -275,5 +280,5 @@ fn put(number: u32, every: Span) -> Command {
         note: Bytes::from(Vec::new()),
         owner: None,
     };
-    Command::PutSchedule(Box::new(spec), Origin::house("marathon"))
+    Command::Schedule(ScheduleCommand::Put(Box::new(spec), Origin::house("marathon")))
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::settings::TenantSettings;
 use laneway_core::{
-    JobRow, JobSpec, JobState, LaneOrder, LaneSettings, LoadReading, Name, PlaceOffer, Seq, SessionMode,
+    ExecutorOffer, JobRow, JobSpec, JobState, LaneOrder, LaneSettings, LoadReading, Name, Seq, SessionMode,
     Settings,
 };
 
@@ -32,9 +32,11 @@ pub struct Reference {
     /// Lanes that new jobs may come to.
     taking_jobs: BTreeSet<Name>,
     /// What the places offer.
-    pub places: Vec<PlaceOffer>,
+    pub executors: Vec<ExecutorOffer>,
     /// True once the server stops.
     pub draining: bool,
+    /// Storage is low: nothing starts.
+    pub storage_low: bool,
     /// How many attempts it has seen open since the engine was built.
     starts: u64,
     /// When a lane was last served, as a count of starts.
@@ -44,7 +46,7 @@ pub struct Reference {
     /// What the machine was last said to be, and when.
     pub reading: Option<(u64, LoadReading)>,
     /// How often a job was overtaken.
-    overtaken: BTreeMap<Seq, u32>,
+    bypassed: BTreeMap<Seq, u32>,
     /// Jobs that were overtaken too often.
     due: BTreeSet<Seq>,
     /// Workers that are told what to run.
@@ -76,13 +78,14 @@ impl Reference {
             old_lanes: BTreeMap::new(),
             taking_jobs: lanes.iter().cloned().collect(),
             rooms: lanes,
-            places: Vec::new(),
+            executors: Vec::new(),
             draining: false,
+            storage_low: false,
             starts: 0,
             lane_served: BTreeMap::new(),
             agent_served: BTreeMap::new(),
             reading: None,
-            overtaken: BTreeMap::new(),
+            bypassed: BTreeMap::new(),
             due: BTreeSet::new(),
             crew: Crew::default(),
         }
@@ -101,7 +104,7 @@ impl Reference {
         self.starts = 0;
         self.lane_served.clear();
         self.agent_served.clear();
-        self.overtaken.clear();
+        self.bypassed.clear();
         self.due.clear();
     }
 
@@ -118,18 +121,21 @@ impl Reference {
     }
 
     /// A place appears or changes its offer.
-    pub fn offer(&mut self, offer: &PlaceOffer) {
-        self.withdraw(&offer.place);
-        self.places.push(offer.clone());
+    pub fn offer(&mut self, offer: &ExecutorOffer) {
+        self.withdraw(&offer.executor);
+        self.executors.push(offer.clone());
     }
 
     /// A place is gone.
-    pub fn withdraw(&mut self, place: &Name) {
-        self.places.retain(|known| known.place != *place);
+    pub fn withdraw(&mut self, executor: &Name) {
+        self.executors.retain(|known| known.executor != *executor);
     }
 
     /// The job that must start next, or `None` when nothing may.
     pub fn choice(&mut self, ledger: &Ledger, moment: Moment) -> Option<Seq> {
+        if self.storage_low {
+            return None;
+        }
         let room = self.room(ledger, moment);
         if let Some((due, cost)) = room.due
             && cost <= room.free
@@ -167,11 +173,11 @@ impl Reference {
 
     /// Takes note that an attempt of this job opened.
     pub fn opened(&mut self, entry: &Entry, moment: Moment) {
-        self.forget_overtaken(entry.row.seq);
+        self.forget_bypassed(entry.row.seq);
         self.starts += 1;
         self.lane_served.insert(entry.lane.clone(), self.starts);
         self.agent_served.insert(party(entry), self.starts);
-        let open = entry.open.as_ref().filter(|open| open.place.as_str() == crew::WORKERS);
+        let open = entry.open.as_ref().filter(|open| open.executor.as_str() == crew::WORKERS);
         if let Some(holder) = open.and_then(|open| open.holder.as_ref()) {
             self.crew.opened(&self.settings, &entry.row.spec, &holder.worker, self.starts, moment.now.wall);
         }
@@ -197,21 +203,22 @@ impl Reference {
 
     fn has_places(&self, ledger: &Ledger, entry: &Entry, room: &Room, shared: bool) -> bool {
         let spec = &entry.row.spec;
-        if entry.state != JobState::Queued || self.draining {
+        if entry.state != JobState::Queued || self.draining || self.storage_low {
             return false;
         }
         let Some(lane) = self.lane(&entry.lane) else { return false };
         if !room.is_quiet_for(self.need(entry).rule) {
             return false;
         }
-        let place = self.places.iter().find(|place| place.kinds.contains(&spec.kind));
-        let place = place.filter(|_| !wants_worker(spec));
-        let has_slot = |place: &PlaceOffer| {
-            let here = |other: &&Entry| other.open.as_ref().is_some_and(|open| open.place == place.place);
-            (ledger.open().filter(here).count() as u32) < place.slots
+        let executor = self.executors.iter().find(|executor| executor.kinds.contains(&spec.kind));
+        let executor = executor.filter(|_| !wants_worker(spec));
+        let has_slot = |executor: &ExecutorOffer| {
+            let here =
+                |other: &&Entry| other.open.as_ref().is_some_and(|open| open.executor == executor.executor);
+            (ledger.open().filter(here).count() as u32) < executor.slots
         };
         let is_open = |limit: u32, counts: &dyn Fn(&Entry) -> bool| {
-            ledger.places(counts) < limit || (shared && ledger.chain_has_place(entry, counts))
+            ledger.executors(counts) < limit || (shared && ledger.chain_has_place(entry, counts))
         };
         let tenant_max = self.tenant(&spec.tenant).running_max;
         let kind_max =
@@ -223,9 +230,9 @@ impl Reference {
             && is_open(tenant_max, &|other| other.row.spec.tenant == spec.tenant)
             && is_open(kind_max, &|other| other.row.spec.kind == spec.kind)
             && (lane.pull.is_pull()
-                || match place {
-                    Some(place) => has_slot(place),
-                    None => !self.crew.pick(&self.settings, ledger, entry).is_empty(),
+                || match executor {
+                    Some(executor) => has_slot(executor),
+                    None => !self.crew.pick(&self.settings, ledger, entry, shared).is_empty(),
                 })
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
@@ -258,7 +265,7 @@ impl Reference {
     /// Among lanes with an eligible job: the lowest share of open attempts, then the one served longest ago, then by
     /// name.
     fn next_lane(&self, ledger: &Ledger, eligible: &[&Entry]) -> Option<Name> {
-        let load = |lane: &Name| u64::from(ledger.places(&|entry| entry.lane == *lane));
+        let load = |lane: &Name| u64::from(ledger.executors(&|entry| entry.lane == *lane));
         let limit = |lane: &Name| self.lane(lane).map_or(0, |settings| u64::from(settings.running_max));
         let served = |lane: &Name| self.lane_served.get(lane).copied().unwrap_or(0);
         let mut lanes: Vec<&Name> = eligible.iter().map(|entry| &entry.lane).collect();
@@ -273,7 +280,7 @@ impl Reference {
 
     /// The agent with the fewest open attempts for its weight, then the one served longest ago, then the best job.
     fn fair_order(&self, ledger: &Ledger, lane: &LaneSettings, a: &Entry, b: &Entry) -> std::cmp::Ordering {
-        let load = |entry: &Entry| u64::from(ledger.places(&|other| same_party(other, entry)));
+        let load = |entry: &Entry| u64::from(ledger.executors(&|other| same_party(other, entry)));
         let weight = |entry: &Entry| {
             self.settings.agents.get(&entry.row.spec.agent).map_or(1, |agent| u64::from(agent.weight.max(1)))
         };

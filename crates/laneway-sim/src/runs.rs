@@ -14,7 +14,7 @@ pub struct Run {
     /// The attempt.
     pub fence: Fence,
     /// Where it runs.
-    pub place: Name,
+    pub executor: Name,
     /// True: it lives by heartbeats and outlives the house's process.
     pub leased: bool,
     /// What it does.
@@ -53,6 +53,8 @@ pub struct Caller {
 pub struct At {
     /// The connection over which it was told of.
     pub connection: ConnectionId,
+    /// The worker's process that was told.
+    pub process: u64,
     /// Which dispatch of the job it is.
     pub dispatch_seq: u64,
     /// The house heard over this connection that it was taken.
@@ -75,7 +77,7 @@ impl Run {
     pub fn new(offer: &Offer, leased: bool, at: u64) -> Run {
         Run {
             fence: offer.fence,
-            place: offer.place.clone(),
+            executor: offer.executor.clone(),
             leased,
             phase: if leased { Phase::Offered } else { Phase::Working },
             told_to_stop: false,
@@ -95,7 +97,7 @@ impl Run {
         let running = grant.state == JobState::Running;
         Run {
             fence: grant.fence,
-            place: Name::fixed("leases"),
+            executor: Name::fixed("leases"),
             leased: true,
             phase: if running { Phase::Working } else { Phase::Offered },
             told_to_stop: false,

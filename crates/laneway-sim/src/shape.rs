@@ -10,13 +10,13 @@ use laneway_core::settings::{
     AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::{
-    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PlaceMode,
-    PlaceOffer, PullSettings, RetryPolicy, Settings, ShutdownPolicy, Span, WorkerSettings,
+    Backoff, CapacitySettings, Dispatch, ExecutorMode, ExecutorOffer, Jitter, LaneOrder, LaneSettings,
+    LostPolicy, Name, PullSettings, RetryPolicy, Settings, ShutdownPolicy, Span, WorkerSettings,
 };
 
 use crate::rng::Rng;
 
-/// A kind that the store refuses to hold, as a database refuses a row it cannot hold.
+/// A kind that the store rejects to hold, as a database rejects a row it cannot hold.
 pub const POISON_KIND: &str = "poison";
 
 /// No world has a longer lease.
@@ -42,7 +42,7 @@ pub struct Shape {
     /// The settings at the start.
     pub settings: Settings,
     /// Every place that is ever offered, with its first offer.
-    pub places: Vec<PlaceOffer>,
+    pub executors: Vec<ExecutorOffer>,
     /// How many of a hundred jobs have this or that.
     pub habits: Habits,
     /// What goes wrong, and how often.
@@ -81,7 +81,7 @@ pub struct Habits {
     /// Names somebody who is told of its end.
     pub callback: u32,
     /// Wants to be kept if there is no room for it.
-    pub record_refusal: u32,
+    pub record_rejection: u32,
     /// Costs units.
     pub cost: u32,
     /// Starts only while it is quiet enough.
@@ -103,7 +103,7 @@ pub struct Faults {
     pub commit_lost: u32,
     /// A commit fails and has happened all the same.
     pub commit_unknown: u32,
-    /// A job is of the kind that the store refuses.
+    /// A job is of the kind that the store rejects.
     pub poison: u32,
     /// A turn carries several commands.
     pub grouped: u32,
@@ -125,7 +125,7 @@ impl Shape {
         let mut lanes = vec![Name::fixed("main")];
         lanes.extend(names("lane", rng.small(0, 2)));
         let kinds = names("kind", rng.small(1, 4));
-        let places = draw_places(rng, &kinds);
+        let executors = draw_places(rng, &kinds);
         let settings = draw_settings(rng, &tenants, &agents, &lanes, &kinds);
         lanes.push(Name::fixed("nowhere"));
         Shape {
@@ -137,7 +137,7 @@ impl Shape {
             key_names: names("key", 2),
             key_values: names("value", rng.small(1, 2)),
             settings,
-            places,
+            executors,
             habits: draw_habits(rng),
             faults: draw_faults(rng),
             weights: draw_weights(rng),
@@ -154,13 +154,13 @@ fn names(stem: &str, count: u32) -> Vec<Name> {
     (1..=count).map(|n| Name::new(&format!("{stem}{n}")).expect("a stem and a number are a name")).collect()
 }
 
-fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<PlaceOffer> {
+fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<ExecutorOffer> {
     let count = rng.small(1, 2).min(kinds.len() as u32);
-    let mut places: Vec<PlaceOffer> = names("place", count)
+    let mut executors: Vec<ExecutorOffer> = names("executor", count)
         .into_iter()
-        .map(|place| {
-            let mode = if rng.chance(50) { PlaceMode::Attached } else { PlaceMode::Leased };
-            PlaceOffer { place, mode, kinds: Vec::new(), slots: rng.small(1, 3) }
+        .map(|executor| {
+            let mode = if rng.chance(50) { ExecutorMode::Attached } else { ExecutorMode::Leased };
+            ExecutorOffer { executor, mode, kinds: Vec::new(), slots: rng.small(1, 3) }
         })
         .collect();
     // In some worlds most kinds are left to workers, and in some nearly all.
@@ -172,11 +172,11 @@ fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<PlaceOffer> {
     for kind in kinds {
         // Now and then nobody offers a kind at the start.
         if rng.chance(offered) {
-            let at = rng.below(places.len() as u64) as usize;
-            places[at].kinds.push(kind.clone());
+            let at = rng.below(executors.len() as u64) as usize;
+            executors[at].kinds.push(kind.clone());
         }
     }
-    places
+    executors
 }
 
 fn draw_settings(
@@ -187,6 +187,8 @@ fn draw_settings(
     kinds: &[Name],
 ) -> Settings {
     let mut settings = Settings {
+        retry_after_max: Span::mins(5),
+        shown_once_used: Default::default(),
         queued_max: if rng.chance(70) { 1_000 } else { rng.small(3, 12) },
         running_max: if rng.chance(60) { 64 } else { rng.small(1, 4) },
         strict_kinds: rng.chance(10),
@@ -205,6 +207,7 @@ fn draw_settings(
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: rng.small(1, 2),
+        reserved_percent: if rng.chance(50) { 50 } else { rng.small(0, 100) as u8 },
         schedules: ScheduleSettings {
             schedules_max: rng.small(1, 4),
             schedules_per_tenant_max: rng.small(1, 4),
@@ -220,6 +223,7 @@ fn draw_settings(
             affinities_per_tenant_max: rng.small(1, 4),
             ..WorkerSettings::default()
         },
+        chat: Default::default(),
     };
     for kind in kinds {
         if rng.chance(60) {
@@ -294,7 +298,7 @@ pub fn draw_capacity(rng: &mut Rng) -> CapacitySettings {
         measured: rng.chance(75),
         failclosed_busy: rng.small(5, 10) as u8,
         stale_after: Span(rng.between(5, 60) * 1_000),
-        overtakes_max: rng.small(1, 3) as u8,
+        bypasses_max: rng.small(1, 3) as u8,
         near_deadline: Span::secs(20),
         sample_every: Span::secs(2),
     }
@@ -362,7 +366,7 @@ fn draw_habits(rng: &mut Rng) -> Habits {
         priority: some(70, 80),
         failing: some(80, 70),
         callback: some(60, 70),
-        record_refusal: some(50, 60),
+        record_rejection: some(50, 60),
         cost: some(60, 80),
         quiet: some(40, 50),
         unique: some(25, 30),

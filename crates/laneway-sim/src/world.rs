@@ -1,6 +1,6 @@
 //! One world: a house, its disk, its clocks, its clients and its runs, all moved by one seeded generator.
 //!
-//! The house is the code that runs in production: `laneway_runtime::Turn` around the engine, over a store that fails on
+//! The house is the code that runs in production: `laneway_runtime::Driver` around the engine, over a store that fails on
 //! demand. The world only plays the outside: what is asked, what fails, what time does, how runs behave.
 
 mod askers;
@@ -12,23 +12,25 @@ mod house;
 mod news;
 mod workers;
 
-use std::collections::VecDeque;
+use laneway_core::command::{AdminCommand, SessionCommand, WorkerCommand};
+use std::collections::{BTreeMap, VecDeque};
 
-use laneway_core::worker::WorkerSaid;
+use laneway_core::worker::WorkerReport;
 use laneway_core::{
-    Command, ConnectionId, Fence, JobId, Name, Origin, PlaceOffer, RunId, Settings, Span, Task,
+    Command, ConnectionId, ExecutorOffer, Fence, JobId, Name, Origin, RunId, Settings, Span, Task,
 };
-use laneway_runtime::Turn;
+use laneway_runtime::Driver;
 
 use crate::checker::Checker;
 use crate::clock::Clock;
 use crate::diary::Diary;
 use crate::faulty::{Disk, StoreKind};
+use crate::reference::crew::Who;
 use crate::rng::Rng;
 use crate::runs::Run;
 use crate::shape::Shape;
 use crate::violation::{Checked, Violation};
-use crew::Hand;
+use crew::{Hand, Process};
 use news::News;
 
 /// Late words are about one of this many attempts.
@@ -136,7 +138,7 @@ pub enum Step {
     /// A worker asks to run one job now.
     Request,
     /// Somebody speaks by a lease's id.
-    LeaseWord,
+    LeaseMessage,
     /// A client submits a run.
     SubmitRun,
     /// A client cancels a run.
@@ -186,7 +188,7 @@ impl Step {
         Step::Load,
         Step::Claim,
         Step::Request,
-        Step::LeaseWord,
+        Step::LeaseMessage,
         Step::SubmitRun,
         Step::CancelRun,
         Step::Connect,
@@ -228,7 +230,7 @@ impl Step {
             Step::Load => 20,
             Step::Claim => 30,
             Step::Request => 10,
-            Step::LeaseWord => 20,
+            Step::LeaseMessage => 20,
             Step::SubmitRun => 12,
             Step::CancelRun => 3,
             Step::Connect => 10,
@@ -278,14 +280,14 @@ pub struct World {
     checker: Checker,
     diary: Diary,
     /// `None` only while a process starts.
-    house: Option<Turn>,
+    house: Option<Driver>,
     boots: u64,
     /// Every settings that was ever kept; the overrides on the disk are an index into it.
     settings: Vec<Settings>,
     /// What the operator wants each place to offer.
-    places: Vec<PlaceOffer>,
+    executors: Vec<ExecutorOffer>,
     /// What the engine said that its places offer, after the last turn.
-    offers: Vec<PlaceOffer>,
+    offers: Vec<ExecutorOffer>,
     runs: Vec<Run>,
     old_fences: VecDeque<Fence>,
     known_jobs: VecDeque<(JobId, Name)>,
@@ -295,6 +297,13 @@ pub struct World {
     news: Vec<News>,
     /// Connections of workers, and how many there ever were.
     hands: Vec<Hand>,
+    /// The process of each worker, and how many were started.
+    processes: BTreeMap<Who, Process>,
+    processes_started: u64,
+    /// Connections that the house wants to know about.
+    probed: Vec<ConnectionId>,
+    /// The process that was first given a dispatch of a job.
+    given_to: BTreeMap<(JobId, u64), u64>,
     connections: u64,
     /// Tasks that were spoken of, and over which connection.
     old_tasks: VecDeque<(ConnectionId, Task)>,
@@ -331,7 +340,7 @@ impl World {
             diary: Diary::new(plan.diary, plan.fingerprint),
             house: None,
             boots: 0,
-            places: shape.places.clone(),
+            executors: shape.executors.clone(),
             settings: vec![settings],
             offers: Vec::new(),
             runs: Vec::new(),
@@ -340,6 +349,10 @@ impl World {
             known_runs: VecDeque::new(),
             news: Vec::new(),
             hands: Vec::new(),
+            processes: BTreeMap::new(),
+            processes_started: 0,
+            probed: Vec::new(),
+            given_to: BTreeMap::new(),
             connections: 0,
             old_tasks: VecDeque::new(),
             submits: 0,
@@ -438,19 +451,21 @@ impl World {
             Step::Log => self.log(),
             Step::Configure => Some(self.configure()),
             Step::ChangePlace => Some(self.change_place()),
-            Step::StorageLow => Some(Command::StorageLow(self.rng.chance(40))),
+            Step::StorageLow => Some(Command::Admin(AdminCommand::StorageLow(self.rng.chance(40)))),
             Step::Tell => self.tell(),
             Step::Redeliver => self.redeliver(),
             Step::Token => Some(self.token()),
             Step::StopSession => Some(self.stop_session()),
             Step::SessionUsage => Some(self.session_usage()),
-            Step::ResetSessions => Some(Command::ResetSessions { origin: Origin::house("operator") }),
-            Step::Drain => Some(Command::Drain),
+            Step::ResetSessions => {
+                Some(Command::Session(SessionCommand::ResetAll { origin: Origin::house("operator") }))
+            }
+            Step::Drain => Some(Command::Admin(AdminCommand::Drain)),
             Step::Schedule => Some(self.schedule()),
             Step::Load => Some(self.reading()),
             Step::Claim => Some(self.claim()),
             Step::Request => self.request(),
-            Step::LeaseWord => self.lease_word(),
+            Step::LeaseMessage => self.lease_message(),
             Step::SubmitRun => Some(self.submit_run()),
             Step::CancelRun => self.cancel_run(),
             Step::Connect => Some(self.connect()),
@@ -496,5 +511,5 @@ impl World {
 }
 
 fn is_beat(command: &Command) -> bool {
-    matches!(command, Command::Worker(word) if matches!(word.said, WorkerSaid::Beat(_)))
+    matches!(command, Command::Worker(WorkerCommand::Message(word)) if matches!(word.said, WorkerReport::Beat(_)))
 }

@@ -9,9 +9,9 @@
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, JobEnd, JobId, JobRow, JobStatus,
-    Name, OpenAttempt, RunLog, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq, SessionRow,
-    TokenRecord, Wall,
+    Bytes, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, FiringLogEntry, JobEnd, JobId,
+    JobRow, JobStatus, Name, OpenAttempt, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
+    SessionRow, TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -87,6 +87,10 @@ pub(crate) enum Step<'a> {
     PutOverrides(&'a Bytes),
     /// Keep a token.
     PutToken(&'a TokenRecord),
+    /// Forget a token.
+    ForgetToken(&'a Name),
+    /// Remember the time up to which retention has counted.
+    SeeClock(Wall),
     /// Keep what must be known of a session.
     PutSession(&'a SessionRow),
     /// Forget it.
@@ -105,7 +109,7 @@ pub(crate) enum Step<'a> {
     /// A slot came.
     PutSlot(ScheduleId, Wall, Option<JobId>),
     /// Keep an entry of the run log.
-    LogRun(&'a RunLog),
+    LogRun(&'a FiringLogEntry),
     /// Forget entries of the run log and slots.
     PurgeRuns(RunsPurge),
     /// Insert a run.
@@ -129,7 +133,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             of_jobs.push((seq, index, change));
         }
         let step = match change {
-            Change::JobsPurged { lane, finished_before, keyed_finished_before, max } => {
+            Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
                 Step::PurgeJobs(JobPurge {
                     lane,
@@ -138,7 +142,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                     max: *max,
                 })
             }
-            Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, max } => {
+            Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
                 Step::PurgeEndedRuns(JobPurge {
                     lane,
@@ -151,17 +155,19 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
             Change::CallPut(row) => Step::PutCall(row),
             Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
-            Change::EventsPurged { before } => Step::PurgeEvents(*before),
+            Change::EventsPruned { before } => Step::PurgeEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
             Change::TokenPut(token) => Step::PutToken(token),
+            Change::TokenForgotten(id) => Step::ForgetToken(id),
+            Change::ClockSeen(at) => Step::SeeClock(*at),
             Change::SessionPut(row) => Step::PutSession(row),
             Change::SessionForgotten { tenant, key } => Step::ForgetSession { tenant, key },
             Change::SchedulePut(schedule) => Step::PutSchedule(schedule),
             Change::ScheduleMoved { id, enabled, state } => Step::MoveSchedule(*id, *enabled, state),
             Change::ScheduleRemoved(id) => Step::RemoveSchedule(*id),
             Change::SlotFired { schedule, slot, job } => Step::PutSlot(*schedule, *slot, *job),
-            Change::RunLogged(log) => Step::LogRun(log),
-            Change::RunsPurged { ended_before, keep, slots_before, max } => Step::PurgeRuns(RunsPurge {
+            Change::FiringLogged(log) => Step::LogRun(log),
+            Change::FiringLogPruned { ended_before, keep, slots_before, max } => Step::PurgeRuns(RunsPurge {
                 ended_before: *ended_before,
                 keep: *keep,
                 slots_before: *slots_before,
@@ -172,6 +178,8 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             | Change::LogAppended { .. }
             | Change::AttemptOpened(_)
             | Change::AttemptStarted(_)
+            | Change::LeaseExtended(_)
+            | Change::HolderChanged(_)
             | Change::AttemptRebound(_)
             | Change::AttemptClosed(_)
             | Change::JobEnded(_)
@@ -189,9 +197,11 @@ fn job_of(change: &Change) -> Option<Seq> {
     match change {
         Change::JobCreated { row, .. } => Some(row.seq),
         Change::JobMoved { seq, .. } | Change::LogAppended { seq, .. } => Some(*seq),
-        Change::AttemptOpened(open) | Change::AttemptStarted(open) | Change::AttemptRebound(open) => {
-            Some(open.seq)
-        }
+        Change::AttemptOpened(open)
+        | Change::AttemptStarted(open)
+        | Change::LeaseExtended(open)
+        | Change::HolderChanged(open)
+        | Change::AttemptRebound(open) => Some(open.seq),
         Change::AttemptClosed(closed) => Some(closed.open.seq),
         Change::JobEnded(end) => Some(end.seq),
         Change::DeliveryPut(row) => Some(row.seq),
@@ -278,7 +288,9 @@ impl<'a> Fold<'a> {
                 self.live(seq)?;
                 self.open(open)?;
             }
-            Change::AttemptStarted(open) => self.start(open)?,
+            Change::AttemptStarted(open) | Change::LeaseExtended(open) | Change::HolderChanged(open) => {
+                self.put(open)?;
+            }
             Change::AttemptRebound(open) => self.rebind(open)?,
             Change::AttemptClosed(closed) => self.close(seq, &closed.open.fence)?,
             Change::JobEnded(_) => {
@@ -293,7 +305,7 @@ impl<'a> Fold<'a> {
 
     fn create(&mut self, row: &'a JobRow, payload: &'a Bytes) -> Result<(), StoreError> {
         if self.created.is_some() {
-            return Err(StoreError::Refused(format!("job {}: its number is taken", row.id)));
+            return Err(StoreError::Rejected(format!("job {}: its number is taken", row.id)));
         }
         if self.touched {
             return Err(disagree(row.seq, "is changed before it is created"));
@@ -322,7 +334,8 @@ impl<'a> Fold<'a> {
         }
     }
 
-    fn start(&mut self, open: &'a OpenAttempt) -> Result<(), StoreError> {
+    /// The row of the open attempt changes; its fence does not.
+    fn put(&mut self, open: &'a OpenAttempt) -> Result<(), StoreError> {
         self.open = match self.open {
             Open::Untouched => Open::Started(open, open.fence.lease_epoch),
             Open::Started(now, stored) if now.fence == open.fence => Open::Started(open, stored),

@@ -1,7 +1,7 @@
 //! Where jobs live: one small trait, in memory and in SQLite.
 //!
 //! The store puts, gets and fences. It decides nothing: order, fairness and limits are the engine's. Every write comes
-//! through [`Store::commit`], one transaction for each turn of the loop. Reads for people go through [`Reader`], which
+//! through [`Store::commit`], one transaction for each batch of the loop. Reads for people go through [`Reader`], which
 //! sees committed state only.
 //!
 //! [`MemoryStore`] is the readable reference, [`SqliteStore`] the real one. What stores with rows share is in `codec.rs`
@@ -20,8 +20,8 @@ pub mod suite;
 
 pub use logs::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;
-pub use sqlite::{SqliteOptions, SqliteStore};
+pub use sqlite::{SqliteOptions, SqliteStore, check, copy};
 pub use store::{
-    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, Loaded, LogView, Page, ROWS_SCANNED_MAX,
-    Reader, RunFilter, RunLogFilter, RunPage, Runnable, Store, StoreError,
+    AttemptView, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView,
+    Keys, Loaded, LogView, Page, Priors, ROWS_SCANNED_MAX, Reader, RunFilter, Runnable, Store, StoreError,
 };

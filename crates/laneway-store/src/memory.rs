@@ -10,23 +10,23 @@ mod runs;
 mod state;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use laneway_core::engine::Head;
-use laneway_core::schedule::RECENT_RUNS_MAX;
-use laneway_core::{
-    Bytes, CallRow, Change, Effects, Name, Prior, PriorRun, RunLog, RunRow, Schedule, TokenRecord,
-};
+use laneway_core::engine::StoreCounters;
+use laneway_core::schedule::RECENT_FIRINGS_MAX;
+use laneway_core::{Bytes, CallRow, Change, Effects, FiringLogEntry, Name, RunRow, Schedule, TokenRecord};
 
-use crate::{Loaded, Reader, Store, StoreError};
+use crate::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
 use read::MemoryReader;
 use state::State;
 
 /// A store that lives as long as its process. A clone has a life of its own from then on.
-#[derive(Default)]
 pub struct MemoryStore {
     shared: Shared,
-    refused_kinds: BTreeSet<Name>,
+    /// The epoch that this handle took.
+    epoch: Epoch,
+    rejected_kinds: BTreeSet<Name>,
 }
 
 /// Everything that a [`MemoryStore`] held at one moment; as cheap to take as a reference.
@@ -36,12 +36,21 @@ pub struct Snapshot(Arc<State>);
 /// The state as writer and readers share it. The inner reference makes snapshots cheap: the next commit after one copies
 /// the maps, not the jobs in them.
 #[derive(Clone, Default)]
-struct Shared(Arc<RwLock<Arc<State>>>);
+struct Shared {
+    state: Arc<RwLock<Arc<State>>>,
+    /// The epoch of the latest handle. Not part of the state: it does not go back with a snapshot.
+    epoch: Arc<AtomicU64>,
+}
 
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> MemoryStore {
-        MemoryStore::default()
+        MemoryStore::open(Shared::default())
+    }
+
+    fn open(shared: Shared) -> MemoryStore {
+        let epoch = Epoch(shared.epoch.fetch_add(1, Ordering::SeqCst)).next();
+        MemoryStore { shared, epoch, rejected_kinds: BTreeSet::new() }
     }
 
     /// What the store holds now.
@@ -54,31 +63,32 @@ impl MemoryStore {
         *self.shared.write() = Arc::clone(&snapshot.0);
     }
 
-    /// Another handle to the same state: what a new process finds where the old one wrote.
+    /// Another handle to the same state: what a new process finds where the old one wrote. Commits of earlier handles are
+    /// fenced from now on.
     pub fn reopen(&self) -> MemoryStore {
-        MemoryStore { shared: self.shared.clone(), refused_kinds: BTreeSet::new() }
+        MemoryStore::open(self.shared.clone())
     }
 
-    /// From now on a commit that creates a job of this kind is refused, as a database refuses a row it cannot hold.
-    pub fn refuse_kind(&mut self, kind: Name) {
-        self.refused_kinds.insert(kind);
+    /// From now on a commit that creates a job of this kind is rejected, as a database rejects a row it cannot hold.
+    pub fn reject_kind(&mut self, kind: Name) {
+        self.rejected_kinds.insert(kind);
     }
 
-    /// Refuses no kind any more.
-    pub fn refuse_nothing(&mut self) {
-        self.refused_kinds.clear();
+    /// Rejects no kind any more.
+    pub fn reject_nothing(&mut self) {
+        self.rejected_kinds.clear();
     }
 
     fn check_kinds(&self, effects: &Effects) -> Result<(), StoreError> {
-        if self.refused_kinds.is_empty() {
+        if self.rejected_kinds.is_empty() {
             return Ok(());
         }
         for change in &effects.changes {
             if let Change::JobCreated { row, .. } = change
-                && self.refused_kinds.contains(&row.spec.kind)
+                && self.rejected_kinds.contains(&row.spec.kind)
             {
-                return Err(StoreError::Refused(format!(
-                    "job {}: kind {} is refused",
+                return Err(StoreError::Rejected(format!(
+                    "job {}: kind {} is rejected",
                     row.id, row.spec.kind
                 )));
             }
@@ -87,39 +97,52 @@ impl MemoryStore {
     }
 }
 
+impl Default for MemoryStore {
+    fn default() -> MemoryStore {
+        MemoryStore::new()
+    }
+}
+
 impl Clone for MemoryStore {
     fn clone(&self) -> MemoryStore {
-        let shared = Shared(Arc::new(RwLock::new(Arc::clone(&self.shared.read()))));
-        MemoryStore { shared, refused_kinds: self.refused_kinds.clone() }
+        let clone = MemoryStore::open(Shared::of(Arc::clone(&self.shared.read())));
+        MemoryStore { rejected_kinds: self.rejected_kinds.clone(), ..clone }
     }
 }
 
 impl From<Snapshot> for MemoryStore {
     fn from(snapshot: Snapshot) -> MemoryStore {
-        MemoryStore { shared: Shared(Arc::new(RwLock::new(snapshot.0))), refused_kinds: BTreeSet::new() }
+        MemoryStore::open(Shared::of(snapshot.0))
     }
 }
 
 impl Shared {
+    fn of(state: Arc<State>) -> Shared {
+        Shared { state: Arc::new(RwLock::new(state)), epoch: Arc::default() }
+    }
+
     // A panic while the lock is held can only come from a failed allocation; the state is still the best there is.
     fn read(&self) -> RwLockReadGuard<'_, Arc<State>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Arc<State>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Store for MemoryStore {
-    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         let state = self.shared.read();
+        let lanes = state.jobs.values().map(|job| &job.row.spec.lane);
+        let lanes: BTreeSet<&Name> = lanes.chain(state.run_rows.values().map(|row| &row.spec.lane)).collect();
+        lanes.into_iter().for_each(|lane| visit(Loaded::Lane(lane.clone())));
         for schedule in state.schedules.values() {
             visit(Loaded::Schedule(Box::new(Schedule::clone(schedule))));
         }
-        let newest = state.runs.values().rev().take(RECENT_RUNS_MAX);
+        let newest = state.runs.values().rev().take(RECENT_FIRINGS_MAX);
         for run in newest.collect::<Vec<_>>().into_iter().rev() {
-            visit(Loaded::Run(Box::new(RunLog::clone(run))));
+            visit(Loaded::Run(Box::new(FiringLogEntry::clone(run))));
         }
         for row in state.run_rows.values().filter(|row| !row.state.is_terminal()) {
             let ended = runs::ended_members(&state, row);
@@ -134,7 +157,7 @@ impl Store for MemoryStore {
                 (Some(open), Some((end, _))) => {
                     let mut row = job.row.clone();
                     row.status.last_event = end.last_event;
-                    visit(Loaded::Lingering(row, open.clone()));
+                    visit(Loaded::StillRunning(row, open.clone()));
                 }
                 (None, _) => {}
             }
@@ -150,7 +173,7 @@ impl Store for MemoryStore {
         Ok(state.head())
     }
 
-    fn head(&mut self) -> Result<Head, StoreError> {
+    fn head(&mut self) -> Result<StoreCounters, StoreError> {
         Ok(self.shared.read().head())
     }
 
@@ -162,18 +185,23 @@ impl Store for MemoryStore {
         Ok(self.shared.read().overrides.clone())
     }
 
-    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         self.check_kinds(effects)?;
         let mut state = self.shared.write();
+        epoch.check(Epoch(self.shared.epoch.load(Ordering::SeqCst)))?;
         apply::commit(Arc::make_mut(&mut state), effects)
     }
 
-    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
-        Ok(self.shared.read().prior(tenant, key))
-    }
-
-    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError> {
-        Ok(self.shared.read().prior_run(tenant, key))
+    fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
+        let state = self.shared.read();
+        Ok(Priors {
+            jobs: keys.jobs.iter().map(|(tenant, key)| state.prior(tenant, key)).collect(),
+            runs: keys.runs.iter().map(|(tenant, key)| state.prior_run(tenant, key)).collect(),
+        })
     }
 
     fn reader(&self) -> Arc<dyn Reader> {

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use laneway_core::{
-    AttemptEnd, AttemptId, DeliveryState, JobId, JobState, Name, NextCode, Overlap, PlaceMode, Reason, Role,
-    RunId, RunState, RunStatus, ScheduleId,
+    AttemptEnd, AttemptId, DeliveryState, ExecutorMode, JobId, JobState, Name, NextCode, Overlap, Reason,
+    Role, RunId, RunState, RunStatus, ScheduleId,
 };
 
 use crate::StoreError;
@@ -52,8 +52,8 @@ pub(crate) fn stored_attempt_end(code: u8) -> Result<AttemptEnd, StoreError> {
 }
 
 /// The place's mode of a stored code.
-pub(crate) fn stored_mode(code: u8) -> Result<PlaceMode, StoreError> {
-    PlaceMode::from_code(code).ok_or_else(|| unknown("mode of a place", code))
+pub(crate) fn stored_mode(code: u8) -> Result<ExecutorMode, StoreError> {
+    ExecutorMode::from_code(code).ok_or_else(|| unknown("mode of a place", code))
 }
 
 /// The delivery's state of a stored code.

@@ -1,28 +1,83 @@
 //! The seam: what every store does, and what it gives back.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use laneway_core::engine::Head;
+use laneway_core::engine::StoreCounters;
 use laneway_core::worker::DispatchLine;
 use laneway_core::{
     AttemptEnd, Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember,
-    Event, EventKind, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun, RunId, RunLog,
-    RunRow, RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    Event, EventKind, FiringLogEntry, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun,
+    RunId, RunRow, RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
 /// How many rows one call for a list looks at: a filter that matches nothing must not hold a reader for long.
 pub const ROWS_SCANNED_MAX: usize = 20_000;
 
+/// Which opening of a store a writer belongs to. A later opening has a higher epoch, and from then on the store rejects the
+/// commits of earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The epoch of the next opening.
+    pub fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+
+    /// May a writer of this epoch commit to a store that holds `stored`?
+    pub(crate) fn check(self, stored: Epoch) -> Result<(), StoreError> {
+        match self.cmp(&stored) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => Err(StoreError::Fenced { given: self, stored }),
+            Ordering::Greater => Err(StoreError::Disagree(format!(
+                "the writer has epoch {}, but the latest opening has epoch {}",
+                self.0, stored.0
+            ))),
+        }
+    }
+}
+
+/// Idempotency keys to look up, each with its tenant. A key may occur twice.
+#[derive(Clone, Debug, Default)]
+pub struct Keys<'a> {
+    /// Keys of jobs.
+    pub jobs: Vec<(&'a Name, &'a Name)>,
+    /// Keys of runs.
+    pub runs: Vec<(&'a Name, &'a Name)>,
+}
+
+impl Keys<'_> {
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.jobs.len() + self.runs.len()
+    }
+
+    /// Is there no key?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What [`Keys`] stand for: one entry for each key, in the same order. `None`: no committed job or run has the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Priors {
+    /// Of the keys of jobs.
+    pub jobs: Vec<Option<Prior>>,
+    /// Of the keys of runs.
+    pub runs: Vec<Option<PriorRun>>,
+}
+
 /// The write side. The loop owns it; nobody else writes.
 pub trait Store: Send {
-    /// Gives every schedule and the newest entries of the run log, then every open run, then every live job, then every open attempt (with its
+    /// Gives the name of every lane that has or had jobs, then every schedule and the newest entries of the run log, then every open run, then every live job, then every open attempt (with its
     /// job where that has ended already), then the calls of open runs, then what is known of sessions, then every delivery that waits, then says where
     /// the numbers stand.
-    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError>;
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError>;
 
     /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
-    fn head(&mut self) -> Result<Head, StoreError> {
+    fn head(&mut self) -> Result<StoreCounters, StoreError> {
         self.load(&mut |_| ())
     }
 
@@ -32,17 +87,25 @@ pub trait Store: Send {
     /// The runtime's own settings bytes, if any were kept.
     fn overrides(&mut self) -> Result<Option<Bytes>, StoreError>;
 
+    /// The epoch that this store took when it was opened for writing. Every opening takes the next one.
+    fn epoch(&self) -> Epoch;
+
     /// Makes all changes and events durable in one transaction: when this returns `Ok`, they survive a power cut.
+    /// `epoch` is that of the writer whose engine decided them.
     ///
-    /// [`StoreError::Refused`]: nothing was written and the store is well; one of the changes cannot be stored.
+    /// [`StoreError::Rejected`]: nothing was written and the store is well; one of the changes cannot be stored.
+    /// [`StoreError::Fenced`]: nothing was written; the store was opened by another writer since, and this one must stop.
     /// Any other error: nothing is known about what was written; the caller must stop.
-    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError>;
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError>;
 
-    /// What a committed idempotency key stands for.
-    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
+    /// What committed idempotency keys stand for. One call for the commands of a batch.
+    fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError>;
 
-    /// What the idempotency key of a committed run stands for.
-    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError>;
+    /// Ends the store's work in order: what it holds on disk is complete without logs beside it. Nothing can be committed
+    /// afterwards. False: readers were in the way; nothing is lost, and the next start recovers as after a crash.
+    fn close(&mut self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
 
     /// A reader of committed state, to be shared among threads.
     fn reader(&self) -> Arc<dyn Reader>;
@@ -107,12 +170,12 @@ pub trait Reader: Send + Sync {
 
     /// Entries of the run log before number `before` (`None` = from the newest), newest first, also of schedules that are
     /// gone.
-    fn run_logs(
+    fn firing_log(
         &self,
-        filter: &RunLogFilter,
+        filter: &FiringLogFilter,
         before: Option<u64>,
         limit: usize,
-    ) -> Result<RunPage, StoreError>;
+    ) -> Result<FiringLogPage, StoreError>;
 
     /// Number of the oldest event that is still kept; 0 when none is.
     fn first_event(&self) -> Result<u64, StoreError>;
@@ -141,10 +204,12 @@ pub trait Reader: Send + Sync {
 /// One thing that [`Store::load`] gives.
 #[derive(Debug)]
 pub enum Loaded {
-    /// A schedule. All of them come first.
+    /// The name of a lane that has or had jobs, whether it is still named or not. All of them come first.
+    Lane(Name),
+    /// A schedule. All of them come before the jobs.
     Schedule(Box<Schedule>),
     /// One of the newest entries of the run log, oldest first.
-    Run(Box<RunLog>),
+    Run(Box<FiringLogEntry>),
     /// A run that has not ended, with those of its members that have. All of them come before the jobs.
     OpenRun(Box<RunRow>, Vec<EndedMember>),
     /// A live job.
@@ -153,7 +218,7 @@ pub enum Loaded {
     Open(OpenAttempt),
     /// An open attempt whose job has ended already. The row's `status.last_event` is the end's, so that the next event
     /// names it as the one before.
-    Lingering(JobRow, OpenAttempt),
+    StillRunning(JobRow, OpenAttempt),
     /// The latest call of a node of an open run. All of them come after the open attempts.
     Call(Box<CallRow>),
     /// A delivery that waits.
@@ -302,7 +367,7 @@ fn is_about_dispatch(event: &Event) -> bool {
 
 /// Which entries of the run log a list shows; `None` means: any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RunLogFilter {
+pub struct FiringLogFilter {
     /// Only this tenant's.
     pub tenant: Option<Name>,
     /// Only of this schedule, which may be gone.
@@ -311,18 +376,18 @@ pub struct RunLogFilter {
 
 /// A part of the run log.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunPage {
+pub struct FiringLogPage {
     /// What was found.
-    pub items: Vec<RunLog>,
+    pub items: Vec<FiringLogEntry>,
     /// Where to go on; `None` when the list has ended.
     pub next: Option<u64>,
     /// How many entries the filter shows in all.
     pub total: u64,
 }
 
-impl RunLogFilter {
+impl FiringLogFilter {
     /// Does the list show this entry?
-    pub fn matches(&self, log: &RunLog) -> bool {
+    pub fn matches(&self, log: &FiringLogEntry) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == log.tenant)
             && self.schedule.is_none_or(|schedule| schedule == log.schedule)
     }
@@ -386,21 +451,37 @@ pub struct Page<T> {
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// One of the changes cannot be stored; nothing was written.
-    #[error("store refused a change: {0}")]
-    Refused(String),
+    #[error("store rejected a change: {0}")]
+    Rejected(String),
     /// A fence did not match, or a row was not where it must be: the engine and the store disagree.
     #[error("store and engine disagree: {0}")]
     Disagree(String),
+    /// The store was opened by another writer since; nothing was written.
+    #[error(
+        "another server has taken the store over: this server has epoch {}, the store has epoch {}; stop this server, the \
+         other one goes on with its jobs", given.0, stored.0
+    )]
+    Fenced {
+        /// The epoch of the commit.
+        given: Epoch,
+        /// The epoch of the latest opening.
+        stored: Epoch,
+    },
     /// Another process has the data directory.
     #[error("{0}")]
     Locked(String),
     /// The data directory cannot be used; says why and what to do.
     #[error("{0}")]
     Unusable(String),
+    /// The disk is full; nothing was written. Says where, how much is free and what to do.
+    #[error("{0}")]
+    Full(String),
     /// Reading or writing failed.
     #[error("store failed: {0}")]
     Failed(String),
     /// What was read is not what was written.
-    #[error("store is damaged: {0}")]
+    #[error(
+        "store is damaged: {0}; `laneway store check` lists what is damaged, `laneway restore` brings a backup back"
+    )]
     Damaged(String),
 }

@@ -8,6 +8,7 @@ mod deliveries;
 pub mod driver;
 mod events;
 mod fence;
+mod keys;
 mod load;
 mod prune;
 mod query;
@@ -18,16 +19,16 @@ mod sessions;
 use crate::Store;
 
 /// Where stores can be opened, one at a time; each finds what the one before has committed.
-pub trait Place {
+pub trait Fixture {
     /// Opens a store there. The one before has been dropped.
     fn open(&self) -> Box<dyn Store>;
 }
 
 /// A case: its name and what it does.
-pub type Case = (&'static str, fn(&dyn Place));
+pub type Case = (&'static str, fn(&dyn Fixture));
 
 /// Runs every case, each at a place of its own. Panics where a store fails one.
-pub fn exercise(make: &dyn Fn() -> Box<dyn Place>) {
+pub fn exercise(make: &dyn Fn() -> Box<dyn Fixture>) {
     for (name, case) in cases() {
         eprintln!("case {name}");
         case(&*make());

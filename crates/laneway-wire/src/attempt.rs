@@ -18,7 +18,7 @@ pub struct Attempt {
     pub state: String,
     /// Where it runs or ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    pub executor: Option<String>,
     /// When it was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<String>,

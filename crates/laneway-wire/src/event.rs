@@ -25,6 +25,9 @@ pub struct Event {
     /// The run it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<EventRun>,
+    /// What went wrong: with `job.failed`, `job.retrying` and `job.rejected`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<EventError>,
     /// Who caused it by a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
@@ -52,6 +55,15 @@ pub struct EventJob {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What went wrong, in short. The job and its attempts have the whole of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventError {
+    /// A stable code for programs.
+    pub code: String,
+    /// A sentence for people, cut after 512 bytes.
+    pub message: String,
 }
 
 /// The part of an event that is about a schedule.
@@ -90,6 +102,10 @@ pub struct Gap {
     pub after: u64,
     /// The number of the first event that follows the gap.
     pub resumes_at: u64,
+    /// `slow_reader`: nothing is lost, but the reader fell behind, and the stream ends here. Come back with
+    /// `Last-Event-ID` set to `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// One line of the audit list: who did what, when, and what became of it.
@@ -104,7 +120,7 @@ pub struct AuditEntry {
     pub actor: String,
     /// What, such as `job.submitted`, `call.denied` or `cmd.dispatch`.
     pub action: String,
-    /// `done`, `refused` or `denied`. Of a dispatch: `dispatched`, `accepted`, how the attempt ended, or a code.
+    /// `done`, `rejected` or `denied`. Of a dispatch: `dispatched`, `accepted`, how the attempt ended, or a code.
     pub outcome: String,
     /// Whose it is; absent for the server's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +137,7 @@ pub struct AuditEntry {
     /// The call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// What was changed, or why it was refused.
+    /// What was changed, or why it was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -14,14 +14,14 @@ pub struct Explanation {
     pub summary: String,
     /// Everything that holds it back, in the order in which it is looked at. Empty for a job that runs, has ended, or is
     /// the next to start.
-    pub holds: Vec<Hold>,
+    pub blocked_by: Vec<Blocker>,
     /// How many jobs of the same agent, lane and needs go before it.
     pub ahead: u64,
 }
 
 /// One thing that holds a job back.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct Hold {
+pub struct Blocker {
     /// A stable word for programs, such as `lane_full`.
     pub code: String,
     /// One sentence for people.

@@ -39,9 +39,9 @@ pub use package::{Install, PackageEvent, PackageOutcome, Uninstall};
 pub use resource::{READ_LEN_MAX, ResourceData, ResourceRead};
 pub use schema::schemas;
 pub use session::{
-    Ack, Auth, AuthMode, Capabilities, Concurrency, FIGURES_MAX, Handshake, Heartbeat, Limit, Manifest,
-    NODE_LIMITS_MAX, OFFERS_MAX, PACKAGES_MAX, Package, PackageHealth, PackageStatus, Register, Vitals,
-    WorkerIdentity,
+    Ack, Auth, AuthMode, Capabilities, Concurrency, Handshake, Heartbeat, KeptTask, Limit, METRICS_MAX,
+    Manifest, NODE_LIMITS_MAX, OFFERS_MAX, PACKAGES_MAX, Package, PackageHealth, PackageStatus, Register,
+    TASKS_MAX, Vitals, WorkerIdentity,
 };
 pub use text::{JsonObject, LenError, List, Secret, TEXT_LEN_MAX, Table, Text, TextError, Timestamp};
 
@@ -167,27 +167,27 @@ impl Frame {
     pub fn parse(bytes: &[u8]) -> Result<Frame, FrameError> {
         if bytes.len() > FRAME_LEN_MAX {
             let message = format!("the frame has {} bytes; at most {FRAME_LEN_MAX} are taken", bytes.len());
-            return Err(trouble(FramePart::Size, message));
+            return Err(frame_error(FramePart::Size, message));
         }
         let json = str::from_utf8(bytes)
-            .map_err(|_| trouble(FramePart::Json, "the frame is not text in UTF-8; send JSON"))?;
+            .map_err(|_| frame_error(FramePart::Json, "the frame is not text in UTF-8; send JSON"))?;
         // The derived reader would take an array for the envelope, field by field.
         if json.trim_start().starts_with('[') {
-            return Err(trouble(FramePart::Json, "the frame is not a JSON object"));
+            return Err(frame_error(FramePart::Json, "the frame is not a JSON object"));
         }
         let envelope: Envelope<'_> = message::read(json).map_err(|error| envelope_error(json, error))?;
         let Envelope { r#type, id, ts, tenant, sender, corr, seq, ack, flags, payload } = envelope;
         let about =
             |error: FrameError| FrameError { id: Some(id.clone()), kind: Some(r#type.clone()), ..error };
         if !payload.get().starts_with('{') {
-            let error = trouble(FramePart::Envelope, "`payload` is not an object");
+            let error = frame_error(FramePart::Envelope, "`payload` is not an object");
             return Err(about(FrameError { field: Some("payload".to_owned()), ..error }));
         }
         let Some(kind) = MessageType::parse(&r#type) else {
             let message = format!("nobody knows the type {:?}; see the list of types", r#type.as_str());
             return Err(about(FrameError {
                 field: Some("type".to_owned()),
-                ..trouble(FramePart::Type, message)
+                ..frame_error(FramePart::Type, message)
             }));
         };
         let message = read_payload(kind, payload.get(), &ack).map_err(about)?;
@@ -200,7 +200,7 @@ impl Frame {
         let payload =
             serde_json::value::to_raw_value(message).expect("payloads have nothing that JSON has not");
         let envelope = Envelope {
-            r#type: Text::fixed(message.kind().word()),
+            r#type: Text::fixed(message.kind().as_str()),
             id: id.clone(),
             ts: *ts,
             tenant: tenant.clone(),
@@ -236,12 +236,12 @@ fn read_payload(kind: MessageType, payload: &str, ack: &AckNote) -> Result<Messa
         Err(error) => return Err(payload_error(kind, error)),
     };
     if let Message::Dispatch(dispatch) = &message
-        && let Some((field, wrong)) = dispatch.middleware_trouble()
+        && let Some((field, wrong)) = dispatch.middleware_error()
     {
         return Err(FrameError {
             code: ErrorCode::DispatchInvalidMetadata,
             field: Some(field.to_owned()),
-            ..trouble(FramePart::Payload, format!("`{field}` {wrong}"))
+            ..frame_error(FramePart::Payload, format!("`{field}` {wrong}"))
         });
     }
     Ok(message)
@@ -261,7 +261,7 @@ fn read_bare_ack(payload: &str, ack: &AckNote) -> Option<Ack> {
     Some(Ack { ok: ok.unwrap_or(true), r#for: ack.r#for.clone()?, info })
 }
 
-fn trouble(part: FramePart, message: impl Into<String>) -> FrameError {
+fn frame_error(part: FramePart, message: impl Into<String>) -> FrameError {
     FrameError {
         code: ErrorCode::CmdUnknown,
         message: message.into(),
@@ -274,10 +274,10 @@ fn trouble(part: FramePart, message: impl Into<String>) -> FrameError {
 
 fn payload_error(kind: MessageType, error: PayloadError) -> FrameError {
     let message = match &error.field {
-        Some(field) => format!("`{field}` of the payload of `{}`: {}", kind.word(), error.message),
-        None => format!("the payload of `{}`: {}", kind.word(), error.message),
+        Some(field) => format!("`{field}` of the payload of `{}`: {}", kind.as_str(), error.message),
+        None => format!("the payload of `{}`: {}", kind.as_str(), error.message),
     };
-    FrameError { code: kind.trouble_code(), field: error.field, ..trouble(FramePart::Payload, message) }
+    FrameError { code: kind.error_code(), field: error.field, ..frame_error(FramePart::Payload, message) }
 }
 
 /// What is wrong with an envelope, with whatever of it can be read all the same, so that the answer can name it.
@@ -290,7 +290,7 @@ fn envelope_error(json: &str, error: PayloadError) -> FrameError {
     let Ok(glimpse) = serde_json::from_str::<Glimpse>(json) else {
         let is_json = serde_json::from_str::<&RawValue>(json).is_ok();
         let message = if is_json { "the frame is not a JSON object" } else { "the frame is not JSON" };
-        return trouble(FramePart::Json, format!("{message}: {}", error.message));
+        return frame_error(FramePart::Json, format!("{message}: {}", error.message));
     };
     let text = |value: Option<serde_json::Value>| {
         value.and_then(|value| value.as_str().map(str::to_owned)).and_then(|text| Text::new(text).ok())
@@ -300,5 +300,5 @@ fn envelope_error(json: &str, error: PayloadError) -> FrameError {
         None => format!("the envelope: {}", error.message),
     };
     let (id, kind) = (text(glimpse.id), text(glimpse.r#type));
-    FrameError { field: error.field, id, kind, ..trouble(FramePart::Envelope, message) }
+    FrameError { field: error.field, id, kind, ..frame_error(FramePart::Envelope, message) }
 }

@@ -111,6 +111,21 @@ pub struct Job<'a> {
     /// True when this answer names a job that an equal request made earlier. Only in answers to a submit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existing: bool,
+    /// What is likely a mistake although the job was admitted. Only in answers to a submit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
+    /// Why it waits, in short. Only in lists that were asked to explain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<Cow<'a, str>>,
+}
+
+/// Something that is likely a mistake although it was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Warning {
+    /// A stable code for programs: `unserved_kind`.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -151,6 +166,9 @@ pub struct Progress {
     pub fraction: f64,
     /// What it says.
     pub message: String,
+    /// Metrics of its own, by name: the latest value of each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
     /// When it said so.
     pub at: String,
 }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::object;
-use crate::worker::WorkerWants;
+use crate::worker::WorkerConstraints;
 
 /// A job to run. Only `kind` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -30,7 +30,7 @@ pub struct JobRequest<'a> {
     /// The party whose fair share and limits the job counts against. Defaults to `default`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Cow<'a, str>>,
-    /// The pool it runs in. Defaults to `main`; an unknown lane means `main`, too.
+    /// The pool it runs in. Defaults to `main`; an unknown lane is rejected.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Cow<'a, str>>,
     /// Jobs of one session run in order: a name, or an object with `key` and what the job asks of the session.
@@ -74,7 +74,7 @@ pub struct JobRequest<'a> {
     #[schema(example = "https://hooks.example/done")]
     pub callback: Option<Cow<'a, str>>,
     /// Units of the machine that it holds while it runs, 0 to 100. Defaults to 0; a job that an idle machine could not hold
-    /// is refused.
+    /// is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<u32>,
     /// The least quiet state of the machine in which it starts: `quiet`, `normal` or `busy`. Defaults to any.
@@ -94,7 +94,7 @@ pub struct JobRequest<'a> {
     pub unique: Option<bool>,
     /// What it wants of the worker that runs it.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
-    pub worker: Option<WorkerWants<'a>>,
+    pub worker: Option<WorkerConstraints<'a>>,
 }
 
 /// A session: its name, or its name with what this job asks of it.
@@ -114,6 +114,10 @@ pub struct SessionObject<'a> {
     /// The session's name.
     #[serde(borrow)]
     pub key: Cow<'a, str>,
+    /// True: what this leaves out is as the server's `[chat]` says (10 may wait, the oldest gives way, 800 ms of debounce).
+    /// Defaults to false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<bool>,
     /// What the job does to those before it: `queue` and `followup` (it goes behind them) or `interrupt` (it ends them).
     /// Defaults to `queue`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +126,7 @@ pub struct SessionObject<'a> {
     /// Most jobs of the session that may wait when this one comes. Defaults to any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u32>,
-    /// Who gives way when `cap` is reached: `old` (the oldest that waits ends as dropped) or `new` (this job is refused).
+    /// Who gives way when `cap` is reached: `old` (the oldest that waits ends as dropped) or `new` (this job is rejected).
     /// Defaults to `old`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "new")]
@@ -138,7 +142,7 @@ pub struct SessionObject<'a> {
     /// How many jobs of the session may run at once while this job is the next one. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
-    /// When its sender sent it (RFC 3339). Earlier than the session's last stop of everything: it is refused as stale.
+    /// When its sender sent it (RFC 3339). Earlier than the session's last stop of everything: it is rejected as stale.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub sent_at: Option<Cow<'a, str>>,
@@ -154,7 +158,7 @@ pub enum Priority<'a> {
     Name(Cow<'a, str>),
 }
 
-/// Named resources in the order they were written, repeated names included (the server refuses those).
+/// Named resources in the order they were written, repeated names included (the server rejects those).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyMap<'a>(pub Vec<(Cow<'a, str>, Cow<'a, str>)>);
 

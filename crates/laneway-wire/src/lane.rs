@@ -29,6 +29,9 @@ pub struct Lane {
     pub retention: String,
     /// What becomes of waiting jobs when the server stops: `keep` or `cancel`.
     pub on_shutdown: String,
+    /// How its jobs get to who runs them: `push` (they are given out), `reserve` or `claim` (workers ask for them).
+    #[serde(default)]
+    pub dispatch: String,
     /// Jobs that wait now.
     pub waiting: u64,
     /// Attempts that are open now.
@@ -90,4 +93,7 @@ pub struct LaneRequest {
     /// `keep` or `cancel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_shutdown: Option<String>,
+    /// `push`, `reserve` or `claim`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch: Option<String>,
 }

@@ -214,7 +214,7 @@ pub struct Capacity {
     pub leases: u32,
     /// The job that goes next among those with a cost, because it was overtaken too often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub due: Option<String>,
+    pub next_in_line: Option<String>,
     /// Who holds how much; of the caller's tenant.
     pub agents: Vec<AgentUnits>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Servers, clients and the command line share these types, so that a field is spelled once. They hold no behaviour:
 //! what a value means, and whether it is allowed, is said where requests are turned into commands. Objects that a
-//! client sends refuse unknown and repeated fields; objects that a server sends may gain fields, and readers skip what
+//! client sends reject unknown and repeated fields; objects that a server sends may gain fields, and readers skip what
 //! they do not know.
 
 mod artifact;
@@ -35,13 +35,15 @@ mod tests;
 
 pub use artifact::{ArtifactList, JobArtifact};
 pub use attempt::{Attempt, AttemptList};
-pub use batch::{BatchItem, BatchRequest, BatchResponse};
+pub use batch::{BATCH_JOBS_MAX, BatchItem, BatchRequest, BatchResponse};
 pub use config::ConfigReload;
 pub use delivery::{Delivery, DeliveryList, DeliveryTry};
-pub use event::{AuditEntry, AuditList, Event, EventJob, EventList, EventRun, EventSchedule, Gap};
-pub use explanation::{Explanation, Hold};
+pub use event::{
+    AuditEntry, AuditList, Event, EventError, EventJob, EventList, EventRun, EventSchedule, Gap,
+};
+pub use explanation::{Blocker, Explanation};
 pub use instance::{Instance, InstanceList, InstanceRequest};
-pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress};
+pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress, Warning};
 pub use job_request::{
     BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
     SessionRequest,
@@ -52,20 +54,21 @@ pub use lease::{
     LeaseReport, LeaseRequest, LeaseRevoke,
 };
 pub use log::{LogLine, LogList};
-pub use object::Object;
+pub use object::{Object, UpTo};
 pub use problem::Problem;
 pub use run::{NodeBinding, NodeChain, NodeRequest, Run, RunError, RunList, RunNode, RunRequest};
 pub use schedule::{
-    PreviewedRun, Schedule, ScheduleList, SchedulePreview, ScheduleRan, ScheduleRun, ScheduleRunList,
+    PreviewedFiring, Schedule, ScheduleFiredByHand, ScheduleFiring, ScheduleFiringList, ScheduleList,
+    SchedulePreview,
 };
 pub use schedule_request::{
-    CatchUpObject, CatchUpRequest, PreviewRequest, RunScheduleRequest, SchedulePatchRequest, ScheduleRequest,
+    CatchUpObject, CatchUpRequest, FireScheduleRequest, PreviewRequest, SchedulePatchRequest, ScheduleRequest,
 };
-pub use server::{Health, HealthQueue, Index, Readiness};
-pub use session::{Session, SessionList, SessionStopped, SessionUsageRequest};
+pub use server::{Drain, Health, HealthQueue, Index, Readiness};
+pub use session::{Session, SessionList, SessionStopped, SessionUsageRequest, SessionsReset};
 pub use stats::{AgentStats, Counts, Stats};
 pub use token::{Caller, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 pub use worker::{
     AffinityWanted, DrainRequest, PackageRequest, PackageWanted, RebindRequest, ResourceWanted, Worker,
-    WorkerList, WorkerPackage, WorkerTold, WorkerWants,
+    WorkerCommandSent, WorkerConstraints, WorkerList, WorkerPackage,
 };

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// A `T` that is written as an object.
@@ -54,6 +54,56 @@ where
     D: Deserializer<'de>,
 {
     Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(value)| value))
+}
+
+/// A list of at most `MAX` things. One that is longer is given up at the first thing too many, before the rest is read.
+pub struct UpTo<T, const MAX: usize>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for UpTo<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UpTo<T, MAX>, D::Error> {
+        struct Shape<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Shape<T, MAX> {
+            type Value = UpTo<T, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UpTo<T, MAX>, A::Error> {
+                let mut list = Vec::new();
+                while list.len() < MAX {
+                    match items.next_element()? {
+                        Some(item) => list.push(item),
+                        None => return Ok(UpTo(list)),
+                    }
+                }
+                match items.next_element::<IgnoredAny>()? {
+                    Some(_) => {
+                        Err(A::Error::custom(format_args!("has more than {MAX} items; give at most {MAX}")))
+                    }
+                    None => Ok(UpTo(list)),
+                }
+            }
+        }
+        deserializer.deserialize_seq(Shape(PhantomData))
+    }
+}
+
+/// For lists of at most `MAX` things.
+pub(crate) fn up_to<'de, T, D, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    UpTo::<T, MAX>::deserialize(deserializer).map(|UpTo(list)| list)
+}
+
+/// For lists of at most `MAX` objects.
+pub(crate) fn list_up_to<'de, T, D, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let UpTo(objects) = UpTo::<Object<T>, MAX>::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|Object(value)| value).collect())
 }
 
 /// For lists of objects.

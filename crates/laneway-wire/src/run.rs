@@ -7,6 +7,9 @@ use utoipa::ToSchema;
 
 use crate::{Job, JobRequest, object};
 
+/// Most nodes of a run that a request may hold; `runs.nodes_max` is never above it.
+pub const RUN_NODES_MAX: usize = 10_000;
+
 /// A run to submit: jobs that depend on one another. Only `nodes` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,7 +36,7 @@ pub struct RunRequest<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Cow<'a, str>>>,
     /// The nodes.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "object::up_to::<_, _, RUN_NODES_MAX>")]
     pub nodes: Vec<NodeRequest<'a>>,
 }
 
@@ -56,6 +59,12 @@ pub struct NodeRequest<'a> {
     /// Its place in a middleware chain. Every node of a chain names all of it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub middleware: Option<NodeChain<'a>>,
+    /// True for a group: it runs nothing and gets no payload, and succeeds when all nodes in it have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub group: bool,
+    /// The group that it is in. It starts when the group may, and is canceled when the group is.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Cow<'a, str>>,
 }
 
 /// A node's place in a middleware chain.
@@ -142,6 +151,12 @@ pub struct RunNode<'a> {
     /// Its place in a middleware chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middleware: Option<NodeChain<'a>>,
+    /// True for a group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub group: bool,
+    /// The group that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Cow<'a, str>>,
     /// Which attempt of the run its open attempt is: 1, 2, 3, … over all nodes. Absent while none is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_seq: Option<u64>,

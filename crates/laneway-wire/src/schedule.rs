@@ -56,15 +56,16 @@ pub struct Schedule {
     pub last_slot: Option<String>,
     /// When its latest run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_run_at: Option<String>,
-    /// How its latest run stands or ended: `ok`, `error`, `running`, `canceled`, `skipped`, `interrupted` or `timeout`.
+    pub last_ended_at: Option<String>,
+    /// How its latest run stands or ended: `ok`, `error`, `queued`, `running`, `canceled`, `skipped`, `interrupted` or
+    /// `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<String>,
     /// What went wrong in its latest run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// How many jobs it made.
-    pub runs: u64,
+    /// How many jobs it has submitted.
+    pub firings: u64,
     /// When it was made.
     pub created_at: String,
     /// When somebody changed it last.
@@ -83,10 +84,10 @@ pub struct ScheduleList {
 
 /// What became of a run by hand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ScheduleRan {
+pub struct ScheduleFiredByHand {
     /// True: there is a job.
-    pub ran: bool,
-    /// Why there is none: `not_due` or `already_running`.
+    pub fired: bool,
+    /// Why there is none: `not_due`, `already_running` or `already_queued`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The job.
@@ -96,7 +97,7 @@ pub struct ScheduleRan {
 
 /// One entry of the run log: a run that ended, or a slot that passed without one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ScheduleRun {
+pub struct ScheduleFiring {
     /// Its number; grows from entry to entry.
     pub number: u64,
     /// The schedule, which may be gone by now.
@@ -136,9 +137,9 @@ pub struct ScheduleRun {
 
 /// Entries of the run log, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ScheduleRunList {
+pub struct ScheduleFiringList {
     /// A page of entries.
-    pub runs: Vec<ScheduleRun>,
+    pub firings: Vec<ScheduleFiring>,
     /// How many entries there are in all.
     pub total: u64,
     /// Pass it as `cursor` for the next page. Absent on the last page.
@@ -152,12 +153,12 @@ pub struct SchedulePreview {
     /// The time zone that local times are in.
     pub zone: String,
     /// The runs, soonest first.
-    pub runs: Vec<PreviewedRun>,
+    pub firings: Vec<PreviewedFiring>,
 }
 
 /// One run that would come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PreviewedRun {
+pub struct PreviewedFiring {
     /// When, in UTC.
     pub at: String,
     /// When, on a clock of the time zone.

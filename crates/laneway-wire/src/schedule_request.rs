@@ -118,7 +118,7 @@ pub struct SchedulePatchRequest<'a> {
 #[serde(untagged)]
 pub enum CatchUpRequest {
     /// `skip`: none runs. `latest`: the newest runs. `all`: each runs, as far as 100 of them are behind.
-    Word(String),
+    Name(String),
     /// Each runs, oldest first, up to a number.
     Object(CatchUpObject),
 }
@@ -134,7 +134,7 @@ pub struct CatchUpObject {
 /// How a run by hand is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RunScheduleRequest {
+pub struct FireScheduleRequest {
     /// `force`: now, whatever the timing says. `due`: only if a slot has come that was not looked at yet. Defaults to
     /// `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ impl<'de> Deserialize<'de> for CatchUpRequest {
                 f.write_str("`skip`, `latest`, or an object such as {\"all\": 100}")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(CatchUpRequest::Word(text.to_owned()))
+                Ok(CatchUpRequest::Name(text.to_owned()))
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 CatchUpObject::deserialize(MapAccessDeserializer::new(map)).map(CatchUpRequest::Object)

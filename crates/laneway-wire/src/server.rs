@@ -23,6 +23,17 @@ pub struct Readiness {
     pub status: String,
 }
 
+/// Whether the server is drained, and what is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Drain {
+    /// True: new jobs are rejected.
+    pub draining: bool,
+    /// Jobs that wait.
+    pub waiting: u64,
+    /// Jobs that run, those that are to stop and have not included.
+    pub running: u64,
+}
+
 /// How the server is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
@@ -32,7 +43,7 @@ pub struct Health {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The server's version.
-    pub agent_version: String,
+    pub version: String,
     /// Seconds since the server started.
     pub uptime_seconds: u64,
     /// How full it is; absent for callers who may not see the figures of the whole server.

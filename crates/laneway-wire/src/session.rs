@@ -67,6 +67,17 @@ pub struct SessionStopped {
     pub generation: u64,
 }
 
+/// What a reset of many sessions ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionsReset {
+    /// Sessions that were reset: those that had jobs.
+    pub sessions: u64,
+    /// Jobs that ran and are to stop.
+    pub running: u64,
+    /// Jobs that waited.
+    pub waiting: u64,
+}
+
 /// How full the context of a session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -17,7 +17,7 @@ pub struct Stats {
     /// Jobs that run.
     pub running: u64,
     /// Runs that were told to stop and still hold their limits.
-    pub lingering: u64,
+    pub still_running: u64,
     /// Most attempts at once, server-wide.
     pub running_max: u32,
     /// True while the server stops.
@@ -53,7 +53,7 @@ pub struct AgentStats {
 pub struct Counts {
     /// Jobs that were admitted.
     pub submitted: u64,
-    /// Jobs that were refused because a queue was full.
+    /// Jobs that were rejected because a queue was full.
     pub rejected: u64,
     /// Jobs that ended well.
     pub succeeded: u64,

@@ -1,4 +1,4 @@
-//! What the types read and refuse.
+//! What the types read and reject.
 
 use std::borrow::Cow;
 
@@ -27,13 +27,13 @@ fn reads_a_full_request_without_copying() {
 }
 
 #[test]
-fn keeps_repeated_keys_for_the_server_to_refuse() {
+fn keeps_repeated_keys_for_the_server_to_reject() {
     let request: JobRequest<'_> = from_str(r#"{"kind":"k","keys":{"a":"1","a":"2"}}"#).unwrap();
     assert_eq!(request.keys.unwrap().0.len(), 2);
 }
 
 #[test]
-fn refuses_what_no_control_object_may_hold() {
+fn rejects_what_no_control_object_may_hold() {
     for (body, says) in [
         (r#"{"kind":"k","kind":"l"}"#, "duplicate field `kind`"),
         (r#"{"kind":"k","knd":1}"#, "unknown field `knd`"),
@@ -83,7 +83,7 @@ fn reads_both_shapes_of_catch_up() {
             .map(|request| request.catch_up)
             .map_err(|error| error.to_string())
     };
-    assert_eq!(read("\"latest\"").unwrap(), Some(CatchUpRequest::Word("latest".to_owned())));
+    assert_eq!(read("\"latest\"").unwrap(), Some(CatchUpRequest::Name("latest".to_owned())));
     assert!(matches!(read(r#"{"all":7}"#).unwrap(), Some(CatchUpRequest::Object(object)) if object.all == 7));
     assert!(read(r#"{"all":7,"max":1}"#).unwrap_err().contains("unknown field `max`"));
     assert!(read("5").unwrap_err().contains("expected `skip`, `latest`, or an object"));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A token to make.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
     /// `admin`, `operator`, `submitter`, `worker` or `viewer`.
@@ -21,6 +21,20 @@ pub struct TokenRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "90d")]
     pub expires_in: Option<String>,
+    /// A secret that its owner has already: 16 to 512 printable ASCII characters without spaces, random ones. Absent: the
+    /// server draws one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+impl fmt::Debug for TokenRequest {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenRequest")
+            .field("role", &self.role)
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How a token is replaced.
@@ -64,8 +78,9 @@ pub struct Token {
 /// A new token with its secret, which is shown this once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenSecret {
-    /// What to send as `Authorization: Bearer …`. The server keeps a digest only.
-    pub secret: String,
+    /// What to send as `Authorization: Bearer …`. The server keeps a digest only. Absent when the call brought the secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// The token.
     pub token: Token,
     /// The token that this one replaces.

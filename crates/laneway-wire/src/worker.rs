@@ -119,7 +119,7 @@ pub struct PackageRequest {
 
 /// A worker was told to do something. What becomes of it stands in the audit list and in the worker's packages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WorkerTold {
+pub struct WorkerCommandSent {
     /// The worker.
     pub worker: String,
     /// What it was told.
@@ -129,7 +129,7 @@ pub struct WorkerTold {
 /// What a job wants of the worker that runs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WorkerWants<'a> {
+pub struct WorkerConstraints<'a> {
     /// The package whose handler runs it. Then the package counts, and not the kinds that a worker names.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageWanted<'a>>,

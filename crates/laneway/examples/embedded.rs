@@ -1,4 +1,4 @@
-//! The scheduler inside a program: a handler, a durable store, retries, a look at what holds a job back.
+//! The scheduler inside a program: a handler, a durable store, retries, and why a job waits.
 //!
 //! Run it with `cargo run -p laneway --example embedded`.
 
@@ -32,14 +32,14 @@ pub async fn main() -> anyhow::Result<()> {
     println!("{} gave {sum} after {} attempt", end.id(), end.attempts());
     ensure!(sum == json!({"sum": 42}), "two and forty are forty-two");
 
-    // A failure that trying again may mend is tried again after a backoff.
+    // A retryable failure is retried after a backoff.
     let backoff = Backoff { base: Span(10), factor: 2, max: Span(100), jitter: laneway::Jitter::None };
     let policy = RetryPolicy { retries_max: 2, backoff, ..RetryPolicy::default() };
     let end = laneway.submit(Job::new("flaky").retry(policy)).await?.wait().await?;
     println!("flaky: {} after {} attempts", end.state(), end.attempts());
     ensure!(end.succeeded() && end.attempts() == 2, "the second attempt succeeds");
 
-    // Nobody runs this kind: the job waits, and can say why.
+    // There is no handler for this kind: the job waits, and `explain` says why.
     let waiting = laneway.submit(Job::new("unheard-of")).await?;
     let explanation = waiting.explain().await?.expect("the job waits");
     println!("{} is {}: {:?}", waiting.id(), explanation.state, explanation.holds);

@@ -1,4 +1,4 @@
-//! A kind whose jobs go to a service of yours: one POST for every attempt, a 2xx answer is the result.
+//! A kind whose jobs go to an HTTP service: one POST for each attempt, a 2xx answer is the result.
 //!
 //! Run it with `cargo run -p laneway --example http_target`.
 
@@ -9,7 +9,7 @@ use axum::routing::post;
 use laneway::{Backoff, Jitter, Job, RetryPolicy, Span};
 use serde_json::{Value, json};
 
-/// The service: fails the first attempt of every job, so that there is something to retry.
+/// The service. It fails the first attempt of every job, to show a retry.
 async fn render(headers: HeaderMap, Json(page): Json<Value>) -> (StatusCode, Json<Value>) {
     let attempt = headers.get("laneway-attempt").and_then(|value| value.to_str().ok()).unwrap_or("?");
     if attempt == "1" {

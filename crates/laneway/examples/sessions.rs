@@ -1,4 +1,4 @@
-//! Lanes, agents and sessions: order within a conversation, fairness between agents, limits that hold.
+//! Lanes, agents and sessions: order within a conversation, fair order between agents, limits.
 //!
 //! Run it with `cargo run -p laneway --example sessions`.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::ensure;
 use laneway::{Failure, Job};
 
-/// What the handlers saw.
+/// What the handlers recorded.
 #[derive(Default)]
 struct Seen {
     /// The messages of each conversation, in the order in which they ran.

@@ -1,15 +1,15 @@
-//! The command line as a whole: what every subcommand shares, and which subcommands there are.
+//! The command line: the global options and the list of subcommands.
 
 use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    artifacts, capacity, completions, config, deliveries, demo, events, instances, jobs, lanes, leases, runs,
-    schedules, serve, sessions, stats, submit, token, worker, workers,
+    artifacts, backup, capacity, completions, config, deliveries, demo, drain, events, instances, jobs,
+    lanes, leases, runs, schedules, serve, sessions, stats, store, submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
-use crate::screen::ColorChoice;
+use crate::output::ColorChoice;
 
 /// A durable job scheduler for agents.
 #[derive(Debug, Parser)]
@@ -17,7 +17,7 @@ use crate::screen::ColorChoice;
     name = "laneway",
     version,
     about = "Laneway: a durable job scheduler for agents.\n\n`laneway serve` starts a server that needs nothing beside \
-             itself; everything else talks to one.",
+             itself; the other commands are its clients.",
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES_HELP}"),
     max_term_width = 110,
     subcommand_required = true,
@@ -37,7 +37,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Heads the options that every subcommand takes, so that they do not stand between its own.
+/// The heading of the global options, so that they do not mix with those of a subcommand.
 pub const GLOBAL: &str = "Global options";
 
 const EXAMPLES: &str = "\
@@ -45,8 +45,9 @@ Examples:
   laneway demo                                     see it move
   laneway serve                                    start a server on 127.0.0.1:7717
   laneway submit echo --payload '{\"n\": 1}' --wait  run a first job
-  laneway jobs list --state failed                 what went wrong lately
+  laneway jobs list --state failed                 recent failures
   laneway jobs explain ID                          why is it not running?
+  laneway jobs wait ID                             wait for its end, with progress
   laneway sessions stop chat-42                    end what runs in a conversation
   laneway schedules create daily report --cron '0 9 * * 1-5' --zone Europe/Berlin";
 
@@ -61,37 +62,45 @@ pub enum Command {
     Jobs(jobs::JobsArgs),
     /// Submit, list, show and cancel runs: jobs that depend on one another
     Runs(runs::RunsArgs),
-    /// List and fetch what the runs of a job made on workers
+    /// List and download the artifacts of a job
     Artifacts(artifacts::ArtifactsArgs),
     /// List, show and resend webhook deliveries
     Deliveries(deliveries::DeliveriesArgs),
     /// List, pause, resume and limit lanes
     Lanes(lanes::LanesArgs),
-    /// List, put and take back servers of browser tabs
+    /// List, put and delete servers of browser tabs
     Instances(instances::InstancesArgs),
-    /// List, request, release and revoke leases of workers that ask for work
+    /// List, request, release and revoke leases of pull workers
     Leases(leases::LeasesArgs),
-    /// Show how much the machine can take, and who holds it
+    /// Show the machine's capacity and its use
     Capacity(capacity::CapacityArgs),
     /// List, show, stop and reset sessions
     Sessions(sessions::SessionsArgs),
-    /// Make, list, change, run and delete schedules
+    /// Create, list, change, fire and delete schedules
     Schedules(schedules::SchedulesArgs),
-    /// Show figures of now
+    /// Reject new jobs while waiting and running jobs go on, or admit new jobs again
+    Drain(drain::DrainArgs),
+    /// Show current statistics
     Stats(stats::StatsArgs),
     /// Follow the stream of events
     Events(events::EventsArgs),
+    /// Write the store to one file, with or without a running server
+    Backup(backup::BackupArgs),
+    /// Restore a backup into a data directory
+    Restore(backup::RestoreArgs),
+    /// Check the store for damage
+    Store(store::StoreArgs),
     /// Check a configuration, or show it
     Config(config::ConfigArgs),
-    /// Make, list, replace and revoke tokens
+    /// Create, list, rotate and revoke tokens
     Token(token::TokenArgs),
     /// List, show, drain and equip workers
     Workers(workers::WorkersArgs),
     /// Run a worker whose handlers are programs
     Worker(Box<worker::WorkerArgs>),
-    /// Measure this machine: every figure beside its raw limit
+    /// Run benchmarks on this machine, each beside its raw limit
     Bench(BenchArgs),
-    /// Watch a server at work on a stream of sample jobs
+    /// Watch a server run a stream of sample jobs
     Demo(demo::DemoArgs),
     /// Write completions for a shell
     Completions(completions::CompletionsArgs),

@@ -1,6 +1,6 @@
-//! The program's side of the HTTP API: one call, one answer, and every error with its exit code.
+//! The program's side of the HTTP API: calls, answers, and every error with its exit code.
 //!
-//! It knows paths, headers and errors. What is asked and how answers look is the business of `commands/`.
+//! It handles paths, headers and errors. The requests and the rendering of answers are in `commands/`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::GLOBAL;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 
-/// Where a server is unless told otherwise.
+/// The default URL of a server.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:7717";
 
-/// Where the server is and who asks.
+/// The server and the credentials to call it with.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
-    /// Where the server is
+    /// The URL of the server
     #[arg(
         long,
         global = true,
@@ -31,7 +31,8 @@ pub struct ServerArgs {
         help_heading = GLOBAL
     )]
     pub url: String,
-    /// The token to call with
+    /// The token to call with; every user of the machine can see it in the list of processes, so prefer
+    /// LANEWAY_TOKEN or --token-file
     #[arg(
         long,
         global = true,
@@ -41,7 +42,17 @@ pub struct ServerArgs {
         help_heading = GLOBAL
     )]
     pub token: Option<String>,
-    /// Trust the certificate authorities in this PEM file, too
+    /// Read the token from this file; overrides --token
+    #[arg(
+        long,
+        global = true,
+        env = "LANEWAY_TOKEN_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = GLOBAL
+    )]
+    pub token_file: Option<PathBuf>,
+    /// Also trust the certificate authorities in this PEM file
     #[arg(
         long,
         global = true,
@@ -51,7 +62,7 @@ pub struct ServerArgs {
         help_heading = GLOBAL
     )]
     pub ca: Option<PathBuf>,
-    /// Show this client certificate: a PEM file with certificate and key
+    /// Use this client certificate: a PEM file with certificate and key
     #[arg(
         long,
         global = true,
@@ -61,14 +72,17 @@ pub struct ServerArgs {
         help_heading = GLOBAL
     )]
     pub cert: Option<PathBuf>,
+    /// True when `--url` is on the command line. A URL from the environment is only the usual server.
+    #[arg(skip)]
+    pub is_asked_for: bool,
 }
 
-/// How long a connection may take to stand. Answers themselves may take as long as they need.
+/// How long opening a connection may take. Answers have no limit here.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a single call may take; streams are not calls.
+/// How long a single call may take. Streams have no limit.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A connection to a server.
+/// A client of a server.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -77,16 +91,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has not called yet.
+    /// A client that has made no call yet.
     pub fn new(args: &ServerArgs) -> anyhow::Result<Client> {
-        let ServerArgs { url, token, ca, cert } = args;
+        let ServerArgs { url, token, token_file, ca, cert, is_asked_for: _ } = args;
         let base: Url = url
             .parse()
             .ok()
             .filter(|base: &Url| base.has_host() && !base.cannot_be_a_base())
             .filter(|base: &Url| matches!(base.scheme(), "http" | "https"))
             .ok_or_else(|| {
-                Trouble::new(Exit::Usage, format!("--url {url:?} is no URL; write http://host:port"))
+                CliError::new(Exit::Usage, format!("--url {url:?} is not a URL; write http://host:port"))
             })?;
         let mut builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
         if let Some(path) = ca {
@@ -100,15 +114,23 @@ impl Client {
                 std::fs::read(path).with_context(|| format!("cannot read --cert {}", path.display()))?;
             builder = builder.identity(reqwest::Identity::from_pem(&pem)?);
         }
-        Ok(Client { http: builder.build()?, base, token: token.clone() })
+        let token = match token_file {
+            None => token.clone(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read --token-file {}", path.display()))?;
+                Some(text.trim().to_owned())
+            }
+        };
+        Ok(Client { http: builder.build()?, base, token })
     }
 
-    /// Where the server is.
+    /// The URL of the server.
     pub fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// Reads something.
+    /// A GET.
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -117,7 +139,7 @@ impl Client {
         read(self.call(self.request(Method::GET, path).query(query)).await?).await
     }
 
-    /// Changes something, with a body.
+    /// A call with a body.
     pub async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -127,22 +149,22 @@ impl Client {
         read(self.call(self.request(method, path).json(body)).await?).await
     }
 
-    /// Changes something with a body; there is nothing to read in the answer.
+    /// A call with a body whose answer has no content.
     pub async fn post_empty(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<()> {
         self.call(self.request(Method::POST, path).json(body)).await.map(drop)
     }
 
-    /// Changes something, without a body.
+    /// A POST without a body.
     pub async fn post<T: DeserializeOwned>(&self, path: &[&str]) -> anyhow::Result<T> {
         read(self.call(self.request(Method::POST, path)).await?).await
     }
 
-    /// Removes something.
+    /// A DELETE.
     pub async fn delete(&self, path: &[&str]) -> anyhow::Result<()> {
         self.call(self.request(Method::DELETE, path)).await.map(drop)
     }
 
-    /// Opens a stream of server-sent events, after event `after` where one is given.
+    /// Opens a stream of server-sent events, after event `after` if given.
     pub async fn stream(
         &self,
         path: &[&str],
@@ -156,12 +178,12 @@ impl Client {
         self.call(self.authorized(request)).await
     }
 
-    /// Opens something that may be too long to hold: it takes as long as it takes.
+    /// Opens a download of any size, without a time limit.
     pub async fn open(&self, path: &[&str]) -> anyhow::Result<Response> {
         self.call(self.authorized(self.http.get(self.url(path)))).await
     }
 
-    /// True when something that speaks like a server answers at all, whatever it says.
+    /// True when a server answers at all, with any status.
     pub async fn is_there(&self) -> bool {
         let probe = self.http.get(self.url(&["livez"])).timeout(Duration::from_secs(2)).send().await;
         probe.is_ok_and(|response| response.status().is_success())
@@ -178,7 +200,7 @@ impl Client {
         }
     }
 
-    /// The URL of a path; every part is escaped, so that no name can leave its place.
+    /// The URL of a path. Every part is escaped, so that no name can change the path.
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -194,15 +216,15 @@ impl Client {
         }
         let status = response.status();
         let body = response.bytes().await.unwrap_or_default();
-        Err(refused(status, serde_json::from_slice(&body).ok(), &body).into())
+        Err(rejected(status, serde_json::from_slice(&body).ok(), &body).into())
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Trouble {
+    fn unreachable(&self, error: &reqwest::Error) -> CliError {
         let (base, cause) = (self.base(), root_cause(error));
-        // TLS tells its errors as texts only.
+        // TLS errors are available as text only.
         if cause.contains("CertificateRequired") {
-            let message = format!("the server at {base} asks for a client certificate; show one with --cert");
-            return Trouble::new(Exit::NotAllowed, message);
+            let message = format!("the server at {base} requires a client certificate; give one with --cert");
+            return CliError::new(Exit::NotAllowed, message);
         }
         let message = if cause.contains("invalid peer certificate") {
             format!("the certificate of {base} is not trusted ({cause}); name its authority with --ca")
@@ -213,13 +235,13 @@ impl Client {
                 "no server answers at {base} ({cause})\nstart one with `laneway serve`, or name another with --url"
             )
         } else {
-            format!("the call to {base} broke off ({cause})")
+            format!("the call to {base} was interrupted ({cause})")
         };
-        Trouble::new(Exit::Unreachable, message)
+        CliError::new(Exit::Unreachable, message)
     }
 }
 
-/// What the innermost error says; the outer ones only repeat the URL.
+/// The message of the innermost error; the outer ones only repeat the URL.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -228,32 +250,40 @@ fn root_cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// An answer that began well and did not end so.
-pub fn broke_off(what: &str, error: &reqwest::Error) -> Trouble {
-    Trouble::new(Exit::Unreachable, format!("the {what} broke off ({})", root_cause(error)))
+/// True when an older server does not know a query parameter: a call without it helps.
+pub fn is_unknown_parameter(error: &anyhow::Error) -> bool {
+    let problem = error.downcast_ref::<CliError>().and_then(|cli_error| cli_error.problem.as_deref());
+    problem.is_some_and(|problem| problem.code == "unknown_field")
+}
+
+/// The error for an answer that was cut off.
+pub fn broke_off(what: &str, error: &reqwest::Error) -> CliError {
+    CliError::new(Exit::Unreachable, format!("the {what} was interrupted ({})", root_cause(error)))
 }
 
 async fn read<T: DeserializeOwned>(response: Response) -> anyhow::Result<T> {
     let url = response.url().clone();
     let body = response.bytes().await.map_err(|error| {
-        let message = format!("the answer of {url} broke off ({})", root_cause(&error));
-        Trouble::new(Exit::Unreachable, message)
+        let message = format!("the answer of {url} was interrupted ({})", root_cause(&error));
+        CliError::new(Exit::Unreachable, message)
     })?;
     serde_json::from_slice(&body).with_context(|| {
-        format!("{url} answers what this version does not understand; are both of the same version?")
+        format!(
+            "{url} sent an answer that this version cannot parse; are server and client of the same version?"
+        )
     })
 }
 
-fn refused(status: StatusCode, problem: Option<Problem>, body: &[u8]) -> Trouble {
+fn rejected(status: StatusCode, problem: Option<Problem>, body: &[u8]) -> CliError {
     let exit = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::NotAllowed,
         StatusCode::NOT_FOUND => Exit::NotFound,
-        _ => Exit::Refused,
+        _ => Exit::Rejected,
     };
     let Some(problem) = problem else {
         let text: String =
             String::from_utf8_lossy(body).chars().filter(|c| !c.is_control()).take(200).collect();
-        return Trouble::new(exit, format!("the server says {status}: {text}"));
+        return CliError::new(exit, format!("the server answered {status}: {text}"));
     };
     let mut message = problem.detail.clone();
     if let Some(field) = &problem.field
@@ -263,10 +293,10 @@ fn refused(status: StatusCode, problem: Option<Problem>, body: &[u8]) -> Trouble
     }
     message = format!("{message} [{}]", problem.code);
     if let Some(millis) = problem.retry_after_ms {
-        message = format!("{message}\nasking again may help in {}", crate::moment::short(millis));
+        message = format!("{message}\ntry again in {}", crate::time_args::short(millis));
     }
     if exit == Exit::NotAllowed {
         message = format!("{message}\ngive a token with --token or LANEWAY_TOKEN");
     }
-    Trouble { exit, message, problem: Some(Box::new(problem)), config: None }
+    CliError { exit, message, problem: Some(Box::new(problem)), config: None }
 }

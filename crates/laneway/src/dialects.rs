@@ -1,10 +1,10 @@
-//! Brings the dialects and the gate of the API together: neither knows the other.
+//! Mounts the dialects behind the gate of the API: neither crate depends on the other.
 
 use laneway::Laneway;
 use laneway_api::{Dialect, DialectRoute};
 use laneway_runtime::config::{Dialects, Mount};
 
-/// Every dialect that is switched on, with how it is mounted.
+/// Every enabled dialect, with its mount settings.
 pub fn switched_on(laneway: &Laneway, config: &Dialects) -> Vec<(Dialect, Mount)> {
     let mut dialects = Vec::new();
     for (name, mount) in config.mounts().into_iter().filter(|(_, mount)| mount.enabled) {
@@ -15,23 +15,29 @@ pub fn switched_on(laneway: &Laneway, config: &Dialects) -> Vec<(Dialect, Mount)
     dialects
 }
 
-/// The dialect of this name over the scheduler.
+/// The dialect of this name.
 fn spoken(laneway: &Laneway, name: &str) -> Option<laneway_compat::Dialect> {
     let (scheduler, live) = (laneway.scheduler().clone(), laneway.live_config().clone());
     match name {
         "pinchtab" => Some(laneway_compat::pinchtab::dialect(scheduler, live, laneway.tabs()?.clone())),
         "astraflow" => Some(laneway_compat::astraflow::dialect(scheduler, live)),
         "goclaw" => Some(laneway_compat::goclaw::dialect(scheduler, &live)),
-        "synthia" => Some(laneway_compat::synthia::dialect(scheduler)),
+        "synthia" => Some(laneway_compat::synthia::dialect(scheduler, &live)),
         _ => None,
     }
 }
 
 fn gated(spoken: laneway_compat::Dialect, mount: &Mount) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied } = spoken;
+    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
     let route = |route: laneway_compat::Route| {
         let laneway_compat::Route { method, path, operation, right, handler } = route;
         DialectRoute { method, path, operation, right, handler }
     };
-    Dialect { name, prefix: mount.prefix.clone(), routes: routes.into_iter().map(route).collect(), denied }
+    Dialect {
+        name,
+        prefix: mount.prefix.clone(),
+        routes: routes.into_iter().map(route).collect(),
+        denied,
+        native,
+    }
 }

@@ -1,6 +1,6 @@
-//! Puts the parts together inside a program: configuration, store, loop, handlers.
+//! Assembles a scheduler inside a program: configuration, store, loop, handlers.
 //!
-//! The server of the program `laneway` is started the same way and only adds the HTTP API.
+//! The server of the program `laneway` is started the same way, and adds the HTTP API.
 
 mod handle;
 mod job;
@@ -8,11 +8,12 @@ mod job;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use laneway_api::JobFormat;
-use laneway_core::{Name, Refusal, Reply};
+use laneway_core::{Bytes, Name, Origin, Rejection, Reply};
 use laneway_runtime::LoadProbe;
-use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
+use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides, SecretKey, lane_environment};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
@@ -22,6 +23,7 @@ use laneway_runtime::{
     Clock, Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs, TokenEstimate,
     Webhooks,
 };
+use laneway_store::sqlite::check::{CheckBounds, check_dir};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
@@ -30,12 +32,12 @@ use toml::{Table, Value};
 pub use handle::{Ended, JobHandle, Laneway, ResultError, ShutdownError, SubmitError};
 pub use job::{InvalidJob, Job};
 
-/// The place that runs the handlers of this process.
-const LOCAL_PLACE: &str = "local";
-/// The place that runs tab actions.
-const TABS_PLACE: &str = "tabs";
+/// The executor of the handlers of this process.
+const LOCAL_EXECUTOR: &str = "local";
+/// The executor of tab actions.
+const TABS_EXECUTOR: &str = "tabs";
 
-/// Begins to put a scheduler together. Jobs are kept in memory unless [`Embedded::data_dir`] says where.
+/// Starts to build a scheduler. Jobs are kept in memory unless [`Embedded::data_dir`] sets a directory.
 pub fn embedded() -> Embedded {
     Embedded {
         kept: Kept::InMemory,
@@ -43,7 +45,7 @@ pub fn embedded() -> Embedded {
         handlers: Handlers::new(),
         formats: Formats::new()
             .with(NATIVE_FORMAT, Arc::new(JobFormat))
-            .with(laneway_compat::pinchtab::FORMAT, Arc::new(laneway_compat::pinchtab::TaskNews)),
+            .with(laneway_compat::pinchtab::FORMAT, Arc::new(laneway_compat::pinchtab::TaskCallback)),
         tab_actions: false,
         watch: false,
         clock: None,
@@ -51,7 +53,7 @@ pub fn embedded() -> Embedded {
     }
 }
 
-/// A scheduler that has not been started yet.
+/// A scheduler that is not started yet.
 #[must_use = "nothing runs until `start` is called"]
 pub struct Embedded {
     kept: Kept,
@@ -64,15 +66,15 @@ pub struct Embedded {
     token_estimate: Option<TokenEstimate>,
 }
 
-/// Where jobs are kept.
+/// Where jobs are stored.
 enum Kept {
     InMemory,
     In(PathBuf),
-    /// Where the configuration says.
+    /// In the directory of the configuration.
     Configured,
 }
 
-/// Where the configuration comes from.
+/// The sources of the configuration.
 #[derive(Default)]
 struct Source {
     layers: Option<Layers>,
@@ -83,7 +85,7 @@ struct Source {
 /// Why a scheduler did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The configuration is wrong; every problem is named.
+    /// The configuration is invalid; every problem is listed.
     #[error("the configuration is wrong\n{0}")]
     Config(#[from] ConfigErrors),
     /// The store cannot be used.
@@ -92,15 +94,15 @@ pub enum StartError {
     /// The loop's thread could not be started.
     #[error(transparent)]
     Loop(laneway_runtime::StartError),
-    /// The HTTP side of targets could not be set up.
+    /// The HTTP client for targets could not be created.
     #[error(transparent)]
     Http(#[from] HttpError),
     /// The configuration file cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// A handler was refused: its kind has a target in the configuration.
-    #[error("the handlers were refused: {0}")]
-    Handlers(Refusal),
+    /// A handler was rejected: its kind has a target in the configuration.
+    #[error("the handlers were rejected: {0}")]
+    Handlers(Rejection),
     /// The loop ended while it was being started.
     #[error(transparent)]
     Stopped(#[from] Stopped),
@@ -116,13 +118,13 @@ impl From<laneway_runtime::StartError> for StartError {
 }
 
 impl Embedded {
-    /// Keeps jobs in this directory: what was submitted is there after a crash. One process at a time may use it.
+    /// Stores jobs in this directory: they survive a crash. One process at a time may use it.
     pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Embedded {
         self.kept = Kept::In(dir.into());
         self
     }
 
-    /// Keeps jobs in memory only: for tests, and for work that may be forgotten.
+    /// Keeps jobs in memory only, for tests and for work that may be lost.
     pub fn in_memory(mut self) -> Embedded {
         self.kept = Kept::InMemory;
         self
@@ -135,14 +137,15 @@ impl Embedded {
         self
     }
 
-    /// Sets one key of the configuration, such as `("lanes.main.running_max", 4)`.
+    /// Sets one key of the configuration, such as `("lanes.main.running_max", 4)`. It overrides the file, and
+    /// the environment variables `LANEWAY_LANE_MAIN`, `GOCLAW_LANE_MAIN`, …, which set limits of lanes as
+    /// they do for the server. No other variable is read.
     pub fn setting(mut self, key: impl Into<String>, value: impl Into<Value>) -> Embedded {
         self.source.settings.push((key.into(), value.into()));
         self
     }
 
-    /// Takes a whole configuration, the data directory in it included. What [`Embedded::setting`] says is not looked at
-    /// then.
+    /// Uses a whole configuration, including its data directory. [`Embedded::setting`] is ignored then.
     pub fn layers(mut self, layers: Layers) -> Embedded {
         self.watch = layers.file().is_some();
         self.source.layers = Some(layers);
@@ -150,9 +153,10 @@ impl Embedded {
         self
     }
 
-    /// Runs jobs of this kind here. The handler gets the attempt and gives back a result or a [`crate::Failure`].
+    /// Runs jobs of this kind here. The handler gets the attempt and returns a result or a
+    /// [`crate::Failure`].
     ///
-    /// Panics when `kind` is not a name.
+    /// Panics when `kind` is not a valid name.
     pub fn handler<F, Fut>(mut self, kind: &str, handler: F) -> Embedded
     where
         F: Fn(JobContext) -> Fut + Send + Sync + 'static,
@@ -162,27 +166,28 @@ impl Embedded {
         self
     }
 
-    /// Runs jobs of all these kinds here, instead of the handlers given so far.
+    /// Runs jobs of all these kinds here, and replaces the handlers given so far.
     pub fn handlers(mut self, handlers: Handlers) -> Embedded {
         self.handlers = handlers;
         self
     }
 
-    /// Runs jobs of the kind `tab_action` here: each is forwarded to the instance that has its browser tab. Instances are
-    /// named in the configuration. A target of that kind in the configuration goes before.
+    /// Runs jobs of the kind `tab_action` here: each is forwarded to the instance that has its browser tab.
+    /// The configuration lists the instances. A target of that kind in the configuration has precedence.
     pub fn tab_actions(mut self) -> Embedded {
         self.tab_actions = true;
         self
     }
 
-    /// Goes by this clock instead of the machine's: `Clock::manual` stands still until it is told to go on, for tests.
+    /// Uses this clock instead of the machine's. `Clock::manual` advances only on request, for tests.
     pub fn clock(mut self, clock: Clock) -> Embedded {
         self.clock = Some(clock);
         self
     }
 
-    /// Asks how full the context of a session is, by tenant and name: tokens used, and tokens it holds. From 60 % on, the
-    /// session's jobs run one by one. Asked before a job is submitted and after one has run, never on the loop.
+    /// Returns how full the context of a session is, by tenant and name: tokens used, and tokens that fit.
+    /// From 60 % on, the session's jobs run one by one. It is called before a job is submitted and after one
+    /// has run, never on the loop.
     pub fn token_estimate(
         mut self,
         estimate: impl Fn(&Name, &Name) -> Option<(u64, u64)> + Send + Sync + 'static,
@@ -191,14 +196,14 @@ impl Embedded {
         self
     }
 
-    /// Tells callbacks that ask for the format `name` what this format says of a job. The format `laneway` is there
-    /// already: the job as the HTTP API shows it; and so are those of the dialects, under their names.
+    /// Adds a callback format under `name`. The format `laneway` exists already: the job as the HTTP API
+    /// returns it; so do those of the dialects, under their names.
     pub fn callback_format(mut self, name: &'static str, format: Arc<dyn CallbackFormat>) -> Embedded {
         self.formats = self.formats.with(name, format);
         self
     }
 
-    /// Recovers what the store holds and starts. Must be called on a tokio runtime; handlers run on it.
+    /// Recovers the store and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
         let Embedded { kept, source, handlers, tab_actions, formats, watch, clock, token_estimate } = self;
         let layers = source.layers(&kept)?;
@@ -211,22 +216,30 @@ impl Embedded {
             let (layers, data_dir) = (layers.clone(), data_dir.clone());
             move || open(&layers, data_dir.as_deref(), clock, token_estimate)
         });
-        let Opened { scheduler, running, config, overrides } =
+        let Opened { scheduler, running, config, overrides, sealed } =
             opened.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let local_slots = config.local_slots;
-        let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
-        let forwarding = Forwarding::start(scheduler.clone(), &live).await?;
-        if !handlers.is_empty() {
-            let reply = scheduler.run_here(Name::fixed(LOCAL_PLACE), handlers, local_slots).await?;
-            if let Reply::Refused(refusal) = reply {
-                return Err(StartError::Handlers(refusal));
-            }
+        if let Some(sealed) = sealed {
+            let (settings, detail) = (config.settings().clone(), "instances: stored tokens were encrypted");
+            scheduler.configure(settings, Some(sealed), detail, Origin::house("config")).await?;
         }
-        let tabs = if tab_actions { Some(start_tabs(&scheduler, &live).await?) } else { None };
+        let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
+        if let Some(dir) = &data_dir {
+            live.seal_with(SecretKey::of_dir(dir));
+        }
+        // Before any job can start: on a full disk only earlier attempts go on.
         let probe = match data_dir {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
+        let forwarding = Forwarding::start(scheduler.clone(), &live).await?;
+        if !handlers.is_empty() {
+            let reply = scheduler.run_here(Name::fixed(LOCAL_EXECUTOR), handlers, local_slots).await?;
+            if let Reply::Rejected(rejection) = reply {
+                return Err(StartError::Handlers(rejection));
+            }
+        }
+        let tabs = if tab_actions { Some(start_tabs(&scheduler, &live).await?) } else { None };
         let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
         let load = LoadProbe::start(scheduler.clone(), &live);
         let watch = if watch { live.watch().await? } else { None };
@@ -235,25 +248,28 @@ impl Embedded {
     }
 }
 
-/// Runs tab actions, unless the configuration has them forwarded elsewhere.
+/// Runs tab actions, unless the configuration forwards them elsewhere.
 async fn start_tabs(scheduler: &Scheduler, live: &LiveConfig) -> Result<Tabs, StartError> {
     let (tabs, config) = (Tabs::new(live)?, live.current());
     if config.targets.contains_key(&Name::fixed(TAB_ACTION)) {
         return Ok(tabs);
     }
-    let reply = scheduler.run_here(Name::fixed(TABS_PLACE), tabs.handlers(), config.local_slots).await?;
+    let reply = scheduler.run_here(Name::fixed(TABS_EXECUTOR), tabs.handlers(), config.local_slots).await?;
     match reply {
-        Reply::Refused(refusal) => Err(StartError::Handlers(refusal)),
+        Reply::Rejected(rejection) => Err(StartError::Handlers(rejection)),
         _ => Ok(tabs),
     }
 }
 
-/// What is there once the store is open and the loop runs.
+/// The parts that exist once the store is open and the loop runs.
 struct Opened {
     scheduler: Scheduler,
     running: Running,
     config: Config,
     overrides: Overrides,
+    /// Earlier changes by API calls, to be stored again because an earlier version stored secrets in plain
+    /// text.
+    sealed: Option<Bytes>,
 }
 
 /// Opens the store and starts the loop. Blocks while it recovers.
@@ -267,16 +283,70 @@ fn open(
         None => Box::new(MemoryStore::new()),
         Some(dir) => Box::new(SqliteStore::open(dir, SqliteOptions::default())?),
     };
-    let stored = store.overrides()?;
+    let kept = store.overrides()?;
+    let sealed = sealed_secrets(kept.as_ref(), data_dir);
+    let stored = opened_secrets(kept, data_dir);
     let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref())?;
     for problem in left_out {
-        tracing::warn!(%problem, "a change that a call made earlier fits no longer and is left out");
+        tracing::warn!(%problem, "an earlier change by an API call is no longer valid and is ignored");
+    }
+    if let Some(dir) = data_dir {
+        check_at_start(dir, config.storage.start_check)?;
     }
     let mut options = Options::new(config.settings().clone());
     options.clock = clock.unwrap_or(options.clock);
     options.token_estimate = token_estimate;
     let (scheduler, running) = Scheduler::start(store, options)?;
-    Ok(Opened { scheduler, running, config, overrides })
+    Ok(Opened { scheduler, running, config, overrides, sealed })
+}
+
+/// The same changes with the secrets encrypted that an earlier version stored in plain text. `None`: there are
+/// none.
+fn sealed_secrets(stored: Option<&Bytes>, data_dir: Option<&Path>) -> Option<Bytes> {
+    match SecretKey::of_dir(data_dir?).seal_plain(stored?) {
+        Ok(sealed) => sealed,
+        Err(error) => {
+            tracing::warn!(%error, "stored tokens of instances cannot be encrypted and remain in plain text");
+            None
+        }
+    }
+}
+
+/// Earlier changes by API calls, with decrypted secrets. A secret that cannot be decrypted is left out and must
+/// be set again.
+fn opened_secrets(stored: Option<Bytes>, data_dir: Option<&Path>) -> Option<Bytes> {
+    let (stored, dir) = (stored?, data_dir);
+    let Some(dir) = dir else { return Some(stored) };
+    match SecretKey::of_dir(dir).open(&stored) {
+        Ok((opened, unread)) => {
+            for id in unread {
+                tracing::warn!(instance = %id, "the stored token cannot be decrypted: secret.key is missing or has changed; set the token again");
+            }
+            Some(opened)
+        }
+        // Any other problem is reported where it is read.
+        Err(_) => Some(stored),
+    }
+}
+
+/// Checks for damage, within a time limit. Damage ends the start: jobs must not run from a damaged store.
+fn check_at_start(dir: &Path, time_max: Duration) -> Result<(), StartError> {
+    if time_max.is_zero() {
+        return Ok(());
+    }
+    let bounds = CheckBounds { rows_max: None, time_max: Some(time_max) };
+    let report = check_dir(dir, bounds, &mut |_| ())?;
+    let (rows, events) = (report.rows, report.events);
+    if report.complete {
+        tracing::debug!(rows, events, "store checked");
+    } else {
+        tracing::info!(
+            rows,
+            events,
+            "store checked in part: limits.start_check is over; `laneway store check` checks all of it"
+        );
+    }
+    Ok(report.into_result()?)
 }
 
 impl Source {
@@ -289,12 +359,16 @@ impl Source {
             Kept::InMemory | Kept::Configured => None,
         };
         let flags = settings_table(self.settings.into_iter().chain(data_dir));
-        Layers::read(self.file.as_deref(), [], flags)
+        let layers = Layers::read(self.file.as_deref(), lane_environment(), flags)?;
+        for warning in layers.warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(layers)
     }
 }
 
-/// A tree of settings from dotted keys, as [`Layers::read`] takes it. Where a value is in the way of a section, the later
-/// one of the two holds.
+/// A tree of settings from dotted keys, as [`Layers::read`] takes it. If a value and a section conflict, the
+/// later one wins.
 pub fn settings_table(settings: impl IntoIterator<Item = (String, Value)>) -> Table {
     let mut tree = Table::new();
     for (key, value) in settings {
@@ -305,7 +379,7 @@ pub fn settings_table(settings: impl IntoIterator<Item = (String, Value)>) -> Ta
             if !entry.is_table() {
                 *entry = Value::Table(Table::new());
             }
-            table = entry.as_table_mut().expect("what is no table was just replaced by one");
+            table = entry.as_table_mut().expect("any other value was just replaced by a table");
         }
         table.insert(last.to_owned(), value);
     }

@@ -1,4 +1,4 @@
-//! How the program ends: the exit codes, and the error that carries one.
+//! The exit codes of the program, and the error that carries one.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -7,68 +7,74 @@ use laneway_runtime::config::ConfigErrors;
 use laneway_wire::Problem;
 use serde_json::{Value, json};
 
-/// How the program ends. The codes are documented in `docs/cli.md` and in `laneway --help`.
+/// The exit codes. They are documented in `docs/cli.md` and in `laneway --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// It was refused, or it failed; also a job that ended badly under `--wait`.
-    Refused = 1,
-    /// The command line is wrong. What clap finds by itself ends with the same code.
+    /// The request was rejected or failed; also for an awaited job that did not succeed.
+    Rejected = 1,
+    /// The command line is invalid. Errors that clap finds have the same code.
     Usage = 2,
     /// There is no such job, lane, session, schedule or token.
     NotFound = 3,
     /// The server does not answer.
     Unreachable = 4,
-    /// The token is missing, wrong, or not enough.
+    /// The token is missing, invalid, or lacks permission.
     NotAllowed = 5,
+    /// The awaited event did not happen in time.
+    TimedOut = 124,
+    /// Ctrl-C ended a wait; the job goes on.
+    Interrupted = 130,
     /// The store failed: a disk error, a damaged or unusable data directory.
     Store = 74,
     /// Another server has the data directory.
     Taken = 75,
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     Config = 78,
 }
 
-/// What stands at the end of `laneway --help`.
+/// The end of `laneway --help`.
 pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0   done
-  1   refused or failed; also a job that ended badly under --wait
+  1   rejected or failed; also an awaited job that did not succeed
   2   the command line is wrong
   3   no such job, lane, session, schedule or token
   4   the server does not answer
-  5   not allowed: the token is missing, wrong, or not enough
-  74  the store failed: a disk error, or a data directory that cannot be used
+  5   denied: the token is missing, invalid, or lacks permission
+  74  the store failed: a disk error, damage, or a data directory that cannot be used
   75  another server has the data directory
-  78  the configuration is wrong";
+  78  the configuration is wrong
+  124 `jobs wait --timeout`: the job has not ended in time; it goes on
+  130 Ctrl-C ended a wait; the job goes on";
 
-/// An error with the code that the program ends with.
+/// An error with its exit code.
 #[derive(Debug)]
-pub struct Trouble {
-    /// What the program ends with.
+pub struct CliError {
+    /// The exit code.
     pub exit: Exit,
-    /// One or more lines for people.
+    /// The message, one or more lines.
     pub message: String,
-    /// What the server said, where it was the server.
+    /// The problem document of the server, if it sent one.
     pub problem: Option<Box<Problem>>,
-    /// Every problem of the configuration, where it was the configuration.
+    /// The problems of the configuration, if there are any.
     pub config: Option<Box<ConfigErrors>>,
 }
 
-impl Trouble {
-    /// Trouble with a message.
-    pub fn new(exit: Exit, message: impl Into<String>) -> Trouble {
-        Trouble { exit, message: message.into(), problem: None, config: None }
+impl CliError {
+    /// An error with a message.
+    pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
+        CliError { exit, message: message.into(), problem: None, config: None }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for CliError {}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
@@ -76,23 +82,22 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The code for any error: its own where it carries one.
+/// The exit code for any error.
 pub fn code_of(error: &anyhow::Error) -> Exit {
-    error.downcast_ref::<Trouble>().map_or(Exit::Refused, |trouble| trouble.exit)
+    error.downcast_ref::<CliError>().map_or(Exit::Rejected, |cli_error| cli_error.exit)
 }
 
-/// An error for programs: what it says, the code, and the server's or the configuration's own words where there are
-/// some.
+/// An error as JSON: its message, its code, and the problems of the server or of the configuration.
 pub fn document(error: &anyhow::Error) -> Value {
     let mut document = json!({"error": format!("{error:#}"), "exit": code_of(error) as u8});
-    let Some(trouble) = error.downcast_ref::<Trouble>() else { return document };
-    if let Some(problem) = &trouble.problem {
+    let Some(cli_error) = error.downcast_ref::<CliError>() else { return document };
+    if let Some(problem) = &cli_error.problem {
         document["problem"] = json!(problem);
     }
-    if let Some(errors) = &trouble.config {
+    if let Some(errors) = &cli_error.config {
         let problems = errors.list().iter().map(|problem| {
             json!({
-                "code": problem.kind.word(),
+                "code": problem.kind.as_str(),
                 "key": problem.key,
                 "place": problem.place,
                 "message": problem.message,

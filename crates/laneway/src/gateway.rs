@@ -1,8 +1,9 @@
 //! An agent gateway in your program: lanes, conversations, a stop button, cron turns.
 //!
-//! A gateway runs **turns**: somebody says something in a session, an agent answers. Turns of one session run in order, one
-//! at a time unless asked otherwise; what comes quickly is answered as one; a queue that is full drops the oldest or refuses
-//! the newest; `/stop` and `/stopall` end what runs and what waits. All of it is durable where the scheduler below is:
+//! A gateway runs **agent turns**: a user sends a message in a session, and an agent answers. Turns of one
+//! session run in order, one at a time by default. Messages that arrive quickly are merged into one turn; a full
+//! queue drops the oldest message or rejects the newest; `/stop` and `/stopall` cancel running and waiting turns.
+//! Everything is durable if the scheduler is:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -24,9 +25,9 @@
 //! # }
 //! ```
 //!
-//! `builder.rs` puts one together, `handle.rs` is what its owner holds, `request.rs` what is asked, `run.rs` what a handler
-//! gets, `outcome.rs` what a caller gets, `cron.rs` turns by the clock, `merge.rs` makes one message of many. Nothing is
-//! decided here: sessions, caps, debounce and stops are the engine's.
+//! `builder.rs` builds a gateway, `handle.rs` is the handle of its owner, `request.rs` a message, `run.rs` what a
+//! handler gets, `outcome.rs` what a caller gets, `cron.rs` turns by schedule, `merge.rs` merges messages. No
+//! policy is here: the engine handles sessions, caps, debounce and stops.
 
 mod builder;
 mod cron;
@@ -37,9 +38,12 @@ mod request;
 mod run;
 
 pub use builder::Builder;
-pub use cron::CronTurn;
+pub use cron::{CronJob, CronPatch, CronTurn};
 pub use handle::{Gateway, Halted, Messages, PENDING_MAX, Ticket};
-pub use laneway_core::{DropPolicy, ScheduleId, SessionMode, Timing, Wall};
+pub use laneway_core::{
+    DropPolicy, FiringLogEntry, RunStatus, ScheduleId, Session, SessionMode, Timing, Wall,
+};
+pub use laneway_runtime::SessionsReset;
 pub use laneway_runtime::agent_turn::{asks_for_silence, cron_session};
 pub use laneway_runtime::outbound::Outbound;
 pub use merge::{MEDIA_WINDOW, Merged, inbound_window, merge_texts};

@@ -1,6 +1,6 @@
 //! Laneway as a library: the same engine, loop and store as the server, inside your program.
 //!
-//! Start it with [`embedded`], give it handlers by kind, submit jobs, wait for their ends:
+//! Start it with [`embedded`], give it handlers by kind, submit jobs, and wait for their ends:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,9 +25,9 @@
 //! # }
 //! ```
 //!
-//! With [`Embedded::data_dir`] instead of [`Embedded::in_memory`], what [`Laneway::submit`] returned is on disk and
-//! survives a crash. There is no server, no port and no token here: who holds the [`Laneway`] may do everything. The
-//! program `laneway` is built from the same parts and adds the HTTP API and the command line.
+//! With [`Embedded::data_dir`] instead of [`Embedded::in_memory`], a job that [`Laneway::submit`] returned is on
+//! disk and survives a crash. There is no server, no port and no token: the owner of the [`Laneway`] may do
+//! everything. The program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
 mod embedded;
 pub mod gateway;
@@ -40,7 +40,7 @@ pub use embedded::{
 pub use laneway_core::capacity::{Hours, QuietRule, QuietState};
 pub use laneway_core::engine::{Explanation, Hold};
 pub use laneway_core::{
-    Backoff, Bytes, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Refusal, RefusalCode,
-    RetryPolicy, Span,
+    Backoff, Bytes, DropPolicy, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Rejection,
+    RejectionCode, RetryPolicy, Session, SessionMode, Span,
 };
 pub use laneway_runtime::{Clock, Handlers, IntoOutcome, JobContext, Stopped, Tabs, WaitError};

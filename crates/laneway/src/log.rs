@@ -1,26 +1,118 @@
-//! What the server says of itself while it runs: `tracing` to standard error, as the configuration asks.
+//! The log: `tracing` to standard error, as configured.
 
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 
 use laneway_runtime::config::{ConfigErrorKind, ConfigErrors, KeyPath, LogConfig, LogFormat};
-use tracing_subscriber::EnvFilter;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+use crate::output::{Escapes, harmless};
 use crate::settings::wrong_config;
+use crate::short_id::short_id;
+use crate::time_args;
 
-/// Starts to write log lines. Once a process; a second call changes nothing.
+/// Starts the log. Once per process; a second call changes nothing.
 pub fn start(config: &LogConfig, color: bool) -> anyhow::Result<()> {
     let LogConfig { format, filter } = config;
     let filter = parse_filter(filter)?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    // A second start (a server inside a program that logs already) is no error: the first one holds.
-    let _ = match format {
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-        LogFormat::Text => lines.with_ansi(color && io::stderr().is_terminal()).with_target(false).try_init(),
+    let colors = color && io::stderr().is_terminal();
+    let layer = tracing_subscriber::fmt::layer();
+    let layer = match format {
+        LogFormat::Json => {
+            let writer = || LogWriter { escapes: Escapes::Json };
+            layer.json().flatten_event(true).with_writer(writer).boxed()
+        }
+        LogFormat::Text => {
+            let writer = move || LogWriter { escapes: Escapes::Text { colors } };
+            layer.with_ansi(colors).with_target(false).with_writer(writer).boxed()
+        }
     };
+    init(filter, layer);
     Ok(())
 }
 
-/// Says what is wrong with the settings, if anything is; starts nothing.
+/// Installs the subscriber. A second start (a server inside a program that logs already) is not an error: the
+/// first one stays.
+fn init(filter: EnvFilter, layer: Box<dyn Layer<Registry> + Send + Sync>) {
+    let layer = layer.with_filter(FilterFn::new(may_be_written)).with_filter(filter);
+    let _ = tracing_subscriber::registry().with(layer).try_init();
+}
+
+/// Libraries trace what they send and receive, including tokens and payloads: those lines are never written,
+/// whatever the filter allows. Our own lines contain neither.
+fn may_be_written(line: &Metadata<'_>) -> bool {
+    line.target().starts_with("laneway") || *line.level() <= Level::DEBUG
+}
+
+/// Standard error, with escapes for untrusted texts.
+struct LogWriter {
+    escapes: Escapes,
+}
+
+impl Write for LogWriter {
+    /// Writes one whole line.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => io::stderr().write_all(harmless(text, self.escapes).as_bytes())?,
+            Err(_) => io::stderr().write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The same for a worker, whose text lines are for the person who started it: the time of day, without fields
+/// that are the same on every line.
+pub fn start_worker(config: &LogConfig, color: bool) -> anyhow::Result<()> {
+    let LogConfig { format, filter } = config;
+    if *format == LogFormat::Json {
+        return start(config, color);
+    }
+    let fields = debug_fn(|writer, field, value| match field.name() {
+        "message" => write!(writer, "{value:?}"),
+        // They are in the banner of the worker.
+        "tenant" | "sender.id" => Ok(()),
+        // Every command accepts the short form, and the line fits a terminal.
+        "corr" => write!(writer, " job={}", short_id(&unquoted(value))),
+        "seq" => write!(writer, " attempt={value:?}"),
+        name => write!(writer, " {name}={}", unquoted(value)),
+    });
+    let colors = color && io::stderr().is_terminal();
+    let writer = move || LogWriter { escapes: Escapes::Text { colors } };
+    let layer = tracing_subscriber::fmt::layer().with_ansi(colors).with_target(false).with_writer(writer);
+    init(parse_filter(filter)?, layer.with_timer(TimeOfDay).fmt_fields(fields).boxed());
+    Ok(())
+}
+
+/// A value without its quotes, if it needs none.
+fn unquoted(value: &dyn fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    match bare {
+        Some(bare) if !bare.contains([' ', '"', '\\']) => bare.to_owned(),
+        _ => text,
+    }
+}
+
+/// The time of day in UTC, to the millisecond.
+struct TimeOfDay;
+
+impl FormatTime for TimeOfDay {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        writer.write_str(&time_args::clock(&jiff::Timestamp::now().to_string()))
+    }
+}
+
+/// Checks the settings; starts nothing.
 pub fn check(config: &LogConfig) -> anyhow::Result<()> {
     parse_filter(&config.filter).map(drop)
 }
@@ -29,7 +121,7 @@ fn parse_filter(filter: &str) -> anyhow::Result<EnvFilter> {
     EnvFilter::try_new(filter).map_err(|error| {
         let key = KeyPath::of(&["log", "filter"]);
         let message =
-            format!("is {filter:?} ({error}); write a level, or levels by part: \"info,laneway_api=debug\"");
+            format!("is {filter:?} ({error}); use a level, or levels by module: \"info,laneway_api=debug\"");
         wrong_config(ConfigErrors::one(ConfigErrorKind::Invalid, &key, "", message))
     })
 }

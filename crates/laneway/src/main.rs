@@ -1,4 +1,4 @@
-//! The `laneway` program: reads the command line and the environment, runs one command, ends with its code.
+//! The `laneway` program: parses the command line and the environment, runs one command, and exits with its code.
 
 mod bench;
 mod cli;
@@ -7,43 +7,54 @@ mod commands;
 mod dialects;
 mod exit;
 mod log;
-mod moment;
+mod output;
 mod samples;
-mod screen;
 mod server;
 mod settings;
+mod short_id;
 mod sse;
 mod table;
+mod time_args;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command};
 use crate::client::Client;
 use crate::exit::Exit;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::settings::Environment;
 
-/// The engine and the API make and forget many small things; see docs/decisions/0004-allocator.md.
+/// The engine and the API allocate many small objects; see docs/decisions/0004-allocator.md.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    if let Some(code) = commands::worker::helper(std::env::args_os()) {
+        return code;
+    }
+    let matches = Cli::command().get_matches();
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    cli.server.is_asked_for = matches.value_source("url") == Some(ValueSource::CommandLine);
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let screen = Screen::new(cli.json, cli.color, no_color);
-    match run(cli, &screen, &environment()) {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let output = Output::new(cli.json, cli.color, no_color, columns);
+    if matches.value_source("token") == Some(ValueSource::CommandLine) && !output.json {
+        output.note("warning: every user of this machine can see --token in the list of processes; use LANEWAY_TOKEN or --token-file");
+    }
+    match run(cli, &output, &environment()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&screen, &error, no_color);
+            report(&output, &error, no_color);
             exit::code_of(&error).into()
         }
     }
 }
 
-/// The variables that may mean something to us. What is not text cannot.
+/// The environment variables. Variables that are not text are skipped.
 fn environment() -> Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -51,68 +62,74 @@ fn environment() -> Environment {
         .collect()
 }
 
-fn run(cli: Cli, screen: &Screen, environment: &Environment) -> anyhow::Result<()> {
+fn run(cli: Cli, output: &Output, environment: &Environment) -> anyhow::Result<()> {
     match &cli.command {
         Command::Completions(args) => {
-            commands::completions::run(screen, args);
+            commands::completions::run(output, args);
             return Ok(());
         }
-        // It starts runtimes of its own: what it measures must not share one with us.
+        // It starts its own runtimes: the measured code must not share one.
         Command::Bench(_) => {
             let Command::Bench(args) = cli.command else { unreachable!("just matched") };
-            return bench::run(args, screen);
+            return bench::run(args, output);
         }
         _ => {}
     }
-    // The loop has a thread of its own; a core less for the others saves both from getting in each other's way.
+    // The loop has its own thread; one worker thread less avoids contention with it.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.saturating_sub(1).max(1))
         .enable_all()
         .build()?;
-    let done = runtime.block_on(run_async(cli, screen, environment));
+    let done = runtime.block_on(run_async(cli, output, environment));
     // A handler that blocks its thread must not keep the program from ending.
     runtime.shutdown_background();
     done
 }
 
-async fn run_async(cli: Cli, screen: &Screen, environment: &Environment) -> anyhow::Result<()> {
+async fn run_async(cli: Cli, output: &Output, environment: &Environment) -> anyhow::Result<()> {
     let client = Client::new(&cli.server)?;
     match cli.command {
-        Command::Serve(args) => commands::serve::run(screen, environment, &args).await,
-        Command::Submit(args) => commands::submit::run(screen, &client, &args).await,
-        Command::Jobs(args) => commands::jobs::run(screen, &client, &args).await,
-        Command::Artifacts(args) => commands::artifacts::run(screen, &client, &args).await,
-        Command::Deliveries(args) => commands::deliveries::run(screen, &client, &args).await,
-        Command::Lanes(args) => commands::lanes::run(screen, &client, &args).await,
-        Command::Instances(args) => commands::instances::run(screen, &client, &args).await,
-        Command::Workers(args) => commands::workers::run(screen, &client, &args).await,
-        Command::Leases(args) => commands::leases::run(screen, &client, &args).await,
-        Command::Capacity(args) => commands::capacity::run(screen, &client, &args).await,
-        Command::Runs(args) => commands::runs::run(screen, &client, &args).await,
-        Command::Sessions(args) => commands::sessions::run(screen, &client, &args).await,
-        Command::Schedules(args) => commands::schedules::run(screen, &client, &args).await,
-        Command::Stats(args) => commands::stats::run(screen, &client, &args).await,
-        Command::Events(args) => commands::events::run(screen, &client, &args).await,
-        Command::Config(args) => commands::config::run(screen, &client, environment, &args).await,
-        Command::Token(args) => commands::token::run(screen, &client, environment, &args).await,
-        Command::Worker(args) => commands::worker::run(screen, &cli.server, &args).await,
-        Command::Demo(args) => commands::demo::run(screen, &client, &cli.server, &args).await,
+        Command::Serve(args) => commands::serve::run(output, environment, &args).await,
+        Command::Submit(args) => commands::submit::run(output, &client, &args).await,
+        Command::Jobs(args) => commands::jobs::run(output, &client, &args).await,
+        Command::Artifacts(args) => commands::artifacts::run(output, &client, &args).await,
+        Command::Deliveries(args) => commands::deliveries::run(output, &client, &args).await,
+        Command::Lanes(args) => commands::lanes::run(output, &client, &args).await,
+        Command::Instances(args) => commands::instances::run(output, &client, &args).await,
+        Command::Workers(args) => commands::workers::run(output, &client, &args).await,
+        Command::Leases(args) => commands::leases::run(output, &client, &args).await,
+        Command::Capacity(args) => commands::capacity::run(output, &client, &args).await,
+        Command::Runs(args) => commands::runs::run(output, &client, &args).await,
+        Command::Sessions(args) => commands::sessions::run(output, &client, &args).await,
+        Command::Schedules(args) => commands::schedules::run(output, &client, &args).await,
+        Command::Drain(args) => commands::drain::run(output, &client, &args).await,
+        Command::Stats(args) => commands::stats::run(output, &client, &args).await,
+        Command::Events(args) => commands::events::run(output, &client, &args).await,
+        Command::Backup(args) => commands::backup::back_up(output, environment, args).await,
+        Command::Restore(args) => commands::backup::restore(output, environment, args).await,
+        Command::Store(args) => commands::store::run(output, environment, args).await,
+        Command::Config(args) => commands::config::run(output, &client, environment, &args).await,
+        Command::Token(args) => commands::token::run(output, &client, environment, &args).await,
+        Command::Worker(args) => commands::worker::run(output, &cli.server, &args).await,
+        Command::Demo(args) => commands::demo::run(output, &client, &cli.server, &args).await,
         Command::Bench(_) | Command::Completions(_) => unreachable!("these need no runtime"),
     }
 }
 
-/// One clear message on standard error; the server's own words as JSON where JSON was asked for.
-fn report(screen: &Screen, error: &anyhow::Error, no_color: bool) {
-    if screen.json {
-        screen.aside(exit::document(error).to_string());
+/// Prints an error on standard error, as JSON with `--json`.
+fn report(output: &Output, error: &anyhow::Error, no_color: bool) {
+    if output.json {
+        output.note(exit::document(error).to_string());
         return;
     }
-    let painted = Screen { color: screen.color || (std::io::stderr().is_terminal() && !no_color), ..*screen };
+    let painted = Output { color: output.color || (std::io::stderr().is_terminal() && !no_color), ..*output };
     let head = match exit::code_of(error) {
         Exit::NotAllowed => "not allowed:",
         Exit::NotFound => "not found:",
+        Exit::Interrupted => "interrupted:",
+        Exit::TimedOut => "timed out:",
         _ => "error:",
     };
-    painted.aside(format!("{} {error:#}", painted.paint(Paint::Red, head)));
+    painted.note(format!("{} {error:#}", painted.paint(Paint::Red, head)));
 }

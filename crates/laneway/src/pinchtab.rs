@@ -1,7 +1,7 @@
-//! The limits of the dialect `pinchtab`, for programs that hold the scheduler themselves.
+//! The limits of the dialect `pinchtab`, for programs that embed the scheduler.
 //!
 //! The tasks of the dialect are jobs of the kind `tab_action` (see [`crate::Embedded::tab_actions`]) in the lane
-//! `pinchtab`. Its documents have their own names for the limits of that lane; here they are.
+//! `pinchtab`. The dialect has its own names for the limits of that lane.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -15,14 +15,14 @@ pub use laneway_compat::pinchtab::{Config, ConfigWatcher, LANE, WATCH_INTERVAL};
 
 use crate::Laneway;
 
-/// Makes these limits hold, all or none; what is zero stays as it is. They survive a restart.
+/// Applies these limits, all or none; zero keeps the current value. They survive a restart.
 pub async fn reload(laneway: &Laneway, config: &Config) -> Result<Arc<config::Config>, ConfigErrors> {
     let origin = Origin { actor: Name::fixed("embedded"), request: None };
     laneway_compat::pinchtab::reload(laneway.live_config(), config, origin).await
 }
 
-/// Asks `loader` every `interval` and makes what it gives hold, until the watcher is stopped or dropped. A loader that
-/// fails changes nothing. [`WATCH_INTERVAL`] is the usual one.
+/// Calls `loader` every `interval` and applies its limits, until the watcher is stopped or dropped. A loader that
+/// fails changes nothing. [`WATCH_INTERVAL`] is the default interval.
 pub fn watch<F, Fut, E>(laneway: &Laneway, interval: Duration, loader: F) -> ConfigWatcher
 where
     F: FnMut() -> Fut + Send + 'static,

@@ -1,5 +1,4 @@
-//! The kinds that every server of the program runs by itself, so that a newcomer sees something run: `echo`, `sleep`
-//! and `fail`.
+//! The built-in sample kinds of the server: `echo`, `sleep` and `fail`.
 
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use serde::Deserialize;
 
 /// Longest sleep, in milliseconds: one day.
 const SLEEP_MS_MAX: u64 = 86_400_000;
-/// How often a sleeper says how far it is.
+/// How many progress reports a `sleep` sends.
 const PROGRESS_STEPS: u32 = 10;
 
-/// The sample kinds, without those that `is_taken` by somebody else.
+/// The sample kinds, without those that `is_taken`.
 pub fn handlers(is_taken: impl Fn(&str) -> bool) -> Handlers {
     let mut handlers = Handlers::new();
     if !is_taken("echo") {
@@ -27,7 +26,7 @@ pub fn handlers(is_taken: impl Fn(&str) -> bool) -> Handlers {
     handlers
 }
 
-/// Gives its payload back.
+/// Returns its payload.
 async fn echo(context: JobContext) -> Outcome {
     Outcome::Succeeded(Some(context.payload().clone()))
 }
@@ -38,7 +37,7 @@ struct SleepPayload {
     ms: u64,
 }
 
-/// Sleeps for `{"ms": n}` and can be canceled at any moment.
+/// Sleeps for `{"ms": n}` and can be canceled at any time.
 async fn sleep(context: JobContext) -> Outcome {
     let SleepPayload { ms } = match serde_json::from_slice(context.payload()) {
         Ok(payload) => payload,
@@ -61,7 +60,7 @@ async fn sleep(context: JobContext) -> Outcome {
 struct FailPayload {
     /// How many attempts fail before one succeeds.
     times: u32,
-    /// True: trying again cannot help.
+    /// True: a retry cannot help.
     permanent: bool,
 }
 
@@ -71,7 +70,7 @@ impl Default for FailPayload {
     }
 }
 
-/// Fails the first `{"times": n}` attempts, or for good with `{"permanent": true}`.
+/// Fails the first `{"times": n}` attempts, or permanently with `{"permanent": true}`.
 async fn fail(context: JobContext) -> Outcome {
     let payload: Option<FailPayload> = match serde_json::from_slice(context.payload()) {
         Ok(payload) => payload,
@@ -82,13 +81,13 @@ async fn fail(context: JobContext) -> Outcome {
     let FailPayload { times, permanent } = payload.unwrap_or_default();
     let attempt = context.attempt();
     if permanent {
-        return Outcome::Failed(Failure::permanent("asked_to_fail", "failed for good, as asked"));
+        return Outcome::Failed(Failure::permanent("asked_to_fail", "failed permanently, as requested"));
     }
     if attempt <= times {
-        context.log(&format!("attempt {attempt} fails, as asked"));
+        context.log(&format!("attempt {attempt} fails, as requested"));
         return Outcome::Failed(Failure::retryable(
             "asked_to_fail",
-            format!("attempt {attempt} failed, as asked"),
+            format!("attempt {attempt} failed, as requested"),
         ));
     }
     Outcome::Succeeded(None)

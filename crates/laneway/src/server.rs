@@ -1,4 +1,4 @@
-//! A server in this process: the scheduler with the sample kinds, and the HTTP API and the dialects in front of it.
+//! A server in this process: the scheduler with the sample kinds, the HTTP API and the dialects.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::dialects;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::samples;
 use crate::settings::wrong_config;
 
@@ -26,7 +26,7 @@ pub struct Server {
     config: ServerConfig,
     address: SocketAddr,
     dialects: Vec<(&'static str, String)>,
-    /// Sends out what cron turns answer, for as long as the server runs.
+    /// Publishes the answers of cron turns while the server runs.
     _deliveries: Deliveries,
     stop: CancellationToken,
     serving: Mutex<Vec<JoinHandle<io::Result<()>>>>,
@@ -39,7 +39,7 @@ impl Server {
         let kinds = samples::handlers(|kind| config.targets.keys().any(|target| target.as_str() == kind));
         let embedded = laneway::embedded().layers(layers).handlers(kinds).tab_actions();
         let laneway = embedded.start().await.map_err(not_started)?;
-        // The data directory is opened before the port: of two servers, the second should hear about the first.
+        // The data directory is opened before the port, so that a second server reports the first one.
         match listen(&laneway, &config).await {
             Ok(Listening { address, dialects, stop, serving }) => {
                 let serving = Mutex::new(serving);
@@ -53,22 +53,22 @@ impl Server {
         }
     }
 
-    /// The scheduler behind it.
+    /// Its scheduler.
     pub fn laneway(&self) -> &Laneway {
         &self.laneway
     }
 
-    /// Where this machine reaches it.
+    /// Its URL on this machine.
     pub fn url(&self) -> String {
         url_of(&self.config, self.address)
     }
 
-    /// Where this machine reaches the dialects, by name.
+    /// The URLs of the dialects on this machine, by name.
     pub fn dialects(&self) -> &[(&'static str, String)] {
         &self.dialects
     }
 
-    /// Where its jobs are.
+    /// Its data directory.
     pub fn data_dir(&self) -> PathBuf {
         let dir: &Path = &self.config.data_dir;
         dir.canonicalize().unwrap_or_else(|_| dir.to_owned())
@@ -79,14 +79,14 @@ impl Server {
         self.laneway.scheduler().tokens().is_empty() && !asks_for_certificates(&self.config)
     }
 
-    /// Waits until the scheduler has ended by itself, which it does only when its store fails.
+    /// Waits until the scheduler has ended by itself, which happens only when its store fails.
     pub async fn broken(&self) {
-        // How it ended is told by `stop`.
+        // `stop` reports how it ended.
         let _ = self.laneway.ended().await;
     }
 
-    /// Drains within `limit`, then stops to listen: calls are answered until the last run has ended. May be called
-    /// again to hurry.
+    /// Drains within `limit`, then stops listening: calls are answered until the last attempt has ended. May
+    /// be called again with a shorter limit.
     pub async fn stop(&self, limit: Duration) -> anyhow::Result<()> {
         let drained = self.laneway.shutdown_within(limit).await;
         self.stop.cancel();
@@ -98,12 +98,14 @@ impl Server {
         }
         match drained {
             Ok(_) => Ok(()),
-            Err(error) => Err(Trouble::new(Exit::Store, format!("{error}\nthe next start recovers")).into()),
+            Err(error) => {
+                Err(CliError::new(Exit::Store, format!("{error}\nthe next start recovers the jobs")).into())
+            }
         }
     }
 }
 
-/// What listens once the server is up.
+/// The listeners of the server.
 struct Listening {
     address: SocketAddr,
     dialects: Vec<(&'static str, String)>,
@@ -111,8 +113,8 @@ struct Listening {
     serving: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// Listens on the main port, and on one of its own for every dialect that has one. All of them are bound before the first
-/// of them answers.
+/// Listens on the main port, and on a separate port for every dialect that has one. All ports are bound before
+/// the first one answers.
 async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening> {
     let server = &config.server;
     let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone())?;
@@ -129,7 +131,7 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
         urls.push(at(dialect.name, &main, &mount.prefix)?);
     }
     let app = router_with(api.clone(), beside.into_iter().map(|(dialect, _)| dialect).collect())
-        .map_err(|clash| Trouble::new(Exit::Config, clash.to_string()))?;
+        .map_err(|clash| CliError::new(Exit::Config, clash.to_string()))?;
     let mut apps = vec![(main, app)];
     for (dialect, mount) in apart {
         let key = format!("dialects.{}.listen", dialect.name);
@@ -144,7 +146,7 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
             None => tokio::spawn(serve_app(listener, app, api.clone(), stop.clone())),
             Some(files) => {
                 let listener = TlsListener::new(listener, files)
-                    .map_err(|error| Trouble::new(Exit::Config, error.to_string()))?;
+                    .map_err(|error| CliError::new(Exit::Config, error.to_string()))?;
                 tokio::spawn(serve_app_tls(listener, app, api.clone(), stop.clone()))
             }
         });
@@ -152,7 +154,7 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
     Ok(Listening { address, dialects: urls, stop, serving })
 }
 
-/// Takes an address that may be listened on; `key` is where another one is chosen.
+/// Binds an address; `key` is the setting that selects another one.
 async fn bind(
     laneway: &Laneway,
     config: &ServerConfig,
@@ -161,17 +163,18 @@ async fn bind(
 ) -> anyhow::Result<TcpListener> {
     let tokens_exist = !laneway.scheduler().tokens().is_empty();
     check_listen(listen, tokens_exist, asks_for_certificates(config))
-        .map_err(|refused| Trouble::new(Exit::Config, refused.to_string()))?;
+        .map_err(|rejected| CliError::new(Exit::Config, rejected.to_string()))?;
     let bound = TcpListener::bind(listen).await;
     Ok(bound.map_err(|error| {
         let message = format!("cannot listen on {listen}: {error}; choose another with {key}");
-        Trouble::new(Exit::Refused, message)
+        CliError::new(Exit::Rejected, message)
     })?)
 }
 
-/// Where this machine reaches an address.
+/// The URL of an address on this machine.
 fn url_of(config: &ServerConfig, mut address: SocketAddr) -> String {
-    // A server that listens everywhere is reached at home, too, and "everywhere" is no address to call.
+    // A server that listens on all addresses is reached at the loopback address; the wildcard is not a valid
+    // target.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -184,17 +187,17 @@ fn asks_for_certificates(config: &ServerConfig) -> bool {
     config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
 
-/// What an error at the start means for the exit code.
+/// The exit code for an error at the start.
 fn not_started(error: StartError) -> anyhow::Error {
     match error {
         StartError::Config(errors) => wrong_config(errors),
-        StartError::Store(error) => store_trouble(&error).into(),
+        StartError::Store(error) => store_error(&error).into(),
         other => other.into(),
     }
 }
 
-/// What an error of the store means for the exit code.
-pub fn store_trouble(error: &StoreError) -> Trouble {
+/// The exit code for an error of the store.
+pub fn store_error(error: &StoreError) -> CliError {
     let exit = if matches!(error, StoreError::Locked(_)) { Exit::Taken } else { Exit::Store };
-    Trouble::new(exit, error.to_string())
+    CliError::new(exit, error.to_string())
 }

@@ -1,25 +1,25 @@
-//! Where the program's configuration comes from: the file, the environment and the flags of `serve` and its kin.
+//! The sources of the program's configuration: file, environment and flags.
 
 use std::path::PathBuf;
 
 use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides};
 use toml::{Table, Value};
 
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 
-/// The variables of the environment, read once by `main.rs`.
+/// The environment variables, read once by `main.rs`.
 pub type Environment = Vec<(String, String)>;
 
-/// The flags that every command with a configuration of its own takes.
+/// The flags of every command that loads a configuration.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ConfigFlags {
     /// Read this configuration file
     #[arg(long, short, global = true, value_name = "FILE", env = "LANEWAY_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// Keep jobs here
+    /// The data directory
     #[arg(long, global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Any key of the configuration; may be given several times
+    /// Any key of the configuration; may be repeated
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, Value)>,
 }
@@ -35,21 +35,21 @@ impl ConfigFlags {
         Layers::read(self.config.as_deref(), environment.iter().cloned(), flags).map_err(wrong_config)
     }
 
-    /// What the layers say, without what API calls changed: that is known only to the data directory.
+    /// The configuration of all layers, without changes by API calls: those are in the data directory.
     pub fn resolve(&self, environment: &Environment) -> anyhow::Result<Config> {
         self.layers(environment)?.resolve(&Overrides::none()).map_err(wrong_config)
     }
 }
 
-/// The error for a configuration that cannot be used.
+/// The error for an invalid configuration.
 pub fn wrong_config(errors: ConfigErrors) -> anyhow::Error {
     let message = format!("the configuration is wrong\n{errors}");
-    Trouble { config: Some(Box::new(errors)), ..Trouble::new(Exit::Config, message) }.into()
+    CliError { config: Some(Box::new(errors)), ..CliError::new(Exit::Config, message) }.into()
 }
 
-/// Reads `lanes.main.running_max=8`: the value is TOML where it is, else a text.
+/// Parses `lanes.main.running_max=8`: the value is TOML if it parses, else a text.
 fn parse_setting(text: &str) -> Result<(String, Value), String> {
-    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as lanes.main.running_max=8")?;
+    let (key, value) = text.split_once('=').ok_or("use KEY=VALUE, such as lanes.main.running_max=8")?;
     let parsed: Option<Table> = format!("value = {value}").parse().ok();
     let value =
         parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.to_owned()));

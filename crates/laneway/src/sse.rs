@@ -6,9 +6,9 @@ use reqwest::Response;
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// What sort of event it is; empty for the plain sort.
+    /// Its type; empty for the default type.
     pub event: String,
-    /// Its number, where it has one.
+    /// Its number, if it has one.
     pub id: Option<u64>,
     /// Its data.
     pub data: String,
@@ -20,7 +20,7 @@ pub struct Messages {
     buffer: Vec<u8>,
 }
 
-/// Longest event in bytes: far above what a server sends, far below what hurts.
+/// Longest event in bytes: far above what a server sends, and harmless.
 const MESSAGE_LEN_MAX: usize = 1 << 20;
 
 impl Messages {
@@ -36,7 +36,7 @@ impl Messages {
                 return Ok(Some(message));
             }
             if self.buffer.len() > MESSAGE_LEN_MAX {
-                bail!("the server sends an event without end");
+                bail!("the server sent an event of more than 1 MiB");
             }
             match self.response.chunk().await? {
                 Some(chunk) => self.buffer.extend_from_slice(&chunk),
@@ -46,7 +46,7 @@ impl Messages {
     }
 }
 
-/// Takes the first whole event with data out of the buffer. Comments (the server's sign of life) are skipped.
+/// Takes the first complete event with data out of the buffer. Comments (keep-alives) are skipped.
 fn take_message(buffer: &mut Vec<u8>) -> Option<Message> {
     loop {
         let end = buffer.windows(2).position(|pair| pair == b"\n\n")?;

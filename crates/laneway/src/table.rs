@@ -1,6 +1,10 @@
-//! Aligned tables for people.
+//! Aligned tables for people. A table fits its terminal: first ids are shortened, then long texts are cut, then
+//! columns are left out.
 
-use crate::screen::{Paint, Screen};
+use unicode_width::UnicodeWidthStr;
+
+use crate::output::{Escapes, Output, Paint, harmless};
+use crate::short_id::short_id;
 
 /// A table: a head and rows of the same length.
 pub struct Table {
@@ -10,9 +14,22 @@ pub struct Table {
 
 struct Column {
     title: &'static str,
-    right: bool,
-    /// May be cut when the terminal is narrow.
-    flexible: bool,
+    fit: Fit,
+    /// Left out on a narrow terminal; the lowest number goes first.
+    spare: Option<u8>,
+}
+
+/// How a column is aligned, and how it shrinks on a narrow terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// Text: cut only as a last resort.
+    Left,
+    /// Numbers: never cut.
+    Right,
+    /// Long text: cut.
+    Flexible,
+    /// Ids: shortened to a form that every command accepts.
+    Id,
 }
 
 /// One cell with its colour.
@@ -23,8 +40,10 @@ pub struct Cell {
 
 /// Spaces between columns.
 const GAP: usize = 2;
-/// A flexible column is not cut below this many characters.
-const FLEXIBLE_MIN: usize = 12;
+/// A flexible column is not cut below this width while other columns can be left out.
+const FLEXIBLE_MIN: usize = 24;
+/// No column of text is cut below this width.
+const TEXT_MIN: usize = 8;
 
 impl Table {
     /// A table without columns.
@@ -32,21 +51,37 @@ impl Table {
         Table { columns: Vec::new(), rows: Vec::new() }
     }
 
-    /// A column of words.
-    pub fn left(mut self, title: &'static str) -> Table {
-        self.columns.push(Column { title, right: false, flexible: false });
+    /// A column of text.
+    pub fn left(self, title: &'static str) -> Table {
+        self.column(title, Fit::Left)
+    }
+
+    /// A column of numbers.
+    pub fn right(self, title: &'static str) -> Table {
+        self.column(title, Fit::Right)
+    }
+
+    /// A column of long text that may be cut.
+    pub fn flexible(self, title: &'static str) -> Table {
+        self.column(title, Fit::Flexible)
+    }
+
+    /// A column of ids, which are shortened on a narrow terminal.
+    pub fn id(self, title: &'static str) -> Table {
+        self.column(title, Fit::Id)
+    }
+
+    /// Marks the last column as optional on a narrow terminal; columns with a lower `rank` are left out
+    /// first.
+    pub fn spare(mut self, rank: u8) -> Table {
+        if let Some(column) = self.columns.last_mut() {
+            column.spare = Some(rank);
+        }
         self
     }
 
-    /// A column of figures.
-    pub fn right(mut self, title: &'static str) -> Table {
-        self.columns.push(Column { title, right: true, flexible: false });
-        self
-    }
-
-    /// A column of long texts that may be cut.
-    pub fn flexible(mut self, title: &'static str) -> Table {
-        self.columns.push(Column { title, right: false, flexible: true });
+    fn column(mut self, title: &'static str, fit: Fit) -> Table {
+        self.columns.push(Column { title, fit, spare: None });
         self
     }
 
@@ -57,63 +92,116 @@ impl Table {
     }
 
     /// The whole table as lines.
-    pub fn lines(&self, screen: &Screen) -> Vec<String> {
-        let widths = self.widths(screen.width());
+    pub fn lines(&self, output: &Output) -> Vec<String> {
+        let widths = self.widths(output.width());
         let head: Vec<Cell> =
             self.columns.iter().map(|column| Cell::painted(column.title, Paint::Bold)).collect();
-        std::iter::once(&head).chain(&self.rows).map(|cells| self.line(screen, &widths, cells)).collect()
+        std::iter::once(&head).chain(&self.rows).map(|cells| self.line(output, &widths, cells)).collect()
     }
 
     /// Writes the table.
-    pub fn print(&self, screen: &Screen) {
-        for line in self.lines(screen) {
-            screen.line(line);
+    pub fn print(&self, output: &Output) {
+        for line in self.lines(output) {
+            output.line(line);
         }
     }
 
-    fn widths(&self, most: usize) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.columns.iter().map(|column| column.title.chars().count()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.text.chars().count());
+    /// The width of every column so that a line has at most `most` characters; `None` for one that is left
+    /// out.
+    fn widths(&self, most: usize) -> Vec<Option<usize>> {
+        let natural = self.natural_widths(false);
+        let mut widths: Vec<Option<usize>> = natural.into_iter().map(Some).collect();
+        if total(&widths) <= most {
+            return widths;
+        }
+        let shortened = self.natural_widths(true);
+        widths = shortened.iter().copied().map(Some).collect();
+        loop {
+            self.cut_columns(&mut widths, most, Fit::Flexible, FLEXIBLE_MIN);
+            if total(&widths) <= most {
+                return widths;
+            }
+            let spared = (0..widths.len())
+                .filter(|index| widths[*index].is_some())
+                .filter_map(|index| Some((self.columns[index].spare?, index)))
+                .min();
+            let Some((_, spared)) = spared else { break };
+            widths[spared] = None;
+            // Columns that were cut for one that is left out now get their width back.
+            for (width, shortened) in widths.iter_mut().zip(&shortened) {
+                *width = width.map(|_| *shortened);
             }
         }
-        let used = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        let mut excess = used.saturating_sub(most);
-        for (width, column) in widths.iter_mut().zip(&self.columns).rev() {
-            if column.flexible {
-                let cut = excess.min(width.saturating_sub(FLEXIBLE_MIN));
-                *width -= cut;
-                excess -= cut;
+        self.cut_columns(&mut widths, most, Fit::Left, TEXT_MIN);
+        self.cut_columns(&mut widths, most, Fit::Flexible, TEXT_MIN);
+        widths
+    }
+
+    /// Widths that hold every cell, with ids in full or shortened.
+    fn natural_widths(&self, shortened: bool) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.columns.iter().map(|column| column.title.width()).collect();
+        for row in &self.rows {
+            for ((width, cell), column) in widths.iter_mut().zip(row).zip(&self.columns) {
+                let text = match column.fit {
+                    Fit::Id if shortened => short_id(&cell.text),
+                    _ => &cell.text,
+                };
+                *width = (*width).max(text.width());
             }
         }
         widths
     }
 
-    fn line(&self, screen: &Screen, widths: &[usize], cells: &[Cell]) -> String {
+    /// Narrows the widest column of this type, down to `least`, until a line fits.
+    fn cut_columns(&self, widths: &mut [Option<usize>], most: usize, fit: Fit, least: usize) {
+        for _ in 0..total(widths).saturating_sub(most) {
+            let widest = widths
+                .iter_mut()
+                .zip(&self.columns)
+                .filter(|(_, column)| column.fit == fit)
+                .filter_map(|(width, _)| width.as_mut())
+                .filter(|width| **width > least)
+                .max_by_key(|width| **width);
+            let Some(width) = widest else { return };
+            *width -= 1;
+        }
+    }
+
+    fn line(&self, output: &Output, widths: &[Option<usize>], cells: &[Cell]) -> String {
         let mut line = String::new();
-        for (index, ((cell, width), column)) in cells.iter().zip(widths).zip(&self.columns).enumerate() {
-            let text = cut(&cell.text, *width);
-            let padding = " ".repeat(width - text.chars().count());
-            if index > 0 {
+        for ((cell, width), column) in cells.iter().zip(widths).zip(&self.columns) {
+            let Some(width) = *width else { continue };
+            let text = match column.fit {
+                Fit::Id if cell.text.width() > width => short_id(&cell.text),
+                _ => &cell.text,
+            };
+            let text = cut(text, width);
+            let padding = " ".repeat(width.saturating_sub(text.width()));
+            if !line.is_empty() {
                 line.push_str(&" ".repeat(GAP));
             }
-            // Colours go around the text only, so that padding and trimming never split a code.
-            let painted = screen.paint(cell.paint, &text);
-            match column.right {
-                true => line.extend([padding, painted]),
-                false => line.extend([painted, padding]),
+            // Colour codes enclose the text only, so that padding and trimming never split a code.
+            let painted = output.paint(cell.paint, &text);
+            match column.fit {
+                Fit::Right => line.extend([padding, painted]),
+                _ => line.extend([painted, padding]),
             }
         }
         line.trim_end().to_owned()
     }
 }
 
+/// The width of a line with these columns.
+fn total(widths: &[Option<usize>]) -> usize {
+    let shown = widths.iter().flatten();
+    shown.clone().sum::<usize>() + GAP * shown.count().saturating_sub(1)
+}
+
 impl Cell {
-    /// A cell in a colour. Control characters never reach the terminal.
+    /// A cell in a colour. Characters that control the terminal or reorder others are escaped.
     pub fn painted(text: impl AsRef<str>, paint: Paint) -> Cell {
-        let text = text.as_ref().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Cell { text, paint }
+        let text: String = text.as_ref().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Cell { text: harmless(&text, Escapes::Text { colors: false }).into_owned(), paint }
     }
 
     /// A cell without colour.
@@ -121,27 +209,35 @@ impl Cell {
         Cell::painted(text.to_string(), Paint::Plain)
     }
 
-    /// A cell whose value may be absent.
+    /// A cell with an optional value.
     pub fn maybe(text: Option<impl ToString>) -> Cell {
         text.map_or_else(|| Cell::painted("–", Paint::Dim), Cell::plain)
     }
 }
 
-/// `text` in at most `width` characters; what is cut ends in an ellipsis.
+/// `text` in at most `width` columns of a terminal; a cut text ends in an ellipsis.
 pub fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text.width() <= width {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mut short = prefix(text, width.saturating_sub(1)).to_owned();
     short.push('…');
     short
+}
+
+/// The longest prefix of `text` that takes at most `width` columns of a terminal.
+fn prefix(text: &str, width: usize) -> &str {
+    // Measured as a whole, because characters may combine.
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let fitting = ends.take_while(|end| text[..*end].width() <= width).last();
+    &text[..fitting.unwrap_or(0)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAIN: Screen = Screen { json: false, color: false, tty: false };
+    const PLAIN: Output = Output { json: false, color: false, tty: false, columns: None };
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
@@ -151,25 +247,70 @@ mod tests {
         assert_eq!(table.lines(&PLAIN), ["NAME      N  TEXT", "a       100  x", "longer    7  –"]);
     }
 
-    #[test]
-    fn only_flexible_columns_are_cut() {
-        let mut table = Table::new().left("ID").flexible("TEXT");
+    fn jobs_table() -> Table {
+        let mut table =
+            Table::new().id("ID").left("KIND").right("TRY").left("AGENT").spare(1).flexible("WHY");
+        table.row(vec![
+            Cell::plain("01a1e107-0745-7000-8d3c-4aea73d31572"),
+            Cell::plain("render"),
+            Cell::plain(3),
+            Cell::plain("nightly"),
+            Cell::plain("a text that is much too long for its column"),
+        ]);
         table
-            .row(vec![Cell::plain("0123456789"), Cell::plain("a text that is much too long for its column")]);
-        assert_eq!(table.widths(30), [10, 18]);
-        assert_eq!(table.widths(5), [10, FLEXIBLE_MIN]);
+    }
+
+    /// The table on a terminal of this width.
+    fn on_width(table: &Table, width: usize) -> Vec<String> {
+        table.lines(&Output { columns: Some(width), ..PLAIN })
+    }
+
+    #[test]
+    fn ids_are_shortened_then_texts_are_cut_then_columns_are_left_out() {
+        let table = jobs_table();
+        assert_eq!(table.widths(200), [Some(36), Some(6), Some(3), Some(7), Some(43)]);
+        assert_eq!(table.widths(80), [Some(8), Some(6), Some(3), Some(7), Some(43)]);
+        assert_eq!(table.widths(60), [Some(8), Some(6), Some(3), Some(7), Some(28)]);
+        assert_eq!(table.widths(50), [Some(8), Some(6), Some(3), None, Some(27)]);
+        assert_eq!(on_width(&table, 50)[1], "73d31572  render    3  a text that is much too lo…");
+    }
+
+    #[test]
+    fn defect_19_tables_fit_their_terminal() {
+        for width in [40, 60, 80, 120, 200] {
+            for line in on_width(&jobs_table(), width) {
+                assert!(line.width() <= width, "{width}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn defect_19_wide_characters_align() {
+        let mut table = Table::new().left("NAME").left("STATE");
+        table.row(vec![Cell::plain("日本語"), Cell::plain("open")]);
+        table.row(vec![Cell::plain("🚀 up"), Cell::plain("open")]);
+        table.row(vec![Cell::plain("e\u{301}te\u{301}"), Cell::plain("open")]);
+        let lines = table.lines(&PLAIN);
+        for line in &lines[1..] {
+            let before = line.strip_suffix("open").unwrap();
+            assert_eq!(before.width(), 8, "{line:?}");
+        }
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("日本語", 6), "日本語");
     }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(Cell::plain("a\x1b[31mb\nc").text, "a [31mb c");
+        assert_eq!(Cell::plain("a\u{202e}b").text, "a\\u{202e}b");
     }
 
     #[test]
     fn colours_do_not_change_the_width() {
-        let screen = Screen { color: true, ..PLAIN };
+        let output = Output { color: true, ..PLAIN };
         let mut table = Table::new().left("STATE").left("ID");
         table.row(vec![Cell::painted("ok", Paint::Green), Cell::plain("1")]);
-        assert_eq!(table.lines(&screen)[1], "\x1b[32mok\x1b[0m     1");
+        assert_eq!(table.lines(&output)[1], "\x1b[32mok\x1b[0m     1");
     }
 }

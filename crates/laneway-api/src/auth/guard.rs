@@ -1,6 +1,6 @@
 //! Counts bad tokens by address, so that guessing is slow and seen.
 //!
-//! A good token is never refused here: whoever floods the server from a shared address locks nobody out.
+//! A good token is never rejected here: whoever floods the server from a shared address locks nobody out.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

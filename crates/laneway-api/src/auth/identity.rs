@@ -37,7 +37,7 @@ impl Identity {
     /// The right that it gives.
     pub fn principal(&self) -> Principal {
         let tenant = self.tenant.as_ref().map_or("*", Name::as_str);
-        let actor = format!("cert:{}:{tenant}", self.role.word());
+        let actor = format!("cert:{}:{tenant}", self.role.as_str());
         let actor = Name::new(&actor).unwrap_or_else(|_| Name::fixed("cert"));
         Principal { actor, role: self.role, bound: self.tenant.clone(), expires_at: None, by_token: false }
     }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn rejects_everything_else() {
         for uri in [
             "laneway://tenant//role/admin",
             "laneway://tenant/a/role/root",

@@ -12,7 +12,7 @@ use laneway_runtime::config::ServerConfig;
 
 use crate::error::{ApiError, Code};
 
-/// Refuses requests for hosts that are not ours and from pages of other origins.
+/// Rejects requests for hosts that are not ours and from pages of other origins.
 pub fn check_site(headers: &HeaderMap, config: &ServerConfig, any_host: bool) -> Result<(), ApiError> {
     let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
     if !any_host && !is_ours(host, &config.allowed_hosts) {
@@ -20,7 +20,7 @@ pub fn check_site(headers: &HeaderMap, config: &ServerConfig, any_host: bool) ->
                       call 127.0.0.1 or localhost, or add the host";
         return Err(ApiError::new(Code::Misdirected, detail));
     }
-    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+    let Some(origin) = headers.get(ORIGIN) else { return check_fetch(headers) };
     let origin = origin.to_str().unwrap_or("");
     let same = origin.split_once("://").is_some_and(|(scheme, authority)| {
         matches!(scheme, "http" | "https") && authority.eq_ignore_ascii_case(host)
@@ -30,7 +30,21 @@ pub fn check_site(headers: &HeaderMap, config: &ServerConfig, any_host: bool) ->
     }
     let detail =
         "a page of another origin may not call without a token; add its origin to server.allowed_origins";
-    Err(ApiError::new(Code::OriginRefused, detail))
+    Err(ApiError::new(Code::OriginDenied, detail))
+}
+
+/// Judges a request without an origin by what browsers say of how it came about. A link or an address bar may lead here, but
+/// a page of another site (another port is another site's, too) may not embed what is here as an image, script or frame.
+fn check_fetch(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is = |name: &str, values: &[&str]| {
+        headers.get(name).is_some_and(|value| values.iter().any(|allowed| value == allowed))
+    };
+    let foreign = is("sec-fetch-site", &["cross-site", "same-site"]);
+    if foreign && !(is("sec-fetch-mode", &["navigate"]) && is("sec-fetch-dest", &["document"])) {
+        let detail = "a page of another site may not embed what is here without a token (Sec-Fetch-Site)";
+        return Err(ApiError::new(Code::OriginDenied, detail));
+    }
+    Ok(())
 }
 
 fn is_ours(authority: &str, allowed: &[String]) -> bool {
@@ -107,6 +121,31 @@ mod tests {
     }
 
     #[test]
+    fn defect_12_pages_of_other_sites_embed_nothing() {
+        let config = Config::builtin().server;
+        let check = |site: &str, mode: &str, dest: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "localhost:7717".parse().unwrap());
+            for (name, value) in
+                [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
+            {
+                headers.insert(name, value.parse().unwrap());
+            }
+            check_site(&headers, &config, false).is_ok()
+        };
+        assert!(check("same-origin", "cors", "empty"));
+        assert!(check("none", "navigate", "document"));
+        assert!(check("cross-site", "navigate", "document"), "a link");
+        for (site, mode, dest) in [
+            ("cross-site", "no-cors", "image"),
+            ("same-site", "no-cors", "script"),
+            ("cross-site", "navigate", "iframe"),
+        ] {
+            assert!(!check(site, mode, dest), "{site} {mode} {dest}");
+        }
+    }
+
+    #[test]
     fn takes_only_pages_of_the_same_host_or_allowed_ones() {
         assert_eq!(check(Some("localhost:7717"), Some("http://localhost:7717")), None);
         assert_eq!(check(Some("localhost:7717"), Some("https://page.example")), None);
@@ -118,7 +157,7 @@ mod tests {
             "file://localhost:7717",
             "",
         ] {
-            assert_eq!(check(Some("localhost:7717"), Some(origin)), Some(Code::OriginRefused), "{origin}");
+            assert_eq!(check(Some("localhost:7717"), Some(origin)), Some(Code::OriginDenied), "{origin}");
         }
     }
 }

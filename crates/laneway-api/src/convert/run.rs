@@ -21,7 +21,7 @@ pub fn run_id(text: &str) -> Result<RunId, ApiError> {
 pub fn run_spec(request: &RunRequest<'_>, tenant: &Name, names: &DefaultNames) -> Result<RunSpec, ApiError> {
     let failure = match request.failure.as_deref() {
         None => FailurePolicy::default(),
-        Some(word) => FailurePolicy::parse(word)
+        Some(text) => FailurePolicy::parse(text)
             .ok_or_else(|| ApiError::field("failure", "must be stop or continue"))?,
     };
     Ok(RunSpec {
@@ -61,6 +61,8 @@ pub fn run_member(
         depends_on: depends_on.collect::<Result<_, _>>()?,
         bindings: request.bindings.iter().map(binding).collect::<Result<_, ApiError>>()?,
         chain: request.middleware.as_ref().map(chain).transpose()?,
+        group: request.group,
+        within: optional_name("within", &request.within)?,
     })
 }
 

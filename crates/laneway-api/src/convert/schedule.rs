@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use laneway_core::schedule::{CATCH_UP_MAX, JITTER_MAX, Plan, RunMode};
+use laneway_core::schedule::{CATCH_UP_MAX, EVERY_MIN, JITTER_MAX, Plan, RunMode};
 use laneway_core::{
-    Bytes, CatchUp, JobSpec, Name, Overlap, Refusal, RefusalCode, Schedule, SchedulePatch, ScheduleSpec,
+    Bytes, CatchUp, JobSpec, Name, Overlap, Rejection, RejectionCode, Schedule, SchedulePatch, ScheduleSpec,
     Settings, Span, Timing, TimingError, Wall,
 };
 use laneway_runtime::config::{format_span, merge_patch};
@@ -16,11 +16,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::session::one_of;
-use super::{DefaultNames, span, spec_with, time};
+use super::{DefaultNames, SPAN_MAX, span, spec_with, time};
 use crate::callback;
 use crate::error::{ApiError, Code};
 use crate::json::{self, StrictValue};
-use crate::show;
+use crate::render;
 
 /// Most runs that one preview shows, and how many when nothing is said.
 const PREVIEW_COUNT_MAX: u32 = 100;
@@ -176,13 +176,16 @@ pub fn timing_error(error: &TimingError) -> ApiError {
     about_field(ApiError::new(code, error.to_string()))
 }
 
-/// What the engine refused about a schedule, in the words of the API.
-pub fn refused_schedule(refusal: Refusal) -> ApiError {
+/// What the engine rejected about a schedule, in the words of the API.
+pub fn rejected_schedule(rejection: Rejection) -> ApiError {
     let is_about_field = matches!(
-        refusal.code,
-        RefusalCode::Invalid | RefusalCode::NoFutureRun | RefusalCode::NameTaken | RefusalCode::UnknownKind
+        rejection.code,
+        RejectionCode::Invalid
+            | RejectionCode::NoFutureRun
+            | RejectionCode::NameTaken
+            | RejectionCode::UnknownKind
     );
-    let error = ApiError::from(refusal);
+    let error = ApiError::from(rejection);
     if is_about_field { about_field(error) } else { error }
 }
 
@@ -208,8 +211,8 @@ fn about_field(mut error: ApiError) -> ApiError {
 }
 
 /// How a run by hand is asked for.
-pub fn run_mode(word: Option<&str>) -> Result<RunMode, ApiError> {
-    match word {
+pub fn fire_mode(text: Option<&str>) -> Result<RunMode, ApiError> {
+    match text {
         None | Some("force") => Ok(RunMode::Force),
         Some("due") => Ok(RunMode::Due),
         Some(_) => Err(ApiError::field("mode", one_of(&["force", "due"]))),
@@ -234,7 +237,7 @@ fn patched_timing(
     let SchedulePatchRequest { cron, zone, every, anchor, at, .. } = request;
     let default_zone = settings.schedules.zone.as_str();
     let zone = zone.as_ref().map(|zone| zone.as_deref().unwrap_or(default_zone));
-    let now_text = show::time(now);
+    let now_text = render::time(now);
     let anchor = anchor.as_ref().map(|anchor| anchor.as_deref().unwrap_or(&now_text));
     let mut fields =
         TimingFields { cron: cron.as_deref(), zone, every: every.as_deref(), anchor, at: at.as_deref() };
@@ -278,7 +281,7 @@ fn patched_job(
             Some(payload(fields.get("payload").copied()))
         }
     };
-    let job = serde_json::to_value(show::template(&old.spec.job)).map_err(ApiError::internal)?;
+    let job = serde_json::to_value(render::template(&old.spec.job)).map_err(ApiError::internal)?;
     let Value::Object(mut job) = job else {
         return Err(ApiError::internal("a template is an object"));
     };
@@ -318,6 +321,9 @@ fn read_template(
         }
     }
     let spec = spec_with(request, tenant, settings, names, &names.cron, &settings.schedules.retry)?;
+    if request.lane.is_some() {
+        settings.check_lane(&spec.lane)?;
+    }
     // Whether it may be called is checked by the caller, as for jobs.
     Ok(JobSpec { callback: request.callback.as_deref().map(callback::native), ..spec })
 }
@@ -336,14 +342,17 @@ fn zone_name(text: &str) -> Result<Name, ApiError> {
 
 fn interval(text: &str) -> Result<Span, ApiError> {
     match span("every", text)? {
-        Span(0) => Err(ApiError::field("every", "is no interval; give 100ms or more")),
+        span if span < EVERY_MIN => {
+            let bounds = (format_span(EVERY_MIN), format_span(SPAN_MAX));
+            Err(ApiError::field("every", format!("is no interval; give {} to {}", bounds.0, bounds.1)))
+        }
         span => Ok(span),
     }
 }
 
 fn catch_up(request: &CatchUpRequest) -> Result<CatchUp, ApiError> {
     match request {
-        CatchUpRequest::Word(word) => match word.as_str() {
+        CatchUpRequest::Name(text) => match text.as_str() {
             "skip" => Ok(CatchUp::Skip),
             "latest" => Ok(CatchUp::Latest),
             "all" => Ok(CatchUp::ALL),
@@ -360,9 +369,9 @@ fn catch_up(request: &CatchUpRequest) -> Result<CatchUp, ApiError> {
     }
 }
 
-fn overlap(word: &str) -> Result<Overlap, ApiError> {
-    Overlap::parse(word)
-        .ok_or_else(|| ApiError::field("overlap", one_of(Overlap::ALL.map(Overlap::word).as_slice())))
+fn overlap(text: &str) -> Result<Overlap, ApiError> {
+    Overlap::parse(text)
+        .ok_or_else(|| ApiError::field("overlap", one_of(Overlap::ALL.map(Overlap::as_str).as_slice())))
 }
 
 fn jitter(text: &str) -> Result<Span, ApiError> {

@@ -1,6 +1,6 @@
 //! What a job asks of its session.
 
-use laneway_core::job::session::{SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX};
+use laneway_core::job::session::{ChatSettings, SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX};
 use laneway_core::{DropPolicy, Name, Session, SessionMode, Span};
 use laneway_runtime::config::format_span;
 use laneway_wire::{SessionObject, SessionRequest};
@@ -14,38 +14,49 @@ pub fn session_key(field: &str, text: &str) -> Result<Name, ApiError> {
 }
 
 /// The session that a job names.
-pub(super) fn session(request: &SessionRequest<'_>) -> Result<Session, ApiError> {
+pub(super) fn session(request: &SessionRequest<'_>, chat: &ChatSettings) -> Result<Session, ApiError> {
     match request {
         SessionRequest::Key(key) => Ok(Session::new(session_key("session", key)?)),
-        SessionRequest::Object(object) => session_object(object),
+        SessionRequest::Object(object) => session_object(object, chat),
     }
 }
 
-fn session_object(object: &SessionObject<'_>) -> Result<Session, ApiError> {
-    let SessionObject { key, mode, cap, drop, debounce, debounce_max, max_concurrent, sent_at } = object;
-    let session = Session::new(session_key("session.key", key)?);
+fn session_object(object: &SessionObject<'_>, chat: &ChatSettings) -> Result<Session, ApiError> {
+    let SessionObject {
+        key,
+        chat: is_chat,
+        mode,
+        cap,
+        drop,
+        debounce,
+        debounce_max,
+        max_concurrent,
+        sent_at,
+    } = object;
+    let key = session_key("session.key", key)?;
+    let session = if is_chat.unwrap_or(false) { chat.session(key) } else { Session::new(key) };
     let mode = match mode.as_deref() {
         None => session.mode,
-        Some(word) => SessionMode::parse(word).ok_or_else(|| {
-            ApiError::field("session.mode", one_of(SessionMode::ALL.map(SessionMode::word).as_slice()))
+        Some(text) => SessionMode::parse(text).ok_or_else(|| {
+            ApiError::field("session.mode", one_of(SessionMode::ALL.map(SessionMode::as_str).as_slice()))
         })?,
     };
     let drop = match drop.as_deref() {
         None => session.drop,
-        Some(word) => DropPolicy::parse(word).ok_or_else(|| {
-            ApiError::field("session.drop", one_of(DropPolicy::ALL.map(DropPolicy::word).as_slice()))
+        Some(text) => DropPolicy::parse(text).ok_or_else(|| {
+            ApiError::field("session.drop", one_of(DropPolicy::ALL.map(DropPolicy::as_str).as_slice()))
         })?,
     };
-    let debounce = optional("session.debounce", debounce, span)?;
+    let debounce = optional("session.debounce", debounce, span)?.or(session.debounce);
     let debounce_max = optional("session.debounce_max", debounce_max, span)?;
     check_debounce(debounce, debounce_max)?;
     Ok(Session {
         mode,
         drop,
-        cap: cap.map(|cap| count("session.cap", cap, 1)).transpose()?,
+        cap: cap.map(|cap| count("session.cap", cap, 0)).transpose()?.or(session.cap),
         debounce,
         debounce_max,
-        max_concurrent: count("session.max_concurrent", max_concurrent.unwrap_or(1), 1)?,
+        max_concurrent: count("session.max_concurrent", max_concurrent.unwrap_or(session.max_concurrent), 1)?,
         sent_at: optional("session.sent_at", sent_at, time)?,
         ..session
     })
@@ -74,8 +85,8 @@ fn check_debounce(debounce: Option<Span>, debounce_max: Option<Span>) -> Result<
 }
 
 /// The remedy for a word that is none of these.
-pub(super) fn one_of(words: &[&str]) -> String {
-    format!("must be one of {}", words.join(", "))
+pub(super) fn one_of(names: &[&str]) -> String {
+    format!("must be one of {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -85,7 +96,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Session, ApiError> {
-        session(&serde_json::from_str(text).unwrap())
+        session(&serde_json::from_str(text).unwrap(), &ChatSettings::default())
     }
 
     #[test]
@@ -108,6 +119,19 @@ mod tests {
         assert_eq!(session, expected);
         assert_eq!(read(r#""a""#).unwrap(), Session::new(Name::fixed("a")));
         assert_eq!(read(r#"{"key":"a","debounce":"0s"}"#).unwrap().debounce, Some(Span(0)));
+        assert_eq!(read(r#"{"key":"a","cap":0}"#).unwrap().cap, Some(0), "defect 18: a cap of 0 is a cap");
+    }
+
+    #[test]
+    fn defect_17_a_chat_takes_what_it_leaves_out_from_the_settings() {
+        let settings = ChatSettings { cap: 3, mode: SessionMode::Interrupt, ..ChatSettings::default() };
+        let read = |text: &str| session(&serde_json::from_str(text).unwrap(), &settings).unwrap();
+        assert_eq!(read(r#"{"key":"a","chat":true}"#), settings.session(Name::fixed("a")));
+        let own =
+            read(r#"{"key":"a","chat":true,"mode":"queue","cap":5,"debounce":"0s","max_concurrent":2}"#);
+        assert_eq!((own.mode, own.cap, own.max_concurrent), (SessionMode::Queue, Some(5), 2));
+        assert_eq!((own.debounce, own.drop), (Some(Span(0)), DropPolicy::Old));
+        assert_eq!(read(r#"{"key":"a"}"#), Session::new(Name::fixed("a")), "others ask for nothing");
     }
 
     #[test]
@@ -121,7 +145,6 @@ mod tests {
             (r#"{"key":"a","mode":"collect"}"#.to_owned(), "session.mode"),
             (r#"{"key":"a","mode":"Queue"}"#.to_owned(), "session.mode"),
             (r#"{"key":"a","drop":"oldest"}"#.to_owned(), "session.drop"),
-            (r#"{"key":"a","cap":0}"#.to_owned(), "session.cap"),
             (r#"{"key":"a","cap":10001}"#.to_owned(), "session.cap"),
             (r#"{"key":"a","max_concurrent":0}"#.to_owned(), "session.max_concurrent"),
             (r#"{"key":"a","max_concurrent":10001}"#.to_owned(), "session.max_concurrent"),

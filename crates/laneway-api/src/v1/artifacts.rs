@@ -44,7 +44,7 @@ pub async fn list_job_artifacts(
     _: NoParameters,
 ) -> Answer {
     let view = jobs::find(&api, &caller, id).await?;
-    let lines = api.scheduler.query(move |reader| {
+    let lines = api.scheduler.read(move |reader| {
         let (mut made, mut after) = (Vec::new(), 0);
         loop {
             let page = reader.logs(view.row.seq, after, LOG_PAGE)?;
@@ -90,7 +90,7 @@ pub async fn get_artifact(
     let (tenant, artifact) = find(&api, &caller, id).await?;
     check(&artifact, id, api.scheduler.wall())?;
     let connection = connection_of(&api, &tenant, &artifact.worker_id).await?;
-    let seat = api.downloads.enter(&tenant, connection).ok_or_else(|| {
+    let slot = api.downloads.admit(&tenant, connection).ok_or_else(|| {
         let detail =
             "too many artifacts are read at once, from this worker or in all; ask again when some are done";
         later(Code::TooMany, detail, BUSY_RETRY)
@@ -99,7 +99,7 @@ pub async fn get_artifact(
     let source = Source { api: api.clone(), caller, connection, resource: artifact.resource_id.clone() };
     let download = source.begin(wanted).await.map_err(not_begun)?;
     let headers = headers_of(&artifact, &download, wanted)?;
-    let mut response = Response::new(download.body(seat));
+    let mut response = Response::new(download.body(slot));
     if wanted != Wanted::All {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
@@ -113,7 +113,7 @@ async fn find(api: &Api, caller: &Caller, id: ArtifactId) -> Result<(Name, JobAr
         let detail = "there is no such artifact; `GET /v1/jobs/{id}/artifacts` lists those of a job, as long as it is kept";
         ApiError::new(Code::NotFound, detail)
     };
-    let found = api.scheduler.query(move |reader| line_of(reader, id)).await?;
+    let found = api.scheduler.read(move |reader| line_of(reader, id)).await?;
     let (tenant, line) = found
         .filter(|(tenant, _)| caller.scope().is_none_or(|scope| scope == tenant))
         .ok_or_else(no_artifact)?;
@@ -130,8 +130,8 @@ fn line_of(reader: &dyn Reader, id: ArtifactId) -> Result<Option<(Name, LogView)
 
 /// What a line tells. `None`: it cannot be read.
 fn artifact_of(id: ArtifactId, line: &LogView) -> Option<JobArtifact> {
-    let told: JobArtifact = serde_json::from_str(&line.text).ok()?;
-    Some(JobArtifact { id: id.to_string(), href: id.href(), attempt: line.attempt, ..told })
+    let artifact: JobArtifact = serde_json::from_str(&line.text).ok()?;
+    Some(JobArtifact { id: id.to_string(), href: id.href(), attempt: line.attempt, ..artifact })
 }
 
 /// Whether there is anything to ask a worker for.
@@ -153,13 +153,10 @@ fn check(artifact: &JobArtifact, id: ArtifactId, now: Wall) -> Result<(), ApiErr
 /// The connection over which the worker can be asked now.
 async fn connection_of(api: &Api, tenant: &Name, worker: &str) -> Result<ConnectionId, ApiError> {
     let view = match Name::new(worker) {
-        Ok(worker) => {
-            let tenant = tenant.clone();
-            api.scheduler.read(move |engine, now| engine.worker(now, &tenant, &worker)).await?
-        }
+        Ok(worker) => api.scheduler.worker(tenant.clone(), worker).await?,
         Err(_) => None,
     };
-    view.and_then(|view| view.connection).ok_or_else(away)
+    view.and_then(|(view, _)| view.connection).ok_or_else(away)
 }
 
 fn away() -> ApiError {
@@ -231,13 +228,13 @@ fn headers_of(artifact: &JobArtifact, download: &Download, wanted: Wanted) -> Re
 
 /// True for what looks like `image/png`, with nothing behind it.
 fn is_mime(text: &str) -> bool {
-    let is_word = |word: &str| {
+    let is_token = |token: &str| {
         let signs = b"+-._";
-        word.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
+        token.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && token.bytes().all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
     };
     text.len() <= MIME_LEN_MAX
-        && text.split_once('/').is_some_and(|(sort, detail)| is_word(sort) && is_word(detail))
+        && text.split_once('/').is_some_and(|(sort, detail)| is_token(sort) && is_token(detail))
 }
 
 /// Says that the data is to be kept as a file, and under which name: the last part of a path, without signs that mean

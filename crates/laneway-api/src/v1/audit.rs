@@ -10,8 +10,8 @@ use crate::api::Api;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::query::Parameters;
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Lists calls that changed something or were not allowed to, newest first. With `action=cmd.dispatch`: what was sent to
 /// workers, and what became of it.
@@ -31,10 +31,10 @@ pub async fn list_audit(State(api): State<Api>, caller: Caller, list: Parameters
     let name = format!("audit {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?;
     let dispatches = filter.dispatches;
-    let page = api.scheduler.query(move |reader| reader.events_before(&filter, before, limit)).await?;
+    let page = api.scheduler.read(move |reader| reader.events_before(&filter, before, limit)).await?;
     let entries = match dispatches {
-        true => page.items.iter().filter_map(show::dispatch_entry).collect(),
-        false => page.items.iter().map(show::audit_entry).collect(),
+        true => page.items.iter().filter_map(render::dispatch_entry).collect(),
+        false => page.items.iter().map(render::audit_entry).collect(),
     };
     reply::ok(&AuditList { entries, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }
@@ -46,7 +46,7 @@ fn read_action(action: Option<&str>) -> Result<EventFilter, ApiError> {
     if action == DispatchLine::ACTION {
         return Ok(EventFilter { dispatches: true, ..EventFilter::default() });
     }
-    match EventKind::ALL.into_iter().find(|kind| kind.word() == action) {
+    match EventKind::ALL.into_iter().find(|kind| kind.as_str() == action) {
         Some(kind) => Ok(EventFilter { called: true, kind: Some(kind), ..EventFilter::default() }),
         None => Err(ApiError::field(
             "action",

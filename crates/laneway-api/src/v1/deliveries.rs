@@ -11,8 +11,8 @@ use crate::auth::Caller;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::query::{NoBody, NoParameters, Parameters, PathJob};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Lists deliveries, newest job first.
 #[utoipa::path(
@@ -35,8 +35,8 @@ pub async fn list_deliveries(State(api): State<Api>, caller: Caller, list: Param
     let limit = list.limit()?;
     let name = format!("deliveries {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);
-    let page = api.scheduler.query(move |reader| reader.deliveries(&filter, before, limit)).await?;
-    let deliveries = page.items.iter().map(show::delivery).collect();
+    let page = api.scheduler.read(move |reader| reader.deliveries(&filter, before, limit)).await?;
+    let deliveries = page.items.iter().map(render::delivery).collect();
     reply::ok(&DeliveryList { deliveries, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }
 
@@ -72,7 +72,7 @@ pub async fn replay_delivery(
 ) -> Answer {
     match api.scheduler.redeliver(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::Done => reply::json(StatusCode::ACCEPTED, &find(&api, &caller, id).await?),
-        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::Rejected(rejection) => Err(rejection.into()),
         Reply::NotFound => Err(no_delivery()),
         other => Err(ApiError::internal(format!("the engine answered a replay with {other:?}"))),
     }
@@ -80,7 +80,7 @@ pub async fn replay_delivery(
 
 /// The delivery, if there is one that the caller may see.
 async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<Delivery, ApiError> {
-    let found = api.scheduler.query(move |reader| {
+    let found = api.scheduler.read(move |reader| {
         let Some(row) = reader.delivery(id)? else { return Ok(None) };
         let tries = reader.delivery_tries(row.seq)?;
         let callback = reader.job(id)?.and_then(|job| job.row.spec.callback);
@@ -92,15 +92,15 @@ async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<Delivery, ApiErro
     }
     Ok(Delivery {
         url: callback.map(|callback| callback.url.into()),
-        history: tries.iter().map(show::delivery_try).collect(),
-        ..show::delivery(&row)
+        history: tries.iter().map(render::delivery_try).collect(),
+        ..render::delivery(&row)
     })
 }
 
-fn state(word: &str) -> Result<DeliveryState, ApiError> {
-    DeliveryState::parse(word).ok_or_else(|| {
-        let words: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.word()).collect();
-        ApiError::field("state", format!("must be one of {}", words.join(", ")))
+fn state(text: &str) -> Result<DeliveryState, ApiError> {
+    DeliveryState::parse(text).ok_or_else(|| {
+        let names: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
+        ApiError::field("state", format!("must be one of {}", names.join(", ")))
     })
 }
 

@@ -1,10 +1,9 @@
 //! The live stream of events.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::HeaderMap;
 use laneway_core::Span;
+use laneway_runtime::{Interest, Jobs};
 use laneway_wire::Problem;
 
 use crate::api::Api;
@@ -14,7 +13,7 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::query::Parameters;
 use crate::reply::Answer;
-use crate::sse::{self, StreamFilter};
+use crate::sse;
 
 /// The header by which a client that comes back says what it has seen.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -47,17 +46,20 @@ pub async fn stream_events(
         None => list.number("after")?,
     };
     let job = list.get("job").map(convert::job_id).transpose()?;
-    let permit = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| {
-        let mut error =
-            ApiError::new(Code::TooMany, "too many event streams are open; close one, or ask again later");
+    let share = api.streams.take(&caller).map_err(|none| {
+        let mut error = ApiError::new(Code::TooMany, format!("too many event streams: {none}"));
         error.retry_after = Some(Span::secs(5));
         error
     })?;
     let audit = authority::of("list_audit").expect("the operation has a row in the table of authority");
-    let filter = StreamFilter {
+    let interest = Interest {
         tenant: caller.scope().cloned(),
-        job,
-        audited: audit.allows(caller.role, caller.is_server_wide()),
+        others: job.is_none(),
+        jobs: job.map_or(Jobs::All, Jobs::One),
+        audit: audit.allows(caller.role, caller.is_server_wide()),
+        progress: true,
+        feedback: false,
+        stop: false,
     };
-    Ok(sse::respond(api, caller, filter, after, permit))
+    Ok(sse::respond(api, caller, interest, after, share))
 }

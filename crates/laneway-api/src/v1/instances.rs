@@ -6,7 +6,7 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use laneway_core::Name;
-use laneway_runtime::config::{Config, InstancePatch, Secret};
+use laneway_runtime::config::{Config, InstancePatch, Secret, shown_url};
 use laneway_wire::{Instance, InstanceList, InstanceRequest, Problem};
 
 use crate::api::Api;
@@ -83,7 +83,7 @@ pub async fn delete_instance(
 fn shown(config: &Config, id: &Name) -> Option<Instance> {
     config.instances.get(id).map(|instance| Instance {
         id: id.to_string(),
-        url: instance.url.to_string(),
+        url: shown_url(instance.url.as_str()),
         has_token: instance.token.is_some(),
         tabs: instance.tabs.clone(),
     })

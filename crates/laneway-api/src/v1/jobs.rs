@@ -1,40 +1,58 @@
 //! Looks at jobs, cancels them and tries them again.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
-use laneway_core::{JobId, Name, Reply};
+use laneway_core::{JobId, Reply, Span};
 use laneway_runtime::Retried;
 use laneway_runtime::store::JobView;
 use laneway_wire::{AttemptList, EventList, Explanation, Job, JobList, LogList, Problem};
 
 use crate::api::Api;
-use crate::auth::Caller;
+use crate::auth::{self, Caller};
+use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::query::{NoBody, NoParameters, Parameters, PathJob};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
-use crate::v1::submit;
+use crate::v1::{schedules, submit};
 
 /// Most events of a job that are shown, and how many when nothing is said: more than its attempts can leave with any sane
 /// policy.
 const EVENTS_MAX: usize = 1_000;
+/// Longest time that a call may wait for the end of a job: proxies cut calls that are silent for longer.
+pub const WAIT_MAX: Span = Span::secs(60);
+/// Jobs of a list that are explained between two turns of the scheduler.
+const EXPLAINED_AT_ONCE: usize = 32;
 
-/// Shows a job.
+/// Shows a job; with `wait`, once it has ended or the time is over, whichever comes first.
 #[utoipa::path(
-    get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 200, body = Job<'_>), (status = 400, description = "invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem))
+    get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs",
+    params(("id" = String, Path), ("wait" = Option<String>, Query, description = "Answer when the job has ended, or after this time: at most 60s. A server that stops, or needs the share of this call for another caller, answers at once.")),
+    responses((status = 200, body = Job<'_>), (status = 400, description = "invalid_id, invalid_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many calls wait, with Retry-After", body = Problem))
 )]
 pub async fn get_job(
     State(api): State<Api>,
     caller: Caller,
     PathJob(id): PathJob,
-    _: NoParameters,
+    list: Parameters,
 ) -> Answer {
-    let view = find(&api, &caller, id).await?;
-    reply::ok(&show::job(&view, api.scheduler.progress(id)))
+    let list = list.only(&["wait"])?;
+    let wait = list.get("wait").map(|text| convert::span("wait", text)).transpose()?.unwrap_or_default();
+    if wait > WAIT_MAX {
+        return Err(ApiError::field("wait", "is longer than 60s; give 60s or less, and ask again"));
+    }
+    let mut view = find(&api, &caller, id).await?;
+    if wait > Span(0) && view.end.is_none() {
+        wait_for_end(&api, &caller, &view, Duration::from_millis(wait.0)).await?;
+        view = find(&api, &caller, id).await?;
+    }
+    reply::ok(&render::job(&view, api.scheduler.progress(id)))
 }
 
 /// Shows what a job was submitted with, byte for byte.
@@ -49,7 +67,7 @@ pub async fn get_job_payload(
     _: NoParameters,
 ) -> Answer {
     let view = find(&api, &caller, id).await?;
-    let payload = api.scheduler.query(move |reader| reader.payload(view.row.seq)).await?;
+    let payload = api.scheduler.read(move |reader| reader.payload(view.row.seq)).await?;
     let payload = payload.ok_or_else(ApiError::no_job)?;
     let mut response = Response::new(Body::from(payload.to_vec()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -67,6 +85,7 @@ pub async fn get_job_payload(
         ("created_after" = Option<String>, Query, description = "RFC 3339"),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
         ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
+        ("explain" = Option<bool>, Query, description = "true: jobs that wait say why, in `waiting_for`"),
     ),
     responses((status = 200, body = JobList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
@@ -82,14 +101,21 @@ pub async fn list_jobs(State(api): State<Api>, caller: Caller, list: Parameters)
         "created_after",
         "limit",
         "cursor",
+        "explain",
     ];
     let list = list.only(&known)?;
     let (filter, limit) = (list.job_filter(caller.scope())?, list.limit()?);
     let name = format!("jobs {filter:?}");
     let before =
         list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(laneway_core::Seq);
-    let page = api.scheduler.query(move |reader| reader.jobs(&filter, before, limit)).await?;
-    let jobs = page.items.iter().map(|view| show::job(view, api.scheduler.progress(view.row.id))).collect();
+    let page = api.scheduler.read(move |reader| reader.jobs(&filter, before, limit)).await?;
+    let shown = page.items.iter().map(|view| render::job(view, api.scheduler.progress(view.row.id)));
+    let mut jobs: Vec<Job<'_>> = shown.collect();
+    if list.flag("explain")? {
+        for (job, reason) in jobs.iter_mut().zip(reasons(&api, &caller, &page.items).await?) {
+            job.waiting_for = reason.map(Cow::Owned);
+        }
+    }
     reply::ok(&JobList { jobs, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }
 
@@ -111,9 +137,9 @@ pub async fn cancel_job(
     match api.scheduler.cancel(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::Canceled { .. } => {
             let view = find(&api, &caller, id).await?;
-            reply::ok(&show::job(&view, None))
+            reply::ok(&render::job(&view, None))
         }
-        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::Rejected(rejection) => Err(rejection.into()),
         Reply::NotFound => {
             let view = find(&api, &caller, id).await?;
             let detail = format!("the job has ended ({}), so there is nothing to cancel", view.state());
@@ -125,10 +151,10 @@ pub async fn cancel_job(
 
 /// Tries an ended job again: makes a new job with the same spec and payload.
 ///
-/// Every call makes another job, so an idempotency key is refused: none is kept for it.
+/// Every call makes another job, so an idempotency key is rejected: none is kept for it.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", operation_id = "retry_job", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 400, description = "invalid_id, or an Idempotency-Key, which is not taken here", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 429, description = "queue_full", body = Problem))
+    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 400, description = "invalid_id, or an Idempotency-Key, which is not taken here", body = Problem), (status = 403, description = "forbidden: the job runs with the credentials of a user whom the header laneway-credential-user does not name", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 422, description = "unknown_lane: the lane of the job was deleted", body = Problem), (status = 429, description = "queue_full", body = Problem))
 )]
 pub async fn retry_job(
     State(api): State<Api>,
@@ -138,16 +164,23 @@ pub async fn retry_job(
     headers: HeaderMap,
     _: NoBody,
 ) -> Answer {
-    submit::refuse_key(
+    submit::reject_key(
         &headers,
         "is not kept for a retry; leave it out, and look for a job with this retry_of before you ask again",
     )?;
+    let view = find(&api, &caller, id).await?;
+    let payload = api.scheduler.read(move |reader| reader.payload(view.row.seq)).await?.unwrap_or_default();
+    if !schedules::holds_credential(&view.row.spec.kind, &payload, &headers) {
+        let detail = "the job runs with the credentials of a user (credentialUserId): name the same user in the header \
+                      laneway-credential-user";
+        return Err(ApiError::new(Code::Forbidden, detail));
+    }
     match api.scheduler.retry(caller.scope().cloned(), id, caller.origin()).await? {
         Retried::Submitted(submitted) => {
             let view = find(&api, &caller, submitted.job).await?;
-            reply::created_job(submitted.job, &show::job(&view, None))
+            reply::created_job(submitted.job, &render::job(&view, None))
         }
-        Retried::Refused(refusal) => Err(refusal.into()),
+        Retried::Rejected(rejection) => Err(rejection.into()),
         Retried::Live(state) => {
             let detail =
                 format!("the job is {state}; only ended jobs can be tried again, so wait or cancel it first");
@@ -168,13 +201,11 @@ pub async fn explain_job(
     PathJob(id): PathJob,
     _: NoParameters,
 ) -> Answer {
-    let scope: Option<Name> = caller.scope().cloned();
-    let found = api.scheduler.read(move |engine, now| engine.explain(now, scope.as_ref(), id)).await?;
-    if let Some(explanation) = found {
-        return reply::ok(&show::explanation(id.to_string(), &explanation));
+    if let Some(explanation) = api.scheduler.explain(caller.scope().cloned(), id).await? {
+        return reply::ok(&render::explanation(id.to_string(), &explanation));
     }
     let view = find(&api, &caller, id).await?;
-    reply::ok(&show::explanation_of_ended(id.to_string(), &view))
+    reply::ok(&render::explanation_of_ended(id.to_string(), &view))
 }
 
 /// Lists the lines that a job's attempts wrote, oldest first.
@@ -192,9 +223,9 @@ pub async fn list_job_logs(
     let list = list.only(&["after", "limit"])?;
     let (after, limit) = (list.number("after")?.unwrap_or(0), list.limit()?);
     let view = find(&api, &caller, id).await?;
-    let lines = api.scheduler.query(move |reader| reader.logs(view.row.seq, after, limit)).await?;
+    let lines = api.scheduler.read(move |reader| reader.logs(view.row.seq, after, limit)).await?;
     let next = lines.last().filter(|_| lines.len() == limit).map(|line| line.line);
-    reply::ok(&LogList { lines: lines.iter().map(show::log_line).collect(), next })
+    reply::ok(&LogList { lines: lines.iter().map(render::log_line).collect(), next })
 }
 
 /// Lists what happened to a job, oldest first.
@@ -211,8 +242,8 @@ pub async fn list_job_events(
 ) -> Answer {
     let limit = list.only(&["limit"])?.limit_up_to(EVENTS_MAX)?.unwrap_or(EVENTS_MAX);
     let view = find(&api, &caller, id).await?;
-    let events = api.scheduler.query(move |reader| reader.events_of(view.row.seq, limit)).await?;
-    reply::ok(&EventList { events: events.iter().map(show::event).collect() })
+    let events = api.scheduler.read(move |reader| reader.events_of(view.row.seq, limit)).await?;
+    reply::ok(&EventList { events: events.iter().map(render::event).collect() })
 }
 
 /// Lists the attempts of a job, oldest first.
@@ -228,13 +259,58 @@ pub async fn list_attempts(
 ) -> Answer {
     let view = find(&api, &caller, id).await?;
     let seq = view.row.seq;
-    let closed = api.scheduler.query(move |reader| reader.attempts(seq)).await?;
-    reply::ok(&show::attempts(&view, &closed))
+    let closed = api.scheduler.read(move |reader| reader.attempts(seq)).await?;
+    reply::ok(&render::attempts(&view, &closed))
+}
+
+/// Waits until a job has ended, the time is over, or the server stops. A caller whose right ends meanwhile gets nothing.
+async fn wait_for_end(api: &Api, caller: &Caller, view: &JobView, most: Duration) -> Result<(), ApiError> {
+    let share = api.waits.take(caller).map_err(|none| {
+        let mut error = ApiError::new(Code::TooMany, format!("too many calls wait: {none}"));
+        error.retry_after = Some(Span::secs(5));
+        error
+    })?;
+    let mut tokens = api.scheduler.token_changes();
+    let waits = api.scheduler.wait_at_most(&view.row.spec.tenant, view.row.id, most);
+    tokio::pin!(waits);
+    loop {
+        tokio::select! {
+            biased;
+            changed = tokens.changed() => {
+                changed.map_err(|_| ApiError::unavailable())?;
+                if !caller.is_still_allowed(&tokens.borrow_and_update(), api.scheduler.wall()) {
+                    break;
+                }
+            }
+            () = api.closing.cancelled() => break,
+            // All shares are taken and another caller has fewer: the answer comes early.
+            () = share.revoked() => break,
+            ended = &mut waits => {
+                ended?;
+                break;
+            }
+        }
+    }
+    match caller.is_still_allowed(&api.scheduler.tokens(), api.scheduler.wall()) {
+        true => Ok(()),
+        false => Err(auth::unauthorized("the token was revoked or has expired; ask for a new one")),
+    }
+}
+
+/// Why each of these jobs waits, in their order. Read a few at a time: nothing else happens meanwhile.
+async fn reasons(api: &Api, caller: &Caller, jobs: &[JobView]) -> Result<Vec<Option<String>>, ApiError> {
+    let mut reasons = Vec::with_capacity(jobs.len());
+    for jobs in jobs.chunks(EXPLAINED_AT_ONCE) {
+        let ids: Vec<JobId> = jobs.iter().map(|view| view.row.id).collect();
+        let holds = api.scheduler.first_holds(caller.scope().cloned(), ids).await?;
+        reasons.extend(holds.iter().map(|hold| hold.as_ref().map(render::waiting_for)));
+    }
+    Ok(reasons)
 }
 
 /// The job, if there is one that the caller may see. Jobs of others are as absent as jobs that never were.
 pub(super) async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<JobView, ApiError> {
-    let view = api.scheduler.query(move |reader| reader.job(id)).await?;
+    let view = api.scheduler.read(move |reader| reader.job(id)).await?;
     let visible = |view: &JobView| caller.scope().is_none_or(|tenant| *tenant == view.row.spec.tenant);
     view.filter(visible).ok_or_else(ApiError::no_job)
 }

@@ -1,4 +1,4 @@
-//! Lanes: shows them, makes them, changes their limits, pauses and resumes them.
+//! Lanes: shows them, makes them, changes their limits, pauses, resumes and removes them.
 //!
 //! A lane is a part of the configuration, so every change is a change of the configuration: checked as a whole, durable,
 //! and in the audit list.
@@ -14,16 +14,22 @@ use crate::auth::Caller;
 use crate::body;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::{NoBody, NoParameters, PathName};
+use crate::query::{NoBody, NoParameters, Parameters, PathName};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 use crate::v1::stats;
 
-/// Lists every lane with its limits and figures: those of the configuration, and removed ones while they have jobs.
-#[utoipa::path(get, path = "/v1/lanes", operation_id = "list_lanes", tag = "lanes", responses((status = 200, body = LaneList)))]
-pub async fn list_lanes(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
-    let stats = stats::read(&api, &caller).await?;
-    reply::ok(&LaneList { lanes: stats.lanes.iter().map(show::lane).collect() })
+/// Lists lanes with their limits and figures: those of the configuration, and removed ones while they have jobs. The lane of
+/// a dialect is left out until it has had a job or a setting of its own.
+#[utoipa::path(
+    get, path = "/v1/lanes", operation_id = "list_lanes", tag = "lanes",
+    params(("all" = Option<bool>, Query, description = "true: lanes of dialects that nothing used, too")),
+    responses((status = 200, body = LaneList))
+)]
+pub async fn list_lanes(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let all = list.only(&["all"])?.flag("all")?;
+    let stats = stats::read(&api, &caller, all).await?;
+    reply::ok(&LaneList { lanes: stats.lanes.iter().map(render::lane).collect() })
 }
 
 /// Shows a lane.
@@ -61,6 +67,23 @@ pub async fn put_lane(
     change(&api, &caller, &name, serde_json::to_value(&lane).map_err(ApiError::internal)?).await?;
     let lane = find(&api, &caller, &name).await?;
     reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &lane)
+}
+
+/// Removes a lane that calls made and that has no jobs. Its ended jobs are kept as long as its retention says.
+#[utoipa::path(
+    delete, path = "/v1/lanes/{name}", operation_id = "delete_lane", tag = "lanes", params(("name" = String, Path)),
+    responses((status = 204, description = "Removed"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is built in or written in the file, has jobs, or schedules name it", body = Problem))
+)]
+pub async fn delete_lane(
+    State(api): State<Api>,
+    caller: Caller,
+    PathName(name): PathName,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    find(&api, &caller, &name).await?;
+    change(&api, &caller, &name, Value::Null).await?;
+    reply::no_content()
 }
 
 /// Pauses a lane: jobs are still admitted, and nothing starts.
@@ -111,6 +134,6 @@ async fn find(api: &Api, caller: &Caller, name: &Name) -> Result<Lane, ApiError>
     if !api.config.current().settings().lanes.contains_key(name) {
         return Err(no_lane());
     }
-    let stats = stats::read(api, caller).await?;
-    stats.lanes.iter().find(|lane| lane.lane == *name).map(show::lane).ok_or_else(no_lane)
+    let stats = stats::read(api, caller, true).await?;
+    stats.lanes.iter().find(|lane| lane.lane == *name).map(render::lane).ok_or_else(no_lane)
 }

@@ -1,7 +1,7 @@
 //! Leases: workers ask for work, say that they live, and how it went. And how much the machine can take.
 
 use axum::extract::{Request, State};
-use laneway_core::lease::{Claim, LeaseFor, LeaseRequest as Asked, LeaseWord, Said};
+use laneway_core::lease::{Claim, LeaseFor, LeaseMessage, LeaseRequest as Asked, LeaseUpdate};
 use laneway_core::{AttemptId, Denial, Grant, Holder, Name, Outcome, Reply};
 use laneway_runtime::config::format_span;
 use laneway_wire::{
@@ -17,8 +17,8 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::{NoParameters, Parameters, PathLease};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 use crate::v1::submit;
 
 /// Lists open leases: what workers hold, and what is set aside for them.
@@ -37,7 +37,7 @@ pub async fn list_leases(State(api): State<Api>, caller: Caller, list: Parameter
         is(&lane, Some(&view.lane)) && is(&worker, holder) && is(&agent, Some(&view.agent))
     });
     let now = api.scheduler.wall();
-    reply::ok(&LeaseList { leases: views.iter().map(|view| show::lease(view, now)).collect() })
+    reply::ok(&LeaseList { leases: views.iter().map(|view| render::lease(view, now)).collect() })
 }
 
 /// Shows a lease.
@@ -67,7 +67,7 @@ pub async fn request_lease(
 ) -> Answer {
     let bytes = read(&api, request).await?;
     let asked: LeaseRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
-    let holder = Holder { worker: convert::name("worker", &asked.worker)?, pid: asked.pid };
+    let holder = Holder { worker: convert::name("worker", &asked.worker)?, pid: asked.pid, boot: None };
     let reply = match (&asked.job, &asked.new) {
         (Some(_), Some(_)) => return Err(ApiError::field("new", "stands beside job; give one of them")),
         (Some(job), None) => {
@@ -84,7 +84,7 @@ pub async fn request_lease(
     match reply {
         Reply::Granted(grant) => granted(&api, &caller, &grant).await,
         Reply::Denied(denied) => reply::ok(&not_granted(&denied)),
-        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::Rejected(rejection) => Err(rejection.into()),
         _ => Err(ApiError::new(Code::NotFound, "there is no such lane, or no live job of that id")),
     }
 }
@@ -102,6 +102,7 @@ fn claim(caller: &Caller, asked: &LeaseRequest<'_>, holder: Holder) -> Result<Cl
         max_cost: asked.max_cost,
         holder,
         start: true,
+        token: caller.token().cloned(),
     })
 }
 
@@ -118,9 +119,9 @@ async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
     reply::ok(&LeaseAnswer {
         granted: true,
         lease: Some(find(api, caller, grant.fence.attempt_id).await?),
-        payload: payload.as_deref().map(show::raw),
+        payload: payload.as_deref().map(render::raw),
         timeout: Some(format_span(grant.timeout)),
-        deadline: grant.deadline.map(show::time),
+        deadline: grant.deadline.map(render::time),
         ttl_ms: Some(grant.lease.0),
         reason: None,
         message: None,
@@ -136,8 +137,8 @@ fn not_granted(denied: &Denial) -> LeaseAnswer {
         payload: None,
         timeout: None,
         deadline: None,
-        reason: Some(denied.reason.word().to_owned()),
-        message: Some(show::denial(&denied.reason)),
+        reason: Some(denied.reason.as_str().to_owned()),
+        message: Some(render::denial(&denied.reason)),
         retry_after: Some(format_span(denied.retry_after)),
         retry_after_ms: Some(denied.retry_after.0),
         ttl_ms: None,
@@ -158,9 +159,9 @@ pub async fn beat_lease(
     request: Request,
 ) -> Answer {
     let LeaseBeat { worker, pid } = parse(&read(&api, request).await?)?;
-    match say(&api, &caller, id, &worker, pid, Said::Alive).await? {
+    match say(&api, &caller, id, &worker, pid, LeaseUpdate::Alive).await? {
         Reply::Alive { lease, stop } => {
-            let expires_at = show::time(api.scheduler.wall() + lease);
+            let expires_at = render::time(api.scheduler.wall() + lease);
             reply::ok(&LeaseAlive { expires_at, ttl_ms: lease.0, stop })
         }
         other => Err(not_taken(other)),
@@ -207,10 +208,10 @@ pub async fn release_lease(
 ) -> Answer {
     let bytes = read(&api, request).await?;
     let release: LeaseRelease<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
-    let said = Said::Ended(convert::outcome(&release)?);
+    let said = LeaseUpdate::Ended(convert::outcome(&release)?);
     match say(&api, &caller, id, &release.worker, None, said).await? {
         Reply::Done => reply::no_content(),
-        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::Rejected(rejection) => Err(rejection.into()),
         other => Err(not_taken(other)),
     }
 }
@@ -230,10 +231,10 @@ pub async fn revoke_lease(
 ) -> Answer {
     let bytes = read(&api, request).await?;
     let LeaseRevoke { reason } = if bytes.is_empty() { LeaseRevoke::default() } else { parse(&bytes)? };
-    let said = Said::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
+    let said = LeaseUpdate::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
     let tenant = caller.scope().cloned();
-    let word = LeaseWord { lease: id, tenant, worker: None, pid: None, said };
-    match api.scheduler.lease_word(word).await? {
+    let message = LeaseMessage { lease: id, tenant, worker: None, pid: None, said };
+    match api.scheduler.lease_message(message).await? {
         Reply::Done => reply::no_content(),
         other => Err(not_taken(other)),
     }
@@ -243,13 +244,12 @@ pub async fn revoke_lease(
 #[utoipa::path(get, path = "/v1/capacity", operation_id = "get_capacity", tag = "leases", responses((status = 200, body = Capacity)))]
 pub async fn get_capacity(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
     let view = api.scheduler.capacity().await?;
-    reply::ok(&show::capacity(&view, caller.scope()))
+    reply::ok(&render::capacity(&view, caller.scope()))
 }
 
 async fn find(api: &Api, caller: &Caller, id: AttemptId) -> Result<Lease, ApiError> {
-    let tenant = caller.scope().cloned();
-    let view = api.scheduler.read(move |engine, now| engine.lease(now, tenant.as_ref(), id)).await?;
-    view.map(|view| show::lease(&view, api.scheduler.wall())).ok_or_else(no_lease)
+    let view = api.scheduler.lease(caller.scope().cloned(), id).await?;
+    view.map(|view| render::lease(&view, api.scheduler.wall())).ok_or_else(no_lease)
 }
 
 async fn say(
@@ -258,10 +258,10 @@ async fn say(
     lease: AttemptId,
     worker: &str,
     pid: Option<u32>,
-    said: Said,
+    said: LeaseUpdate,
 ) -> Result<Reply, ApiError> {
     let (tenant, worker) = (caller.scope().cloned(), Some(convert::name("worker", worker)?));
-    Ok(api.scheduler.lease_word(LeaseWord { lease, tenant, worker, pid, said }).await?)
+    Ok(api.scheduler.lease_message(LeaseMessage { lease, tenant, worker, pid, said }).await?)
 }
 
 async fn read(api: &Api, request: Request) -> Result<Received, ApiError> {

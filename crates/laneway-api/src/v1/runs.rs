@@ -17,8 +17,8 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::{NoBody, NoParameters, Parameters, PathRun};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 use crate::v1::submit;
 
 /// Most bytes of a run, where the configuration does not allow more for any body.
@@ -66,10 +66,17 @@ pub async fn submit_run(State(api): State<Api>, caller: Caller, _: NoParameters,
         }
         members.push(member);
     }
-    let submission = RunSubmission { spec, members, definition: None, origin: caller.origin(), prior: None };
+    let submission = RunSubmission {
+        spec,
+        members,
+        definition: None,
+        origin: caller.origin(),
+        prior: None,
+        strict_lanes: true,
+    };
     let submitted = api.scheduler.submit_run(submission).await??;
     let view = find(&api, &caller, submitted.run).await?;
-    reply::json(StatusCode::ACCEPTED, &Run { existing: submitted.existing, ..show::run(&view) })
+    reply::json(StatusCode::ACCEPTED, &Run { existing: submitted.existing, ..render::run(&view) })
 }
 
 /// Lists runs, newest first, without their nodes.
@@ -87,14 +94,14 @@ pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters)
     let list = list.only(&["state", "client", "limit", "cursor"])?;
     let filter = RunFilter {
         tenant: caller.scope().cloned(),
-        states: list.words("state", &RunState::ALL, RunState::word, RunState::parse)?,
+        states: list.names("state", &RunState::ALL, RunState::as_str, RunState::parse)?,
         client: list.name("client")?,
         lane: None,
     };
     let name = format!("runs {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);
     let page = api.scheduler.runs(filter, before, list.limit()?).await?;
-    let runs = page.items.iter().map(show::run_row).collect();
+    let runs = page.items.iter().map(render::run_row).collect();
     reply::ok(&RunList { runs, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }
 
@@ -110,7 +117,7 @@ pub async fn get_run(
     _: NoParameters,
 ) -> Answer {
     let view = find(&api, &caller, id).await?;
-    reply::ok(&show::run(&view))
+    reply::ok(&render::run(&view))
 }
 
 /// Ends a run: all its jobs that have not ended.
@@ -131,9 +138,9 @@ pub async fn cancel_run(
     match api.scheduler.cancel_run(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::RunCanceled { .. } => {
             let view = find(&api, &caller, id).await?;
-            reply::json(StatusCode::ACCEPTED, &show::run(&view))
+            reply::json(StatusCode::ACCEPTED, &render::run(&view))
         }
-        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::Rejected(rejection) => Err(rejection.into()),
         Reply::NotFound => {
             let view = find(&api, &caller, id).await?;
             let detail = format!("the run has ended ({}), so there is nothing to cancel", view.row.state);

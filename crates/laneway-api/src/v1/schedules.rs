@@ -1,15 +1,16 @@
 //! Schedules: made, looked at, changed, paused, resumed, run by hand, deleted, and tried out before that.
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
+use axum::http::{HeaderMap, StatusCode};
 use laneway_core::schedule::preview;
-use laneway_core::{JobSpec, Reply, Schedule, ScheduleId, Timing, Wall};
-use laneway_runtime::store::RunLogFilter;
+use laneway_core::{JobSpec, Name, Reply, Schedule, ScheduleId, Timing, Wall};
+use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
+use laneway_runtime::store::FiringLogFilter;
 use laneway_wire as wire;
 use laneway_wire::{
-    PreviewRequest, Problem, RunScheduleRequest, ScheduleList, SchedulePatchRequest, SchedulePreview,
-    ScheduleRan, ScheduleRequest, ScheduleRunList,
+    FireScheduleRequest, PreviewRequest, Problem, ScheduleFiredByHand, ScheduleFiringList, ScheduleList,
+    SchedulePatchRequest, SchedulePreview, ScheduleRequest,
 };
 
 use crate::api::Api;
@@ -20,9 +21,12 @@ use crate::convert::{self, TimingFields};
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::{NoBody, NoParameters, Parameters, PathSchedule};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 use crate::v1::submit;
+
+/// Names the user whose credentials a schedule runs with.
+const CREDENTIAL_HEADER: &str = "laneway-credential-user";
 
 /// Lists schedules in the order they were made.
 #[utoipa::path(
@@ -54,7 +58,7 @@ pub async fn list_schedules(State(api): State<Api>, caller: Caller, list: Parame
     reply::ok(&ScheduleList { schedules: shown(&found)?, next })
 }
 
-/// Makes a schedule. A second one of the same name is refused.
+/// Makes a schedule. A second one of the same name is rejected.
 #[utoipa::path(
     post, path = "/v1/schedules", operation_id = "create_schedule", tag = "schedules",
     request_body = ScheduleRequest<'_>,
@@ -74,8 +78,8 @@ pub async fn create_schedule(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    let remedy = "is not kept for schedules; leave it out: a second one of the same name is refused";
-    submit::refuse_key(&parts.headers, remedy)?;
+    let remedy = "is not kept for schedules; leave it out: a second one of the same name is rejected";
+    submit::reject_key(&parts.headers, remedy)?;
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
     let request: ScheduleRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
@@ -83,7 +87,7 @@ pub async fn create_schedule(
     let spec = convert::schedule_spec(&request, &caller.tenant, settings, &api.names, now)?;
     check_callback(&api, &spec.job).await?;
     let schedule = changed(api.scheduler.put_schedule(spec, caller.origin()).await?)?;
-    let mut response = reply::json(StatusCode::CREATED, &show::schedule(&schedule)?)?;
+    let mut response = reply::json(StatusCode::CREATED, &render::schedule(&schedule)?)?;
     let location = format!("/v1/schedules/{}", schedule.id);
     response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).map_err(ApiError::internal)?);
     Ok(response)
@@ -100,7 +104,7 @@ pub async fn get_schedule(
     PathSchedule(id): PathSchedule,
     _: NoParameters,
 ) -> Answer {
-    reply::ok(&show::schedule(&find(&api, &caller, id).await?)?)
+    reply::ok(&render::schedule(&find(&api, &caller, id).await?)?)
 }
 
 /// Changes a schedule: a merge patch of the object that made it. All of it holds, or nothing.
@@ -135,9 +139,12 @@ pub async fn update_schedule(
     if let Some(job) = patch.job.as_ref().filter(|job| job.callback != old.spec.job.callback) {
         check_callback(&api, job).await?;
     }
+    must_hold(&old, &parts.headers)?;
     // A patch of a job is merged into the job that is there, so no other patch may come between the look and the change.
     let _alone = api.schedule_patches.lock().await;
     let old = find(&api, &caller, id).await?;
+    // Another patch may have bound it to somebody's credentials in between.
+    must_hold(&old, &parts.headers)?;
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
     if let Some(job) = patch.job.as_deref().filter(|job| {
         // Another patch gave it a callback in between.
@@ -147,7 +154,7 @@ pub async fn update_schedule(
     }
     let scope = caller.scope().cloned();
     let schedule = changed(api.scheduler.update_schedule(scope, id, patch, caller.origin()).await?)?;
-    reply::ok(&show::schedule(&schedule)?)
+    reply::ok(&render::schedule(&schedule)?)
 }
 
 /// Deletes a schedule. A run of it goes on, and its log stays.
@@ -164,7 +171,7 @@ pub async fn delete_schedule(
 ) -> Answer {
     let scope = caller.scope().cloned();
     let schedule = changed(api.scheduler.delete_schedule(scope, id, caller.origin()).await?)?;
-    reply::ok(&show::schedule(&schedule)?)
+    reply::ok(&render::schedule(&schedule)?)
 }
 
 /// Pauses a schedule: no slot comes until it is resumed.
@@ -192,18 +199,20 @@ pub async fn resume_schedule(
     caller: Caller,
     PathSchedule(id): PathSchedule,
     _: NoParameters,
+    headers: HeaderMap,
     _: NoBody,
 ) -> Answer {
+    must_hold(&find(&api, &caller, id).await?, &headers)?;
     toggle(&api, &caller, id, true).await
 }
 
 /// Runs a schedule by hand; its slots stay where they are. Not while a run of it is going.
 #[utoipa::path(
-    post, path = "/v1/schedules/{id}/run", operation_id = "run_schedule", tag = "schedules", params(("id" = String, Path)),
-    request_body(content = RunScheduleRequest, description = "May be left out."),
-    responses((status = 200, description = "The job, or why there is none", body = ScheduleRan), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
+    post, path = "/v1/schedules/{id}/fire", operation_id = "fire_schedule", tag = "schedules", params(("id" = String, Path)),
+    request_body(content = FireScheduleRequest, description = "May be left out."),
+    responses((status = 200, description = "The job, or why there is none", body = ScheduleFiredByHand), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn run_schedule(
+pub async fn fire_schedule(
     State(api): State<Api>,
     caller: Caller,
     PathSchedule(id): PathSchedule,
@@ -213,16 +222,17 @@ pub async fn run_schedule(
     let (parts, body) = request.into_parts();
     let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
     let request = if bytes.is_empty() {
-        RunScheduleRequest::default()
+        FireScheduleRequest::default()
     } else {
         json::check_content_type(&parts.headers)?;
         json::parse(&bytes, json::DEPTH_MAX)?
     };
-    let mode = convert::run_mode(request.mode.as_deref())?;
+    let mode = convert::fire_mode(request.mode.as_deref())?;
+    must_hold(&find(&api, &caller, id).await?, &parts.headers)?;
     match api.scheduler.run_schedule(caller.scope().cloned(), id, mode, caller.origin()).await? {
-        Reply::ScheduleRan { ran, reason, job } => reply::ok(&ScheduleRan {
-            ran,
-            reason: reason.map(|reason| reason.word().to_owned()),
+        Reply::ScheduleFiredByHand { ran, reason, job } => reply::ok(&ScheduleFiredByHand {
+            fired: ran,
+            reason: reason.map(|reason| reason.as_str().to_owned()),
             job_id: job.map(|job| job.to_string()),
         }),
         other => Err(not_changed(other)),
@@ -231,11 +241,11 @@ pub async fn run_schedule(
 
 /// Lists the runs of one schedule, newest first; also of one that is gone.
 #[utoipa::path(
-    get, path = "/v1/schedules/{id}/runs", operation_id = "list_schedule_runs", tag = "schedules",
+    get, path = "/v1/schedules/{id}/firings", operation_id = "list_schedule_firings", tag = "schedules",
     params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
-    responses((status = 200, body = ScheduleRunList), (status = 404, description = "not_found", body = Problem))
+    responses((status = 200, body = ScheduleFiringList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_schedule_runs(
+pub async fn list_schedule_firings(
     State(api): State<Api>,
     caller: Caller,
     PathSchedule(id): PathSchedule,
@@ -243,22 +253,22 @@ pub async fn list_schedule_runs(
 ) -> Answer {
     // Looked for first: a schedule that deletes itself goes in the commit that logs its run.
     let found = find(&api, &caller, id).await;
-    let runs = read_runs(&api, &caller, Some(id), list).await?;
-    if runs.total == 0 {
+    let firings = read_firings(&api, &caller, Some(id), list).await?;
+    if firings.total == 0 {
         // A schedule that never ran has an empty list; one that never was has none.
         found?;
     }
-    reply::ok(&runs)
+    reply::ok(&firings)
 }
 
 /// Lists the runs of all schedules, newest first.
 #[utoipa::path(
-    get, path = "/v1/schedules/runs", operation_id = "list_all_schedule_runs", tag = "schedules",
+    get, path = "/v1/schedules/firings", operation_id = "list_all_schedule_firings", tag = "schedules",
     params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
-    responses((status = 200, body = ScheduleRunList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
+    responses((status = 200, body = ScheduleFiringList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
-pub async fn list_all_schedule_runs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
-    reply::ok(&read_runs(&api, &caller, None, list).await?)
+pub async fn list_all_schedule_firings(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    reply::ok(&read_firings(&api, &caller, None, list).await?)
 }
 
 /// Shows the next runs of a timing. Nothing is stored.
@@ -299,7 +309,7 @@ pub async fn preview_schedule(
         at: request.at.as_deref(),
     };
     let slots = next_slots(&convert::timing(&fields, from)?, from, count).await?;
-    reply::ok(&show::preview(&zone, &slots))
+    reply::ok(&render::preview(&zone, &slots))
 }
 
 /// Works out slots where it holds up nobody: a rare expression may take milliseconds.
@@ -309,20 +319,20 @@ async fn next_slots(timing: &Timing, from: Wall, count: usize) -> Result<Vec<Wal
     slots.map_err(ApiError::internal)?.map_err(|error| convert::timing_error(&error))
 }
 
-async fn read_runs(
+async fn read_firings(
     api: &Api,
     caller: &Caller,
     schedule: Option<ScheduleId>,
     list: Parameters,
-) -> Result<ScheduleRunList, ApiError> {
+) -> Result<ScheduleFiringList, ApiError> {
     let list = list.only(&["limit", "cursor"])?;
     let limit = list.limit()?;
-    let filter = RunLogFilter { tenant: caller.scope().cloned(), schedule };
+    let filter = FiringLogFilter { tenant: caller.scope().cloned(), schedule };
     let name = format!("runs {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?;
-    let page = api.scheduler.run_logs(filter, before, limit).await?;
-    Ok(ScheduleRunList {
-        runs: page.items.iter().map(show::schedule_run).collect(),
+    let page = api.scheduler.firing_log(filter, before, limit).await?;
+    Ok(ScheduleFiringList {
+        firings: page.items.iter().map(render::schedule_firing).collect(),
         total: page.total,
         next: page.next.map(|next| api.cursors.write(&name, next)),
     })
@@ -331,7 +341,7 @@ async fn read_runs(
 async fn toggle(api: &Api, caller: &Caller, id: ScheduleId, enabled: bool) -> Answer {
     let scope = caller.scope().cloned();
     let schedule = changed(api.scheduler.toggle_schedule(scope, id, enabled, caller.origin()).await?)?;
-    reply::ok(&show::schedule(&schedule)?)
+    reply::ok(&render::schedule(&schedule)?)
 }
 
 /// May whoever is to be told of the runs be called?
@@ -339,6 +349,22 @@ async fn check_callback(api: &Api, job: &JobSpec) -> Result<(), ApiError> {
     let Some(named) = &job.callback else { return Ok(()) };
     callback::check(&api.guard, &named.url).await.map_err(|error| error.within("job"))?;
     Ok(())
+}
+
+/// May the caller change or start what runs with somebody's credentials? Only by naming the same ones, as in the gateway.
+fn must_hold(schedule: &Schedule, headers: &HeaderMap) -> Result<(), ApiError> {
+    if holds_credential(&schedule.spec.job.kind, &schedule.spec.payload, headers) {
+        return Ok(());
+    }
+    let detail = "the schedule runs with the credentials of a user (credentialUserId): name the same user in the header \
+                  laneway-credential-user; it can be paused and deleted without";
+    Err(ApiError::new(Code::Forbidden, detail))
+}
+
+/// Does a call name the user with whose credentials a job of this kind and payload runs, if there is one?
+pub(super) fn holds_credential(kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
+    let credential = headers.get(CREDENTIAL_HEADER).and_then(|value| value.to_str().ok());
+    kind.as_str() != AGENT_TURN || AgentTurn::is_open_to(payload, credential)
 }
 
 /// The schedule, if there is one that the caller may see.
@@ -357,7 +383,7 @@ fn changed(reply: Reply) -> Result<Schedule, ApiError> {
 fn not_changed(reply: Reply) -> ApiError {
     match reply {
         Reply::NotFound => no_schedule(),
-        Reply::Refused(refusal) => convert::refused_schedule(refusal),
+        Reply::Rejected(rejection) => convert::rejected_schedule(rejection),
         other => ApiError::internal(format!("the engine answered about a schedule with {other:?}")),
     }
 }
@@ -369,5 +395,5 @@ fn no_schedule() -> ApiError {
 }
 
 fn shown(schedules: &[Schedule]) -> Result<Vec<wire::Schedule>, ApiError> {
-    schedules.iter().map(show::schedule).collect()
+    schedules.iter().map(render::schedule).collect()
 }

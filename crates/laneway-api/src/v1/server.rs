@@ -14,11 +14,11 @@ use crate::api::Api;
 use crate::error::ApiError;
 use crate::gate;
 use crate::openapi;
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Figures that anybody may ask for are read from the engine at most this often.
-const FIGURES_AGE_MAX: Duration = Duration::from_millis(500);
+const LOAD_AGE_MAX: Duration = Duration::from_millis(500);
 
 /// Says where things are.
 #[utoipa::path(get, path = "/", operation_id = "get_index", tag = "server", responses((status = 200, body = Index)))]
@@ -35,7 +35,7 @@ pub async fn get_index() -> Answer {
     reply::ok(&Index {
         name: "laneway".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        links: links.map(|(word, path)| (word.to_owned(), path.to_owned())).into(),
+        links: links.map(|(name, path)| (name.to_owned(), path.to_owned())).into(),
     })
 }
 
@@ -48,38 +48,40 @@ pub async fn get_livez() -> &'static str {
 /// Says whether the server takes work: 200, or 503 while it stops or storage runs low.
 #[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "server", responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub async fn get_readyz(State(api): State<Api>) -> Answer {
-    let figures = figures(&api).await;
-    let word = match &figures {
+    let load = load(&api).await;
+    let readiness = match &load {
         _ if !api.scheduler.ready() => "draining",
         Err(_) => "draining",
-        Ok(figures) if figures.storage_low => "storage_low",
+        Ok(load) if load.closed => "draining",
+        Ok(load) if load.storage_low => "storage_low",
         Ok(_) => "ready",
     };
-    let status = if word == "ready" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    reply::json(status, &Readiness { status: word.to_owned() })
+    let status = if readiness == "ready" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    reply::json(status, &Readiness { status: readiness.to_owned() })
 }
 
 /// Says how the server is. How full it is, is said to server-wide callers only.
 #[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "server", responses((status = 200, body = Health), (status = 503, description = "unavailable", body = Problem)))]
 pub async fn get_health(State(api): State<Api>, request: Request) -> Answer {
-    let figures = figures(&api).await?;
-    let reason = match figures {
+    let load = load(&api).await?;
+    let reason = match load {
         _ if api.scheduler.is_draining() => Some("the server is stopping"),
-        Figures { storage_low: true, .. } => Some("storage runs low; nothing new is admitted"),
+        ServerLoad { closed: true, .. } => Some("the server is drained; nothing new is admitted"),
+        ServerLoad { storage_low: true, .. } => Some("storage runs low; nothing new is admitted"),
         _ => None,
     };
     reply::ok(&Health {
         status: if reason.is_none() { "ok" } else { "degraded" }.to_owned(),
         reason: reason.map(str::to_owned),
-        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: api.started.elapsed().as_secs(),
-        queue: gate::sees_figures(&api, &request).then_some(HealthQueue {
-            queued: figures.waiting,
-            running: figures.open,
-            max_concurrent: figures.running_max,
+        queue: gate::sees_server_load(&api, &request).then_some(HealthQueue {
+            queued: load.waiting,
+            running: load.open,
+            max_concurrent: load.running_max,
         }),
         db: "ok".to_owned(),
-        timestamp: show::time(api.scheduler.wall()),
+        timestamp: render::time(api.scheduler.wall()),
     })
 }
 
@@ -95,40 +97,42 @@ pub async fn get_metrics(State(api): State<Api>) -> Answer {
 /// Describes the API, from the code itself.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "server", responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
 pub async fn get_openapi() -> Answer {
-    reply::ok(&openapi::document())
+    reply::ok(openapi::document())
 }
 
 /// A few figures of the whole server.
 #[derive(Clone, Copy)]
-pub struct Figures {
+pub struct ServerLoad {
     read_at: Instant,
     waiting: u64,
     open: u64,
     running_max: u32,
     storage_low: bool,
+    closed: bool,
 }
 
-impl Figures {
-    fn of(stats: &Stats) -> Figures {
-        Figures {
+impl ServerLoad {
+    fn of(stats: &Stats) -> ServerLoad {
+        ServerLoad {
             read_at: Instant::now(),
             waiting: stats.scheduled + stats.queued,
-            open: stats.assigned + stats.running + stats.lingering,
+            open: stats.assigned + stats.running + stats.still_running,
             running_max: stats.running_max,
             storage_low: stats.storage_low,
+            closed: stats.closed,
         }
     }
 }
 
-async fn figures(api: &Api) -> Result<Figures, ApiError> {
+async fn load(api: &Api) -> Result<ServerLoad, ApiError> {
     // The lock is held over the read on purpose: many who ask at once cause one read.
-    let mut kept = api.figures.lock().await;
+    let mut kept = api.load.lock().await;
     match *kept {
-        Some(figures) if figures.read_at.elapsed() < FIGURES_AGE_MAX => Ok(figures),
+        Some(load) if load.read_at.elapsed() < LOAD_AGE_MAX => Ok(load),
         _ => {
-            let figures = Figures::of(&api.scheduler.read(|engine, _| engine.stats(None)).await?);
-            *kept = Some(figures);
-            Ok(figures)
+            let load = ServerLoad::of(&api.scheduler.stats(None).await?);
+            *kept = Some(load);
+            Ok(load)
         }
     }
 }

@@ -5,7 +5,7 @@
 use axum::extract::{Request, State};
 use laneway_core::Name;
 use laneway_core::command::StopWhat;
-use laneway_wire::{Problem, Session, SessionList, SessionStopped, SessionUsageRequest};
+use laneway_wire::{Problem, Session, SessionList, SessionStopped, SessionUsageRequest, SessionsReset};
 
 use crate::api::Api;
 use crate::auth::Caller;
@@ -14,8 +14,8 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::{NoBody, NoParameters, Parameters, PathKey};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Lists sessions by name: those with jobs, and those of which something is remembered.
 #[utoipa::path(
@@ -35,7 +35,7 @@ pub async fn list_sessions(State(api): State<Api>, caller: Caller, list: Paramet
     let more = views.len() > limit;
     views.truncate(limit);
     let next = views.last().filter(|_| more).map(|view| view.key.to_string());
-    let sessions = views.iter().map(|view| show::session(&caller.tenant, view)).collect();
+    let sessions = views.iter().map(|view| render::session(&caller.tenant, view)).collect();
     reply::ok(&SessionList { sessions, next })
 }
 
@@ -55,7 +55,7 @@ pub async fn get_session(
         let detail = "there is no such session: it has no live job, and nothing is remembered of it";
         ApiError::new(Code::NotFound, detail)
     })?;
-    reply::ok(&show::session(&caller.tenant, &view))
+    reply::ok(&render::session(&caller.tenant, &view))
 }
 
 /// Stops the job of a session that has run longest, or the one that waits first when none runs.
@@ -73,7 +73,7 @@ pub async fn stop_session(
     stop(&api, &caller, key, StopWhat::One).await
 }
 
-/// Stops every job of a session, running or waiting. What was sent before it is refused from now on.
+/// Stops every job of a session, running or waiting. What was sent before it is rejected from now on.
 #[utoipa::path(
     post, path = "/v1/sessions/{key}/stopall", operation_id = "stop_whole_session", tag = "sessions",
     params(("key" = String, Path)),
@@ -104,6 +104,26 @@ pub async fn reset_session(
     stop(&api, &caller, key, StopWhat::Reset).await
 }
 
+/// Resets every session that has jobs: of the caller's tenant, or of all tenants for a server-wide caller that names none.
+#[utoipa::path(
+    post, path = "/v1/sessions/reset", operation_id = "reset_all_sessions", tag = "sessions",
+    responses((status = 200, description = "How many sessions were reset, and what was stopped", body = SessionsReset))
+)]
+pub async fn reset_all_sessions(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParameters,
+    _: NoBody,
+) -> Answer {
+    let origin = caller.origin();
+    let reset = match caller.scope() {
+        Some(tenant) => api.scheduler.reset_sessions_of(tenant, &origin).await?,
+        None => api.scheduler.reset_sessions_of_all(&origin).await?,
+    };
+    let laneway_runtime::SessionsReset { sessions, running, waiting } = reset;
+    reply::ok(&SessionsReset { sessions, running, waiting })
+}
+
 /// Says how full the context of a session is. From 60 % on its jobs start one by one; running ones go on.
 #[utoipa::path(
     put, path = "/v1/sessions/{key}/usage", operation_id = "report_session_usage", tag = "sessions",
@@ -130,13 +150,13 @@ pub async fn report_session_usage(
     api.scheduler.report_usage(caller.tenant.clone(), key.clone(), tokens, window).await?;
     let view = api.scheduler.session(caller.tenant.clone(), key.clone()).await?;
     reply::ok(&match view {
-        Some(view) => show::session(&caller.tenant, &view),
-        None => show::idle_session(&caller.tenant, &key, tokens, window),
+        Some(view) => render::session(&caller.tenant, &view),
+        None => render::idle_session(&caller.tenant, &key, tokens, window),
     })
 }
 
 async fn stop(api: &Api, caller: &Caller, key: Name, what: StopWhat) -> Answer {
     let stopped =
         api.scheduler.stop_session(caller.tenant.clone(), key.clone(), what, caller.origin()).await?;
-    reply::ok(&show::session_stopped(&key, &stopped))
+    reply::ok(&render::session_stopped(&key, &stopped))
 }

@@ -7,22 +7,28 @@ use laneway_wire::Stats as WireStats;
 use crate::api::Api;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::query::NoParameters;
+use crate::query::Parameters;
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Shows figures of now; for a caller that is bound to a tenant, that tenant's only.
-#[utoipa::path(get, path = "/v1/stats", operation_id = "get_stats", tag = "stats", responses((status = 200, body = WireStats)))]
-pub async fn get_stats(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
-    reply::ok(&show::stats(&read(&api, &caller).await?))
+#[utoipa::path(
+    get, path = "/v1/stats", operation_id = "get_stats", tag = "stats",
+    params(("all" = Option<bool>, Query, description = "true: lanes of dialects that nothing used, too")),
+    responses((status = 200, body = WireStats))
+)]
+pub async fn get_stats(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+    let all = list.only(&["all"])?.flag("all")?;
+    reply::ok(&render::stats(&read(&api, &caller, all).await?))
 }
 
-/// The figures that the caller may see. Lanes that were removed are shown only while they have jobs.
-pub async fn read(api: &Api, caller: &Caller) -> Result<Stats, ApiError> {
-    let scope = caller.scope().cloned();
-    let mut stats = api.scheduler.read(move |engine, _| engine.stats(scope.as_ref())).await?;
+/// The figures that the caller may see. Lanes that were removed are shown only while they have jobs; lanes of dialects that
+/// nothing used, only where `all` asks for them.
+pub async fn read(api: &Api, caller: &Caller, all: bool) -> Result<Stats, ApiError> {
+    let mut stats = api.scheduler.stats(caller.scope().cloned()).await?;
     let config = api.config.current();
     let lanes = &config.settings().lanes;
     stats.lanes.retain(|lane| lanes.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
+    stats.lanes.retain(|lane| all || !lane.unused);
     Ok(stats)
 }

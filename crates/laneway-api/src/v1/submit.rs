@@ -4,32 +4,39 @@
 //! word: the store is asked only when an idempotency key names a job that was there before.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use futures_util::future::join_all;
 use laneway_core::command::Submitted;
-use laneway_core::{Bytes, Callback, EventKind, JobId, Refusal, RefusalCode, Settings, Submission};
+use laneway_core::{Bytes, Callback, EventKind, JobId, Rejection, RejectionCode, Settings, Submission};
 use laneway_runtime::store::JobView;
-use laneway_wire::{BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem};
+use laneway_wire::{
+    BATCH_JOBS_MAX, BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem, UpTo, Warning,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::Api;
 use crate::audit;
 use crate::auth::Caller;
-use crate::body;
+use crate::body::{self, Received};
 use crate::callback;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::NoParameters;
+use crate::render::{self, SpecDefaults};
 use crate::reply::{self, Answer};
-use crate::show::{self, Asked};
+use crate::warnings;
 
-/// Most jobs of a batch: one command of the engine stays short enough for others to wait for.
-const BATCH_JOBS_MAX: usize = 10_000;
+/// A larger batch is taken apart beside the cores of the runtime.
+const LARGE_BATCH: usize = 1 << 20;
+/// After this many bytes or jobs, others have their turn.
+const BYTES_AT_ONCE: usize = 64 << 10;
+const JOBS_AT_ONCE: usize = 256;
 /// Most bytes of a batch, where the configuration does not allow more for any body.
 const BATCH_BODY_MAX: usize = 32 << 20;
 /// The header that says the same as the field `idempotency_key`.
@@ -48,7 +55,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         (status = 200, description = "The job that an equal request made earlier", body = Job<'_>),
         (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
         (status = 413, description = "body_too_large", body = Problem),
-        (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, invalid", body = Problem),
+        (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, unknown_lane, invalid", body = Problem),
         (status = 409, description = "stale", body = Problem),
         (status = 429, description = "queue_full, session_full, with Retry-After", body = Problem),
         (status = 503, description = "draining, unavailable, with Retry-After", body = Problem),
@@ -73,16 +80,20 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
         return answer_existing(&api, &job, asked, &submitted, &caller).await;
     }
     if let Some(view) = read_ended(&api, &submitted).await? {
-        return reply::created_job(submitted.job, &show::job(&view, None));
+        return reply::created_job(submitted.job, &render::job(&view, None));
     }
-    let shown = show::submitted(&job, asked, &submitted, &caller);
+    let mut shown = render::submitted(&job, asked, &submitted, &caller);
+    if !submitted.served {
+        let unserved = warnings::unserved_kinds(&api, &caller.tenant, [job.kind.as_ref()]).await;
+        shown.warnings.extend(unserved.into_values());
+    }
     reply::created_job(submitted.job, &shown)
 }
 
 /// Submits many jobs: each for itself, or all or none.
 ///
 /// Without `atomic` the answer is 200 with one verdict for each job, in order. With `atomic` it is 201 with all jobs, or
-/// the problem of the first job that was refused, and none is stored.
+/// the problem of the first job that was rejected, and none is stored.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", operation_id = "submit_batch", tag = "jobs",
     request_body = BatchRequest<'_>,
@@ -91,8 +102,8 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
         (status = 201, description = "All jobs of an atomic batch", body = BatchResponse<'_>),
         (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
         (status = 413, description = "body_too_large", body = Problem),
-        (status = 422, description = "An atomic batch was refused", body = Problem),
-        (status = 429, description = "queue_full: an atomic batch was refused", body = Problem),
+        (status = 422, description = "An atomic batch was rejected", body = Problem),
+        (status = 429, description = "queue_full: an atomic batch was rejected", body = Problem),
         (status = 503, description = "draining, unavailable, with Retry-After", body = Problem),
         (status = 507, description = "storage_low", body = Problem),
     )
@@ -105,13 +116,18 @@ pub async fn submit_batch(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    refuse_key(&parts.headers, "is for single jobs; give each job of a batch its own idempotency_key")?;
+    reject_key(&parts.headers, "is for single jobs; give each job of a batch its own idempotency_key")?;
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
-    let (jobs, atomic) = read_batch(json::check(&bytes, json::DEPTH_MAX + 2)?)?;
-    check_count(jobs.len())?;
+    let (jobs, atomic) = match bytes.len() {
+        0..=LARGE_BATCH => read_batch(json::check(&bytes, json::DEPTH_MAX + 2)?)?,
+        _ => read_large_batch(&api, &caller, &bytes).await?,
+    };
+    if jobs.is_empty() {
+        return Err(ApiError::field("jobs", "is empty; give at least one job"));
+    }
     let mut submissions = Vec::with_capacity(jobs.len());
-    let mut items: Vec<Result<(JobRequest<'_>, Asked), ApiError>> = Vec::with_capacity(jobs.len());
+    let mut items: Vec<Result<(JobRequest<'_>, SpecDefaults), ApiError>> = Vec::with_capacity(jobs.len());
     let callbacks = check_callbacks(&api, &jobs).await;
     for (index, (job, callback)) in jobs.into_iter().zip(callbacks).enumerate() {
         let prepared = job.and_then(|job| {
@@ -124,14 +140,20 @@ pub async fn submit_batch(
             Err(error) if atomic => return Err(error.within(&format!("jobs[{index}]"))),
             prepared => items.push(prepared),
         }
+        if index % JOBS_AT_ONCE == JOBS_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
     }
     let verdicts = api.scheduler.submit_batch(submissions, atomic).await?;
     if atomic {
-        refuse_whole(&verdicts)?;
+        reject_whole(&verdicts)?;
     }
     let stored = read_stored(&api, &verdicts).await?;
-    let response = judge(&items, verdicts.iter(), &stored, &caller);
-    note_refused(&api, &caller, &response).await;
+    let kinds = unserved(&items, &verdicts);
+    let warnings = warnings::unserved_kinds(&api, &caller.tenant, kinds).await;
+    let mut response = judge(&items, verdicts.iter(), &stored, &caller);
+    warn(&mut response, &items, &verdicts, &warnings);
+    note_rejected(&api, &caller, &response).await;
     reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
 }
 
@@ -162,8 +184,8 @@ pub fn key_of_header<'a>(headers: &'a HeaderMap, field: Option<&str>) -> Result<
     Ok(Some(text))
 }
 
-/// Refuses the header where no key is kept: whoever sends it counts on it.
-pub fn refuse_key(headers: &HeaderMap, remedy: &str) -> Result<(), ApiError> {
+/// Rejects the header where no key is kept: whoever sends it counts on it.
+pub fn reject_key(headers: &HeaderMap, remedy: &str) -> Result<(), ApiError> {
     if headers.contains_key(IDEMPOTENCY_KEY) {
         return Err(ApiError::field("Idempotency-Key", remedy));
     }
@@ -176,11 +198,21 @@ fn prepare(
     caller: &Caller,
     settings: &Settings,
     job: &JobRequest<'_>,
-) -> Result<(Submission, Asked), ApiError> {
+) -> Result<(Submission, SpecDefaults), ApiError> {
     let spec = convert::job_spec(job, &caller.tenant, settings, &api.names)?;
-    let asked = Asked::of(&spec, settings);
+    let asked = SpecDefaults::of(&spec, settings);
     let payload: Bytes = job.payload.map_or("null", RawValue::get).as_bytes().into();
-    Ok((Submission { spec, payload, origin: caller.origin(), prior: None, record_refusal: false }, asked))
+    Ok((
+        Submission {
+            spec,
+            payload,
+            origin: caller.origin(),
+            prior: None,
+            record_rejection: false,
+            strict_lane: true,
+        },
+        asked,
+    ))
 }
 
 /// The same for a job of a batch, whose payload must be no larger than that of a job of its own.
@@ -189,7 +221,7 @@ fn prepare_item(
     caller: &Caller,
     config: &laneway_runtime::config::Config,
     job: &JobRequest<'_>,
-) -> Result<(Submission, Asked), ApiError> {
+) -> Result<(Submission, SpecDefaults), ApiError> {
     if job.payload.is_some_and(|payload| payload.get().len() > config.server.body_max) {
         return Err(body::too_large(config.server.body_max));
     }
@@ -215,15 +247,15 @@ async fn check_callbacks(
 async fn answer_existing(
     api: &Api,
     job: &JobRequest<'_>,
-    asked: Asked,
+    asked: SpecDefaults,
     submitted: &Submitted,
     caller: &Caller,
 ) -> Answer {
     let id = submitted.job;
-    match api.scheduler.query(move |reader| reader.job(id)).await? {
-        Some(view) => reply::ok(&Job { existing: true, ..show::job(&view, api.scheduler.progress(id)) }),
+    match api.scheduler.read(move |reader| reader.job(id)).await? {
+        Some(view) => reply::ok(&Job { existing: true, ..render::job(&view, api.scheduler.progress(id)) }),
         // Its retention ended between the two looks.
-        None => reply::ok(&show::submitted(job, asked, submitted, caller)),
+        None => reply::ok(&render::submitted(job, asked, submitted, caller)),
     }
 }
 
@@ -233,7 +265,7 @@ async fn read_ended(api: &Api, submitted: &Submitted) -> Result<Option<JobView>,
         return Ok(None);
     }
     let id = submitted.job;
-    Ok(api.scheduler.query(move |reader| reader.job(id)).await?)
+    Ok(api.scheduler.read(move |reader| reader.job(id)).await?)
 }
 
 /// A batch whose jobs are not looked into yet.
@@ -241,7 +273,7 @@ async fn read_ended(api: &Api, submitted: &Submitted) -> Result<Option<JobView>,
 #[serde(deny_unknown_fields)]
 struct UnreadBatch<'a> {
     #[serde(borrow)]
-    jobs: Vec<&'a RawValue>,
+    jobs: UpTo<&'a RawValue, BATCH_JOBS_MAX>,
     #[serde(default)]
     atomic: bool,
 }
@@ -254,38 +286,66 @@ fn read_batch(text: &str) -> Result<ReadBatch<'_>, ApiError> {
     if let Ok(BatchRequest { jobs, atomic }) = serde_json::from_str(text) {
         return Ok((jobs.into_iter().map(Ok).collect(), atomic));
     }
-    let UnreadBatch { jobs, atomic } = json::parse_text(text)?;
+    let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
     Ok((jobs.into_iter().map(|job| json::parse_text(job.get())).collect(), atomic))
 }
 
-fn check_count(count: usize) -> Result<(), ApiError> {
-    match count {
-        0 => Err(ApiError::field("jobs", "is empty; give at least one job")),
-        1..=BATCH_JOBS_MAX => Ok(()),
-        _ => Err(ApiError::field(
-            "jobs",
-            format!("has {count} jobs; give at most {BATCH_JOBS_MAX} in one call"),
-        )),
+/// Reads a large batch: another thread checks all of it and finds its jobs, then each is read by itself, and others have
+/// their turn in between.
+async fn read_large_batch<'a>(
+    api: &Api,
+    caller: &Caller,
+    body: &'a Received,
+) -> Result<ReadBatch<'a>, ApiError> {
+    let permit = api.parsers.take(caller.bound.as_ref()).await;
+    let bytes = body.share();
+    let found = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        find_jobs(&bytes)
+    });
+    let (ranges, atomic) = found.await.map_err(ApiError::internal)??;
+    let (mut jobs, mut bytes) = (Vec::with_capacity(ranges.len()), 0);
+    for range in ranges {
+        bytes += range.len();
+        let text = body.get(range).and_then(|job| std::str::from_utf8(job).ok());
+        let text = text.ok_or_else(|| ApiError::internal("a job is not where it was found"))?;
+        jobs.push(json::parse_text(text));
+        if bytes > BYTES_AT_ONCE {
+            bytes = 0;
+            tokio::task::yield_now().await;
+        }
     }
+    Ok((jobs, atomic))
 }
 
-/// An atomic batch that was refused is answered with the problem of the job that was the reason.
-fn refuse_whole(verdicts: &[Result<Submitted, Refusal>]) -> Result<(), ApiError> {
-    let refusals =
+/// Where the jobs of a batch stand in its body, and whether it is atomic.
+fn find_jobs(body: &[u8]) -> Result<(Vec<Range<usize>>, bool), ApiError> {
+    let text = json::check(body, json::DEPTH_MAX + 2)?;
+    let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
+    let range = |job: &&RawValue| {
+        let from = job.get().as_ptr().addr() - text.as_ptr().addr();
+        from..from + job.get().len()
+    };
+    Ok((jobs.iter().map(range).collect(), atomic))
+}
+
+/// An atomic batch that was rejected is answered with the problem of the job that was the reason.
+fn reject_whole(verdicts: &[Result<Submitted, Rejection>]) -> Result<(), ApiError> {
+    let rejections =
         verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((index, verdict.as_ref().err()?)));
-    let Some((index, refusal)) =
-        refusals.min_by_key(|(_, refusal)| refusal.code == RefusalCode::BatchRefused)
+    let Some((index, rejection)) =
+        rejections.min_by_key(|(_, rejection)| rejection.code == RejectionCode::BatchRejected)
     else {
         return Ok(());
     };
-    Err(ApiError::from(refusal.clone()).within(&format!("jobs[{index}]")))
+    Err(ApiError::from(rejection.clone()).within(&format!("jobs[{index}]")))
 }
 
 /// The jobs of a batch that only the store can tell about: those that idempotency keys stand for already, and those that
 /// were merged into others.
 async fn read_stored(
     api: &Api,
-    verdicts: &[Result<Submitted, Refusal>],
+    verdicts: &[Result<Submitted, Rejection>],
 ) -> Result<HashMap<JobId, JobView>, ApiError> {
     let admitted = verdicts.iter().filter_map(|verdict| verdict.as_ref().ok());
     let ids: Vec<JobId> =
@@ -293,7 +353,7 @@ async fn read_stored(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let views = api.scheduler.query(move |reader| {
+    let views = api.scheduler.read(move |reader| {
         let mut views = HashMap::new();
         for id in ids {
             views.extend(reader.job(id)?.map(|view| (id, view)));
@@ -305,12 +365,12 @@ async fn read_stored(
 
 /// One verdict for each job, in order; `verdicts` has those of the jobs that reached the engine.
 fn judge<'a>(
-    items: &'a [Result<(JobRequest<'_>, Asked), ApiError>],
-    mut verdicts: impl Iterator<Item = &'a Result<Submitted, Refusal>>,
+    items: &'a [Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    mut verdicts: impl Iterator<Item = &'a Result<Submitted, Rejection>>,
     stored: &'a HashMap<JobId, JobView>,
     caller: &'a Caller,
 ) -> BatchResponse<'a> {
-    let refused = |error: ApiError| BatchItem {
+    let rejected = |error: ApiError| BatchItem {
         status: error.code.status().as_u16(),
         job: None,
         problem: Some(error.to_problem(Some(&caller.request))),
@@ -318,39 +378,77 @@ fn judge<'a>(
     let items: Vec<BatchItem<'a>> = items
         .iter()
         .map(|item| match item {
-            Err(error) => refused(error.clone()),
+            Err(error) => rejected(error.clone()),
             Ok((job, asked)) => match verdicts.next() {
                 Some(Ok(submitted)) => BatchItem {
                     status: if submitted.existing { 200 } else { 201 },
                     job: Some(match stored.get(&submitted.job) {
-                        Some(view) => Job { existing: submitted.existing, ..show::job(view, None) },
-                        None => show::submitted(job, *asked, submitted, caller),
+                        Some(view) => Job { existing: submitted.existing, ..render::job(view, None) },
+                        None => render::submitted(job, *asked, submitted, caller),
                     }),
                     problem: None,
                 },
-                Some(Err(refusal)) => refused(refusal.clone().into()),
-                None => refused(ApiError::internal("the engine gave fewer verdicts than jobs")),
+                Some(Err(rejection)) => rejected(rejection.clone().into()),
+                None => rejected(ApiError::internal("the engine gave fewer verdicts than jobs")),
             },
         })
         .collect();
     let accepted = items.iter().filter(|item| item.job.is_some()).count();
-    BatchResponse { accepted, refused: items.len() - accepted, items }
+    BatchResponse { accepted, rejected: items.len() - accepted, items }
 }
 
-/// Jobs of a batch that were refused have no event of their own.
-async fn note_refused(api: &Api, caller: &Caller, response: &BatchResponse<'_>) {
+/// The jobs of a batch that reached the engine, each with its verdict and its index.
+fn judged<'a>(
+    items: &'a [Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    verdicts: &'a [Result<Submitted, Rejection>],
+) -> impl Iterator<Item = (usize, &'a str, &'a Result<Submitted, Rejection>)> {
+    let asked = items.iter().enumerate();
+    let asked = asked.filter_map(|(index, item)| Some((index, item.as_ref().ok()?.0.kind.as_ref())));
+    asked.zip(verdicts).map(|((index, kind), verdict)| (index, kind, verdict))
+}
+
+/// Kinds of admitted jobs that nothing serves now.
+fn unserved<'a>(
+    items: &'a [Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    verdicts: &'a [Result<Submitted, Rejection>],
+) -> BTreeSet<&'a str> {
+    let waits = |verdict: &Result<Submitted, Rejection>| verdict.as_ref().is_ok_and(|job| !job.served);
+    judged(items, verdicts).filter(|(_, _, verdict)| waits(verdict)).map(|(_, kind, _)| kind).collect()
+}
+
+/// Adds the warning of its kind to every job that nothing serves now.
+fn warn(
+    response: &mut BatchResponse<'_>,
+    items: &[Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    verdicts: &[Result<Submitted, Rejection>],
+    warnings: &HashMap<String, Warning>,
+) {
+    if warnings.is_empty() {
+        return;
+    }
+    for (index, kind, verdict) in judged(items, verdicts) {
+        if verdict.as_ref().is_ok_and(|job| !job.served)
+            && let Some(job) = response.items[index].job.as_mut()
+        {
+            job.warnings.extend(warnings.get(kind).cloned());
+        }
+    }
+}
+
+/// Jobs of a batch that were rejected have no event of their own.
+async fn note_rejected(api: &Api, caller: &Caller, response: &BatchResponse<'_>) {
     let Some(problem) = response.items.iter().find_map(|item| item.problem.as_ref()) else { return };
-    let (refused, all) = (response.refused, response.items.len());
+    let (rejected, all) = (response.rejected, response.items.len());
     let detail = format!(
-        "submit_batch: {refused} of {all} jobs refused; the first: {}: {}",
+        "submit_batch: {rejected} of {all} jobs rejected; the first: {}: {}",
         problem.code, problem.detail
     );
     audit::note(
         api,
         "submit_batch",
         caller.0.clone().into(),
-        EventKind::CallRefused,
-        Code::BatchRefused,
+        EventKind::CallRejected,
+        Code::BatchRejected,
         detail,
     )
     .await;

@@ -18,8 +18,8 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::{NoBody, NoParameters, PathName};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Longest note, in bytes.
 const NOTE_MAX: usize = 200;
@@ -29,7 +29,7 @@ const NOTE_MAX: usize = 200;
 pub async fn get_caller(caller: Caller, _: NoParameters) -> Answer {
     reply::ok(&WireCaller {
         actor: caller.actor.to_string(),
-        role: caller.role.word().to_owned(),
+        role: caller.role.as_str().to_owned(),
         tenant: caller.bound.as_ref().map_or_else(|| "*".to_owned(), Name::to_string),
     })
 }
@@ -40,7 +40,7 @@ pub async fn list_tokens(State(api): State<Api>, caller: Caller, _: NoParameters
     let now = api.scheduler.wall();
     let table = api.scheduler.tokens();
     let tokens =
-        table.iter().filter(|record| is_visible(&caller, record)).map(|record| show::token(record, now));
+        table.iter().filter(|record| is_visible(&caller, record)).map(|record| render::token(record, now));
     reply::ok(&TokenList { tokens: tokens.collect() })
 }
 
@@ -55,13 +55,13 @@ pub async fn get_token(
     PathName(id): PathName,
     _: NoParameters,
 ) -> Answer {
-    reply::ok(&show::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
+    reply::ok(&render::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
 }
 
-/// Makes a token. Its secret is shown this once.
+/// Makes a token. Its secret is shown this once, unless the call brings one.
 #[utoipa::path(
     post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = TokenRequest,
-    responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant's", body = Problem), (status = 409, description = "conflict: the first token must be a server-wide admin's", body = Problem), (status = 429, description = "too_many", body = Problem))
+    responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant's", body = Problem), (status = 409, description = "conflict: the first token must be a server-wide admin's; already_exists: another token has this secret", body = Problem), (status = 429, description = "too_many", body = Problem))
 )]
 pub async fn create_token(
     State(api): State<Api>,
@@ -90,11 +90,19 @@ pub async fn create_token(
                       or nobody could make more";
         return Err(ApiError::new(Code::Conflict, detail));
     }
-    let secret = put_new(&api, &caller, tenant, role, note, expires_at.map(|span| now + span)).await?;
-    reply::json(StatusCode::CREATED, &secret)
+    let expires_at = expires_at.map(|span| now + span);
+    let Some(brought) = &asked.secret else {
+        let secret = put_new(&api, &caller, tenant, role, note, expires_at).await?;
+        return reply::json(StatusCode::CREATED, &secret);
+    };
+    let record = auth::import(brought, tenant, role, note, now, expires_at)
+        .map_err(|why| ApiError::field("secret", why))?;
+    let token = render::token(&record, now);
+    put(&api, &caller, record).await?;
+    reply::json(StatusCode::CREATED, &TokenSecret { secret: None, token, replaces: None })
 }
 
-/// Ends a token: the next call with it is refused, and its open streams are closed.
+/// Ends a token: the next call with it is rejected, and its open streams are closed.
 #[utoipa::path(
     delete, path = "/v1/tokens/{id}", operation_id = "revoke_token", tag = "tokens", params(("id" = String, Path)),
     responses((status = 200, description = "The revoked token", body = Token), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the last server-wide admin's", body = Problem))
@@ -113,7 +121,7 @@ pub async fn revoke_token(
         return Err(ApiError::new(Code::Conflict, detail));
     }
     revoke(&api, &caller, &record).await?;
-    reply::ok(&show::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
+    reply::ok(&render::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
 }
 
 /// Replaces a token by a new one with the same rights. The old one ends at once, or after `grace`.
@@ -147,15 +155,11 @@ pub async fn rotate_token(
         return Err(ApiError::new(Code::Conflict, detail));
     }
     let expires_at = lives.map(|span| now + span);
-    let mut secret = put_new(&api, &caller, old.tenant.clone(), old.role, &old.note, expires_at).await?;
-    if grace == Span(0) {
-        revoke(&api, &caller, &old).await?;
-    } else {
-        let ends_at = old.expires_at.map_or(now + grace, |at| at.min(now + grace));
-        put(&api, &caller, TokenRecord { expires_at: Some(ends_at), ..old.clone() }).await?;
-    }
-    secret.replaces = Some(old.id.to_string());
-    reply::json(StatusCode::CREATED, &secret)
+    let minted = auth::mint(old.tenant.clone(), old.role, &old.note, now, expires_at);
+    let (record, secret) = minted.map_err(ApiError::internal)?;
+    let (token, replaces) = (render::token(&record, now), Some(old.id.to_string()));
+    answered(api.scheduler.rotate_token(old.id, now + grace, record, caller.origin()).await?)?;
+    reply::json(StatusCode::CREATED, &TokenSecret { secret: Some(secret), token, replaces })
 }
 
 async fn read_body(api: &Api, request: Request) -> Result<body::Received, ApiError> {
@@ -211,24 +215,26 @@ async fn put_new(
 ) -> Result<TokenSecret, ApiError> {
     let now = api.scheduler.wall();
     let (record, secret) = auth::mint(tenant, role, note, now, expires_at).map_err(ApiError::internal)?;
-    let token = show::token(&record, now);
+    let token = render::token(&record, now);
     put(api, caller, record).await?;
-    Ok(TokenSecret { secret, token, replaces: None })
+    Ok(TokenSecret { secret: Some(secret), token, replaces: None })
 }
 
 async fn put(api: &Api, caller: &Caller, record: TokenRecord) -> Result<(), ApiError> {
-    match api.scheduler.put_token(record, caller.origin()).await? {
-        Reply::Done => Ok(()),
-        Reply::Refused(refusal) => Err(refusal.into()),
-        other => Err(ApiError::internal(format!("the engine answered a token with {other:?}"))),
-    }
+    answered(api.scheduler.put_token(record, caller.origin()).await?)
 }
 
 async fn revoke(api: &Api, caller: &Caller, record: &TokenRecord) -> Result<(), ApiError> {
-    match api.scheduler.revoke_token(record.tenant.clone(), record.id.clone(), caller.origin()).await? {
+    let (tenant, id) = (record.tenant.clone(), record.id.clone());
+    answered(api.scheduler.revoke_token(tenant, id, caller.origin()).await?)
+}
+
+/// What the engine says about a change of a token.
+fn answered(reply: Reply) -> Result<(), ApiError> {
+    match reply {
         Reply::Done => Ok(()),
-        Reply::Refused(refusal) => Err(refusal.into()),
+        Reply::Rejected(rejection) => Err(rejection.into()),
         Reply::NotFound => Err(ApiError::new(Code::NotFound, "there is no such token")),
-        other => Err(ApiError::internal(format!("the engine answered a revocation with {other:?}"))),
+        other => Err(ApiError::internal(format!("the engine answered a change of a token with {other:?}"))),
     }
 }

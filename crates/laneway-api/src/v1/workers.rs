@@ -4,11 +4,13 @@
 
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
-use laneway_core::worker::WorkerView;
-use laneway_core::{EventKind, Name, Refusal, Reply};
+use laneway_core::worker::{Orders, WorkerView};
+use laneway_core::{EventKind, Name, Rejection, Reply};
 use laneway_runtime::{PackageOrder, ToWorker};
 use laneway_wire::frame::Text;
-use laneway_wire::{DrainRequest, PackageRequest, Problem, RebindRequest, Worker, WorkerList, WorkerTold};
+use laneway_wire::{
+    DrainRequest, PackageRequest, Problem, RebindRequest, Worker, WorkerCommandSent, WorkerList,
+};
 use serde::de::DeserializeOwned;
 
 use crate::api::Api;
@@ -17,8 +19,8 @@ use crate::body;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::{NoParameters, PathKey};
+use crate::render;
 use crate::reply::{self, Answer};
-use crate::show;
 
 /// Longest address of a package's archive, in bytes.
 const URL_LEN_MAX: usize = 2_048;
@@ -26,9 +28,8 @@ const URL_LEN_MAX: usize = 2_048;
 /// Lists workers, those that lost their connection and may come back included.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers", responses((status = 200, body = WorkerList)))]
 pub async fn list_workers(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
-    let scope = caller.scope().cloned();
-    let views = api.scheduler.read(move |engine, now| engine.workers(now, scope.as_ref())).await?;
-    reply::ok(&WorkerList { workers: views.iter().map(show::worker).collect() })
+    let (views, _) = api.scheduler.workers(caller.scope().cloned()).await?;
+    reply::ok(&WorkerList { workers: views.iter().map(render::worker).collect() })
 }
 
 /// Shows a worker.
@@ -42,7 +43,7 @@ pub async fn get_worker(
     PathKey(id): PathKey,
     _: NoParameters,
 ) -> Answer {
-    reply::ok(&show::worker(&find(&api, &caller, &id).await?))
+    reply::ok(&render::worker(&find(&api, &caller, &id).await?))
 }
 
 /// Tells a worker to take nothing new, to end what it runs, and to go; or, with `drain` false, to take tasks again.
@@ -60,8 +61,15 @@ pub async fn drain_worker(
 ) -> Answer {
     let DrainRequest { drain } = read_or_default(&api, request).await?;
     let drain = drain.unwrap_or(true);
+    let before = find(&api, &caller, &id).await?;
     match api.scheduler.drain_worker(caller.tenant.clone(), id.clone(), drain, caller.origin()).await? {
-        Reply::Done => reply::ok(&show::worker(&find(&api, &caller, &id).await?)),
+        Reply::Done => {
+            // A worker that has nothing to do leaves at once, and is forgotten then: what was asked for is done.
+            let left =
+                WorkerView { connection: None, orders: Orders { drained: drain, ..before.orders }, ..before };
+            let view = look(&api, &caller, &id).await?.unwrap_or(left);
+            reply::ok(&render::worker(&view))
+        }
         Reply::NotFound => Err(no_worker()),
         other => Err(ApiError::internal(format!("the engine answered a drain with {other:?}"))),
     }
@@ -86,9 +94,9 @@ pub async fn rebind_worker(
     };
     let lanes: Vec<Name> = lanes.iter().enumerate().map(name).collect::<Result<_, _>>()?;
     match api.scheduler.rebind_worker(caller.tenant.clone(), id.clone(), lanes, caller.origin()).await? {
-        Reply::Done => reply::ok(&show::worker(&find(&api, &caller, &id).await?)),
+        Reply::Done => reply::ok(&render::worker(&find(&api, &caller, &id).await?)),
         Reply::NotFound => Err(no_worker()),
-        Reply::Refused(refusal) => Err(refusal_of("lanes", &refusal)),
+        Reply::Rejected(rejection) => Err(rejection_of("lanes", &rejection)),
         other => Err(ApiError::internal(format!("the engine answered a rebind with {other:?}"))),
     }
 }
@@ -97,7 +105,7 @@ pub async fn rebind_worker(
 #[utoipa::path(
     post, path = "/v1/workers/{id}/packages", operation_id = "change_worker_packages", tag = "workers",
     params(("id" = String, Path)), request_body = PackageRequest,
-    responses((status = 202, body = WorkerTold), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is not connected", body = Problem))
+    responses((status = 202, body = WorkerCommandSent), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is not connected", body = Problem))
 )]
 pub async fn change_worker_packages(
     State(api): State<Api>,
@@ -107,17 +115,20 @@ pub async fn change_worker_packages(
     request: Request,
 ) -> Answer {
     let asked: PackageRequest = read(&api, request).await?;
-    let word = word_of(&asked)?;
+    let command = command_of(&asked)?;
     let view = find(&api, &caller, &id).await?;
-    let told = view.connection.is_some_and(|connection| api.scheduler.tell_worker(connection, word));
-    if !told {
+    let sent = view.connection.is_some_and(|connection| api.scheduler.tell_worker(connection, command));
+    if !sent {
         return Err(ApiError::new(Code::Conflict, "the worker is not connected; ask again when it is back"));
     }
     let PackageRequest { operation, name, version, .. } = &asked;
     let detail = format!("pkg.{operation} {name} {} asked of worker {id}", version.as_deref().unwrap_or("*"));
     let tenant = Some(caller.tenant.clone());
     api.scheduler.note(EventKind::CallDone, tenant, &detail, caller.origin()).await?;
-    reply::json(StatusCode::ACCEPTED, &WorkerTold { worker: id.to_string(), operation: operation.clone() })
+    reply::json(
+        StatusCode::ACCEPTED,
+        &WorkerCommandSent { worker: id.to_string(), operation: operation.clone() },
+    )
 }
 
 /// A schema of the worker protocol, such as `ws.result.schema.json`.
@@ -134,14 +145,17 @@ pub async fn get_schema(Path(name): Path<String>, _: NoParameters) -> Answer {
 }
 
 async fn find(api: &Api, caller: &Caller, id: &Name) -> Result<WorkerView, ApiError> {
-    let (tenant, id) = (caller.tenant.clone(), id.clone());
-    let view = api.scheduler.read(move |engine, now| engine.worker(now, &tenant, &id)).await?;
-    view.ok_or_else(no_worker)
+    look(api, caller, id).await?.ok_or_else(no_worker)
+}
+
+async fn look(api: &Api, caller: &Caller, id: &Name) -> Result<Option<WorkerView>, ApiError> {
+    let found = api.scheduler.worker(caller.tenant.clone(), id.clone()).await?;
+    Ok(found.map(|(view, _)| view))
 }
 
 /// What the engine does not take in a field; its message begins with the name of that.
-fn refusal_of(field: &str, refusal: &Refusal) -> ApiError {
-    let message = refusal.message.strip_prefix(field).unwrap_or(&refusal.message);
+fn rejection_of(field: &str, rejection: &Rejection) -> ApiError {
+    let message = rejection.message.strip_prefix(field).unwrap_or(&rejection.message);
     ApiError::field(field, message.trim_start_matches([':', ' ']))
 }
 
@@ -152,8 +166,8 @@ fn no_worker() -> ApiError {
     )
 }
 
-/// What a worker is told about a package; whatever cannot be is refused here, with the name of the field.
-fn word_of(asked: &PackageRequest) -> Result<ToWorker, ApiError> {
+/// What a worker is told about a package; whatever cannot be is rejected here, with the name of the field.
+fn command_of(asked: &PackageRequest) -> Result<ToWorker, ApiError> {
     let PackageRequest { operation, name, version, url, sha256 } = asked;
     let text = |field: &str, text: &str| {
         Text::new(text).map(|text| text.as_str().into()).map_err(|error| ApiError::field(field, error))

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// Where a task stands in its chain.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ChainPosition {
     run: Text,
     host: Text,
     node: Text,
@@ -16,12 +16,12 @@ pub struct Place {
     pub index: Option<u32>,
 }
 
-impl Place {
+impl ChainPosition {
     /// The place of a job. `None`: it is in no chain.
-    pub fn of(spec: &JobSpec) -> Option<Place> {
+    pub fn of(spec: &JobSpec) -> Option<ChainPosition> {
         let member = spec.member.as_deref()?;
         let chain = member.chain.as_ref()?;
-        Some(Place {
+        Some(ChainPosition {
             run: Text::fixed(&member.run.to_string()),
             host: text(&chain.host),
             node: text(&member.node),
@@ -31,8 +31,8 @@ impl Place {
     }
 
     /// The place that a task says it has: whoever is in no chain is answered in its own words.
-    pub fn asked(request: &NextRequest) -> Place {
-        Place {
+    pub fn asked(request: &NextRequest) -> ChainPosition {
+        ChainPosition {
             run: request.run_id.clone(),
             host: request.node_id.clone(),
             node: request.middleware_id.clone(),
@@ -56,7 +56,7 @@ impl Place {
         let (result, error) = match answer {
             NextAnswer::Done(result) => (Some(object(result.as_deref().unwrap_or(b"{}"))), None),
             NextAnswer::Failed(code, message) => {
-                (None, JsonObject::of(&json!({"code": code.word(), "message": message})).ok())
+                (None, JsonObject::of(&json!({"code": code.as_str(), "message": message})).ok())
             }
         };
         NextResponse {
@@ -75,7 +75,7 @@ impl Place {
 const CONTEXT: &str = "_context";
 
 /// What a call brings along: its payload, and its contexts under a field of their own. `None`: nothing.
-pub fn brought(request: &NextRequest) -> Option<Bytes> {
+pub fn call_payload(request: &NextRequest) -> Option<Bytes> {
     let read = |object: &Option<JsonObject>| -> Map<String, Value> {
         object.as_ref().and_then(|object| object.read().ok()).unwrap_or_default()
     };
@@ -110,7 +110,7 @@ mod tests {
     use laneway_wire::frame::NextRequest;
     use serde_json::{Value, json};
 
-    use super::brought;
+    use super::call_payload;
 
     #[test]
     fn a_call_brings_its_payload_and_its_contexts_along() {
@@ -118,7 +118,7 @@ mod tests {
             let mut request = json!({"requestId": "q", "runId": "r", "nodeId": "n", "middlewareId": "m"});
             request.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
             let request: NextRequest = serde_json::from_value(request).unwrap();
-            brought(&request).map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap())
+            call_payload(&request).map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap())
         };
         assert_eq!(given(json!({})), None);
         assert_eq!(given(json!({"payload": {}, "hostCtx": {}})), None);

@@ -5,23 +5,16 @@
 
 use laneway_core::{Failure, JobId, Name, Outcome, Task};
 use laneway_wire::frame::{
-    Ack, Artifact, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message, NextRequest,
-    NextResponse, ResultStatus, TaskResult, Text, Uninstall,
+    Ack, Cancel, Dispatch, Drain, ErrorCode, ErrorReport, Feedback, Install, Message, NextRequest,
+    NextResponse, TaskResult, Text, Uninstall,
 };
-use serde::Deserialize;
 use serde_json::json;
 
+use super::ending::{Detail, MESSAGE_LEN_MAX, TaskOutcome, code_name, cut};
+use super::messages::{Answer, Ended, Question, Rejection};
 use super::outbox::About;
-use super::session::{Action, Head, Now, OwedFor, SETTLED_MAX, Session, SessionState};
-use super::speech::{report, report_with};
-use super::words::{Answer, Ended, Question, Rejection};
-
-/// Longest result in bytes that is kept with a job.
-pub const RESULT_LEN_MAX: usize = 1 << 20;
-/// Longest description of an artifact in bytes that is kept whole.
-const ARTIFACT_LEN_MAX: usize = 8 << 10;
-/// Longest message of a failure in bytes; the rest is cut off.
-const MESSAGE_LEN_MAX: usize = 4 << 10;
+use super::send::{report, report_with};
+use super::session::{Action, FrameHeader, Now, OwedFor, SETTLED_MAX, Session, SessionState};
 
 /// An attempt that is bound to the connection.
 #[derive(Clone, Debug)]
@@ -51,7 +44,7 @@ enum Phase {
 impl Session {
     /// The attempt is this connection's from now on. Comes before its payload is read.
     pub fn bind(&mut self, task: Task, run: Option<Text>) {
-        self.is_told();
+        self.mark_registered();
         // Sent again after a rebind, it may have been here before.
         self.settled.retain(|settled| *settled != task);
         self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
@@ -68,7 +61,7 @@ impl Session {
         if self.tasks.get(&task).is_none_or(|open| open.phase != Phase::Bound) {
             return;
         }
-        if !self.outbox.has_room(dispatch.parameters.get().len()) {
+        if !self.outbox.has_capacity(dispatch.parameters.get().len()) {
             self.tasks.remove(&task);
             let message = "too much waits to be acknowledged by the worker".into();
             let rejection = Rejection { code: ErrorCode::CmdConcurrencyViolation.into(), message };
@@ -88,7 +81,7 @@ impl Session {
         if self.tasks.remove(&task).is_none() {
             return;
         }
-        let ended = Ended { task, outcome: Outcome::HandedBack, artifacts: Vec::new() };
+        let ended = Ended { task, outcome: Outcome::HandedBack, artifacts: Vec::new(), reported: None };
         self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
     }
 
@@ -103,13 +96,13 @@ impl Session {
         if self.tasks.remove(&task).is_none() {
             return;
         }
-        let ended = Ended { task, outcome: Outcome::Failed(failure), artifacts: Vec::new() };
+        let ended = Ended { task, outcome: Outcome::Failed(failure), artifacts: Vec::new(), reported: None };
         self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
     }
 
     /// The attempt must stop. One that was told to stop over an earlier connection is bound to this one by that.
     pub fn cancel(&mut self, now: Now, task: Task, reason: Option<String>, out: &mut Vec<Action>) {
-        self.is_told();
+        self.mark_registered();
         if self.settled.contains(&task) {
             return;
         }
@@ -118,7 +111,7 @@ impl Session {
         open.stopping = true;
         if open.phase == Phase::Bound {
             // The worker never heard of it.
-            let ended = Ended { task, outcome: Outcome::Canceled, artifacts: Vec::new() };
+            let ended = Ended { task, outcome: Outcome::Canceled, artifacts: Vec::new(), reported: None };
             self.tasks.remove(&task);
             return self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
         }
@@ -139,7 +132,7 @@ impl Session {
         if let Some(open) = self.tasks.remove(&task) {
             self.outbox.remove_task(task);
             if open.phase != Phase::Bound {
-                self.say_stale(now, task, out);
+                self.send_stale(now, task, out);
             }
         }
     }
@@ -179,7 +172,7 @@ impl Session {
         }
         let Some(About::Dispatch(task)) = about else { return };
         let Some(open) = self.tasks.get_mut(&task).filter(|open| open.phase == Phase::Sent) else { return };
-        let knows_newer = ack.info.as_deref() == Some(ErrorCode::SessionStaleBinding.word());
+        let knows_newer = ack.info.as_deref() == Some(ErrorCode::SessionStaleBinding.as_str());
         if ack.ok && !knows_newer {
             open.phase = Phase::Taken;
             return self.ask(None, OwedFor::Taken(task), Question::Accepted(task), out);
@@ -192,9 +185,15 @@ impl Session {
     }
 
     /// How a run ended.
-    pub(super) fn result(&mut self, now: Now, head: Head, result: TaskResult, out: &mut Vec<Action>) {
-        let Some(task) = self.task_of(&head, Some(&result.task_id)) else {
-            return self.refuse_stale(now, &head, &result.task_id, head.seq, out);
+    pub(super) fn result(
+        &mut self,
+        now: Now,
+        header: FrameHeader,
+        result: TaskResult,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(task) = self.task_of(&header, Some(&result.task_id)) else {
+            return self.reject_stale(now, &header, &result.task_id, header.seq, out);
         };
         let run_fits = self.tasks.get(&task).is_none_or(|open| {
             open.run.as_ref().map_or(result.run_id == result.task_id, |run| result.run_id == *run)
@@ -203,19 +202,24 @@ impl Session {
             let details = json!({"run_id": result.run_id.as_str(), "task_id": result.task_id.as_str()});
             let message = "`run_id` is not the run of this task";
             let report = report_with(ErrorCode::CmdUnknown, "payload", message, &details);
-            return self.refuse(now, &head, None, None, report, out);
+            return self.reject(now, &header, None, None, report, out);
         }
-        let (outcome, artifacts) = outcome_of(result);
-        self.end(now, task, head, outcome, artifacts, out);
+        self.end(now, task, header, TaskOutcome::of(result), out);
     }
 
     /// A worker says that something went wrong: about a dispatch, it ends the attempt.
-    pub(super) fn told_error(&mut self, now: Now, head: Head, error: ErrorReport, out: &mut Vec<Action>) {
-        let Some(task) = self.task_of(&head, None) else {
+    pub(super) fn error_reported(
+        &mut self,
+        now: Now,
+        header: FrameHeader,
+        error: ErrorReport,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(task) = self.task_of(&header, None) else {
             // About another frame of ours: what it asked for is not done, and sending it again does not help.
-            if let Some(number) = head.corr.as_ref().and_then(|corr| self.number_of(corr)) {
-                if self.part_refused(number, &error, out) {
-                    return self.ack(now, &head, None, out);
+            if let Some(number) = header.corr.as_ref().and_then(|corr| self.number_of(corr)) {
+                if self.chunk_rejected(number, &error, out) {
+                    return self.ack(now, &header, None, out);
                 }
                 self.outbox.remove(number);
             }
@@ -223,12 +227,12 @@ impl Session {
                 tenant = self.member().map(|member| member.tenant.as_str()),
                 "sender.id" = self.worker().map(Name::as_str),
                 "type" = "error",
-                id = head.id.as_str(),
-                corr = head.corr.as_deref(),
+                id = header.id.as_str(),
+                corr = header.corr.as_deref(),
                 code = error.code.as_str(),
                 "a worker says that something went wrong"
             );
-            return self.ack(now, &head, None, out);
+            return self.ack(now, &header, None, out);
         };
         let message: Box<str> = cut(&error.message, MESSAGE_LEN_MAX).into();
         match ErrorCode::parse(&error.code) {
@@ -242,50 +246,65 @@ impl Session {
                 self.outbox.remove_task(task);
                 self.tasks.remove(&task);
                 let rejection = Rejection { code: error.code, message };
-                self.ask(Some(head), OwedFor::Outcome(task), Question::Rejected(task, rejection), out);
+                self.ask(Some(header), OwedFor::Outcome(task), Question::Rejected(task, rejection), out);
             }
             Some(ErrorCode::RunnerCancelled) => {
-                self.end(now, task, head, Outcome::HandedBack, Vec::new(), out);
+                // The worker stops. The task may have had an effect before that.
+                self.end(now, task, header, Outcome::Interrupted.into(), out);
             }
             code => {
                 let retryable =
                     !matches!(code, Some(ErrorCode::ResourceMissing | ErrorCode::DispatchInvalidMetadata));
-                let failure = Failure { code: code_name(&error.code), message, retryable, detail: None };
-                self.end(now, task, head, Outcome::Failed(failure), Vec::new(), out);
+                let detail = Detail::of_report(&error);
+                let failure =
+                    Failure { code: code_name(&error.code), message, retryable, detail, retry_after: None };
+                self.end(now, task, header, Outcome::Failed(failure).into(), out);
             }
         }
     }
 
     /// How a run goes.
-    pub(super) fn feedback(&mut self, now: Now, head: Head, feedback: Feedback, out: &mut Vec<Action>) {
-        let task = self.task_of(&head, Some(&feedback.task_id));
+    pub(super) fn feedback(
+        &mut self,
+        now: Now,
+        header: FrameHeader,
+        feedback: Feedback,
+        out: &mut Vec<Action>,
+    ) {
+        let task = self.task_of(&header, Some(&feedback.task_id));
         let open = task.and_then(|task| self.tasks.get(&task)).filter(|open| open.phase != Phase::Ending);
         match (open, task) {
             (Some(_), Some(task)) => {
                 let question = Question::Feedback(task, Box::new(feedback));
-                self.ask(Some(head), OwedFor::Plain, question, out);
+                self.ask(Some(header), OwedFor::Plain, question, out);
             }
             // It was overtaken by the outcome, and says nothing that matters now.
             (_, Some(task)) if self.tasks.contains_key(&task) || self.settled.contains(&task) => {
-                self.ack(now, &head, None, out);
+                self.ack(now, &header, None, out);
             }
-            _ => self.refuse_stale(now, &head, &feedback.task_id, head.seq, out),
+            _ => self.reject_stale(now, &header, &feedback.task_id, header.seq, out),
         }
     }
 
     /// A middleware wants the rest of its chain to run. Jobs have no chains here, and that is what it is told.
-    pub(super) fn next_asked(&mut self, now: Now, head: Head, request: NextRequest, out: &mut Vec<Action>) {
-        let bound = self.task_of(&head, None).filter(|task| self.tasks.contains_key(task));
-        match (bound, &head.corr) {
+    pub(super) fn next_requested(
+        &mut self,
+        now: Now,
+        header: FrameHeader,
+        request: NextRequest,
+        out: &mut Vec<Action>,
+    ) {
+        let bound = self.task_of(&header, None).filter(|task| self.tasks.contains_key(task));
+        match (bound, &header.corr) {
             (Some(task), _) => {
                 let question = Question::Next(task, Box::new(request));
-                self.ask(Some(head), OwedFor::Plain, question, out);
+                self.ask(Some(header), OwedFor::Plain, question, out);
             }
-            (None, Some(corr)) => self.refuse_stale(now, &head, &corr.clone(), head.seq, out),
+            (None, Some(corr)) => self.reject_stale(now, &header, &corr.clone(), header.seq, out),
             (None, None) => {
                 let message = "`corr` is missing; it names the task that asks";
                 let report = report(ErrorCode::CmdUnknown, "envelope", message);
-                self.refuse(now, &head, None, None, report, out);
+                self.reject(now, &header, None, None, report, out);
             }
         }
     }
@@ -295,26 +314,26 @@ impl Session {
         &mut self,
         now: Now,
         task: Task,
-        head: Head,
-        outcome: Outcome,
-        artifacts: Vec<Box<str>>,
+        header: FrameHeader,
+        brought: TaskOutcome,
         out: &mut Vec<Action>,
     ) {
         match self.tasks.get_mut(&task) {
             Some(open) if open.phase == Phase::Ending => {
                 // The same word under another id. Its sender says it once more, and is answered by then.
-                self.seen.forget(&head.id, head.corr.as_deref());
+                self.dedup.forget(&header.id, header.corr.as_deref());
                 return;
             }
             Some(open) => open.phase = Phase::Ending,
             None if self.settled.contains(&task) => {
-                return self.ack(now, &head, Some(ErrorCode::ResultDuplicate), out);
+                return self.ack(now, &header, Some(ErrorCode::ResultDuplicate), out);
             }
             None => {}
         }
         self.outbox.remove_task(task);
-        let ended = Ended { task, outcome, artifacts };
-        self.ask(Some(head), OwedFor::Outcome(task), Question::Ended(Box::new(ended)), out);
+        let TaskOutcome { outcome, artifacts, reported } = brought;
+        let ended = Ended { task, outcome, artifacts, reported };
+        self.ask(Some(header), OwedFor::Outcome(task), Question::Ended(Box::new(ended)), out);
     }
 
     /// The house has answered an outcome.
@@ -322,7 +341,7 @@ impl Session {
         &mut self,
         now: Now,
         task: Task,
-        head: &Head,
+        header: &FrameHeader,
         answer: Answer,
         out: &mut Vec<Action>,
     ) {
@@ -330,48 +349,48 @@ impl Session {
             Answer::Done | Answer::Alive { .. } => {
                 self.tasks.remove(&task);
                 self.remember(task);
-                self.ack(now, head, None, out);
+                self.ack(now, header, None, out);
             }
             Answer::Duplicate => {
                 self.tasks.remove(&task);
                 self.remember(task);
-                self.ack(now, head, Some(ErrorCode::ResultDuplicate), out);
+                self.ack(now, header, Some(ErrorCode::ResultDuplicate), out);
             }
             Answer::Stale | Answer::Superseded => {
                 if self.tasks.remove(&task).is_some_and(|open| open.stopping) {
                     // It stopped, as it was told to: nothing of what it says is taken, and it has no more to do.
                     self.remember(task);
-                    return self.ack(now, head, None, out);
+                    return self.ack(now, header, None, out);
                 }
-                self.refuse_stale(now, head, &task_id(task), Some(task.dispatch_seq), out);
+                self.reject_stale(now, header, &task_id(task), Some(task.dispatch_seq), out);
             }
             Answer::Gap => {
-                self.seen.forget(&head.id, head.corr.as_deref());
+                self.dedup.forget(&header.id, header.corr.as_deref());
                 let message = "results of the run that come before this one are missing; bring them again";
                 let report = report(ErrorCode::ResultSeqGap, "scheduler.results", message);
-                self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
+                self.send_error(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
             }
-            Answer::Refused(why) => {
-                self.seen.forget(&head.id, head.corr.as_deref());
+            Answer::Rejected(why) => {
+                self.dedup.forget(&header.id, header.corr.as_deref());
                 // The attempt stays bound: what cannot be taken now may be taken when it is said again.
                 if let Some(open) = self.tasks.get_mut(&task) {
                     open.phase = Phase::Taken;
                 }
                 let report = report(ErrorCode::Internal, "scheduler.results", why);
-                self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
+                self.send_error(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
             }
         }
     }
 
     /// The attempt that a frame is about: by the payload, else by `corr`, which older workers fill with our frame's id.
-    fn task_of(&self, head: &Head, task_id: Option<&Text>) -> Option<Task> {
-        let named = task_id.or(head.corr.as_ref())?;
+    fn task_of(&self, header: &FrameHeader, task_id: Option<&Text>) -> Option<Task> {
+        let named = task_id.or(header.corr.as_ref())?;
         let Some(job) = JobId::parse(named) else {
             let number = self.number_of(named)?;
             let found = self.tasks.iter().find(|(_, open)| open.frame == Some(number));
             return found.map(|(task, _)| *task);
         };
-        match head.seq {
+        match header.seq {
             Some(dispatch_seq) => Some(Task { job, dispatch_seq }),
             // Without a number the one attempt that is open here is meant.
             None => self.tasks.keys().copied().rfind(|task| task.job == job),
@@ -385,21 +404,21 @@ impl Session {
         self.settled.push_back(task);
     }
 
-    fn say_stale(&mut self, now: Now, task: Task, out: &mut Vec<Action>) {
+    fn send_stale(&mut self, now: Now, task: Task, out: &mut Vec<Action>) {
         let report = report(ErrorCode::SessionStaleBinding, "scheduler.tasks", STALE);
-        self.complain(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
+        self.send_error(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
     }
 
-    fn refuse_stale(
+    fn reject_stale(
         &mut self,
         now: Now,
-        head: &Head,
+        header: &FrameHeader,
         task_id: &Text,
         seq: Option<u64>,
         out: &mut Vec<Action>,
     ) {
         let report = report(ErrorCode::SessionStaleBinding, "scheduler.tasks", STALE);
-        self.refuse(now, head, Some(task_id.clone()), seq, report, out);
+        self.reject(now, header, Some(task_id.clone()), seq, report, out);
     }
 }
 
@@ -409,67 +428,4 @@ const STALE: &str = "the attempt is not this worker's; stop it and forget its ou
 /// A task's id as frames spell it.
 pub(super) fn task_id(task: Task) -> Text {
     Text::fixed(&task.job.to_string())
-}
-
-/// What a result means for the engine, and what the run made.
-fn outcome_of(result: TaskResult) -> (Outcome, Vec<Box<str>>) {
-    let TaskResult { status, result, metadata, artifacts, error, .. } = result;
-    let made = |artifacts: &[Artifact]| artifacts.iter().filter_map(written).collect();
-    let outcome = match status {
-        ResultStatus::Succeeded | ResultStatus::Skipped => {
-            let json = result.get();
-            if json.len() > RESULT_LEN_MAX {
-                let message = format!(
-                    "the result has {} bytes; at most {RESULT_LEN_MAX} are kept; keep what is so large as an artifact",
-                    json.len()
-                );
-                Outcome::Failed(Failure::permanent("result_too_large", message))
-            } else {
-                let result = Some(json.as_bytes().into());
-                match status {
-                    ResultStatus::Skipped => Outcome::Skipped(result),
-                    _ => Outcome::Succeeded(result),
-                }
-            }
-        }
-        ResultStatus::Cancelled => Outcome::Canceled,
-        ResultStatus::Failed => {
-            #[derive(Deserialize)]
-            struct Hints {
-                retryable: Option<bool>,
-            }
-            let hints = metadata.and_then(|metadata| metadata.read::<Hints>().ok());
-            let retryable = hints.and_then(|hints| hints.retryable).unwrap_or(true);
-            let (code, message) = match error {
-                Some(error) => (code_name(&error.code), error.message),
-                None => (code_name(ErrorCode::RunnerFailure.word()), "the worker gave no reason".to_owned()),
-            };
-            let message = cut(&message, MESSAGE_LEN_MAX).into();
-            Outcome::Failed(Failure { code, message, retryable, detail: None })
-        }
-    };
-    (outcome, artifacts.as_deref().map(made).unwrap_or_default())
-}
-
-/// An artifact as JSON. What is said of it at too great a length is left out.
-fn written(artifact: &Artifact) -> Option<Box<str>> {
-    let json = serde_json::to_string(artifact).ok()?;
-    if json.len() <= ARTIFACT_LEN_MAX {
-        return Some(json.into());
-    }
-    serde_json::to_string(&Artifact { metadata: None, ..artifact.clone() }).ok().map(Box::from)
-}
-
-/// A worker's code as a name. What is no name becomes one that says so.
-fn code_name(code: &str) -> Name {
-    Name::new(cut(code, Name::LEN_MAX)).unwrap_or_else(|_| Name::fixed("E.RUNNER.FAILURE"))
-}
-
-/// The longest beginning of `text` with at most `len_max` bytes.
-fn cut(text: &str, len_max: usize) -> &str {
-    let mut end = text.len().min(len_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }

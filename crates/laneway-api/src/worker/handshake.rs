@@ -4,62 +4,70 @@ use axum::extract::ws::close_code;
 use laneway_wire::frame::{ErrorCode, Frame, Handshake, Message, Register, Role};
 use serde_json::json;
 
-use super::session::{Action, Head, Now, OwedFor, Session, SessionState};
-use super::speech::{report, report_with};
-use super::words::{Answer, Member, Question};
+use super::messages::{Answer, Member, Question};
+use super::send::{report, report_with};
+use super::session::{Action, FrameHeader, Now, OwedFor, Session, SessionState};
 
 /// The version of the protocol that we speak.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Who may come in. It knows the connection.
-pub trait Door {
+pub trait Authenticate {
     /// Who shows up with this handshake for this tenant, or why they stay outside.
-    fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, TurnedAway>;
+    fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, HandshakeRejection>;
 }
 
 /// Why somebody stays outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TurnedAway {
+pub struct HandshakeRejection {
     /// The code of the answer.
     pub code: ErrorCode,
     /// What is wrong, and what helps.
     pub message: String,
 }
 
-impl TurnedAway {
+impl HandshakeRejection {
     /// For this reason.
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> TurnedAway {
-        TurnedAway { code, message: message.into() }
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> HandshakeRejection {
+        HandshakeRejection { code, message: message.into() }
     }
 }
 
 impl Session {
     /// The first words of a connection.
-    pub(super) fn greet(&mut self, now: Now, frame: Frame, door: &dyn Door, out: &mut Vec<Action>) {
+    pub(super) fn handle_handshake(
+        &mut self,
+        now: Now,
+        frame: Frame,
+        authenticator: &dyn Authenticate,
+        out: &mut Vec<Action>,
+    ) {
         let Message::Handshake(handshake) = &frame.message else {
-            let message =
-                format!("`{}` came before the handshake; say who you are first", frame.message.kind().word());
+            let message = format!(
+                "`{}` came before the handshake; say who you are first",
+                frame.message.kind().as_str()
+            );
             let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
-            self.complain(now, Some(frame.id), None, report, out);
-            return self.count_stranger(out);
+            self.send_error(now, Some(frame.id), None, report, out);
+            return self.count_unauthenticated(out);
         };
-        match welcome(&frame, handshake, door) {
+        match check_handshake(&frame, handshake, authenticator) {
             Ok(member) => {
-                self.seen.before(&frame);
+                self.dedup.prior_answer(&frame);
                 let (tenant, worker) = (frame.tenant.clone(), handshake.worker.id.clone());
-                self.greeted(member, tenant, worker);
-                let head = Head { wants_ack: true, ..Head::of(&frame) };
-                self.ack(now, &head, None, out);
+                self.bind_worker(member, tenant, worker);
+                let header = FrameHeader { ack_requested: true, ..FrameHeader::of(&frame) };
+                self.ack(now, &header, None, out);
             }
-            Err(TurnedAway { code, message }) => {
+            Err(HandshakeRejection { code, message }) => {
                 let details =
                     json!({"tenant": frame.tenant.as_str(), "worker": handshake.worker.id.as_str()});
                 let report = report_with(code, "scheduler.handshake", message, &details);
-                self.complain(now, Some(frame.id.clone()), None, report, out);
+                self.send_error(now, Some(frame.id.clone()), None, report, out);
                 let reason = match code {
                     ErrorCode::AuthInvalidToken => "the token does not open this door",
                     ErrorCode::AuthMtlsRequired => "a client certificate is required",
-                    _ => "the handshake was refused",
+                    _ => "the handshake was rejected",
                 };
                 self.close(close_code::POLICY, reason, out);
             }
@@ -67,36 +75,52 @@ impl Session {
     }
 
     /// What the worker can do. The engine is told, and answers once it is durable what that means.
-    pub(super) fn register(&mut self, now: Now, head: Head, register: Register, out: &mut Vec<Action>) {
+    pub(super) fn register(
+        &mut self,
+        now: Now,
+        header: FrameHeader,
+        register: Register,
+        out: &mut Vec<Action>,
+    ) {
         if self.state != SessionState::Handshaking {
             let message = "the worker is registered already; changes of packages are told by `pkg.event`";
             let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
-            return self.refuse(now, &head, None, None, report, out);
+            return self.reject(now, &header, None, None, report, out);
         }
         self.go(SessionState::Registered);
-        let head = Head { wants_ack: true, ..head };
-        self.ask(Some(head), OwedFor::Registration, Question::Register(Box::new(register)), out);
+        let header = FrameHeader { ack_requested: true, ..header };
+        self.ask(Some(header), OwedFor::Registration, Question::Register(Box::new(register)), out);
     }
 
     /// The engine has answered the registration.
-    pub(super) fn registered(&mut self, now: Now, head: &Head, answer: Answer, out: &mut Vec<Action>) {
+    pub(super) fn registered(
+        &mut self,
+        now: Now,
+        header: &FrameHeader,
+        answer: Answer,
+        out: &mut Vec<Action>,
+    ) {
         match answer {
             Answer::Alive { lease } => {
-                self.stands(lease);
-                self.ack_alive(now, head, out);
+                self.complete_registration(lease);
+                self.ack_alive(now, header, out);
             }
-            Answer::Refused(why) => {
+            Answer::Rejected(why) => {
                 let report = report(ErrorCode::SessionDenied, "scheduler.register", why);
-                self.refuse(now, head, None, None, report, out);
-                self.close(close_code::POLICY, "the registration was refused", out);
+                self.reject(now, header, None, None, report, out);
+                self.close(close_code::POLICY, "the registration was rejected", out);
             }
             _ => self.close(close_code::ERROR, "internal error", out),
         }
     }
 }
 
-fn welcome(frame: &Frame, handshake: &Handshake, door: &dyn Door) -> Result<Member, TurnedAway> {
-    let denied = |message: String| Err(TurnedAway::new(ErrorCode::SessionDenied, message));
+fn check_handshake(
+    frame: &Frame,
+    handshake: &Handshake,
+    authenticator: &dyn Authenticate,
+) -> Result<Member, HandshakeRejection> {
+    let denied = |message: String| Err(HandshakeRejection::new(ErrorCode::SessionDenied, message));
     if handshake.protocol != PROTOCOL_VERSION {
         return denied(format!(
             "`protocol` is {}; this server speaks version {PROTOCOL_VERSION}",
@@ -109,5 +133,5 @@ fn welcome(frame: &Frame, handshake: &Handshake, door: &dyn Door) -> Result<Memb
     if frame.sender.id != handshake.worker.id {
         return denied("`sender.id` and `worker.id` must be the same name".to_owned());
     }
-    door.admit(&frame.tenant, handshake)
+    authenticator.admit(&frame.tenant, handshake)
 }

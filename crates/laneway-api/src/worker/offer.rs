@@ -1,12 +1,14 @@
 //! What a worker registers, in the engine's words.
 
+use std::collections::BTreeSet;
+
 use laneway_core::worker::{Beat, Package, WorkerOffer};
-use laneway_core::{Name, Span};
+use laneway_core::{JobId, Name, Span, Task};
 use laneway_wire::frame::{Heartbeat, PackageEvent, PackageOutcome, PackageStatus, Register, Text};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::words::Member;
+use super::messages::Member;
 
 /// What stands before a kind among the features.
 const KIND: &str = "kind:";
@@ -55,6 +57,15 @@ pub fn offer_of(member: &Member, register: &Register) -> Result<WorkerOffer, Str
     })
 }
 
+/// The process of the worker and the tasks that it still has. A task that is no job's is one that we never gave.
+pub fn process_of(register: &Register) -> Result<(Option<Name>, BTreeSet<Task>), String> {
+    let boot = register.boot_id.as_ref().map(|boot| name("boot_id", boot)).transpose()?;
+    let listed = register.tasks.iter().flat_map(|tasks| tasks.iter());
+    let tasks =
+        listed.filter_map(|task| Some(Task { job: JobId::parse(&task.task_id)?, dispatch_seq: task.seq }));
+    Ok((boot, tasks.collect()))
+}
+
 /// What the worker offers once this has become of a package. `None`: the same as before.
 pub fn offer_after(offer: &WorkerOffer, event: &PackageEvent) -> Option<WorkerOffer> {
     if event.status != PackageOutcome::Installed {
@@ -88,7 +99,7 @@ pub enum Operation {
 
 impl Operation {
     /// The word in details, logs and figures.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Operation::Install => "install",
             Operation::Uninstall => "uninstall",

@@ -20,7 +20,7 @@ pub const OUTBOX_LEN_MAX: usize = 4_096;
 const WAIT_FIRST: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How much of a wait is drawn by lot: a quarter.
-const WAIT_DRAWN: f64 = 0.25;
+const WAIT_JITTER: f64 = 0.25;
 
 /// What a frame is about, for what becomes of it when nobody acknowledges it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +58,16 @@ pub struct Due {
 
 impl Outbox {
     /// True while `more` bytes can be kept.
-    pub fn has_room(&self, more: usize) -> bool {
+    pub fn has_capacity(&self, more: usize) -> bool {
         // One frame always fits: its length has a limit of its own.
         self.entries.is_empty()
             || (self.bytes + more <= OUTBOX_BYTES_MAX && self.entries.len() < OUTBOX_LEN_MAX)
     }
 
     /// Keeps a frame that was just sent.
-    pub fn put(&mut self, now: Duration, number: u64, text: Utf8Bytes, about: About, lot: f64) {
+    pub fn put(&mut self, now: Duration, number: u64, text: Utf8Bytes, about: About, jitter: f64) {
         self.bytes += text.len();
-        let due = now + wait(0, lot);
+        let due = now + wait(0, jitter);
         self.entries.insert(number, Entry { text, about, resends: 0, due });
     }
 
@@ -95,7 +95,7 @@ impl Outbox {
     }
 
     /// What is due, to be sent now.
-    pub fn take_due(&mut self, now: Duration, mut lot: impl FnMut() -> f64) -> Due {
+    pub fn take_due(&mut self, now: Duration, mut jitter: impl FnMut() -> f64) -> Due {
         let mut due = Due::default();
         for (number, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.due <= now) {
             if entry.resends >= RESENDS_MAX {
@@ -103,7 +103,7 @@ impl Outbox {
                 continue;
             }
             entry.resends += 1;
-            entry.due = now + wait(entry.resends, lot());
+            entry.due = now + wait(entry.resends, jitter());
             due.frames.push((*number, entry.about, entry.text.clone()));
         }
         due
@@ -111,9 +111,9 @@ impl Outbox {
 }
 
 /// How long a frame that was sent again `resends` times waits, with `lot` from 0 to 1.
-fn wait(resends: u32, lot: f64) -> Duration {
+fn wait(resends: u32, jitter: f64) -> Duration {
     let full = WAIT_FIRST.saturating_mul(2u32.saturating_pow(resends)).min(WAIT_MAX);
-    full.mul_f64(1.0 - WAIT_DRAWN * lot.clamp(0.0, 1.0))
+    full.mul_f64(1.0 - WAIT_JITTER * jitter.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn d7_frames_wait_200_ms_to_5_s_with_jitter() {
-        let waits = |lot| (0..RESENDS_MAX).map(|n| wait(n, lot).as_millis()).collect::<Vec<_>>();
+        let waits = |jitter| (0..RESENDS_MAX).map(|n| wait(n, jitter).as_millis()).collect::<Vec<_>>();
         assert_eq!(waits(0.0), [200, 400, 800, 1_600, 3_200, 5_000]);
         assert_eq!(waits(1.0), [150, 300, 600, 1_200, 2_400, 3_750]);
     }
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn bytes_that_wait_are_bounded() {
         let mut outbox = Outbox::default();
-        assert!(outbox.has_room(OUTBOX_BYTES_MAX + 1), "one frame always fits");
+        assert!(outbox.has_capacity(OUTBOX_BYTES_MAX + 1), "one frame always fits");
         outbox.put(Duration::ZERO, 1, "x".repeat(OUTBOX_BYTES_MAX).into(), About::Other, 0.0);
-        assert!(!outbox.has_room(1));
+        assert!(!outbox.has_capacity(1));
         outbox.remove(1);
-        assert!(outbox.has_room(1));
+        assert!(outbox.has_capacity(1));
     }
 }

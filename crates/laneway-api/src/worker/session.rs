@@ -16,13 +16,13 @@ use laneway_wire::frame::{
 };
 use serde_json::json;
 
+use super::artifact_chunks::ChunkRequests;
+use super::dedup::Dedup;
 use super::dispatch::Open;
-use super::handshake::Door;
+use super::handshake::Authenticate;
+use super::messages::{Answer, Member, Question, Ticket};
 use super::outbox::Outbox;
-use super::parts::Parts;
-use super::seen::Seen;
-use super::speech::{log_frame, report};
-use super::words::{Answer, Member, Question, Ticket};
+use super::send::{log_frame, report};
 
 /// How long handshake and registration may take together.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub const BAD_FRAMES_RATE_MAX: u32 = 128;
 /// How long bad frames are counted together.
 pub const BAD_FRAMES_WINDOW: Duration = Duration::from_secs(60);
 /// How many frames a stranger may say before it must have shown who it is.
-pub const STRANGER_FRAMES_MAX: u32 = 8;
+pub const UNAUTHENTICATED_FRAMES_MAX: u32 = 8;
 /// Most questions of one connection that wait for an answer; while there are so many, nothing more is read.
 pub const QUESTIONS_MAX: usize = 256;
 /// Most ended attempts that a connection remembers, to know a late word about one of them.
@@ -69,7 +69,7 @@ pub enum SessionState {
 
 impl SessionState {
     /// The state as the docs and the logs write it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             SessionState::New => "NEW",
             SessionState::Handshaking => "HANDSHAKING",
@@ -102,7 +102,7 @@ pub enum Action {
     /// Ask the house, and give the answer back with the ticket.
     Ask(Ticket, Question),
     /// What became of the part that was asked for under this number.
-    Part(u64, Result<Part, PartTrouble>),
+    Chunk(u64, Result<Part, PartTrouble>),
     /// So many heartbeats did not come in time, one after the other.
     Missed(u32),
     /// Close the connection.
@@ -121,7 +121,7 @@ pub struct Closing {
 /// A frame that waits for an answer of the house.
 pub(super) struct Owed {
     /// The frame that is answered; `None`: nobody waits for an answer.
-    pub(super) head: Option<Head>,
+    pub(super) header: Option<FrameHeader>,
     pub(super) what: OwedFor,
 }
 
@@ -140,16 +140,21 @@ pub(super) enum OwedFor {
 
 /// What an answer must know of the frame that it answers.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
+pub(super) struct FrameHeader {
     pub(super) id: Text,
     pub(super) corr: Option<Text>,
     pub(super) seq: Option<u64>,
-    pub(super) wants_ack: bool,
+    pub(super) ack_requested: bool,
 }
 
-impl Head {
-    pub(super) fn of(frame: &Frame) -> Head {
-        Head { id: frame.id.clone(), corr: frame.corr.clone(), seq: frame.seq, wants_ack: frame.wants_ack() }
+impl FrameHeader {
+    pub(super) fn of(frame: &Frame) -> FrameHeader {
+        FrameHeader {
+            id: frame.id.clone(),
+            corr: frame.corr.clone(),
+            seq: frame.seq,
+            ack_requested: frame.wants_ack(),
+        }
     }
 }
 
@@ -181,14 +186,14 @@ pub struct Session {
     pub(super) numbers: u64,
     pub(super) tickets: u64,
     pub(super) outbox: Outbox,
-    pub(super) seen: Seen,
+    pub(super) dedup: Dedup,
     pub(super) owed: BTreeMap<Ticket, Owed>,
     pub(super) tasks: BTreeMap<Task, Open>,
     /// Attempts whose outcome was taken here, oldest first.
     pub(super) settled: VecDeque<Task>,
-    pub(super) parts: Parts,
+    pub(super) parts: ChunkRequests,
     pub(super) bad: BadFrames,
-    stranger_frames: u32,
+    unauthenticated_frames: u32,
     handshake_limit: Option<Duration>,
     heard: Duration,
     /// When the last heartbeat came, and how many should have come since.
@@ -209,13 +214,13 @@ impl Session {
             numbers: 0,
             tickets: 0,
             outbox: Outbox::default(),
-            seen: Seen::default(),
+            dedup: Dedup::default(),
             owed: BTreeMap::new(),
             tasks: BTreeMap::new(),
             settled: VecDeque::new(),
-            parts: Parts::default(),
+            parts: ChunkRequests::default(),
             bad: BadFrames::default(),
-            stranger_frames: 0,
+            unauthenticated_frames: 0,
             handshake_limit: Some(now.mono + HANDSHAKE_LIMIT),
             heard: now.mono,
             beat: now.mono,
@@ -234,19 +239,25 @@ impl Session {
     }
 
     /// True while one more frame may be taken: else the house has too many questions to answer already.
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         self.owed.len() < QUESTIONS_MAX
     }
 
     /// Takes a text message up.
-    pub fn handle_text(&mut self, now: Now, text: &[u8], door: &dyn Door, out: &mut Vec<Action>) {
+    pub fn handle_text(
+        &mut self,
+        now: Now,
+        text: &[u8],
+        authenticator: &dyn Authenticate,
+        out: &mut Vec<Action>,
+    ) {
         if self.state == SessionState::Closed {
             return;
         }
         match Frame::parse(text) {
             Ok(frame) => {
                 log_frame("received", &frame);
-                self.handle_frame(now, frame, door, out);
+                self.handle_frame(now, frame, authenticator, out);
             }
             Err(error) => self.handle_bad_frame(now, &error, out),
         }
@@ -259,25 +270,31 @@ impl Session {
             "frame.json",
             format!("the frame has {len} bytes of no text; send JSON as a text message"),
         );
-        self.complain(now, None, None, report, out);
+        self.send_error(now, None, None, report, out);
         self.count_bad(now, out);
     }
 
-    fn handle_frame(&mut self, now: Now, frame: Frame, door: &dyn Door, out: &mut Vec<Action>) {
+    fn handle_frame(
+        &mut self,
+        now: Now,
+        frame: Frame,
+        authenticator: &dyn Authenticate,
+        out: &mut Vec<Action>,
+    ) {
         self.heard = now.mono;
         if self.bound.is_none() {
-            return self.greet(now, frame, door, out);
+            return self.handle_handshake(now, frame, authenticator, out);
         }
         if let Some(message) = self.foreign(&frame) {
             let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
-            self.complain(now, Some(frame.id), None, report, out);
+            self.send_error(now, Some(frame.id), None, report, out);
             return self.count_bad(now, out);
         }
-        let head = Head::of(&frame);
+        let header = FrameHeader::of(&frame);
         if !matches!(frame.message, Message::Ack(_) | Message::Heartbeat(_) | Message::ResourceData(_))
-            && let Some(said) = self.seen.before(&frame)
+            && let Some(prior) = self.dedup.prior_answer(&frame)
         {
-            return self.say_again(now, &head, said, out);
+            return self.repeat_answer(now, &header, prior, out);
         }
         let is_up = self.state >= SessionState::Registered && !self.is_registering();
         match frame.message {
@@ -286,26 +303,26 @@ impl Session {
                 let acknowledged = frame.acknowledges().unwrap_or(&ack.r#for).clone();
                 self.acknowledged(now, &acknowledged, ack, out);
             }
-            Message::Register(register) => self.register(now, head, register, out),
-            Message::Heartbeat(heartbeat) => self.beat(now, head, heartbeat, out),
+            Message::Register(register) => self.register(now, header, register, out),
+            Message::Heartbeat(heartbeat) => self.beat(now, header, heartbeat, out),
             _ if !is_up => {
-                let message = format!("`{}` came before the registration", frame.message.kind().word());
+                let message = format!("`{}` came before the registration", frame.message.kind().as_str());
                 let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
-                self.refuse(now, &head, None, None, report, out);
+                self.reject(now, &header, None, None, report, out);
                 self.count_bad(now, out);
             }
-            Message::Result(result) => self.result(now, head, *result, out),
-            Message::Error(error) => self.told_error(now, head, error, out),
-            Message::Feedback(feedback) => self.feedback(now, head, feedback, out),
+            Message::Result(result) => self.result(now, header, *result, out),
+            Message::Error(error) => self.error_reported(now, header, error, out),
+            Message::Feedback(feedback) => self.feedback(now, header, feedback, out),
             Message::PackageEvent(event) => {
-                self.ask(Some(head), OwedFor::Plain, Question::Package(Box::new(event)), out);
+                self.ask(Some(header), OwedFor::Plain, Question::Package(Box::new(event)), out);
             }
-            Message::NextRequest(request) => self.next_asked(now, head, request, out),
-            Message::ResourceData(data) => self.part(now, &head, &data, out),
+            Message::NextRequest(request) => self.next_requested(now, header, request, out),
+            Message::ResourceData(data) => self.part(now, &header, &data, out),
             Message::Handshake(_) => {
                 let message = "the handshake of this connection is done already".to_owned();
                 let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
-                self.refuse(now, &head, None, None, report, out);
+                self.reject(now, &header, None, None, report, out);
             }
             Message::Dispatch(_)
             | Message::Cancel(_)
@@ -315,9 +332,9 @@ impl Session {
             | Message::NextResponse(_)
             | Message::ResourceRead(_) => {
                 let message =
-                    format!("a scheduler does not take frames of type `{}`", frame.message.kind().word());
+                    format!("a scheduler does not take frames of type `{}`", frame.message.kind().as_str());
                 let report = report(ErrorCode::CmdUnknown, "scheduler.session", message);
-                self.refuse(now, &head, None, None, report, out);
+                self.reject(now, &header, None, None, report, out);
                 self.count_bad(now, out);
             }
         }
@@ -347,14 +364,14 @@ impl Session {
             "sender.id" = self.worker().map(Name::as_str),
             "type" = error.kind.as_deref(),
             id = error.id.as_deref(),
-            code = error.code.word(),
-            part = error.part.word(),
+            code = error.code.as_str(),
+            part = error.part.as_str(),
             "a frame cannot be read"
         );
         // An answer to a broken answer would be answered in turn.
         let kind = error.kind.as_ref().and_then(|kind| MessageType::parse(kind));
         if !matches!(kind, Some(MessageType::Ack | MessageType::Error)) {
-            self.complain(now, error.id.clone(), None, error.report(), out);
+            self.send_error(now, error.id.clone(), None, error.report(), out);
         }
         self.count_bad(now, out);
     }
@@ -367,30 +384,30 @@ impl Session {
         bad.in_a_row += 1;
         bad.in_window += 1;
         if self.bound.is_none() {
-            return self.count_stranger(out);
+            return self.count_unauthenticated(out);
         }
         if self.bad.in_a_row >= BAD_FRAMES_MAX || self.bad.in_window >= BAD_FRAMES_RATE_MAX {
             self.close(close_code::POLICY, "too many bad frames", out);
         }
     }
 
-    pub(super) fn count_stranger(&mut self, out: &mut Vec<Action>) {
-        self.stranger_frames += 1;
-        if self.stranger_frames >= STRANGER_FRAMES_MAX {
+    pub(super) fn count_unauthenticated(&mut self, out: &mut Vec<Action>) {
+        self.unauthenticated_frames += 1;
+        if self.unauthenticated_frames >= UNAUTHENTICATED_FRAMES_MAX {
             self.close(close_code::POLICY, "handshake required", out);
         }
     }
 
-    fn beat(&mut self, now: Now, head: Head, heartbeat: Heartbeat, out: &mut Vec<Action>) {
+    fn beat(&mut self, now: Now, header: FrameHeader, heartbeat: Heartbeat, out: &mut Vec<Action>) {
         match self.state {
             SessionState::New | SessionState::Handshaking => {
                 let message = "`heartbeat` came before the registration";
                 let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
-                self.complain(now, Some(head.id), None, report, out);
+                self.send_error(now, Some(header.id), None, report, out);
                 return self.count_bad(now, out);
             }
             // Workers of old do not wait for the acknowledgement. What they registered counts as a sign of life.
-            SessionState::Registered if self.is_registering() => return self.ack_alive(now, &head, out),
+            SessionState::Registered if self.is_registering() => return self.ack_alive(now, &header, out),
             SessionState::Registered => self.go(SessionState::Heartbeating),
             SessionState::Heartbeating | SessionState::Draining | SessionState::Closed => {}
         }
@@ -399,12 +416,12 @@ impl Session {
         if drains && self.state == SessionState::Heartbeating {
             self.go(SessionState::Draining);
         }
-        self.ask(Some(head), OwedFor::Heartbeat, Question::Heartbeat(Box::new(heartbeat)), out);
+        self.ask(Some(header), OwedFor::Heartbeat, Question::Heartbeat(Box::new(heartbeat)), out);
     }
 
     /// The house has answered.
     pub fn answered(&mut self, now: Now, ticket: Ticket, answer: Answer, out: &mut Vec<Action>) {
-        let Some(Owed { head, what }) = self.owed.remove(&ticket) else { return };
+        let Some(Owed { header, what }) = self.owed.remove(&ticket) else { return };
         if self.state == SessionState::Closed {
             return;
         }
@@ -417,23 +434,23 @@ impl Session {
             }
             return;
         }
-        let Some(head) = head else { return };
+        let Some(header) = header else { return };
         match what {
             OwedFor::Taken(_) => {}
-            OwedFor::Registration => self.registered(now, &head, answer, out),
+            OwedFor::Registration => self.registered(now, &header, answer, out),
             OwedFor::Heartbeat => match answer {
                 Answer::Alive { lease } => {
                     self.lease = lease;
-                    self.ack_alive(now, &head, out);
+                    self.ack_alive(now, &header, out);
                 }
                 Answer::Stale => self.superseded(now, out),
                 _ => {}
             },
-            OwedFor::Outcome(task) => self.settle(now, task, &head, answer, out),
+            OwedFor::Outcome(task) => self.settle(now, task, &header, answer, out),
             OwedFor::Plain => match answer {
-                Answer::Refused(why) => {
+                Answer::Rejected(why) => {
                     let report = report(ErrorCode::Internal, "scheduler", why);
-                    self.refuse(now, &head, head.corr.clone(), None, report, out);
+                    self.reject(now, &header, header.corr.clone(), None, report, out);
                 }
                 Answer::Stale => {
                     let report = report(
@@ -441,16 +458,16 @@ impl Session {
                         "scheduler.tasks",
                         "the attempt is not this worker's any more",
                     );
-                    self.refuse(now, &head, head.corr.clone(), head.seq, report, out);
+                    self.reject(now, &header, header.corr.clone(), header.seq, report, out);
                 }
-                _ => self.ack(now, &head, None, out),
+                _ => self.ack(now, &header, None, out),
             },
         }
     }
 
     /// Another connection is the worker's from now on.
     pub fn superseded(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.kick(
+        self.close_with_error(
             now,
             ErrorCode::SessionStaleBinding,
             "another connection has taken this worker's place",
@@ -460,7 +477,7 @@ impl Session {
     }
 
     /// Tells the worker why it is not welcome any more, and closes.
-    pub fn kick(
+    pub fn close_with_error(
         &mut self,
         now: Now,
         code: ErrorCode,
@@ -471,7 +488,7 @@ impl Session {
         if self.state == SessionState::Closed {
             return;
         }
-        self.complain(now, None, None, report(code, "scheduler.session", message), out);
+        self.send_error(now, None, None, report(code, "scheduler.session", message), out);
         self.close(close_code::POLICY, reason, out);
     }
 
@@ -481,7 +498,7 @@ impl Session {
             return None;
         }
         let silence = self.bound.is_some().then(|| self.silent_at());
-        let miss = self.stands_up().then(|| self.next_miss());
+        let miss = self.expects_heartbeats().then(|| self.next_miss());
         let dues = [self.outbox.next_due(), self.parts.next_due(), self.handshake_limit, silence, miss];
         dues.into_iter().flatten().min()
     }
@@ -499,11 +516,11 @@ impl Session {
         if self.bound.is_some() && now.mono >= self.silent_at() {
             return self.close(close_code::AWAY, "nothing was heard for three heartbeats", out);
         }
-        if self.stands_up() && now.mono >= self.next_miss() {
+        if self.expects_heartbeats() && now.mono >= self.next_miss() {
             self.missed += 1;
             out.push(Action::Missed(self.missed));
         }
-        self.give_up_parts(now, out);
+        self.expire_chunk_requests(now, out);
         let rng = &mut self.rng;
         let due = self.outbox.take_due(now.mono, || rng.f64());
         for (number, about, text) in due.frames {
@@ -517,7 +534,7 @@ impl Session {
     }
 
     /// True while heartbeats are expected.
-    fn stands_up(&self) -> bool {
+    fn expects_heartbeats(&self) -> bool {
         self.bound.is_some() && self.handshake_limit.is_none()
     }
 
@@ -535,20 +552,20 @@ impl Session {
         self.state == SessionState::Registered && self.handshake_limit.is_some()
     }
 
-    pub(super) fn greeted(&mut self, member: Member, tenant: Text, worker: Text) {
+    pub(super) fn bind_worker(&mut self, member: Member, tenant: Text, worker: Text) {
         self.bound = Some(Bound { member, tenant, worker });
         self.go(SessionState::Handshaking);
     }
 
     /// The engine has something for the worker: then it is registered, even if the answer that says so comes later. A worker
     /// may be faster than that answer.
-    pub(super) fn is_told(&mut self) {
+    pub(super) fn mark_registered(&mut self) {
         if self.state >= SessionState::Registered {
             self.handshake_limit = None;
         }
     }
 
-    pub(super) fn stands(&mut self, lease: Span) {
+    pub(super) fn complete_registration(&mut self, lease: Span) {
         self.lease = lease;
         self.handshake_limit = None;
         self.beat = self.heard;
@@ -565,8 +582,8 @@ impl Session {
         assert!(
             self.state.next().contains(&to),
             "a session goes only where the table allows: {} -> {}",
-            self.state.word(),
-            to.word()
+            self.state.as_str(),
+            to.as_str()
         );
         self.state = to;
     }

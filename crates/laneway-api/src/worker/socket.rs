@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::{HeaderMap, StatusCode};
@@ -22,13 +23,14 @@ use laneway_wire::frame::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::door::WorkerDoor;
-use super::house::{House, Pending};
-use super::room::Seat;
+use super::authenticate::WorkerAuthenticator;
+use super::connection_limits::{ConnectionSlot, LimitReached};
+use super::messages::{Answer, Ticket};
+use super::scheduler_port::{Pending, SchedulerPort};
 use super::session::{Action, Closing, Now, Session};
 use super::task::dispatch_of;
-use super::words::{Answer, Ticket};
 use crate::api::Api;
+use crate::gate;
 use crate::serve::Peer;
 
 /// How often a worker on `/v1/workers/connect` must be heard.
@@ -37,6 +39,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const HEARTBEAT_V1: Duration = Duration::from_secs(35);
 /// Frames must have been taken after this long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A worker whose name another process wants must answer within this time.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Room for a frame that is too long, so that it can be answered. What is longer still ends the connection.
 const MESSAGE_LEN_MAX: usize = FRAME_LEN_MAX + (64 << 10);
 /// Buffers of a socket, in bytes: small, because there are many, and large enough for a dozen frames.
@@ -76,9 +80,21 @@ fn open(
     upgrade: WebSocketUpgrade,
     heartbeat: Duration,
 ) -> Response {
-    let Some(seat) = api.worker_room.enter() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many sockets are open\n").into_response();
+    let arrival = match gate::arrival(&api, &headers, &peer) {
+        Ok(arrival) => arrival,
+        Err(error) => return error.into_response(),
     };
+    let slot =
+        match api.worker_connections.enter(&arrival, api.config.current().workers.sockets_per_tenant_max) {
+            Ok(slot) => slot,
+            Err(LimitReached::Sockets) => {
+                return (StatusCode::SERVICE_UNAVAILABLE, "too many sockets are open\n").into_response();
+            }
+            Err(LimitReached::Tenant | LimitReached::Share) => {
+                let why = "too many sockets of the tenant are open\n";
+                return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+            }
+        };
     let request = api.next_request();
     let upgrade = upgrade
         .max_message_size(MESSAGE_LEN_MAX)
@@ -86,23 +102,25 @@ fn open(
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER);
     upgrade.on_upgrade(move |socket| async move {
-        let door = WorkerDoor::new(api.clone(), headers, peer, request);
-        Conversation::new(socket, api, door, seat, heartbeat).run().await;
+        let authenticator = WorkerAuthenticator::new(api.clone(), headers, peer, request);
+        Connection::new(socket, api, authenticator, slot, heartbeat).run().await;
     })
 }
 
-struct Conversation {
+struct Connection {
     socket: WebSocket,
     api: Api,
     session: Session,
     heartbeat: Duration,
     began: Instant,
     /// Until somebody has come in.
-    door: Option<Box<WorkerDoor>>,
-    seat: Seat,
-    member: Option<Box<Inside>>,
+    authenticator: Option<Box<WorkerAuthenticator>>,
+    slot: ConnectionSlot,
+    member: Option<Box<Authenticated>>,
     /// When the right to be here ends by itself.
     ends_at: Instant,
+    /// Somebody else wants the worker's name: until when it must have been heard, and whether it was asked.
+    probe: Option<(Instant, bool)>,
     questions: FuturesUnordered<Asked>,
     /// Who waits for a part of what a task made here, by the number it was asked for under.
     readers: BTreeMap<u64, oneshot::Sender<Result<Part, PartTrouble>>>,
@@ -111,37 +129,44 @@ struct Conversation {
 }
 
 /// What a connection holds once it is known whose it is.
-struct Inside {
-    house: House,
+struct Authenticated {
+    port: SchedulerPort,
     caller: Caller,
-    figures: ConnectionFigures,
+    metrics: ConnectionFigures,
 }
 
 type Asked = std::pin::Pin<Box<dyn Future<Output = (Ticket, Answer)> + Send>>;
 
 /// Why a conversation ends.
-enum Over {
+enum Disconnect {
     /// The worker is gone; nobody needs to be told.
     Gone,
     /// We close.
     Closed(Closing),
 }
 
-impl Conversation {
-    fn new(socket: WebSocket, api: Api, door: WorkerDoor, seat: Seat, heartbeat: Duration) -> Conversation {
+impl Connection {
+    fn new(
+        socket: WebSocket,
+        api: Api,
+        authenticator: WorkerAuthenticator,
+        slot: ConnectionSlot,
+        heartbeat: Duration,
+    ) -> Connection {
         let began = Instant::now();
         let number = api.next_socket();
         let now = Now { mono: Duration::ZERO, wall: Timestamp::now() };
-        Conversation {
+        Connection {
             socket,
             api,
             session: Session::new(now, number, heartbeat, fastrand::Rng::new()),
             heartbeat,
             began,
-            door: Some(Box::new(door)),
-            seat,
+            authenticator: Some(Box::new(authenticator)),
+            slot,
             member: None,
             ends_at: began + FAR,
+            probe: None,
             questions: FuturesUnordered::new(),
             readers: BTreeMap::new(),
             out: Vec::new(),
@@ -149,18 +174,18 @@ impl Conversation {
     }
 
     async fn run(mut self) {
-        let over = match self.converse().await {
-            Ok(()) => Over::Gone,
-            Err(over) => over,
+        let disconnect = match self.serve().await {
+            Ok(()) => Disconnect::Gone,
+            Err(disconnect) => disconnect,
         };
-        if let Over::Closed(Closing { code, reason }) = over {
+        if let Disconnect::Closed(Closing { code, reason }) = disconnect {
             let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
             // Whoever does not take it is gone, and the socket with them.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, self.socket.send(close)).await;
         }
-        let reason = if let Over::Closed(closing) = over { closing.reason } else { "gone" };
-        if let Some(inside) = self.member.take() {
-            let Inside { house, caller, figures } = *inside;
+        let reason = if let Disconnect::Closed(closing) = disconnect { closing.reason } else { "gone" };
+        if let Some(authenticated) = self.member.take() {
+            let Authenticated { port, caller, metrics } = *authenticated;
             tracing::info!(
                 tenant = caller.tenant.as_str(),
                 "sender.id" = self.session.worker().map(|worker| worker.as_str()),
@@ -168,13 +193,13 @@ impl Conversation {
                 "a worker's connection has ended"
             );
             // What was asked is still answered to the engine's satisfaction, not to the worker's.
-            drop((self.questions, self.readers, figures));
-            house.closes().await;
+            drop((self.questions, self.readers, metrics));
+            port.close().await;
         }
     }
 
     /// Until the worker closes (`Ok`), or something else ends it.
-    async fn converse(&mut self) -> Result<(), Over> {
+    async fn serve(&mut self) -> Result<(), Disconnect> {
         let mut tokens = self.api.scheduler.token_changes();
         let closing = self.api.closing.clone();
         loop {
@@ -182,17 +207,21 @@ impl Conversation {
             tokio::select! {
                 biased;
                 () = closing.cancelled() => {
-                    return Err(Over::Closed(Closing { code: close_code::AWAY, reason: "the server stops" }));
+                    return Err(Disconnect::Closed(Closing { code: close_code::AWAY, reason: "the server stops" }));
+                }
+                () = self.slot.displaced() => {
+                    let reason = "the handshake came too late: there are newer sockets";
+                    return Err(Disconnect::Closed(Closing { code: close_code::POLICY, reason }));
                 }
                 changed = tokens.changed() => {
-                    changed.map_err(|_| Over::Gone)?;
+                    changed.map_err(|_| Disconnect::Gone)?;
                     self.check_right();
                 }
-                told = told(&mut self.member) => self.take_told(told)?,
+                told = told(&mut self.member) => self.handle_command(told)?,
                 Some((ticket, answer)) = self.questions.next(), if !self.questions.is_empty() => {
                     self.take_answer(ticket, answer);
                 }
-                received = self.socket.recv(), if self.session.has_room() => match received {
+                received = self.socket.recv(), if self.session.has_capacity() => match received {
                     None | Some(Err(_)) => return Ok(()),
                     Some(Ok(message)) => self.take_message(message)?,
                 },
@@ -209,16 +238,19 @@ impl Conversation {
 
     fn wake(&self) -> Instant {
         let session = self.session.next_wakeup().map(|at| self.began + at);
-        session.map_or(self.ends_at, |at| at.min(self.ends_at))
+        let probe = self.probe.map(|(until, _)| until);
+        [session, probe, Some(self.ends_at)].into_iter().flatten().min().unwrap_or(self.ends_at)
     }
 
     /// Takes up what is there already, so that many answers leave together.
-    fn take_more(&mut self) -> Result<(), Over> {
+    fn take_more(&mut self) -> Result<(), Disconnect> {
         for _ in 0..TAKEN_AT_ONCE {
             let mut nothing = true;
-            if let Some(word) = self.member.as_mut().and_then(|inside| inside.house.link().told_now()) {
+            if let Some(word) =
+                self.member.as_mut().and_then(|authenticated| authenticated.port.link().told_now())
+            {
                 nothing = false;
-                self.take_told(Some(word))?;
+                self.handle_command(Some(word))?;
             }
             if !self.questions.is_empty()
                 && let Some(Some((ticket, answer))) = self.questions.next().now_or_never()
@@ -226,12 +258,12 @@ impl Conversation {
                 nothing = false;
                 self.take_answer(ticket, answer);
             }
-            if self.session.has_room()
+            if self.session.has_capacity()
                 && let Some(received) = self.socket.recv().now_or_never()
             {
                 nothing = false;
                 match received {
-                    None | Some(Err(_)) => return Err(Over::Gone),
+                    None | Some(Err(_)) => return Err(Disconnect::Gone),
                     Some(Ok(message)) => self.take_message(message)?,
                 }
             }
@@ -244,38 +276,58 @@ impl Conversation {
         Ok(())
     }
 
-    fn take_message(&mut self, message: Message) -> Result<(), Over> {
+    fn take_message(&mut self, message: Message) -> Result<(), Disconnect> {
         let now = self.now();
+        // Whatever it says: it is there.
+        self.probe = None;
         match message {
             Message::Text(text) => {
-                if let Some(inside) = &self.member {
-                    inside.figures.received.inc_by(text.len() as u64);
+                if let Some(authenticated) = &self.member {
+                    authenticated.metrics.received.inc_by(text.len() as u64);
                 }
-                match self.door.take() {
-                    Some(door) => self.greet(now, text.as_bytes(), door),
+                match self.authenticator.take() {
+                    Some(authenticator) => self.greet(now, text.as_bytes(), authenticator),
                     None => self.session.handle_text(now, text.as_bytes(), &Closed, &mut self.out),
                 }
             }
             Message::Binary(bytes) => self.session.handle_binary(now, bytes.len(), &mut self.out),
-            Message::Close(_) => return Err(Over::Gone),
+            Message::Close(_) => return Err(Disconnect::Gone),
             Message::Ping(_) | Message::Pong(_) => {}
         }
         Ok(())
     }
 
     /// A word of somebody who has not come in yet. Once they have, the door is not needed any more.
-    fn greet(&mut self, now: Now, text: &[u8], door: Box<WorkerDoor>) {
-        self.session.handle_text(now, text, &*door, &mut self.out);
-        let (Some(member), Some(caller)) = (self.session.member().cloned(), door.caller().cloned()) else {
-            self.door = Some(door);
+    fn greet(&mut self, now: Now, text: &[u8], authenticator: Box<WorkerAuthenticator>) {
+        self.session.handle_text(now, text, &*authenticator, &mut self.out);
+        let (Some(member), Some(caller)) = (self.session.member().cloned(), authenticator.caller().cloned())
+        else {
+            self.authenticator = Some(authenticator);
             return;
         };
         let max = self.api.config.current().workers.sockets_per_tenant_max;
-        if !self.seat.belongs_to(&member.tenant, max) {
+        if let Err(full) = self.slot.assign_to(&member.tenant, max) {
             self.out.clear();
-            let message = format!("the tenant has {max} connections of workers already");
-            let reason = "too many connections of the tenant";
-            return self.session.kick(now, ErrorCode::SessionDenied, &message, reason, &mut self.out);
+            let (message, reason) = match full {
+                LimitReached::Tenant => (
+                    format!("the tenant has {max} connections of workers already"),
+                    "too many connections of the tenant",
+                ),
+                LimitReached::Share => (
+                    "the tenant has its share of the connections of workers (workers.sockets_max)".to_owned(),
+                    "too many connections of the tenant",
+                ),
+                LimitReached::Sockets => {
+                    ("too many sockets of workers are open".to_owned(), "too many sockets")
+                }
+            };
+            return self.session.close_with_error(
+                now,
+                ErrorCode::SessionDenied,
+                &message,
+                reason,
+                &mut self.out,
+            );
         }
         let scheduler = &self.api.scheduler;
         if let Some(at) = caller.expires_at {
@@ -289,23 +341,23 @@ impl Conversation {
             actor = caller.actor.as_str(),
             "a worker has connected"
         );
-        let figures = scheduler.metrics().workers().connected(&member.tenant);
+        let metrics = scheduler.metrics().workers().connected(&member.tenant);
         let link = scheduler.connect_worker();
-        let house = House::new(scheduler.clone(), link, member, caller.actor.clone(), heartbeat);
-        self.member = Some(Box::new(Inside { house, caller, figures }));
+        let port = SchedulerPort::new(scheduler.clone(), link, member, caller.actor.clone(), heartbeat);
+        self.member = Some(Box::new(Authenticated { port, caller, metrics }));
     }
 
     /// What the engine has for the worker.
-    fn take_told(&mut self, word: Option<ToWorker>) -> Result<(), Over> {
+    fn handle_command(&mut self, word: Option<ToWorker>) -> Result<(), Disconnect> {
         let now = self.now();
         let Some(word) = word else {
-            return Err(Over::Closed(Closing { code: close_code::POLICY, reason: "too slow" }));
+            return Err(Disconnect::Closed(Closing { code: close_code::POLICY, reason: "too slow" }));
         };
         match word {
             ToWorker::Bound(bound) => {
                 self.session.bind(bound.task, None);
-                if let Some(inside) = &mut self.member {
-                    inside.house.holds(&bound);
+                if let Some(authenticated) = &mut self.member {
+                    authenticated.port.track_task(&bound);
                 }
             }
             ToWorker::Run(task) => self.dispatch(now, &task),
@@ -313,13 +365,18 @@ impl Conversation {
             ToWorker::Unfit(task, clash) => self.session.fail_unsent(task, *clash, &mut self.out),
             ToWorker::Stop(task) => self.session.cancel(now, task, None, &mut self.out),
             ToWorker::Next { task, request, answer } => {
-                let response =
-                    self.member.as_ref().and_then(|inside| inside.house.response(task, &request, &answer));
+                let response = self
+                    .member
+                    .as_ref()
+                    .and_then(|authenticated| authenticated.port.response(task, &request, &answer));
                 if let Some(response) = response {
                     self.session.next_done(now, response, &mut self.out);
                 }
             }
             ToWorker::Superseded => self.session.superseded(now, &mut self.out),
+            ToWorker::Probe => {
+                self.probe.get_or_insert((Instant::now() + PROBE_TIMEOUT, false));
+            }
             ToWorker::Drain => self.session.drain(now, Drain::default(), &mut self.out),
             ToWorker::Install(order) => {
                 // They were texts when the call was read.
@@ -330,7 +387,7 @@ impl Conversation {
                     self.session.install(now, install, &mut self.out);
                 }
             }
-            ToWorker::Read(order) => self.ask_part(now, order),
+            ToWorker::Read(order) => self.request_chunk(now, order),
             ToWorker::Uninstall { name, version } => {
                 if let Ok(name) = Text::new(name) {
                     let version = version.and_then(|version| Text::new(version).ok());
@@ -347,8 +404,8 @@ impl Conversation {
         }
         match dispatch_of(task) {
             Some(dispatch) => {
-                if let Some(inside) = &mut self.member {
-                    inside.house.begins(task);
+                if let Some(authenticated) = &mut self.member {
+                    authenticated.port.track_dispatch(task);
                 }
                 self.session.dispatch(now, task.task, dispatch, &mut self.out);
             }
@@ -357,12 +414,12 @@ impl Conversation {
     }
 
     /// Somebody wants a part of what a task made here.
-    fn ask_part(&mut self, now: Now, order: PartOrder) {
+    fn request_chunk(&mut self, now: Now, order: PartOrder) {
         let PartOrder { resource, offset, limit, answer } = order;
         let asked = match Text::new(resource) {
             Ok(resource_id) => {
                 let read = ResourceRead { resource_id, offset, limit };
-                self.session.ask_part(now, read, &mut self.out)
+                self.session.request_chunk(now, read, &mut self.out)
             }
             Err(_) => Err(PartTrouble::Missing),
         };
@@ -382,7 +439,7 @@ impl Conversation {
         let now = self.now();
         if Instant::now() >= self.ends_at {
             let message = "the token has expired; come back with a new one";
-            return self.session.kick(
+            return self.session.close_with_error(
                 now,
                 ErrorCode::AuthInvalidToken,
                 message,
@@ -390,8 +447,17 @@ impl Conversation {
                 &mut self.out,
             );
         }
-        if let Some(inside) = &mut self.member {
-            inside.house.keeps(|task| self.session.is_bound(task));
+        if let Some((until, _)) = &mut self.probe
+            && Instant::now() >= *until
+        {
+            // What it said waits to be read while there is too much to answer.
+            if self.session.has_capacity() {
+                return self.session.close(close_code::AWAY, "it does not answer", &mut self.out);
+            }
+            *until = Instant::now() + PROBE_TIMEOUT;
+        }
+        if let Some(authenticated) = &mut self.member {
+            authenticated.port.retain_tasks(|task| self.session.is_bound(task));
         }
         let before = self.out.len();
         self.session.handle_tick(now, &mut self.out);
@@ -404,46 +470,47 @@ impl Conversation {
 
     /// Tokens have changed: is the one that opened this connection still good?
     fn check_right(&mut self) {
-        let Some(inside) = &self.member else { return };
+        let Some(authenticated) = &self.member else { return };
         let scheduler = &self.api.scheduler;
-        if inside.caller.is_still_allowed(&scheduler.tokens(), scheduler.wall()) {
+        if authenticated.caller.is_still_allowed(&scheduler.tokens(), scheduler.wall()) {
             return;
         }
         let now = self.now();
         let message = "the token was revoked; come back with another one";
         let reason = "the token was revoked";
-        self.session.kick(now, ErrorCode::AuthInvalidToken, message, reason, &mut self.out);
+        self.session.close_with_error(now, ErrorCode::AuthInvalidToken, message, reason, &mut self.out);
     }
 
     /// Sends questions on their way, in their order.
     fn ask_all(&mut self) {
-        let Some(inside) = &mut self.member else { return };
+        let Some(authenticated) = &mut self.member else { return };
         let questions = &self.questions;
         self.out.retain_mut(|action| match action {
             Action::Ask(ticket, question) => {
-                let (ticket, pending): (Ticket, Pending) = (*ticket, inside.house.ask(question.clone()));
+                let (ticket, pending): (Ticket, Pending) =
+                    (*ticket, authenticated.port.ask(question.clone()));
                 questions.push(Box::pin(async move { (ticket, pending.await) }));
                 false
             }
-            Action::Send(_) | Action::Part(..) | Action::Missed(_) | Action::Close(_) => true,
+            Action::Send(_) | Action::Chunk(..) | Action::Missed(_) | Action::Close(_) => true,
         });
     }
 
     /// Does what the session wants done; everything to send leaves together.
-    async fn carry_out(&mut self) -> Result<(), Over> {
+    async fn carry_out(&mut self) -> Result<(), Disconnect> {
         self.ask_all();
         let mut close = None;
         let mut sends = false;
         for action in std::mem::take(&mut self.out) {
             match action {
                 Action::Send(text) => {
-                    if let Some(inside) = &self.member {
-                        inside.figures.sent.inc_by(text.len() as u64);
+                    if let Some(authenticated) = &self.member {
+                        authenticated.metrics.sent.inc_by(text.len() as u64);
                     }
                     sends = true;
                     within(self.socket.feed(Message::Text(text))).await?;
                 }
-                Action::Part(number, part) => {
+                Action::Chunk(number, part) => {
                     if let Some(reader) = self.readers.remove(&number) {
                         // Who does not wait any more need not know.
                         let _ = reader.send(part);
@@ -454,10 +521,15 @@ impl Conversation {
                 Action::Ask(..) => {}
             }
         }
+        if let Some((_, asked)) = self.probe.as_mut().filter(|(_, asked)| !*asked) {
+            *asked = true;
+            sends = true;
+            within(self.socket.feed(Message::Ping(Bytes::new()))).await?;
+        }
         if sends {
             within(self.socket.flush()).await?;
         }
-        close.map_or(Ok(()), |closing| Err(Over::Closed(closing)))
+        close.map_or(Ok(()), |closing| Err(Disconnect::Closed(closing)))
     }
 
     fn note_missed(&self, count: u32) {
@@ -476,29 +548,29 @@ impl Conversation {
 /// Everybody who comes in has come in: nobody is let in a second time.
 struct Closed;
 
-impl super::handshake::Door for Closed {
+impl super::handshake::Authenticate for Closed {
     fn admit(
         &self,
         _: &str,
         _: &laneway_wire::frame::Handshake,
-    ) -> Result<super::words::Member, super::handshake::TurnedAway> {
+    ) -> Result<super::messages::Member, super::handshake::HandshakeRejection> {
         let message = "the handshake of this connection is done already";
-        Err(super::handshake::TurnedAway::new(ErrorCode::SessionDenied, message))
+        Err(super::handshake::HandshakeRejection::new(ErrorCode::SessionDenied, message))
     }
 }
 
 /// What the engine has for the worker; never, before it is known who that is.
-async fn told(member: &mut Option<Box<Inside>>) -> Option<ToWorker> {
+async fn told(member: &mut Option<Box<Authenticated>>) -> Option<ToWorker> {
     match member {
-        Some(inside) => inside.house.link().told().await,
+        Some(authenticated) => authenticated.port.link().told().await,
         None => std::future::pending().await,
     }
 }
 
 /// A worker that takes nothing for so long is gone.
-async fn within<E>(sending: impl Future<Output = Result<(), E>>) -> Result<(), Over> {
+async fn within<E>(sending: impl Future<Output = Result<(), E>>) -> Result<(), Disconnect> {
     match tokio::time::timeout(WRITE_TIMEOUT, sending).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) | Err(_) => Err(Over::Gone),
+        Ok(Err(_)) | Err(_) => Err(Disconnect::Gone),
     }
 }

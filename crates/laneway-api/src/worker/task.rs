@@ -6,7 +6,7 @@ use laneway_runtime::WorkerTask;
 use laneway_wire::frame::{self, Constraints, Dispatch, JsonObject, List, Text, Timestamp};
 use serde_json::value::RawValue;
 
-use super::chain::Place;
+use super::chain::ChainPosition;
 use super::dispatch::task_id;
 
 /// The name of the key by which jobs exclude one another on workers, too.
@@ -18,8 +18,8 @@ pub const NO_PACKAGE: (&str, &str) = ("builtin", "0");
 pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
     let work = &task.work;
     let spec = &work.row.spec;
-    let wants = spec.wants.as_deref();
-    let package = wants.and_then(|wants| wants.package.as_ref());
+    let placement = spec.wants.as_deref();
+    let package = placement.and_then(|placement| placement.package.as_ref());
     let (package_name, package_version) = match package {
         Some(package) => (text(&package.name), text(&package.version)),
         None => (Text::fixed(NO_PACKAGE.0), Text::fixed(NO_PACKAGE.1)),
@@ -30,7 +30,7 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
         Some(member) => (Text::fixed(&member.run.to_string()), text(&member.node)),
         None => (id.clone(), id.clone()),
     };
-    let place = Place::of(spec);
+    let position = ChainPosition::of(spec);
     Some(Dispatch {
         run_id,
         task_id: id,
@@ -41,12 +41,12 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
         parameters: parameters(&work.payload, &work.merged)?,
         constraints: Constraints { timeout_ms: work.timeout.map(|timeout| timeout.0).filter(|ms| *ms > 0) },
         priority: (spec.priority != 0).then_some(spec.priority),
-        host_node_id: place.as_ref().map(Place::host),
-        middleware_chain: place.as_ref().map(Place::chain),
-        chain_index: place.as_ref().and_then(|place| place.index),
+        host_node_id: position.as_ref().map(ChainPosition::host),
+        middleware_chain: position.as_ref().map(ChainPosition::chain),
+        chain_index: position.as_ref().and_then(|position| position.index),
         concurrency_key: concurrency_key(spec),
-        resource_refs: wants.map(|wants| refs(&wants.resources)).filter(|refs| !refs.is_empty()),
-        affinity: wants.and_then(|wants| wants.affinity.as_ref()).map(affinity),
+        resource_refs: placement.map(|placement| refs(&placement.resources)).filter(|refs| !refs.is_empty()),
+        affinity: placement.and_then(|placement| placement.affinity.as_ref()).map(affinity),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Dialogues with a worker, step by step, without sockets and clocks. Every frame of ours is checked against its schema.
 
-mod parts;
+mod artifact_chunks;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,21 +13,21 @@ use laneway_wire::frame::{
 };
 use serde_json::{Value, json};
 
-use super::handshake::{Door, TurnedAway};
+use super::handshake::{Authenticate, HandshakeRejection};
+use super::messages::{Answer, Member, Question, Ticket};
 use super::outbox::OUTBOX_BYTES_MAX;
 use super::session::{
-    Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, STRANGER_FRAMES_MAX, Session,
-    SessionState,
+    Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, Session, SessionState,
+    UNAUTHENTICATED_FRAMES_MAX,
 };
-use super::words::{Answer, Member, Question, Ticket};
 
 /// Lets everybody in whose token is `good`.
-struct TestDoor;
+struct TestAuthenticator;
 
-impl Door for TestDoor {
-    fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, TurnedAway> {
+impl Authenticate for TestAuthenticator {
+    fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, HandshakeRejection> {
         if handshake.auth.token.as_ref().is_none_or(|token| token.0 != "good") {
-            return Err(TurnedAway::new(ErrorCode::AuthInvalidToken, "the token is not known"));
+            return Err(HandshakeRejection::new(ErrorCode::AuthInvalidToken, "the token is not known"));
         }
         Ok(Member {
             tenant: Name::new(tenant).unwrap(),
@@ -43,26 +43,26 @@ struct World {
     session: Session,
     ms: u64,
     frames: u64,
-    said: Vec<Action>,
+    actions: Vec<Action>,
     asked: Vec<(Ticket, Question)>,
-    story: String,
+    log: String,
 }
 
 impl World {
     fn new() -> World {
         let session = Session::new(now(0), 7, Duration::from_secs(5), fastrand::Rng::with_seed(1));
-        World { session, ms: 0, frames: 0, said: Vec::new(), asked: Vec::new(), story: String::new() }
+        World { session, ms: 0, frames: 0, actions: Vec::new(), asked: Vec::new(), log: String::new() }
     }
 
     /// A worker whose session stands.
     fn up() -> World {
         let mut world = World::new();
         world.greet();
-        world.hear("register", register());
+        world.receive("register", register());
         world.answer(Answer::Alive { lease: Span::secs(30) });
-        world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
         world.answer(Answer::Alive { lease: Span::secs(30) });
-        world.story.clear();
+        world.log.clear();
         world
     }
 
@@ -71,7 +71,7 @@ impl World {
     }
 
     fn greet(&mut self) {
-        self.hear("handshake", handshake("good"));
+        self.receive("handshake", handshake("good"));
     }
 
     fn frame(&mut self, kind: &str, payload: Value) -> Value {
@@ -80,47 +80,47 @@ impl World {
             "sender": {"role": "worker", "id": "w1"}, "ack": {"request": true}, "payload": payload})
     }
 
-    fn hear(&mut self, kind: &str, payload: Value) -> Value {
+    fn receive(&mut self, kind: &str, payload: Value) -> Value {
         let frame = self.frame(kind, payload);
-        self.hear_frame(&frame);
+        self.receive_frame(&frame);
         frame
     }
 
     /// A frame about an attempt.
-    fn hear_about(&mut self, kind: &str, task: Task, payload: Value) -> Value {
+    fn receive_about(&mut self, kind: &str, task: Task, payload: Value) -> Value {
         let mut frame = self.frame(kind, payload);
         frame["corr"] = json!(task.job.to_string());
         frame["seq"] = json!(task.dispatch_seq);
-        self.hear_frame(&frame);
+        self.receive_frame(&frame);
         frame
     }
 
-    fn hear_frame(&mut self, frame: &Value) {
+    fn receive_frame(&mut self, frame: &Value) {
         let kind = frame["type"].as_str().unwrap();
-        self.story += &format!("worker    {kind} {}\n", frame["id"].as_str().unwrap());
-        self.hear_text(&frame.to_string());
+        self.log += &format!("worker    {kind} {}\n", frame["id"].as_str().unwrap());
+        self.receive_text(&frame.to_string());
     }
 
-    fn hear_text(&mut self, text: &str) {
-        self.session.handle_text(self.now(), text.as_bytes(), &TestDoor, &mut self.said);
-        self.write_down();
+    fn receive_text(&mut self, text: &str) {
+        self.session.handle_text(self.now(), text.as_bytes(), &TestAuthenticator, &mut self.actions);
+        self.record();
     }
 
     /// The worker acknowledges the last frame of ours that wants it.
-    fn hear_ack(&mut self, id: &str, task: Task) {
+    fn receive_ack(&mut self, id: &str, task: Task) {
         let mut frame = self.frame("ack", json!({"ok": true, "for": id}));
         frame["ack"] = json!({"for": id});
         frame["corr"] = json!(task.job.to_string());
         frame["seq"] = json!(task.dispatch_seq);
-        self.hear_frame(&frame);
+        self.receive_frame(&frame);
     }
 
     /// The house answers the oldest question.
     fn answer(&mut self, answer: Answer) {
         let (ticket, _) = self.asked.remove(0);
-        self.story += &format!("house     {answer:?}\n");
-        self.session.answered(self.now(), ticket, answer, &mut self.said);
-        self.write_down();
+        self.log += &format!("engine    {answer:?}\n");
+        self.session.answered(self.now(), ticket, answer, &mut self.actions);
+        self.record();
     }
 
     fn bind(&mut self, job: u128, seq: u64) -> Task {
@@ -131,14 +131,14 @@ impl World {
 
     fn dispatch(&mut self, job: u128, seq: u64) -> (Task, String) {
         let task = self.bind(job, seq);
-        self.session.dispatch(self.now(), task, payload(job, "{}"), &mut self.said);
+        self.session.dispatch(self.now(), task, payload(job, "{}"), &mut self.actions);
         let id = self.last_sent().id.to_string();
-        self.write_down();
+        self.record();
         (task, id)
     }
 
     fn last_sent(&self) -> Frame {
-        let text = self.said.iter().rev().find_map(|action| match action {
+        let text = self.actions.iter().rev().find_map(|action| match action {
             Action::Send(text) => Some(text.clone()),
             _ => None,
         });
@@ -150,42 +150,42 @@ impl World {
         let until = self.ms + ms;
         while let Some(at) = self.session.next_wakeup().map(whole_ms).filter(|at| *at <= until) {
             self.ms = self.ms.max(at);
-            self.session.handle_tick(self.now(), &mut self.said);
-            self.write_down();
+            self.session.handle_tick(self.now(), &mut self.actions);
+            self.record();
         }
         self.ms = until;
     }
 
     /// Writes down what was said and asked.
-    fn write_down(&mut self) {
-        for action in std::mem::take(&mut self.said) {
+    fn record(&mut self) {
+        for action in std::mem::take(&mut self.actions) {
             match action {
                 Action::Send(text) => {
                     check_schema(&text);
                     let frame = Frame::parse(text.as_bytes()).unwrap();
-                    self.story += &format!("scheduler {}\n", tell(&frame));
+                    self.log += &format!("scheduler {}\n", describe(&frame));
                 }
                 Action::Ask(ticket, question) => {
-                    self.story += &format!("session   asks {}\n", ask_word(&question));
+                    self.log += &format!("session   asks {}\n", describe_question(&question));
                     self.asked.push((ticket, question));
                 }
-                Action::Part(number, Ok(part)) => {
+                Action::Chunk(number, Ok(part)) => {
                     let text = String::from_utf8_lossy(&part.bytes).into_owned();
-                    self.story += &format!("session   has part {number}: {text:?} of {}\n", part.size);
+                    self.log += &format!("session   has part {number}: {text:?} of {}\n", part.size);
                 }
-                Action::Part(number, Err(trouble)) => {
-                    self.story += &format!("session   has no part {number}: {trouble:?}\n");
+                Action::Chunk(number, Err(trouble)) => {
+                    self.log += &format!("session   has no part {number}: {trouble:?}\n");
                 }
-                Action::Missed(count) => self.story += &format!("session   misses {count}\n"),
+                Action::Missed(count) => self.log += &format!("session   misses {count}\n"),
                 Action::Close(closing) => {
-                    self.story += &format!("session   closes {} {}\n", closing.code, closing.reason);
+                    self.log += &format!("session   closes {} {}\n", closing.code, closing.reason);
                 }
             }
         }
     }
 
     fn check(&mut self, expected: &Expect) {
-        expected.assert_eq(&std::mem::take(&mut self.story));
+        expected.assert_eq(&std::mem::take(&mut self.log));
     }
 }
 
@@ -242,7 +242,7 @@ fn feedback(task: Task) -> Value {
     json!({"run_id": id, "task_id": id, "progress": 0.5})
 }
 
-fn tell(frame: &Frame) -> String {
+fn describe(frame: &Frame) -> String {
     let about = |frame: &Frame| {
         let job = frame.corr.as_ref().map(|corr| match JobId::parse(corr) {
             Some(job) => format!(" t{}", job.0),
@@ -257,11 +257,11 @@ fn tell(frame: &Frame) -> String {
             format!("ack {}{info}", ack.r#for)
         }
         Message::Error(error) => format!("error {}{}", error.code, about(frame)),
-        other => format!("{}{}", other.kind().word(), about(frame)),
+        other => format!("{}{}", other.kind().as_str(), about(frame)),
     }
 }
 
-fn ask_word(question: &Question) -> String {
+fn describe_question(question: &Question) -> String {
     match question {
         Question::Register(_) => "register".to_owned(),
         Question::Heartbeat(_) => "heartbeat".to_owned(),
@@ -288,8 +288,8 @@ fn check_schema(text: &str) {
     });
     let frame: Value = serde_json::from_str(text).unwrap();
     let kind = frame["type"].as_str().unwrap();
-    for (word, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{word}.schema.json")];
+    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
+        let validator = &validators[&format!("ws.{name}.schema.json")];
         if let Err(error) = validator.validate(part) {
             panic!("the scheduler said what its schema forbids: {error}\n{text}");
         }
@@ -301,18 +301,18 @@ fn d2_the_example_exchange() {
     let mut world = World::new();
     world.greet();
     assert_eq!(world.session.state(), SessionState::Handshaking);
-    world.hear("register", register());
+    world.receive("register", register());
     assert_eq!(world.session.state(), SessionState::Registered);
     world.answer(Answer::Alive { lease: Span::secs(30) });
     let (task, id) = world.dispatch(1, 1);
-    world.hear_ack(&id, task);
+    world.receive_ack(&id, task);
     world.answer(Answer::Done);
-    world.hear_about("feedback", task, feedback(task));
+    world.receive_about("feedback", task, feedback(task));
     world.answer(Answer::Done);
-    world.hear_about("result", task, result(task));
+    world.receive_about("result", task, result(task));
     // Nothing is acknowledged before the commit.
     world.answer(Answer::Done);
-    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     world.answer(Answer::Alive { lease: Span::secs(30) });
     assert_eq!(world.session.state(), SessionState::Heartbeating);
     world.check(&expect![[r#"
@@ -320,23 +320,23 @@ fn d2_the_example_exchange() {
         scheduler ack w-1
         worker    register w-2
         session   asks register
-        house     Alive { lease: Span(30000) }
+        engine    Alive { lease: Span(30000) }
         scheduler ack w-2 lease_ms=30000
         scheduler cmd.dispatch t1 seq=1
         worker    ack w-3
         session   asks accepted t1
-        house     Done
+        engine    Done
         worker    feedback w-4
         session   asks feedback t1
-        house     Done
+        engine    Done
         scheduler ack w-4
         worker    result w-5
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Done
+        engine    Done
         scheduler ack w-5
         worker    heartbeat w-6
         session   asks heartbeat
-        house     Alive { lease: Span(30000) }
+        engine    Alive { lease: Span(30000) }
         scheduler ack w-6 lease_ms=30000
     "#]]);
 }
@@ -344,12 +344,12 @@ fn d2_the_example_exchange() {
 #[test]
 fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
     let mut world = World::up();
-    world.hear_text("garbage");
-    world.hear_text(r#"{"type":"heartbeat","id":"h","ts":"2030-01-01T00:00:00Z","tenant":"acme","sender":{"role":"worker","id":"w1"},"payload":{}}"#);
-    world.hear("cmd.dance", json!({}));
-    world.hear("cmd.drain", json!({}));
-    world.session.handle_binary(world.now(), 3, &mut world.said);
-    world.write_down();
+    world.receive_text("garbage");
+    world.receive_text(r#"{"type":"heartbeat","id":"h","ts":"2030-01-01T00:00:00Z","tenant":"acme","sender":{"role":"worker","id":"w1"},"payload":{}}"#);
+    world.receive("cmd.dance", json!({}));
+    world.receive("cmd.drain", json!({}));
+    world.session.handle_binary(world.now(), 3, &mut world.actions);
+    world.record();
     world.check(&expect![[r#"
         scheduler error E.CMD.UNKNOWN
         scheduler error E.CMD.UNKNOWN h
@@ -360,21 +360,21 @@ fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
         scheduler error E.CMD.UNKNOWN
     "#]]);
     for _ in 6..=BAD_FRAMES_MAX {
-        world.hear_text("garbage");
+        world.receive_text("garbage");
     }
-    assert!(world.story.ends_with("closes 1008 too many bad frames\n"), "{}", world.story);
+    assert!(world.log.ends_with("closes 1008 too many bad frames\n"), "{}", world.log);
     // Good frames between them help only so far.
     let mut world = World::up();
     for _ in 0..BAD_FRAMES_RATE_MAX {
         assert_ne!(world.session.state(), SessionState::Closed);
-        world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
         world.answer(Answer::Alive { lease: Span::secs(30) });
-        world.hear_text("garbage");
+        world.receive_text("garbage");
     }
     assert_eq!(world.session.state(), SessionState::Closed);
     // Broken answers are not answered: that would go on for ever.
     let mut world = World::up();
-    world.hear("error", json!({"code": ""}));
+    world.receive("error", json!({"code": ""}));
     world.check(&expect![[r#"
         worker    error w-4
     "#]]);
@@ -383,11 +383,11 @@ fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
 #[test]
 fn d3_nothing_is_taken_before_handshake_and_registration() {
     let mut world = World::new();
-    world.hear("register", register());
-    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("register", register());
+    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     world.greet();
-    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-    world.hear("result", result(Task { job: JobId(1), dispatch_seq: 1 }));
+    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("result", result(Task { job: JobId(1), dispatch_seq: 1 }));
     world.check(&expect![[r#"
         worker    register w-1
         scheduler error E.SESSION.DENIED w-1
@@ -401,16 +401,16 @@ fn d3_nothing_is_taken_before_handshake_and_registration() {
         scheduler error E.SESSION.DENIED w-5
     "#]]);
     let mut world = World::new();
-    for _ in 0..STRANGER_FRAMES_MAX {
-        world.hear("register", register());
+    for _ in 0..UNAUTHENTICATED_FRAMES_MAX {
+        world.receive("register", register());
     }
-    assert!(world.story.ends_with("closes 1008 handshake required\n"), "{}", world.story);
+    assert!(world.log.ends_with("closes 1008 handshake required\n"), "{}", world.log);
 }
 
 #[test]
 fn d4_a_bad_token_is_told_and_ends_the_connection() {
     let mut world = World::new();
-    world.hear("handshake", handshake("bad"));
+    world.receive("handshake", handshake("bad"));
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler error E.AUTH.INVALID_TOKEN w-1
@@ -419,8 +419,14 @@ fn d4_a_bad_token_is_told_and_ends_the_connection() {
     // A token that is revoked later ends a session that stands.
     let mut world = World::up();
     let now = world.now();
-    world.session.kick(now, ErrorCode::AuthInvalidToken, "revoked", "the token was revoked", &mut world.said);
-    world.write_down();
+    world.session.close_with_error(
+        now,
+        ErrorCode::AuthInvalidToken,
+        "revoked",
+        "the token was revoked",
+        &mut world.actions,
+    );
+    world.record();
     world.check(&expect![[r#"
         scheduler error E.AUTH.INVALID_TOKEN
         session   closes 1008 the token was revoked
@@ -431,13 +437,13 @@ fn d4_a_bad_token_is_told_and_ends_the_connection() {
 fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
-    world.story.clear();
+    world.log.clear();
     for (pointer, value) in [("/tenant", "other"), ("/sender/id", "w2"), ("/sender/role", "scheduler")] {
         let mut frame = world.frame("result", result(task));
         frame["corr"] = json!(task.job.to_string());
         frame["seq"] = json!(1);
         *frame.pointer_mut(pointer).unwrap() = json!(value);
-        world.hear_frame(&frame);
+        world.receive_frame(&frame);
     }
     world.check(&expect![[r#"
         worker    result w-4
@@ -451,11 +457,11 @@ fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
     let mut world = World::new();
     let mut frame = world.frame("handshake", handshake("good"));
     frame["sender"]["id"] = json!("w2");
-    world.hear_frame(&frame);
+    world.receive_frame(&frame);
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler error E.SESSION.DENIED w-1
-        session   closes 1008 the handshake was refused
+        session   closes 1008 the handshake was rejected
     "#]]);
 }
 
@@ -471,11 +477,11 @@ fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_and_not_for_ever() {
     "#]]);
     // Whatever the worker says meanwhile: a frame that it never acknowledges ends the connection.
     for _ in 0..4 {
-        world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
         world.pass(4_000);
     }
-    assert_eq!(world.story.matches("cmd.dispatch").count(), 4);
-    assert!(world.story.ends_with("closes 1001 frames are not acknowledged\n"), "{}", world.story);
+    assert_eq!(world.log.matches("cmd.dispatch").count(), 4);
+    assert!(world.log.ends_with("closes 1001 frames are not acknowledged\n"), "{}", world.log);
 }
 
 #[test]
@@ -483,8 +489,8 @@ fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
     let mut world = World::up();
     // The attempt is bound before the frame leaves; the result overtakes the acknowledgement.
     let (task, id) = world.dispatch(1, 1);
-    world.hear_about("result", task, result(task));
-    world.hear_ack(&id, task);
+    world.receive_about("result", task, result(task));
+    world.receive_ack(&id, task);
     world.answer(Answer::Done);
     world.pass(5_000);
     world.check(&expect![[r#"
@@ -492,7 +498,7 @@ fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         worker    ack w-5
-        house     Done
+        engine    Done
         scheduler ack w-4
     "#]]);
 }
@@ -501,12 +507,12 @@ fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
 fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
     let mut world = World::new();
     world.greet();
-    world.hear("register", register());
-    world.story.clear();
+    world.receive("register", register());
+    world.log.clear();
     // The engine tells of the task before it answers the registration.
     let (task, id) = world.dispatch(1, 1);
-    world.hear_ack(&id, task);
-    world.hear_about("result", task, result(task));
+    world.receive_ack(&id, task);
+    world.receive_about("result", task, result(task));
     world.answer(Answer::Alive { lease: Span::secs(30) });
     world.answer(Answer::Done);
     world.answer(Answer::Done);
@@ -516,10 +522,10 @@ fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
         session   asks accepted t1
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Alive { lease: Span(30000) }
+        engine    Alive { lease: Span(30000) }
         scheduler ack w-2 lease_ms=30000
-        house     Done
-        house     Done
+        engine    Done
+        engine    Done
         scheduler ack w-4
     "#]]);
 }
@@ -528,16 +534,16 @@ fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
 fn d8_a_frame_that_comes_again_is_answered_as_before_and_does_nothing() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
-    world.story.clear();
-    let frame = world.hear_about("result", task, result(task));
-    world.hear_frame(&frame);
+    world.log.clear();
+    let frame = world.receive_about("result", task, result(task));
+    world.receive_frame(&frame);
     world.answer(Answer::Done);
-    world.hear_frame(&frame);
+    world.receive_frame(&frame);
     world.check(&expect![[r#"
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
         worker    result w-4
-        house     Done
+        engine    Done
         scheduler ack w-4
         worker    result w-4
         scheduler ack w-4
@@ -548,24 +554,24 @@ fn d8_a_frame_that_comes_again_is_answered_as_before_and_does_nothing() {
 fn d9_x1_a_result_counts_once() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
-    world.story.clear();
-    world.hear_about("result", task, result(task));
+    world.log.clear();
+    world.receive_about("result", task, result(task));
     world.answer(Answer::Done);
-    world.hear_about("result", task, result(task));
+    world.receive_about("result", task, result(task));
     // From an earlier connection, of an attempt that this one does not know.
     let earlier = Task { job: JobId(9), dispatch_seq: 4 };
-    world.hear_about("result", earlier, result(earlier));
+    world.receive_about("result", earlier, result(earlier));
     world.answer(Answer::Duplicate);
     world.check(&expect![[r#"
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Done
+        engine    Done
         scheduler ack w-4
         worker    result w-5
         scheduler ack w-5 E.RESULT.DUPLICATE
         worker    result w-6
         session   asks ended t9 seq=4 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Duplicate
+        engine    Duplicate
         scheduler ack w-6 E.RESULT.DUPLICATE
     "#]]);
 }
@@ -574,13 +580,13 @@ fn d9_x1_a_result_counts_once() {
 fn d10_a_gap_is_told_and_the_result_may_come_again() {
     let mut world = World::up();
     let ahead = Task { job: JobId(1), dispatch_seq: 9 };
-    let frame = world.hear_about("result", ahead, result(ahead));
+    let frame = world.receive_about("result", ahead, result(ahead));
     world.answer(Answer::Gap);
-    world.hear_frame(&frame);
+    world.receive_frame(&frame);
     world.check(&expect![[r#"
         worker    result w-4
         session   asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Gap
+        engine    Gap
         scheduler error E.RESULT.SEQ_GAP t1 seq=9
         worker    result w-4
         session   asks ended t1 seq=9 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
@@ -588,26 +594,26 @@ fn d10_a_gap_is_told_and_the_result_may_come_again() {
 }
 
 #[test]
-fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
+fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_rejected() {
     let mut world = World::up();
     let foreign = Task { job: JobId(5), dispatch_seq: 1 };
-    world.hear_about("result", foreign, result(foreign));
+    world.receive_about("result", foreign, result(foreign));
     world.answer(Answer::Stale);
-    world.hear_about("feedback", foreign, feedback(foreign));
+    world.receive_about("feedback", foreign, feedback(foreign));
     let mut frame = world.frame("result", result(foreign));
     frame["payload"]["task_id"] = json!("no job at all");
-    world.hear_frame(&frame);
+    world.receive_frame(&frame);
     // An attempt that was taken away is not this worker's, either.
     let (task, _) = world.dispatch(6, 1);
     let now = world.now();
-    world.session.unbind(now, task, &mut world.said);
-    world.write_down();
-    world.hear_about("result", task, result(task));
+    world.session.unbind(now, task, &mut world.actions);
+    world.record();
+    world.receive_about("result", task, result(task));
     world.answer(Answer::Stale);
     world.check(&expect![[r#"
         worker    result w-4
         session   asks ended t5 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Stale
+        engine    Stale
         scheduler error E.SESSION.STALE_BINDING t5 seq=1
         worker    feedback w-5
         scheduler error E.SESSION.STALE_BINDING t5 seq=1
@@ -617,7 +623,7 @@ fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_refused() {
         scheduler error E.SESSION.STALE_BINDING t6 seq=1
         worker    result w-7
         session   asks ended t6 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Stale
+        engine    Stale
         scheduler error E.SESSION.STALE_BINDING t6 seq=1
     "#]]);
 }
@@ -629,24 +635,24 @@ fn x11_errors_are_matched_by_task_and_by_the_id_of_the_dispatch() {
     let (_, two) = world.dispatch(2, 2);
     let (three, _) = world.dispatch(3, 3);
     let (four, _) = world.dispatch(4, 4);
-    world.story.clear();
+    world.log.clear();
     let error = |code: &str| json!({"code": code, "message": "m"});
-    world.hear_about("error", one, error("E.CMD.CONCURRENCY_VIOLATION"));
+    world.receive_about("error", one, error("E.CMD.CONCURRENCY_VIOLATION"));
     let mut frame = world.frame("command.error", error("E.RUNNER.CANCELLED"));
     frame["corr"] = json!(two);
-    world.hear_frame(&frame);
-    world.hear_about("error", three, error("E.RESOURCE.MISSING"));
-    world.hear_about("error", four, error("E.MY.OWN"));
-    world.hear("error", error("E.INTERNAL"));
+    world.receive_frame(&frame);
+    world.receive_about("error", three, error("E.RESOURCE.MISSING"));
+    world.receive_about("error", four, error("E.MY.OWN"));
+    world.receive("error", error("E.INTERNAL"));
     world.check(&expect![[r#"
         worker    error w-4
         session   asks rejected t1 E.CMD.CONCURRENCY_VIOLATION
         worker    command.error w-5
-        session   asks ended t2 seq=2 HandedBack
+        session   asks ended t2 seq=2 Interrupted
         worker    error w-6
-        session   asks ended t3 seq=3 Failed(Failure { code: "E.RESOURCE.MISSING", message: "m", retryable: false, detail: None })
+        session   asks ended t3 seq=3 Failed(Failure { code: "E.RESOURCE.MISSING", message: "m", retryable: false, detail: None, retry_after: None })
         worker    error w-7
-        session   asks ended t4 seq=4 Failed(Failure { code: "E.MY.OWN", message: "m", retryable: true, detail: None })
+        session   asks ended t4 seq=4 Failed(Failure { code: "E.MY.OWN", message: "m", retryable: true, detail: None, retry_after: None })
         worker    error w-8
         scheduler ack w-8
     "#]]);
@@ -656,14 +662,14 @@ fn x11_errors_are_matched_by_task_and_by_the_id_of_the_dispatch() {
 fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
     let mut world = World::up();
     let (task, id) = world.dispatch(1, 1);
-    world.hear_ack(&id, task);
+    world.receive_ack(&id, task);
     world.answer(Answer::Done);
     let now = world.now();
-    world.session.cancel(now, task, Some("by a user".to_owned()), &mut world.said);
-    world.write_down();
+    world.session.cancel(now, task, Some("by a user".to_owned()), &mut world.actions);
+    world.record();
     let job = task.job.to_string();
     let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
-    world.hear_about("result", task, stopped);
+    world.receive_about("result", task, stopped);
     // The engine takes nothing of what a canceled run says; the worker has done what it was told.
     world.answer(Answer::Stale);
     world.pass(1_000);
@@ -671,18 +677,18 @@ fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
         scheduler cmd.dispatch t1 seq=1
         worker    ack w-4
         session   asks accepted t1
-        house     Done
+        engine    Done
         scheduler cmd.cancel t1 seq=1
         worker    result w-5
         session   asks ended t1 seq=1 Canceled
-        house     Stale
+        engine    Stale
         scheduler ack w-5
     "#]]);
     // A stop that comes before the payload is read: the worker never hears of the task.
     let task = world.bind(2, 2);
-    world.session.cancel(now, task, None, &mut world.said);
-    world.session.dispatch(now, task, payload(2, "{}"), &mut world.said);
-    world.write_down();
+    world.session.cancel(now, task, None, &mut world.actions);
+    world.session.dispatch(now, task, payload(2, "{}"), &mut world.actions);
+    world.record();
     world.check(&expect![[r#"
         session   asks ended t2 seq=2 Canceled
     "#]]);
@@ -693,20 +699,20 @@ fn a_stop_outlives_the_connection_that_it_was_told_over() {
     let mut world = World::up();
     let task = Task { job: JobId(1), dispatch_seq: 1 };
     let now = world.now();
-    world.session.cancel(now, task, None, &mut world.said);
-    world.write_down();
+    world.session.cancel(now, task, None, &mut world.actions);
+    world.record();
     let job = task.job.to_string();
     let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
-    world.hear_about("result", task, stopped);
+    world.receive_about("result", task, stopped);
     world.answer(Answer::Stale);
     // What has ended need not be stopped.
-    world.session.cancel(now, task, None, &mut world.said);
-    world.write_down();
+    world.session.cancel(now, task, None, &mut world.actions);
+    world.record();
     world.check(&expect![[r#"
         scheduler cmd.cancel t1 seq=1
         worker    result w-4
         session   asks ended t1 seq=1 Canceled
-        house     Stale
+        engine    Stale
         scheduler ack w-4
     "#]]);
 }
@@ -715,19 +721,19 @@ fn a_stop_outlives_the_connection_that_it_was_told_over() {
 fn what_cannot_be_taken_now_is_taken_when_it_is_said_again() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
-    world.story.clear();
-    let frame = world.hear_about("result", task, result(task));
-    world.answer(Answer::Refused("the server stops".into()));
-    world.hear_frame(&frame);
+    world.log.clear();
+    let frame = world.receive_about("result", task, result(task));
+    world.answer(Answer::Rejected("the server stops".into()));
+    world.receive_frame(&frame);
     world.answer(Answer::Done);
     world.check(&expect![[r#"
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Refused("the server stops")
+        engine    Rejected("the server stops")
         scheduler error E.INTERNAL t1 seq=1
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Done
+        engine    Done
         scheduler ack w-4
     "#]]);
 }
@@ -736,20 +742,20 @@ fn what_cannot_be_taken_now_is_taken_when_it_is_said_again() {
 fn d13_a_drain_is_told_and_results_are_still_taken() {
     let mut world = World::up();
     let (task, id) = world.dispatch(1, 1);
-    world.hear_ack(&id, task);
+    world.receive_ack(&id, task);
     world.answer(Answer::Done);
-    world.story.clear();
+    world.log.clear();
     let now = world.now();
-    world.session.drain(now, Drain::default(), &mut world.said);
-    world.write_down();
+    world.session.drain(now, Drain::default(), &mut world.actions);
+    world.record();
     assert_eq!(world.session.state(), SessionState::Draining);
-    world.hear_about("result", task, result(task));
+    world.receive_about("result", task, result(task));
     world.answer(Answer::Done);
     world.check(&expect![[r#"
         scheduler cmd.drain
         worker    result w-5
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Done
+        engine    Done
         scheduler ack w-5
     "#]]);
 }
@@ -758,9 +764,9 @@ fn d13_a_drain_is_told_and_results_are_still_taken() {
 fn d16_x8_a_superseded_connection_is_told_and_closed() {
     let mut world = World::up();
     let now = world.now();
-    world.session.superseded(now, &mut world.said);
-    world.write_down();
-    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.session.superseded(now, &mut world.actions);
+    world.record();
+    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     world.check(&expect![[r#"
         scheduler error E.SESSION.STALE_BINDING
         session   closes 1008 superseded session
@@ -768,7 +774,7 @@ fn d16_x8_a_superseded_connection_is_told_and_closed() {
     "#]]);
     // Or the engine says so in the answer to its next word.
     let mut world = World::up();
-    world.hear("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     world.answer(Answer::Superseded);
     assert_eq!(world.session.state(), SessionState::Closed);
 }
@@ -778,14 +784,14 @@ fn d16_outcomes_of_rebound_attempts_are_taken_under_their_new_fence() {
     let mut world = World::up();
     // The engine has bound the attempt to this connection; the worker brings its result before it is sent again.
     let task = world.bind(1, 1);
-    world.hear_about("result", task, result(task));
+    world.receive_about("result", task, result(task));
     let now = world.now();
-    world.session.dispatch(now, task, payload(1, "{}"), &mut world.said);
+    world.session.dispatch(now, task, payload(1, "{}"), &mut world.actions);
     world.answer(Answer::Done);
     world.check(&expect![[r#"
         worker    result w-4
         session   asks ended t1 seq=1 Succeeded(Some([123, 34, 110, 34, 58, 49, 125]))
-        house     Done
+        engine    Done
         scheduler ack w-4
     "#]]);
 }
@@ -799,7 +805,7 @@ fn silence_and_dawdling_end_a_connection() {
     "#]]);
     let mut world = World::new();
     world.greet();
-    world.story.clear();
+    world.log.clear();
     world.pass(60_000);
     world.check(&expect![[r#"
         session   closes 1008 registration came too late
@@ -824,11 +830,11 @@ fn d12_what_a_worker_does_not_acknowledge_is_bounded() {
     for job in 1..=4 {
         let task = world.bind(job, job as u64);
         let now = world.now();
-        world.session.dispatch(now, task, payload(job, &large), &mut world.said);
-        sent += world.said.iter().filter(|action| matches!(action, Action::Send(_))).count();
-        for action in std::mem::take(&mut world.said) {
+        world.session.dispatch(now, task, payload(job, &large), &mut world.actions);
+        sent += world.actions.iter().filter(|action| matches!(action, Action::Send(_))).count();
+        for action in std::mem::take(&mut world.actions) {
             if let Action::Ask(_, question) = action {
-                world.story += &format!("asks {}\n", ask_word(&question));
+                world.log += &format!("asks {}\n", describe_question(&question));
             }
         }
     }
@@ -844,40 +850,40 @@ fn a_flood_of_questions_is_held_back() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     for _ in 0..QUESTIONS_MAX {
-        assert!(world.session.has_room());
-        world.hear_about("feedback", task, feedback(task));
+        assert!(world.session.has_capacity());
+        world.receive_about("feedback", task, feedback(task));
     }
-    assert!(!world.session.has_room());
+    assert!(!world.session.has_capacity());
     while !world.asked.is_empty() {
         world.answer(Answer::Done);
     }
-    assert!(world.session.has_room());
+    assert!(world.session.has_capacity());
 }
 
 #[test]
 fn workers_of_old_do_not_wait_for_answers() {
     let mut world = World::new();
     world.greet();
-    world.hear("register", register());
+    world.receive("register", register());
     let mut beat = world.frame("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
     beat.as_object_mut().unwrap().remove("ack");
-    world.hear_frame(&beat);
+    world.receive_frame(&beat);
     world.answer(Answer::Alive { lease: Span::secs(90) });
     let (task, id) = world.dispatch(1, 1);
     let mut ack = world.frame("ack", json!({"for": id}));
     ack["ack"] = json!({"for": id});
-    world.hear_frame(&ack);
+    world.receive_frame(&ack);
     let mut frame = world.frame("result", result(task));
     frame["corr"] = json!(id);
     frame["seq"] = json!(1);
-    world.hear_frame(&frame);
+    world.receive_frame(&frame);
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler ack w-1
         worker    register w-2
         session   asks register
         worker    heartbeat w-3
-        house     Alive { lease: Span(90000) }
+        engine    Alive { lease: Span(90000) }
         scheduler ack w-2 lease_ms=90000
         scheduler cmd.dispatch t1 seq=1
         worker    ack w-4
@@ -891,11 +897,11 @@ fn workers_of_old_do_not_wait_for_answers() {
 fn x5_next_is_asked_for_a_task_that_runs_here_and_for_nothing_else() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
-    world.story.clear();
+    world.log.clear();
     let request =
         json!({"requestId": "q", "runId": "r", "nodeId": "n", "middlewareId": "m", "timeoutMs": 5_000});
-    world.hear_about("middleware.next_request", task, request.clone());
-    world.hear("middleware.next_request", request);
+    world.receive_about("middleware.next_request", task, request.clone());
+    world.receive("middleware.next_request", request);
     world.check(&expect![[r#"
         worker    middleware.next_request w-4
         session   asks next t1 q
@@ -905,19 +911,19 @@ fn x5_next_is_asked_for_a_task_that_runs_here_and_for_nothing_else() {
 }
 
 #[test]
-fn a_registration_that_is_refused_ends_the_connection() {
+fn a_registration_that_is_rejected_ends_the_connection() {
     let mut world = World::new();
     world.greet();
-    world.hear("register", register());
-    world.answer(Answer::Refused("a tenant has at most 10 workers".into()));
+    world.receive("register", register());
+    world.answer(Answer::Rejected("a tenant has at most 10 workers".into()));
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler ack w-1
         worker    register w-2
         session   asks register
-        house     Refused("a tenant has at most 10 workers")
+        engine    Rejected("a tenant has at most 10 workers")
         scheduler error E.SESSION.DENIED w-2
-        session   closes 1008 the registration was refused
+        session   closes 1008 the registration was rejected
     "#]]);
 }
 

@@ -51,22 +51,22 @@ async fn every_change_leaves_an_entry() {
 }
 
 #[tokio::test]
-async fn refused_and_denied_calls_leave_an_entry_with_their_request() {
+async fn rejected_and_denied_calls_leave_an_entry_with_their_request() {
     let world = World::closed().await;
     let viewer = world.token(Some("t"), Role::Viewer).await;
     let calls = [
-        (world.request("POST", "/v1/jobs").body("{"), "refused", "submit_job: malformed_json"),
+        (world.request("POST", "/v1/jobs").body("{"), "rejected", "submit_job: malformed_json"),
         (
             world.request("POST", "/v1/jobs").body(r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#),
-            "refused",
+            "rejected",
             "submit_job: deadline_past",
         ),
         (
             world.request("POST", "/v1/jobs/batch").body(r#"{"jobs":[{"kind":""}]}"#),
-            "refused",
+            "rejected",
             "submit_batch: 1 of 1",
         ),
-        (world.request("DELETE", "/v1/tokens/nobody"), "refused", "revoke_token: not_found"),
+        (world.request("DELETE", "/v1/tokens/nobody"), "rejected", "revoke_token: not_found"),
         (
             world.request_as(&viewer, "POST", "/v1/jobs").body(r#"{"kind":"k"}"#),
             "denied",
@@ -90,13 +90,13 @@ async fn refused_and_denied_calls_leave_an_entry_with_their_request() {
 }
 
 #[tokio::test]
-async fn a_flood_of_refusals_is_counted_and_not_written() {
+async fn a_flood_of_rejections_is_counted_and_not_written() {
     let world = World::closed().await;
     for _ in 0..200 {
         let (status, _) = answer(world.request("POST", "/v1/jobs").body("{")).await;
         assert_eq!(status, 400);
     }
-    let noted = entries(&world).await.iter().filter(|entry| entry["outcome"] == "refused").count();
+    let noted = entries(&world).await.iter().filter(|entry| entry["outcome"] == "rejected").count();
     assert!(noted >= 20, "some are noted, not {noted}");
     assert!(noted < 200, "not all are noted");
 }

@@ -13,7 +13,7 @@ fn concrete(path: &str) -> String {
         .replace("{key}", "nothing")
 }
 
-/// What would never end, or would change what later calls see, is asked in a way that is refused behind the gate.
+/// What would never end, or would change what later calls see, is asked in a way that is rejected behind the gate.
 fn harmless(operation: &str, path: &str) -> String {
     if operation == "stream_events" { format!("{path}?job=nonsense") } else { path.to_owned() }
 }

@@ -51,7 +51,7 @@ async fn next(calls: &mut Calls) -> (HeaderMap, Value) {
 /// Waits until so many tries have ended.
 async fn tried(world: &World, count: u64) {
     let looks = async {
-        while world.scheduler.read(|engine, _| engine.delivery_stats().tries).await.unwrap() < count {
+        while world.scheduler.stats(None).await.unwrap().deliveries.tries < count {
             tokio::task::yield_now().await;
         }
     };
@@ -134,7 +134,7 @@ async fn deliveries_of_other_tenants_are_as_absent_as_those_that_never_were() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_called_is_refused_with_its_field_and_nothing_is_stored() {
+async fn what_may_not_be_called_is_rejected_with_its_field_and_nothing_is_stored() {
     let world = World::new().await;
     for (url, words) in [
         ("ftp://hooks.example/", "callback URL must use http or https"),

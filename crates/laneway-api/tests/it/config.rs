@@ -16,7 +16,7 @@ async fn shows_and_changes_the_configuration() {
 }
 
 #[tokio::test]
-async fn refuses_changes_that_cannot_be() {
+async fn rejects_changes_that_cannot_be() {
     let world = World::new().await;
     for (body, status, code, field) in [
         (r#"{"limits":{"running_mx":7}}"#, 400, "unknown_field", "limits.running_mx"),

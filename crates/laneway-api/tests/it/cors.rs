@@ -74,8 +74,8 @@ async fn tells_other_origins_nothing() {
         for (method, status) in [("OPTIONS", 405), ("GET", 403)] {
             let response = send(&world, method, "/v1/jobs", origin).await;
             assert_eq!(response.status(), status, "{method} {origin}");
-            let told = response.headers().keys().any(|name| name.as_str().starts_with("access-control-"));
-            assert!(!told, "{method} {origin}: {:?}", response.headers());
+            let allowed = response.headers().keys().any(|name| name.as_str().starts_with("access-control-"));
+            assert!(!allowed, "{method} {origin}: {:?}", response.headers());
         }
     }
     let response = world.request("GET", "/v1/jobs").send().await.unwrap();

@@ -10,7 +10,8 @@ use laneway_runtime::Caller;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_store::MemoryStore;
 use reqwest::Client;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{START, start_api};
@@ -18,7 +19,7 @@ use crate::world::{START, start_api};
 /// Says who calls.
 async fn who(request: Request) -> String {
     let caller: &Caller = request.extensions().get().unwrap();
-    format!("{} for {} in {}", caller.role.word(), caller.tenant, caller.request)
+    format!("{} for {} in {}", caller.role.as_str(), caller.tenant, caller.request)
 }
 
 async fn panics() {
@@ -43,7 +44,8 @@ fn dialect(prefix: &str, paths: &[&'static str]) -> Dialect {
     routes.push(route(Method::POST, "/do", Right::Submit, post(who)));
     routes.push(route(Method::POST, "/rule", Right::Administer, post(who)));
     routes.push(route(Method::GET, "/panic", Right::Look, get(panics)));
-    Dialect { name: "pinchtab", prefix: prefix.to_owned(), routes, denied }
+    routes.push(route(Method::POST, "/beat", Right::Report, post(who)));
+    Dialect { name: "pinchtab", prefix: prefix.to_owned(), routes, denied, native: &[] }
 }
 
 /// A server with the dialect in it; calls give status and text.
@@ -150,6 +152,70 @@ async fn too_many_requests_are_turned_away() {
     let (_, said) = served.say("GET", "/who", &[]).await;
     assert_eq!(said, "TooManyRequests { max: 2, window: Span(10000) }");
     assert_eq!(served.say("GET", "/livez", &[]).await.0, 200, "native routes are not counted");
+}
+
+#[tokio::test]
+async fn defect_11_reports_are_not_counted_and_tokens_are_counted_apart() {
+    let served = Served::start("dialects.pinchtab.requests_max = 2", false, dialect("", &["/who"])).await;
+    for _ in 0..10 {
+        served.say("GET", "/who", &[]).await;
+        assert_eq!(served.say("POST", "/beat", &[]).await.0, 200, "a heartbeat is never one too many");
+    }
+    assert!(served.say("GET", "/who", &[]).await.1.starts_with("TooManyRequests"));
+    let (one, other) = (served.token(None, Role::Admin).await, served.token(None, Role::Admin).await);
+    for token in [&one, &other] {
+        for expected in [200, 200, 418] {
+            let (status, said) = served.say("GET", "/who", &[("authorization", token)]).await;
+            assert_eq!(status, expected, "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn defect_11_defect_15_a_call_too_many_does_not_cut_its_connection() {
+    let served = Served::start("dialects.pinchtab.requests_max = 2", false, dialect("", &["/who"])).await;
+    let address = served.base.strip_prefix("http://").unwrap();
+    let mut stream = BufReader::new(TcpStream::connect(address).await.unwrap());
+    let body = "x".repeat(300_000);
+    for number in 0..20 {
+        let head = format!("POST /do HTTP/1.1\r\nhost: {address}\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let (status, len) = read_head(&mut stream).await;
+        assert_eq!(status, if number < 2 { "200" } else { "418" }, "call {number}");
+        let mut answer = vec![0; len];
+        stream.read_exact(&mut answer).await.unwrap();
+    }
+}
+
+/// The status of the next answer, and how long its body is.
+async fn read_head(stream: &mut BufReader<TcpStream>) -> (String, usize) {
+    let (mut status, mut len) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).await.unwrap() > 0, "the connection is cut");
+        if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
+            status = rest[..3].to_owned();
+        }
+        if let Some(rest) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            len = rest.trim().parse().unwrap();
+        }
+        if line == "\r\n" {
+            return (status, len);
+        }
+    }
+}
+
+#[tokio::test]
+async fn defect_13_ids_of_calls_are_short_and_plain() {
+    let served = Served::start("", false, dialect("", &["/who"])).await;
+    let long = "a".repeat(65);
+    for odd in ["<script>", "a b", "x\"y", long.as_str()] {
+        let (status, said) = served.say("GET", "/who", &[("x-request-id", odd)]).await;
+        assert!(status == 200 && !said.contains(odd), "{said}");
+    }
+    let uuid = "7f3c2e1d-94b0-4a55-8f11-6a2b0c9d8e7f";
+    assert!(served.say("GET", "/who", &[("x-request-id", uuid)]).await.1.ends_with(uuid));
 }
 
 #[tokio::test]

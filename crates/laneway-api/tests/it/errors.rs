@@ -7,9 +7,9 @@ use std::time::Duration;
 use expect_test::expect;
 use laneway_api::authority::{self, Who};
 use laneway_api::{Code, routes};
-use laneway_core::engine::Head;
-use laneway_core::{Bytes, Effects, Name, Prior, TokenRecord};
-use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
+use laneway_core::engine::StoreCounters;
+use laneway_core::{Bytes, Effects, TokenRecord};
+use laneway_store::{Epoch, Keys, Loaded, MemoryStore, Priors, Reader, Store, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -178,7 +178,7 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "unknown_field",
-          "detail": "lne: no such parameter; there are state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor",
+          "detail": "lne: no such parameter; there are state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain",
           "field": "lne",
           "request_id": "<request>",
           "status": 400,
@@ -210,7 +210,11 @@ async fn full_queues_and_stopping_servers() {
         }
     "#]]
     .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
-    world.scheduler.send(laneway_core::Command::StorageLow(true)).await.unwrap();
+    world
+        .scheduler
+        .send(laneway_core::Command::Admin(laneway_core::command::AdminCommand::StorageLow(true)))
+        .await
+        .unwrap();
     expect![[r#"
         507 Insufficient Storage
         content-type: application/problem+json
@@ -226,8 +230,16 @@ async fn full_queues_and_stopping_servers() {
         }
     "#]]
     .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
-    world.scheduler.send(laneway_core::Command::StorageLow(false)).await.unwrap();
-    world.scheduler.send(laneway_core::Command::Drain).await.unwrap();
+    world
+        .scheduler
+        .send(laneway_core::Command::Admin(laneway_core::command::AdminCommand::StorageLow(false)))
+        .await
+        .unwrap();
+    world
+        .scheduler
+        .send(laneway_core::Command::Admin(laneway_core::command::AdminCommand::Drain))
+        .await
+        .unwrap();
     expect![[r#"
         503 Service Unavailable
         content-type: application/problem+json
@@ -252,7 +264,7 @@ struct Fragile {
 }
 
 impl Store for Fragile {
-    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         self.store.load(visit)
     }
 
@@ -264,19 +276,19 @@ impl Store for Fragile {
         self.store.overrides()
     }
 
-    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+    fn epoch(&self) -> Epoch {
+        self.store.epoch()
+    }
+
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         if self.is_gone.load(Ordering::Relaxed) {
             return Err(StoreError::Failed("the disk is gone".to_owned()));
         }
-        self.store.commit(effects)
+        self.store.commit(epoch, effects)
     }
 
-    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
-        self.store.prior_run(tenant, key)
-    }
-
-    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
-        self.store.prior(tenant, key)
+    fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
+        self.store.priors(keys)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
@@ -317,7 +329,7 @@ async fn a_failed_commit_is_not_told_as_a_stop() {
 }
 
 #[tokio::test]
-async fn what_is_not_asked_for_is_refused() {
+async fn what_is_not_asked_for_is_rejected() {
     let world = World::new().await;
     let id = world.submit(r#"{"kind":"nobody"}"#).await;
     let mut asked = 0;
@@ -374,7 +386,7 @@ async fn names_the_one_of_two_fields_that_does_not_fit() {
 }
 
 #[tokio::test]
-async fn strict_servers_refuse_unknown_kinds() {
+async fn strict_servers_reject_unknown_kinds() {
     let world = World::with_config("[limits]\nstrict_kinds = true").await;
     let (status, problem) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"nobody"}"#)).await;
     assert_eq!((status.as_u16(), problem["code"].as_str()), (422, Some("unknown_kind")));
@@ -403,12 +415,12 @@ async fn rights_and_sites() {
         403 Forbidden
         content-type: application/problem+json
         {
-          "code": "origin_refused",
+          "code": "origin_denied",
           "detail": "a page of another origin may not call without a token; add its origin to server.allowed_origins",
           "request_id": "<request>",
           "status": 403,
           "title": "Pages of this origin may not call",
-          "type": "urn:laneway:problem:origin_refused"
+          "type": "urn:laneway:problem:origin_denied"
         }
     "#]].assert_eq(&write_down(origin("http://evil.example")).await);
     assert_eq!(answer(origin(&format!("http://{}", open.address))).await.0, 201);
@@ -462,7 +474,7 @@ async fn rights_and_sites() {
 }
 
 #[tokio::test]
-async fn large_bodies_are_refused_before_they_are_read() {
+async fn large_bodies_are_rejected_before_they_are_read() {
     let world = World::with_config("[server]\nbody_max = \"1KiB\"").await;
     let body = format!(r#"{{"kind":"k","payload":"{}"}}"#, "x".repeat(1_024));
     expect![[r#"
@@ -559,9 +571,79 @@ fn every_code_is_told_in_the_documentation() {
     let page = include_str!("../../../../docs/http-api.md");
     for code in Code::ALL {
         assert!(
-            page.contains(&format!("| `{}` | {} |", code.word(), code.status().as_u16())),
+            page.contains(&format!("| `{}` | {} |", code.as_str(), code.status().as_u16())),
             "{}",
-            code.word()
+            code.as_str()
         );
     }
+}
+
+/// What a client hears that writes its whole request before it reads, as most do, and then uses the connection again.
+async fn writes_first(world: &World, head: &str, len: usize) -> (String, String) {
+    let patience = Duration::from_secs(60);
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = format!("POST {head} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len}\r\n\r\n");
+    let talk = async {
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let chunk = vec![b' '; 64 << 10];
+        let mut left = len;
+        while left > 0 {
+            let now = left.min(chunk.len());
+            stream.write_all(&chunk[..now]).await.expect("the server still listens");
+            left -= now;
+        }
+        let first = read_answer(&mut stream).await;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        (first, read_answer(&mut stream).await)
+    };
+    tokio::time::timeout(patience, talk).await.expect("the server answers")
+}
+
+/// The status line of the next answer, whose body is read, too.
+async fn read_answer(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\n") {
+        let byte = stream.read_u8().await.expect("the connection stays");
+        read.push(byte);
+    }
+    let head = String::from_utf8(read).unwrap().to_ascii_lowercase();
+    let len = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().trim();
+    let mut body = vec![0; len.parse().unwrap()];
+    stream.read_exact(&mut body).await.unwrap();
+    head.lines().next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn defect_18_a_413_is_heard_by_clients_that_write_first() {
+    let world = World::new().await;
+    for (path, len) in [("/v1/jobs", 8 << 20), ("/v1/jobs/batch", 40 << 20)] {
+        let (first, second) = writes_first(&world, path, len).await;
+        assert_eq!(first, "http/1.1 413 payload too large", "{path}");
+        assert_eq!(second, "http/1.1 200 ok", "{path}: the connection can be used again");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn defect_18_so_is_every_answer_that_comes_before_the_body() {
+    let world = World::closed().await;
+    let (first, second) = writes_first(&world, "/v1/jobs", 700 << 10).await;
+    assert_eq!((first.as_str(), second.as_str()), ("http/1.1 401 unauthorized", "http/1.1 200 ok"));
+    let (first, second) = writes_first(&world, "/nowhere", 3 << 20).await;
+    assert_eq!((first.as_str(), second.as_str()), ("http/1.1 404 not found", "http/1.1 200 ok"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn defect_18_a_client_that_waits_to_be_asked_is_not_asked_for_a_body_that_is_too_large() {
+    let world = World::new().await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 8388608\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    let reading = stream.read_to_end(&mut said);
+    tokio::time::timeout(Duration::from_secs(60), reading).await.expect("it is closed").unwrap();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.starts_with("HTTP/1.1 413") && !said.contains("100 Continue"), "{said}");
+    world.stop().await;
 }

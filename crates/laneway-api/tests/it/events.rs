@@ -6,7 +6,7 @@ use laneway_runtime::Handlers;
 use reqwest::RequestBuilder;
 use serde_json::Value;
 
-use crate::world::{World, answer};
+use crate::world::{World, answer, write_down};
 
 /// Reads a stream frame by frame.
 struct Reading {
@@ -114,7 +114,7 @@ async fn tells_one_gap_for_what_is_gone() {
         let jobs = vec![r#"{"kind":"k"}"#; 1_000].join(",");
         world.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#)).await;
     }
-    let first = world.scheduler.query(|reader| reader.first_event()).await.unwrap();
+    let first = world.scheduler.read(|reader| reader.first_event()).await.unwrap();
     assert!(first > gone, "old events were purged (the oldest is {first})");
     let mut reading = Reading::new(world.request("GET", "/v1/events?after=1")).await;
     let gap = reading.frame().await.unwrap();
@@ -230,7 +230,7 @@ async fn shows_the_audit_list_only_to_those_who_may_read_it() {
         }
         kinds.pop();
         assert_eq!(!kinds.is_empty(), audited, "{role:?} {tenant:?}: {kinds:?}");
-        assert_eq!(kinds.contains(&"call.refused".to_owned()), audited, "{role:?} {tenant:?}: {kinds:?}");
+        assert_eq!(kinds.contains(&"call.rejected".to_owned()), audited, "{role:?} {tenant:?}: {kinds:?}");
         let sees_server = audited && tenant.is_none();
         assert_eq!(
             kinds.contains(&"config.changed".to_owned()),
@@ -238,4 +238,51 @@ async fn shows_the_audit_list_only_to_those_who_may_read_it() {
             "{role:?} {tenant:?}: {kinds:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn defect_10_a_slow_reader_is_cut_with_a_gap_that_it_can_resume_from() {
+    let world = World::with_ring(64).await;
+    let mut slow = Reading::new(world.request("GET", "/v1/events")).await;
+    world.submit(r#"{"kind":"k"}"#).await;
+    let seen = slow.frame().await.unwrap().id.unwrap();
+    // More at once than is kept in memory.
+    let jobs = vec![r#"{"kind":"k"}"#; 1_000].join(",");
+    world.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#)).await;
+    let gap = slow.frame().await.unwrap();
+    assert_eq!((gap.kind.as_str(), gap.id), ("gap", None), "the reader's own number stays: {gap:?}");
+    assert_eq!((&gap.data["after"], &gap.data["reason"]), (&seen.into(), &"slow_reader".into()));
+    assert_eq!(slow.frame().await, None, "the stream ends");
+    let mut again = Reading::new(world.request("GET", "/v1/events").header("last-event-id", seen)).await;
+    for number in seen + 1..=seen + 1_000 {
+        assert_eq!(again.frame().await.unwrap().id, Some(number));
+    }
+}
+
+#[tokio::test]
+async fn defect_10_one_viewer_cannot_take_all_streams() {
+    let mut world = World::with_config("[streams]\nmax = 4").await;
+    world.close().await;
+    let (greedy, other) =
+        (world.token(Some("a"), Role::Viewer).await, world.token(Some("b"), Role::Viewer).await);
+    let mut readings = Vec::new();
+    for _ in 0..4 {
+        readings.push(Reading::new(world.request_as(&greedy, "GET", "/v1/events")).await);
+    }
+    let fifth = write_down(world.request_as(&greedy, "GET", "/v1/events")).await;
+    assert!(fifth.starts_with("429") && fifth.contains("retry-after: 5"), "{fifth}");
+    assert!(fifth.contains("(streams.max)"), "the limit is named: {fifth}");
+    let mut theirs = Vec::new();
+    for _ in 0..2 {
+        theirs.push(Reading::new(world.request_as(&other, "GET", "/v1/events")).await);
+    }
+    // The newest two gave way; their last words say why.
+    for reading in readings.drain(2..) {
+        let mut reading = reading;
+        assert!(reading.text().await.unwrap().contains("another caller has fewer"));
+        assert_eq!(reading.text().await, None);
+    }
+    let third = answer(world.request_as(&other, "GET", "/v1/events")).await;
+    assert_eq!((third.0.as_u16(), &third.1["code"]), (429, &"too_many".into()), "both have half now");
+    drop((readings, theirs));
 }

@@ -69,7 +69,7 @@ async fn a_call_over_the_files_instance_takes_nothing_from_it() {
 }
 
 #[tokio::test]
-async fn refuses_instances_that_cannot_be() {
+async fn rejects_instances_that_cannot_be() {
     let world = World::new().await;
     for (body, code, field) in [
         (json!({}), "invalid_field", "instances.desk.url"),

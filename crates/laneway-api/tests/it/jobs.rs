@@ -85,7 +85,7 @@ async fn shows_a_job_that_succeeded() {
         events["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["job.submitted", "job.started", "job.succeeded"]);
     let explained = world.ask("GET", &format!("/v1/jobs/{id}/explain"), "").await;
-    assert_eq!((&explained["state"], &explained["holds"]), (&json!("succeeded"), &json!([])));
+    assert_eq!((&explained["state"], &explained["blocked_by"]), (&json!("succeeded"), &json!([])));
 }
 
 #[tokio::test]
@@ -105,6 +105,7 @@ async fn shows_failures_and_tries_again() {
             Err::<(), _>(Failure {
                 code: Name::fixed("no_luck"),
                 message: "it broke".into(),
+                retry_after: None,
                 retryable: false,
                 detail: Some(b"{\"at\":3}"[..].into()),
             })
@@ -173,7 +174,7 @@ async fn explains_why_a_job_waits() {
         content-type: application/json
         {
           "ahead": 1,
-          "holds": [
+          "blocked_by": [
             {
               "ahead": 1,
               "code": "session_order",
@@ -186,7 +187,7 @@ async fn explains_why_a_job_waits() {
               "name": "main"
             },
             {
-              "code": "no_place",
+              "code": "no_executor",
               "message": "Nobody offers to run kind nobody; start a worker or a handler for it.",
               "name": "nobody"
             }
@@ -312,6 +313,24 @@ async fn gives_the_latest_events_of_a_job() {
             answer(world.request("GET", &format!("/v1/jobs/{id}/events?limit={limit}"))).await;
         assert_eq!((status.as_u16(), &problem["field"]), (400, &json!("limit")), "{limit}");
     }
+}
+
+#[tokio::test]
+async fn defect_19_a_retry_into_a_deleted_lane_is_rejected() {
+    let world = World::new().await;
+    world.ask("PUT", "/v1/lanes/nightly", "{}").await;
+    let id = world.submit(r#"{"kind":"nobody","lane":"nightly"}"#).await;
+    world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
+    assert_eq!(answer(world.request("DELETE", "/v1/lanes/nightly")).await.0, 204);
+    let retry = format!("/v1/jobs/{id}/retry");
+    let (status, problem) = answer(world.request("POST", &retry)).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("unknown_lane")), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("nightly") && detail.contains("make the lane again"), "{detail}");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "nothing was made");
+    world.ask("PUT", "/v1/lanes/nightly", "{}").await;
+    let (status, again) = answer(world.request("POST", &retry)).await;
+    assert_eq!((status.as_u16(), &again["lane"]), (201, &json!("nightly")), "{again}");
 }
 
 #[tokio::test]

@@ -5,11 +5,13 @@
 mod audit;
 mod authority;
 mod callbacks;
+mod callers;
 mod config;
 mod cors;
 mod dialects;
 mod errors;
 mod events;
+mod first_use;
 mod instances;
 mod jobs;
 mod lanes;

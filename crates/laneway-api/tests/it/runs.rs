@@ -69,9 +69,9 @@ async fn a_waiting_node_says_what_it_waits_for() {
     let run = world.ask("POST", "/v1/runs", DIAMOND).await;
     let id = run["nodes"][3]["job"]["id"].as_str().unwrap();
     let why = world.ask("GET", &format!("/v1/jobs/{id}/explain"), "").await;
-    assert_eq!(why["holds"][0]["code"], "upstream");
-    assert_eq!(why["holds"][0]["message"], "It waits for nodes left, right of its run.");
-    assert_eq!(why["holds"][0]["ahead"], 2);
+    assert_eq!(why["blocked_by"][0]["code"], "upstream");
+    assert_eq!(why["blocked_by"][0]["message"], "It waits for nodes left, right of its run.");
+    assert_eq!(why["blocked_by"][0]["ahead"], 2);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_run_is_canceled_as_one_and_only_once() {
 }
 
 #[tokio::test]
-async fn the_same_key_gives_the_same_run_and_another_body_is_refused() {
+async fn the_same_key_gives_the_same_run_and_another_body_is_rejected() {
     let world = World::new().await;
     let post = |body: &str| {
         world.request("POST", "/v1/runs").header("idempotency-key", "order-1").body(body.to_owned())
@@ -155,7 +155,7 @@ async fn runs_are_listed_newest_first_page_by_page() {
 }
 
 #[tokio::test]
-async fn wrong_runs_are_refused_with_the_node_and_the_remedy() {
+async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
     let world = World::with_config("[runs]\nnodes_max = 3\n[limits]\nqueued_max = 2").await;
     let mut told = String::new();
     for nodes in [
@@ -195,7 +195,7 @@ async fn wrong_runs_are_refused_with_the_node_and_the_remedy() {
         400 invalid_field: timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms
         400 invalid_field: node may hold only the letters A-Z and a-z, digits, and . _ : -
         400 invalid_field: nodes[0].job.kind: missing field `kind`
-        400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`, `middleware`
+        400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`, `middleware`, `group`, `within`
         422 invalid: nodes: a run has at least one; add a node
         429 queue_full: node "c": the queue is full (server: limits.queued_max): 2 of 2 jobs wait; submit again later
         422 invalid: nodes: the run has 4, at most 3 are allowed (runs.nodes_max); split it
@@ -214,8 +214,8 @@ async fn another_tenants_run_looks_like_one_that_is_not_there() {
     let id = run["id"].as_str().unwrap();
     for (method, path) in [("GET", format!("/v1/runs/{id}")), ("POST", format!("/v1/runs/{id}/cancel"))] {
         let theirs = write_down(world.request_as(&other, method, &path)).await;
-        let nobodys = path.replace(id, "run_00000000-0000-7000-8000-000000000000");
-        let missing = write_down(world.request_as(&other, method, &nobodys)).await;
+        let missing_answer = path.replace(id, "run_00000000-0000-7000-8000-000000000000");
+        let missing = write_down(world.request_as(&other, method, &missing_answer)).await;
         assert_eq!(theirs, missing);
         assert!(theirs.starts_with("404"), "{theirs}");
     }
@@ -231,29 +231,64 @@ async fn t16_the_stream_tells_of_a_run_when_its_state_changes() {
     let run = world.ask("POST", "/v1/runs", DIAMOND).await;
     ended(&world, &run).await;
     let filter = laneway_runtime::store::EventFilter::default();
-    let events = world.scheduler.query(move |reader| reader.events_after(&filter, 0, 1_000)).await.unwrap();
-    let told: Vec<&str> =
-        events.items.iter().map(|event| event.kind.word()).filter(|word| word.starts_with("run.")).collect();
+    let events = world.scheduler.read(move |reader| reader.events_after(&filter, 0, 1_000)).await.unwrap();
+    let told: Vec<&str> = events
+        .items
+        .iter()
+        .map(|event| event.kind.as_str())
+        .filter(|word| word.starts_with("run."))
+        .collect();
     assert_eq!(told, ["run.submitted", "run.started", "run.succeeded"]);
 }
 
 #[tokio::test]
 async fn nodes_of_a_chain_show_it_and_wait_for_a_call() {
     let world = World::new().await;
-    let place = |index: Option<u32>| match index {
+    let executor = |index: Option<u32>| match index {
         Some(index) => json!({"host": "page", "chain": ["auth", "cache"], "index": index}),
         None => json!({"host": "page", "chain": ["auth", "cache"]}),
     };
-    let node = |name: &str, index| json!({"node": name, "job": {"kind": "k"}, "middleware": place(index)});
+    let node = |name: &str, index| json!({"node": name, "job": {"kind": "k"}, "middleware": executor(index)});
     let nodes = json!([node("page", None), node("auth", Some(0)), node("cache", Some(1))]);
     let run = world.ask("POST", "/v1/runs", &json!({"nodes": nodes}).to_string()).await;
     assert_eq!(states(&run), [("page", "scheduled"), ("auth", "queued"), ("cache", "scheduled")]);
-    assert_eq!(run["nodes"][0]["middleware"], place(None));
-    assert_eq!(run["nodes"][2]["middleware"], place(Some(1)));
+    assert_eq!(run["nodes"][0]["middleware"], executor(None));
+    assert_eq!(run["nodes"][2]["middleware"], executor(Some(1)));
     let id = run["nodes"][0]["job"]["id"].as_str().unwrap();
     let why = world.ask("GET", &format!("/v1/jobs/{id}/explain"), "").await;
-    assert_eq!((&why["holds"][0]["code"], &why["holds"][0]["name"]), (&json!("uncalled"), &json!("cache")));
+    assert_eq!(
+        (&why["blocked_by"][0]["code"], &why["blocked_by"][0]["name"]),
+        (&json!("uncalled"), &json!("cache"))
+    );
     let alone = json!({"nodes": [node("auth", Some(0))]}).to_string();
     let (status, problem) = answer(world.request("POST", "/v1/runs").body(alone)).await;
     assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("invalid")));
+}
+
+/// A group runs nothing: its nodes wait for what it waits for, and what depends on it waits for them.
+#[tokio::test]
+async fn defect_15_groups_are_taken_shown_and_end_with_their_nodes() {
+    let world = World::new().await;
+    let grouped = r#"{"nodes":[
+        {"node":"fetch","job":{"kind":"echo"}},
+        {"node":"triage","group":true,"depends_on":["fetch"],"job":{"kind":"group"}},
+        {"node":"rank","within":"triage","job":{"kind":"echo","payload":{"top":3}}},
+        {"node":"report","depends_on":["triage"],"job":{"kind":"echo"},
+         "bindings":[{"from":"rank","source":"/results/top","target":"/parameters/top"}]}]}"#;
+    let run = world.ask("POST", "/v1/runs", grouped).await;
+    assert_eq!(
+        (&run["nodes"][1]["group"], &run["nodes"][2]["within"]),
+        (&json!(true), &json!("triage")),
+        "{run}"
+    );
+    assert_eq!(run["nodes"][2]["depends_on"], json!(["fetch"]), "it waits for what its group waits for");
+    with_echo(&world).await;
+    let run = ended(&world, &run).await;
+    assert_eq!(run["state"], "succeeded", "{run}");
+    assert!(states(&run).iter().all(|(_, state)| *state == "succeeded"), "{run}");
+    assert_eq!(run["nodes"][3]["job"]["result"], json!({"top": 3}), "data comes from the node inside");
+    let odd = grouped.replace("\"group\":true,", "");
+    let (status, problem) = answer(world.request("POST", "/v1/runs").body(odd)).await;
+    assert_eq!(status.as_u16(), 422, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("rank"), "{problem}");
 }

@@ -1,4 +1,4 @@
-//! Schedules over HTTP: made, changed, run, logged, tried out, and refused.
+//! Schedules over HTTP: made, changed, run, logged, tried out, and rejected.
 
 use expect_test::expect;
 use laneway_core::{Failure, Role, Span};
@@ -31,7 +31,7 @@ async fn with_reports(world: &World) {
 /// Lets time pass, and waits until the run log of a schedule has `total` entries.
 async fn until_logged(world: &World, id: &str, total: u64) -> Value {
     loop {
-        let runs = world.ask("GET", &format!("/v1/schedules/{id}/runs"), "").await;
+        let runs = world.ask("GET", &format!("/v1/schedules/{id}/firings"), "").await;
         if runs["total"].as_u64() >= Some(total) {
             return runs;
         }
@@ -58,6 +58,7 @@ async fn makes_and_shows_a_schedule() {
           "cron": "0 9 * * 1-5",
           "delete_after_run": false,
           "enabled": true,
+          "firings": 0,
           "id": "sch_<id>",
           "jitter": "30s",
           "job": {
@@ -92,7 +93,6 @@ async fn makes_and_shows_a_schedule() {
           "name": "daily report",
           "next_at": "2023-11-15T08:00:00.000Z",
           "overlap": "queue",
-          "runs": 0,
           "tenant": "default",
           "updated_at": "2023-11-14T22:13:20.000Z",
           "zone": "Europe/Berlin"
@@ -119,7 +119,7 @@ async fn a_slot_makes_a_job_and_its_end_is_logged() {
     let id = create(&world, &body).await;
     world.clock.advance(Span::mins(30));
     let runs = until_logged(&world, &id, 1).await;
-    let run = &runs["runs"][0];
+    let run = &runs["firings"][0];
     assert_eq!(
         (&run["status"], &run["slot"], &run["agent"], &run["summary"]),
         (&json!("ok"), &json!("2023-11-14T22:43:20.000Z"), &json!("ann"), &json!("{\"n\":1}")),
@@ -133,7 +133,7 @@ async fn a_slot_makes_a_job_and_its_end_is_logged() {
     assert_eq!((&job["lane"], &job["timeout"]), (&json!("cron"), &json!("10m")));
     let schedule = world.ask("GET", &format!("/v1/schedules/{id}"), "").await;
     assert_eq!(
-        (&schedule["next_at"], &schedule["last_status"], &schedule["runs"]),
+        (&schedule["next_at"], &schedule["last_status"], &schedule["firings"]),
         (&json!("2023-11-14T23:13:20.000Z"), &json!("ok"), &json!(1))
     );
 }
@@ -149,20 +149,20 @@ async fn the_run_log_has_pages_and_a_total() {
         until_logged(&world, &id, round).await;
         until_logged(&world, &other, round).await;
     }
-    let (mut seen, mut path) = (Vec::new(), format!("/v1/schedules/{id}/runs?limit=2"));
+    let (mut seen, mut path) = (Vec::new(), format!("/v1/schedules/{id}/firings?limit=2"));
     loop {
         let page = world.ask("GET", &path, "").await;
         assert_eq!(page["total"], 5);
-        seen.push(page["runs"].as_array().unwrap().len());
+        seen.push(page["firings"].as_array().unwrap().len());
         let Some(next) = page["next"].as_str() else { break };
-        path = format!("/v1/schedules/{id}/runs?limit=2&cursor={next}");
+        path = format!("/v1/schedules/{id}/firings?limit=2&cursor={next}");
     }
     assert_eq!(seen, [2, 2, 1]);
-    let all = world.ask("GET", "/v1/schedules/runs?limit=500", "").await;
+    let all = world.ask("GET", "/v1/schedules/firings?limit=500", "").await;
     assert_eq!(all["total"], 10);
-    let failed = all["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "error").count();
+    let failed = all["firings"].as_array().unwrap().iter().filter(|run| run["status"] == "error").count();
     assert_eq!(failed, 5);
-    let (status, problem) = answer(world.request("GET", "/v1/schedules/runs?cursor=AAAA")).await;
+    let (status, problem) = answer(world.request("GET", "/v1/schedules/firings?cursor=AAAA")).await;
     assert_eq!((status.as_u16(), &problem["code"]), (400, &json!("invalid_cursor")));
 }
 
@@ -279,12 +279,12 @@ async fn runs_by_hand() {
     let world = World::new().await;
     with_reports(&world).await;
     let id = create(&world, &every("a", "1h")).await;
-    let run = async |body: &'static str| world.ask("POST", &format!("/v1/schedules/{id}/run"), body).await;
-    assert_eq!(run(r#"{"mode":"due"}"#).await, json!({"ran": false, "reason": "not_due"}));
+    let run = async |body: &'static str| world.ask("POST", &format!("/v1/schedules/{id}/fire"), body).await;
+    assert_eq!(run(r#"{"mode":"due"}"#).await, json!({"fired": false, "reason": "not_due"}));
     let ran = run("").await;
-    assert_eq!(ran["ran"], true);
+    assert_eq!(ran["fired"], true);
     let runs = until_logged(&world, &id, 1).await;
-    assert_eq!(runs["runs"][0]["job_id"], ran["job_id"]);
+    assert_eq!(runs["firings"][0]["job_id"], ran["job_id"]);
     let job = world.ask("GET", &format!("/v1/jobs/{}", ran["job_id"].as_str().unwrap()), "").await;
     assert_eq!(job["schedule"]["by_hand"], true);
     assert_eq!(
@@ -293,10 +293,10 @@ async fn runs_by_hand() {
         "its slots stay where they are"
     );
     let waits = create(&world, &json!({"name": "w", "every": "1h", "job": {"kind": "nobody"}})).await;
-    let again = async || world.ask("POST", &format!("/v1/schedules/{waits}/run"), "").await;
-    assert_eq!(again().await["ran"], true);
-    assert_eq!(again().await, json!({"ran": false, "reason": "already_running"}));
-    let wrong = world.request("POST", &format!("/v1/schedules/{id}/run")).body(r#"{"mode":"now"}"#);
+    let again = async || world.ask("POST", &format!("/v1/schedules/{waits}/fire"), "").await;
+    assert_eq!(again().await["fired"], true);
+    assert_eq!(again().await, json!({"fired": false, "reason": "already_queued"}));
+    let wrong = world.request("POST", &format!("/v1/schedules/{id}/fire")).body(r#"{"mode":"now"}"#);
     assert_eq!(answer(wrong).await.1["field"], "mode");
 }
 
@@ -308,7 +308,7 @@ async fn a_one_shot_goes_and_its_log_stays() {
     let id = create(&world, &body).await;
     world.clock.advance(Span::mins(1));
     let runs = until_logged(&world, &id, 1).await;
-    assert_eq!((&runs["total"], &runs["runs"][0]["status"]), (&json!(1), &json!("ok")));
+    assert_eq!((&runs["total"], &runs["firings"][0]["status"]), (&json!(1), &json!("ok")));
     let (status, _) = answer(world.request("GET", &format!("/v1/schedules/{id}"))).await;
     assert_eq!(status, 404, "it is deleted after its run");
     let other = create(&world, &every("a", "1h")).await;
@@ -330,7 +330,7 @@ async fn previews_runs_without_storing_anything() {
         200 OK
         content-type: application/json
         {
-          "runs": [
+          "firings": [
             {
               "at": "2027-03-28T01:00:00.000Z",
               "local": "2027-03-28T03:00:00+02:00"
@@ -351,7 +351,7 @@ async fn previews_runs_without_storing_anything() {
     let at = async |body: &'static str| {
         let preview = world.ask("POST", "/v1/schedules/preview", body).await;
         let runs =
-            preview["runs"].as_array().unwrap().iter().map(|run| run["at"].as_str().unwrap().to_owned());
+            preview["firings"].as_array().unwrap().iter().map(|run| run["at"].as_str().unwrap().to_owned());
         runs.collect::<Vec<_>>()
     };
     assert_eq!(
@@ -375,7 +375,7 @@ async fn previews_runs_without_storing_anything() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_its_field_and_nothing_is_stored() {
+async fn what_cannot_be_is_rejected_with_its_field_and_nothing_is_stored() {
     let world = World::new().await;
     let long = "x".repeat(129);
     let big = "x".repeat(70_000);
@@ -439,8 +439,8 @@ async fn what_cannot_be_is_refused_with_its_field_and_nothing_is_stored() {
     ] {
         let (status, problem) = answer(world.request("POST", "/v1/schedules").body(body.to_string())).await;
         assert!(status.is_client_error(), "{body}: {status} {problem}");
-        let told = (problem["code"].as_str(), problem["field"].as_str());
-        assert_eq!(told, (Some(code), Some(field)), "{problem}");
+        let found = (problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(found, (Some(code), Some(field)), "{problem}");
     }
     let keyed = world.request("POST", "/v1/schedules").header("idempotency-key", "k");
     assert_eq!(answer(keyed.body(every("a", "1h").to_string())).await.0, 400);
@@ -460,7 +460,7 @@ async fn schedules_of_others_are_as_absent_as_schedules_that_never_were() {
     let id = made["id"].as_str().unwrap();
     world.clock.advance(Span::mins(1));
     loop {
-        let (_, runs) = answer(world.request_as(&owner, "GET", &format!("/v1/schedules/{id}/runs"))).await;
+        let (_, runs) = answer(world.request_as(&owner, "GET", &format!("/v1/schedules/{id}/firings"))).await;
         if runs["total"] == 1 {
             break;
         }
@@ -484,7 +484,8 @@ async fn schedules_of_others_are_as_absent_as_schedules_that_never_were() {
         let theirs = ask(id).await;
         assert_eq!((theirs.0, &theirs), (404, &ask(missing).await), "{method} {rest}");
     }
-    for path in ["/v1/schedules?include_disabled=true", "/v1/schedules?name=secret", "/v1/schedules/runs"] {
+    for path in ["/v1/schedules?include_disabled=true", "/v1/schedules?name=secret", "/v1/schedules/firings"]
+    {
         let (_, seen) = answer(world.request_as(&nosy, "GET", path)).await;
         assert!(!seen.to_string().contains("secret"), "{path}: {seen}");
     }

@@ -110,3 +110,28 @@ async fn says_how_full_it_is_to_server_wide_callers_only() {
         assert_eq!(figures(world.request_as(&token, "GET", "/health")).await, sees, "{tenant:?} {role:?}");
     }
 }
+
+#[tokio::test]
+async fn defect_17_a_drained_server_rejects_new_jobs_and_finishes_what_it_has() {
+    let world = World::closed().await;
+    let waits = world.submit(r#"{"kind":"echo"}"#).await;
+    let drained = world.ask("POST", "/v1/drain", "").await;
+    assert_eq!(drained, serde_json::json!({"draining": true, "waiting": 1, "running": 0}));
+    let (status, rejected) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"echo"}"#)).await;
+    assert_eq!((status.as_u16(), &rejected["code"]), (503, &"draining".into()));
+    assert!(rejected["detail"].as_str().unwrap().contains("DELETE /v1/drain"), "{rejected}");
+    let (status, ready) = answer(world.request("GET", "/readyz")).await;
+    assert_eq!((status.as_u16(), &ready["status"]), (503, &"draining".into()));
+    let echo = async |_| Ok::<_, laneway_core::Failure>(());
+    world.run(laneway_runtime::Handlers::new().on("echo", echo)).await;
+    let id = laneway_core::JobId::parse(&waits).unwrap();
+    let done = tokio::time::timeout(std::time::Duration::from_secs(60), world.scheduler.wait(id)).await;
+    assert_eq!(done.unwrap().unwrap().state(), laneway_core::JobState::Succeeded, "what waits goes on");
+    assert_eq!(world.ask("GET", "/v1/drain", "").await["waiting"], 0);
+    let tenant = world.token(Some("acme"), Role::Admin).await;
+    assert_eq!(answer(world.request_as(&tenant, "DELETE", "/v1/drain")).await.0, 403, "the server is shared");
+    assert_eq!(world.ask("DELETE", "/v1/drain", "").await["draining"], false);
+    assert_eq!(answer(world.request("GET", "/readyz")).await.0, 200);
+    world.submit(r#"{"kind":"echo"}"#).await;
+    world.stop().await;
+}

@@ -58,7 +58,7 @@ async fn stop_ends_the_oldest_run_then_what_waits_first() {
 }
 
 #[tokio::test]
-async fn stopall_ends_everything_and_refuses_what_was_sent_before() {
+async fn stopall_ends_everything_and_rejects_what_was_sent_before() {
     let world = World::new().await;
     let mut began = with_turns(&world).await;
     let runs = world.submit(r#"{"kind":"turn","session":"chat"}"#).await;
@@ -143,7 +143,7 @@ async fn an_interrupt_ends_those_before_it() {
 }
 
 #[tokio::test]
-async fn a_full_session_drops_the_old_or_refuses_the_new() {
+async fn a_full_session_drops_the_old_or_rejects_the_new() {
     let world = World::new().await;
     let capped =
         |drop: &str| format!(r#"{{"kind":"nobody","session":{{"key":"chat","cap":2,"drop":"{drop}"}}}}"#);
@@ -327,8 +327,8 @@ async fn gc_l3_lanes_of_a_gateway_are_there_with_their_sizes_and_nothing_in_them
         .unwrap()
         .iter()
         .map(|lane| {
-            let figure = |key: &str| lane[key].as_u64().unwrap();
-            (lane["name"].as_str().unwrap(), figure("running_max"), figure("running"))
+            let metric = |key: &str| lane[key].as_u64().unwrap();
+            (lane["name"].as_str().unwrap(), metric("running_max"), metric("running"))
         })
         .collect();
     for lane in [("cron", 30, 0), ("main", 30, 0), ("subagent", 50, 0), ("team", 100, 0)] {
@@ -337,12 +337,16 @@ async fn gc_l3_lanes_of_a_gateway_are_there_with_their_sizes_and_nothing_in_them
 }
 
 #[tokio::test]
-async fn gc_l4_a_known_lane_is_found_and_an_unknown_one_means_main() {
+async fn gc_l4_a_known_lane_is_found_and_an_unknown_one_is_rejected_natively() {
     let world = World::new().await;
-    for (asked, got) in [("subagent", "subagent"), ("team", "team"), ("nowhere", "main")] {
-        let body = json!({"kind": "nobody", "lane": asked}).to_string();
-        assert_eq!(world.ask("POST", "/v1/jobs", &body).await["lane"], got);
+    for lane in ["subagent", "team"] {
+        let body = json!({"kind": "nobody", "lane": lane}).to_string();
+        assert_eq!(world.ask("POST", "/v1/jobs", &body).await["lane"], lane);
     }
+    // To the gateway it means `main`; here it is more likely a slip.
+    let body = r#"{"kind":"nobody","lane":"nowhere"}"#;
+    let (status, problem) = answer(world.request("POST", "/v1/jobs").body(body)).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("unknown_lane")));
 }
 
 #[tokio::test]
@@ -370,4 +374,42 @@ async fn gc_l6_a_job_that_is_canceled_while_its_lane_is_full_never_runs() {
     world.ask("POST", &format!("/v1/jobs/{runs}/cancel"), "").await;
     assert_eq!(began.recv().await.unwrap(), next, "the place goes to the next one");
     assert_eq!(job(&world, &gone).await["attempt"], 0);
+}
+
+#[tokio::test]
+async fn defect_17_every_session_of_a_tenant_is_reset_by_one_call() {
+    let world = World::closed().await;
+    let mut beginnings = with_turns(&world).await;
+    let (acme, other) =
+        (world.token(Some("acme"), Role::Operator).await, world.token(Some("other"), Role::Operator).await);
+    let submit = async |token: &str, session: &str| {
+        let body = json!({"kind": "turn", "session": session}).to_string();
+        let (status, job) = answer(world.request_as(token, "POST", "/v1/jobs").body(body)).await;
+        assert_eq!(status, 201, "{job}");
+        job["id"].as_str().unwrap().to_owned()
+    };
+    let mut ids = Vec::new();
+    for session in ["a", "b"] {
+        for _ in 0..2 {
+            ids.push(submit(&acme, session).await);
+        }
+    }
+    let theirs = submit(&other, "a").await;
+    for _ in 0..3 {
+        beginnings.recv().await.unwrap();
+    }
+    let submitter = world.token(Some("acme"), Role::Submitter).await;
+    assert_eq!(answer(world.request_as(&submitter, "POST", "/v1/sessions/reset")).await.0, 403);
+    let (status, reset) = answer(world.request_as(&acme, "POST", "/v1/sessions/reset")).await;
+    assert_eq!((status.as_u16(), &reset), (200, &json!({"sessions": 2, "running": 2, "waiting": 2})));
+    for id in &ids {
+        let shown = job(&world, id).await;
+        assert_eq!((&shown["state"], &shown["reason"]), (&json!("canceled"), &json!("cleared")), "{shown}");
+    }
+    assert_eq!(job(&world, &theirs).await["state"], "running", "other tenants go on");
+    let (_, session) = answer(world.request_as(&acme, "GET", "/v1/sessions/a")).await;
+    assert_eq!(session["generation"], 1, "{session}");
+    let all = world.ask("POST", "/v1/sessions/reset", "").await;
+    assert_eq!(all["sessions"], 1, "a server-wide caller that names no tenant means all: {all}");
+    world.stop().await;
 }

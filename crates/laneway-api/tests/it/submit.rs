@@ -1,6 +1,8 @@
 //! Submitting: one job, many jobs, repeated requests.
 
 use expect_test::expect;
+use laneway_core::{Failure, Role};
+use laneway_runtime::Handlers;
 use serde_json::json;
 
 use crate::world::{World, answer, write_down};
@@ -26,7 +28,13 @@ async fn submits_a_job() {
           "state": "queued",
           "submitted_by": "open",
           "tenant": "default",
-          "timeout": "10m"
+          "timeout": "10m",
+          "warnings": [
+            {
+              "code": "unserved_kind",
+              "message": "nothing serves kind render; it waits until a handler, a target or a worker does"
+            }
+          ]
         }
     "#]]
     .assert_eq(&answer);
@@ -35,7 +43,8 @@ async fn submits_a_job() {
 #[tokio::test]
 async fn answers_with_all_that_was_asked() {
     let world = World::new().await;
-    let body = r#"{"kind":"render","payload":{"url":"x"},"agent":"a","lane":"nowhere","session":{"key":"s","max_concurrent":2},
+    world.run(Handlers::new().on("render", |_| async { Ok::<_, Failure>(Vec::new()) })).await;
+    let body = r#"{"kind":"render","payload":{"url":"x"},"agent":"a","lane":"main","session":{"key":"s","max_concurrent":2},
         "priority":"HIGH","keys":{"profile":"p1"},"not_before":"2030-01-01T09:00:00+01:00","deadline":"2030-01-02T00:00:00Z",
         "queue_timeout":"90m","timeout":"30s","retry":{"retries_max":1,"backoff":"cron"},"tags":["t1","t2"]}"#;
     let submitted = world.ask("POST", "/v1/jobs", body).await;
@@ -176,7 +185,13 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "state": "queued",
                 "submitted_by": "open",
                 "tenant": "default",
-                "timeout": "10m"
+                "timeout": "10m",
+                "warnings": [
+                  {
+                    "code": "unserved_kind",
+                    "message": "nothing serves kind a; it waits until a handler, a target or a worker does"
+                  }
+                ]
               },
               "status": 201
             },
@@ -218,7 +233,13 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "state": "queued",
                 "submitted_by": "open",
                 "tenant": "default",
-                "timeout": "10m"
+                "timeout": "10m",
+                "warnings": [
+                  {
+                    "code": "unserved_kind",
+                    "message": "nothing serves kind d; it waits until a handler, a target or a worker does"
+                  }
+                ]
               },
               "status": 201
             },
@@ -247,7 +268,7 @@ async fn submits_a_batch_with_one_verdict_each() {
               "status": 422
             }
           ],
-          "refused": 4
+          "rejected": 4
         }
     "#]].assert_eq(&world.talk("POST", "/v1/jobs/batch", body).await);
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2);
@@ -260,7 +281,7 @@ async fn an_atomic_batch_is_all_or_nothing() {
         world.request("POST", "/v1/jobs/batch").body(r#"{"jobs":[{"kind":"a"},{"kind":"b"}],"atomic":true}"#),
     )
     .await;
-    assert_eq!((status.as_u16(), &done["accepted"], &done["refused"]), (201, &json!(2), &json!(0)));
+    assert_eq!((status.as_u16(), &done["accepted"], &done["rejected"]), (201, &json!(2), &json!(0)));
     for (body, says) in [
         (
             r#"{"atomic":true,"jobs":[{"kind":"a"},{"kind":"b","deadline":"2020-01-01T00:00:00Z"}]}"#,
@@ -279,7 +300,7 @@ async fn an_atomic_batch_is_all_or_nothing() {
         let said = (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
         assert_eq!(said, says);
     }
-    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2, "nothing of a refused batch is stored");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2, "nothing of a rejected batch is stored");
 }
 
 #[tokio::test]
@@ -306,4 +327,66 @@ async fn an_idempotency_key_comes_once() {
         assert_eq!((status.as_u16(), problem["field"].as_str()), (400, Some("Idempotency-Key")));
     }
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
+}
+
+/// The limit of a batch is met while it is read: what follows the first job too many is not looked at.
+#[tokio::test]
+async fn defect_09_a_batch_is_given_up_at_its_first_job_too_many() {
+    let world = World::new().await;
+    // A small one is read where it arrives, a large one beside the runtime's cores.
+    for padding in [1, 2 << 20] {
+        let first = format!(r#"{{"kind":"k","payload":"{}"}}"#, "x".repeat(padding));
+        let body = format!(r#"{{"jobs":[{first}{} and this is no JSON"#, r#",{"kind":"k"}"#.repeat(10_000));
+        let (status, problem) = answer(world.request("POST", "/v1/jobs/batch").body(body)).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (400, &"invalid_field".into()), "{problem}");
+        assert_eq!(problem["field"], "jobs");
+        assert!(problem["detail"].as_str().unwrap().contains("at most 10000"), "{problem}");
+    }
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
+}
+
+/// A large batch gets the same verdicts as a small one.
+#[tokio::test]
+async fn defect_09_a_large_batch_is_judged_job_by_job() {
+    let world = World::new().await;
+    let payload = "x".repeat(8_000);
+    let jobs: Vec<String> = (0..200)
+        .map(|n| match n {
+            7 => r#"{"knd":"k"}"#.to_owned(),
+            8 => "[1]".to_owned(),
+            _ => format!(r#"{{"kind":"k{n}","payload":"{payload}"}}"#),
+        })
+        .collect();
+    let body = format!(r#"{{"jobs":[{}]}}"#, jobs.join(" ,\n"));
+    assert!(body.len() > 1 << 20);
+    let (status, done) = answer(world.request("POST", "/v1/jobs/batch").body(body.clone())).await;
+    assert_eq!((status.as_u16(), &done["accepted"], &done["rejected"]), (200, &198.into(), &2.into()));
+    for (n, item) in done["items"].as_array().unwrap().iter().enumerate() {
+        match n {
+            7 => assert_eq!(item["problem"]["code"], "unknown_field"),
+            8 => assert_eq!(item["problem"]["code"], "invalid_field"),
+            _ => assert_eq!(item["job"]["kind"], format!("k{n}")),
+        }
+    }
+    let cut = &body[..body.len() - 1];
+    let (status, problem) = answer(world.request("POST", "/v1/jobs/batch").body(cut.to_owned())).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (400, &"malformed_json".into()));
+}
+
+/// The bodies of one caller's calls have a budget, and another caller's do not suffer.
+#[tokio::test]
+async fn defect_09_bodies_in_flight_have_a_budget() {
+    let mut world = World::with_config("[server]\nbodies_per_caller_max = \"1MiB\"").await;
+    world.close().await;
+    let (one, other) =
+        (world.token(Some("a"), Role::Submitter).await, world.token(Some("b"), Role::Submitter).await);
+    let batch = |kib: usize| format!(r#"{{"jobs":[{{"kind":"k","payload":"{}"}}]}}"#, "x".repeat(kib << 10));
+    let rejected = write_down(world.request_as(&one, "POST", "/v1/jobs/batch").body(batch(1_025))).await;
+    assert!(rejected.starts_with("429") && rejected.contains("retry-after: 1"), "{rejected}");
+    assert!(rejected.contains("server.bodies_per_caller_max"), "the limit is named: {rejected}");
+    // What was rejected is given back.
+    for token in [&one, &other] {
+        let (status, done) = answer(world.request_as(token, "POST", "/v1/jobs/batch").body(batch(900))).await;
+        assert_eq!((status.as_u16(), &done["accepted"]), (200, &1.into()), "{done}");
+    }
 }

@@ -43,12 +43,12 @@ async fn fill(world: &World, secret: &str) -> String {
     let (status, schedule) = text(world.request_as(secret, "POST", "/v1/schedules").body(schedule)).await;
     assert_eq!(status, 201, "{schedule}");
     let schedule: serde_json::Value = serde_json::from_str(&schedule).unwrap();
-    let run = format!("/v1/schedules/{}/run", schedule["id"].as_str().unwrap());
+    let run = format!("/v1/schedules/{}/fire", schedule["id"].as_str().unwrap());
     let (_, run) = text(world.request_as(secret, "POST", &run)).await;
     let run: serde_json::Value = serde_json::from_str(&run).unwrap();
     world.wait(run["job_id"].as_str().unwrap()).await;
     text(world.request_as(secret, "POST", &format!("/v1/sessions/{CANARY}/stopall"))).await;
-    // A refused call of the secret tenant stands in its audit list with the name it gave.
+    // A rejected call of the secret tenant stands in its audit list with the name it gave.
     text(world.request_as(secret, "POST", "/v1/jobs").body(format!(r#"{{"kind":"k","{CANARY}":1}}"#))).await;
     let waiting: serde_json::Value = serde_json::from_str(&waiting).unwrap();
     waiting["id"].as_str().unwrap().to_owned()
@@ -64,17 +64,19 @@ async fn wall_holds(world: World) {
     let missing = "01890000-0000-7000-8000-000000000000";
     for part in ["", "/payload", "/explain", "/logs", "/events", "/attempts"] {
         let (status, theirs) = text(world.request_as(&nosy, "GET", &format!("/v1/jobs/{job}{part}"))).await;
-        let (_, nobodys) = text(world.request_as(&nosy, "GET", &format!("/v1/jobs/{missing}{part}"))).await;
+        let (_, missing_answer) =
+            text(world.request_as(&nosy, "GET", &format!("/v1/jobs/{missing}{part}"))).await;
         assert_eq!(
             (status, &theirs),
-            (404, &nobodys),
+            (404, &missing_answer),
             "{part}: jobs of others are as absent as jobs that never were"
         );
     }
     for part in ["/cancel", "/retry"] {
         let (status, theirs) = text(world.request_as(&nosy, "POST", &format!("/v1/jobs/{job}{part}"))).await;
-        let (_, nobodys) = text(world.request_as(&nosy, "POST", &format!("/v1/jobs/{missing}{part}"))).await;
-        assert_eq!((status, without_ids(&theirs)), (404, without_ids(&nobodys)), "{part}");
+        let (_, missing_answer) =
+            text(world.request_as(&nosy, "POST", &format!("/v1/jobs/{missing}{part}"))).await;
+        assert_eq!((status, without_ids(&theirs)), (404, without_ids(&missing_answer)), "{part}");
     }
     for path in [
         "/v1/jobs",
@@ -86,7 +88,7 @@ async fn wall_holds(world: World) {
         "/v1/sessions",
         "/v1/sessions/canary-7f3b",
         "/v1/schedules?include_disabled=true",
-        "/v1/schedules/runs",
+        "/v1/schedules/firings",
         "/v1/audit",
         "/v1/tokens",
         "/v1/config",

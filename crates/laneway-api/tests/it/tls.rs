@@ -202,3 +202,23 @@ fn says_which_file_is_wrong() {
     let other_key = write(dir.path(), "other.pem", &other_key);
     assert!(laneway_api::TlsKeys::read(TlsConfig { cert, key: other_key, client_ca: None }).is_err());
 }
+
+/// More silent connections than there may be handshakes keep nobody from the next one.
+#[tokio::test]
+async fn defect_07_silent_handshakes_hold_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let world = start(dir.path(), &authority, None).await;
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        silent.push(TcpStream::connect(world.address).await.unwrap());
+    }
+    let client = client(&authority, None);
+    let call = client.get(format!("https://{}/livez", world.address)).send();
+    let answered = tokio::time::timeout(std::time::Duration::from_secs(4), call).await;
+    assert_eq!(answered.expect("the next handshake waits for the silent ones").unwrap().status(), 200);
+    let mut rest = Vec::new();
+    let ended =
+        tokio::time::timeout(std::time::Duration::from_secs(4), silent[0].read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the oldest silent handshake is still there");
+}

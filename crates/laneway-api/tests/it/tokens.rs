@@ -45,7 +45,7 @@ async fn secrets_are_shown_once_and_never_again() {
 }
 
 #[tokio::test]
-async fn ended_tokens_are_refused_at_the_next_call() {
+async fn ended_tokens_are_rejected_at_the_next_call() {
     let world = World::closed().await;
     let short = world.ask("POST", "/v1/tokens", r#"{"role":"viewer","tenant":"t","expires_in":"10m"}"#).await;
     let long = world.ask("POST", "/v1/tokens", r#"{"role":"viewer","tenant":"t"}"#).await;
@@ -113,7 +113,7 @@ async fn bad_tokens_are_slowed_down_and_good_ones_are_not() {
 }
 
 #[tokio::test]
-async fn refuses_tokens_that_cannot_be() {
+async fn rejects_tokens_that_cannot_be() {
     let world = World::closed().await;
     for (body, code, field) in [
         (r#"{"role":"root"}"#, "invalid_field", "role"),
@@ -133,7 +133,7 @@ async fn the_last_lasting_admin_cannot_be_made_to_expire() {
     let world = World::closed().await;
     let me = world.ask("GET", "/v1/caller", "").await["actor"].as_str().unwrap().to_owned();
     let rotate = format!("/v1/tokens/{me}/rotate");
-    let refused = async || {
+    let rejected = async || {
         for body in [r#"{"expires_in":"1h"}"#, r#"{"expires_in":"1h","grace":"30m"}"#] {
             let (status, problem) = answer(world.request("POST", &rotate).body(body)).await;
             assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("conflict")), "{body}");
@@ -141,12 +141,12 @@ async fn the_last_lasting_admin_cannot_be_made_to_expire() {
         let (status, _) = answer(world.request("DELETE", &format!("/v1/tokens/{me}"))).await;
         assert_eq!(status, 409);
     };
-    refused().await;
+    rejected().await;
     // Neither an admin that expires nor one of a tenant can stand in.
     world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"*","expires_in":"1h"}"#).await;
     world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"acme"}"#).await;
     world.ask("POST", "/v1/tokens", r#"{"role":"operator","tenant":"*"}"#).await;
-    refused().await;
+    rejected().await;
     assert_eq!(world.ask("GET", "/v1/caller", "").await["actor"], json!(me), "nothing was changed");
     world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"*"}"#).await;
     let made = world.ask("POST", &rotate, r#"{"expires_in":"1h"}"#).await;

@@ -52,14 +52,27 @@ impl World {
     /// A server with one token, a server-wide admin's, which the client sends.
     pub async fn closed() -> World {
         let mut world = World::new().await;
-        let token = world.token(None, Role::Admin).await;
-        world.token = Some(token);
+        world.close().await;
         world
+    }
+
+    /// Makes a token, a server-wide admin's, which the client sends from now on.
+    pub async fn close(&mut self) {
+        self.token = Some(self.token(None, Role::Admin).await);
     }
 
     /// A server over any store.
     pub async fn over(store: Box<dyn Store>, toml: &str) -> World {
-        let (api, scheduler, clock, running) = start_api(store, toml);
+        World::around(start_api(store, toml)).await
+    }
+
+    /// A server that keeps only so many events in memory.
+    pub async fn with_ring(events_len_max: usize) -> World {
+        let adjust = |options: &mut Options| options.events_len_max = events_len_max;
+        World::around(start_api_with(Box::new(MemoryStore::new()), "", adjust)).await
+    }
+
+    async fn around((api, scheduler, clock, running): (Api, Scheduler, Clock, Running)) -> World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -128,6 +141,17 @@ impl World {
         self.ask("POST", "/v1/jobs", body).await["id"].as_str().unwrap().to_owned()
     }
 
+    /// Waits until a worker stands so.
+    pub async fn worker_is(&self, worker: &str, standing: &str) {
+        for _ in 0..6_000 {
+            if self.ask("GET", &format!("/v1/workers/{worker}"), "").await["state"] == standing {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("worker {worker} never is {standing}");
+    }
+
     /// Waits until the job has ended.
     pub async fn wait(&self, id: &str) {
         self.scheduler.wait(laneway_core::JobId::parse(id).unwrap()).await.unwrap();
@@ -136,11 +160,21 @@ impl World {
 
 /// The API over a store, on a clock that stands still.
 pub fn start_api(store: Box<dyn Store>, toml: &str) -> (Api, Scheduler, Clock, Running) {
+    start_api_with(store, toml, |_| ())
+}
+
+/// The same, with a say in the options.
+fn start_api_with(
+    store: Box<dyn Store>,
+    toml: &str,
+    adjust: impl FnOnce(&mut Options),
+) -> (Api, Scheduler, Clock, Running) {
     let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
     let config = layers.resolve(&Overrides::none()).unwrap();
     let clock = Clock::manual(START);
     let mut options = Options::new(config.settings().clone());
     (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
+    adjust(&mut options);
     let (scheduler, running) = Scheduler::start(store, options).unwrap();
     let live = LiveConfig::new(layers, Overrides::none(), config, scheduler.clone());
     (Api::new(scheduler.clone(), live).unwrap(), scheduler, clock, running)

@@ -1,4 +1,4 @@
-//! The calls of a worker that asks, in the words of the native API or of the dialect `synthia`.
+//! The HTTP calls of a pull worker, for the native API and for the dialect `synthia`.
 
 use std::time::Duration;
 
@@ -8,77 +8,77 @@ use thiserror::Error;
 
 use super::{PullOptions, PullOutcome};
 
-/// Longest answer that is read, in bytes: a payload and what stands around it.
+/// Longest response that is read, in bytes: a payload and its envelope.
 const ANSWER_MAX: usize = 8 << 20;
-/// How long a lease lives where the server does not say.
+/// The lease time that is assumed when the server names none.
 const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
-/// In which words a worker asks, and for which jobs.
+/// The API that a pull worker uses, and which jobs it requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `/v1/leases`: the next job of a lane whose workers ask.
+    /// `/v1/leases`: the next job of a lane with `dispatch = "claim"` or `"reserve"`.
     Native {
         /// The lane.
         lane: String,
-        /// Only jobs of these kinds; empty: of any.
+        /// Request only jobs of these kinds. Empty: any kind.
         kinds: Vec<String>,
     },
     /// `/api/system/scheduler/leases`: the next base job.
     Synthia {
-        /// What the worker can do; shown to the server, which does not look at it.
+        /// What the worker can do. It is sent to the server, which ignores it.
         capabilities: Vec<String>,
     },
 }
 
-/// Why a call brought nothing.
+/// Why a call failed.
 #[derive(Debug, Error)]
 pub enum PullError {
-    /// The server was not reached, or broke off.
+    /// The server could not be reached, or the connection broke.
     #[error("the server does not answer: {0}")]
     Unreachable(#[source] reqwest::Error),
-    /// The server did not want it.
+    /// The server rejected the call.
     #[error("the server answers {status}: {detail}")]
-    Refused {
-        /// Its status.
+    Rejected {
+        /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// The error text of the server.
         detail: String,
     },
-    /// The answer is not one of these calls.
-    #[error("the answer makes no sense: {0}")]
+    /// The response is not valid for this call.
+    #[error("the response is invalid: {0}")]
     Nonsense(String),
 }
 
 impl PullError {
-    /// True when the same call may work in a moment.
+    /// True when the same call may succeed later.
     pub fn is_passing(&self) -> bool {
         match self {
             PullError::Unreachable(_) => true,
-            PullError::Refused { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
+            PullError::Rejected { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
             PullError::Nonsense(_) => false,
         }
     }
 }
 
-/// The answer to a worker that asks for work.
+/// The response to a request for work.
 pub(super) enum Asked {
     Granted { job: String, lease: String, kind: String, payload: Value, ttl: Duration },
     Denied { reason: String, retry_after: Duration },
 }
 
-/// The answer to a heartbeat.
+/// The response to a heartbeat.
 pub(super) enum Beat {
     Alive { ttl: Option<Duration> },
     Stop,
 }
 
-/// The answer to the end of a run.
-pub(super) enum Said {
+/// The response to the report of an outcome.
+pub(super) enum Answer {
     Taken,
     Gone,
 }
 
-/// The calls.
+/// The HTTP calls.
 pub(super) struct Api {
     http: Client,
     options: PullOptions,
@@ -90,7 +90,7 @@ impl Api {
         Ok(Api { http: http.map_err(PullError::Unreachable)?, options })
     }
 
-    /// Asks for work.
+    /// Requests work.
     pub(super) async fn request(&self) -> Result<Asked, PullError> {
         let worker = &self.options.worker;
         let pid = std::process::id();
@@ -113,22 +113,22 @@ impl Api {
         }
     }
 
-    /// Says that a run lives.
+    /// Sends a heartbeat.
     pub(super) async fn beat(&self, lease: &str) -> Result<Beat, PullError> {
         let answer = self.ask(self.about(lease, "heartbeat"), &self.signed()).await?;
         let stop = answer["stop"].as_bool().unwrap_or(false);
         Ok(if stop { Beat::Stop } else { Beat::Alive { ttl: ttl_of(&answer) } })
     }
 
-    /// Says how far a run is.
+    /// Reports progress.
     pub(super) async fn report(&self, lease: &str, progress: f64, message: &str) -> Result<(), PullError> {
         let mut body = self.signed();
         (body["progress"], body["message"]) = (json!(progress), json!(message));
         self.ask(self.about(lease, "report"), &body).await.map(drop)
     }
 
-    /// Says how a run ended.
-    pub(super) async fn complete(&self, lease: &str, outcome: &PullOutcome) -> Result<Said, PullError> {
+    /// Reports the outcome.
+    pub(super) async fn complete(&self, lease: &str, outcome: &PullOutcome) -> Result<Answer, PullError> {
         let mut body = self.signed();
         let verb = match &self.options.dialect {
             Dialect::Native { .. } => {
@@ -158,14 +158,14 @@ impl Api {
             }
         };
         match self.ask(self.about(lease, verb), &body).await {
-            Ok(_) => Ok(Said::Taken),
-            Err(PullError::Refused { status: 403 | 404, .. }) => Ok(Said::Gone),
+            Ok(_) => Ok(Answer::Taken),
+            Err(PullError::Rejected { status: 403 | 404, .. }) => Ok(Answer::Gone),
             Err(error) => Err(error),
         }
     }
 
-    /// Says that a run which was told to stop has ended, where there is a word for it. The server finds out by itself
-    /// otherwise.
+    /// Reports that a job which was asked to stop has ended, where the API has a call for that. Otherwise the
+    /// lease expires.
     pub(super) async fn let_go(&self, lease: &str) {
         if let Dialect::Native { .. } = self.options.dialect {
             let mut body = self.signed();
@@ -174,7 +174,7 @@ impl Api {
         }
     }
 
-    /// A body that says who speaks.
+    /// A body with the name of the worker.
     fn signed(&self) -> Value {
         match self.options.dialect {
             Dialect::Native { .. } => json!({"worker": self.options.worker}),
@@ -211,13 +211,13 @@ impl Api {
         if status == StatusCode::NO_CONTENT {
             return Ok(Value::Null);
         }
-        let said: Result<Value, _> = serde_json::from_slice(&bytes);
+        let body: Result<Value, _> = serde_json::from_slice(&bytes);
         if !status.is_success() {
-            let detail = said.map(|said| said["detail"].as_str().map_or(said.to_string(), str::to_owned));
+            let detail = body.map(|body| body["detail"].as_str().map_or(body.to_string(), str::to_owned));
             let detail = detail.unwrap_or_default();
-            return Err(PullError::Refused { status: status.as_u16(), detail });
+            return Err(PullError::Rejected { status: status.as_u16(), detail });
         }
-        said.map_err(|error| PullError::Nonsense(error.to_string()))
+        body.map_err(|error| PullError::Nonsense(error.to_string()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Puts a worker together.
+//! Builds a worker.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +15,6 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
 use super::connect::{ConnectError, Dialer, TlsFiles};
-use super::desk::Capacity;
 use super::handlers::{Handler, Handlers, Ran};
 use super::metrics::Metrics;
 use super::packages::{InstalledPackage, Loader, PackageError, Packages};
@@ -24,15 +23,16 @@ use super::resources::Resources;
 use super::run::{Command, Driver, EVENTS_MAX, Event, WorkerError};
 use super::state::WorkerState;
 use super::task::Task;
+use super::tasks::Capacity;
 use super::vitals::Probe;
 
-/// Gives the token of the next connection; asked at every connect, so that tokens can be rotated.
+/// Returns the token of the next connection. It is called at every connect, so that tokens can be rotated.
 pub type TokenSource = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync>;
 
 /// The path of the endpoint that expects the slower heartbeats of older workers.
 const COMPAT_PATH: &str = "/ws/worker";
 
-/// What a worker tells of itself when it registers.
+/// What a worker offers when it registers.
 #[derive(Clone, Debug)]
 pub struct Offer {
     concurrency: Concurrency,
@@ -65,6 +65,8 @@ impl Offer {
             channels: Some(self.channels.clone()),
             queues: None,
             manifests: Some(List::new(manifests).unwrap_or_default()),
+            boot_id: None,
+            tasks: None,
         }
     }
 }
@@ -72,37 +74,37 @@ impl Offer {
 /// Why a worker cannot be built.
 #[derive(Debug, Error)]
 pub enum BuildError {
-    /// A name cannot be used.
+    /// A text is invalid.
     #[error("{field} {error}")]
     Text {
-        /// What it is the name of.
+        /// The field that holds the text.
         field: &'static str,
         /// What is wrong with it.
         error: TextError,
     },
-    /// There is too much or too little of something.
+    /// A list is too long or too short.
     #[error("{field} {error}")]
     Len {
-        /// Of what.
+        /// The field that holds the list.
         field: &'static str,
-        /// How much.
+        /// Its length and the limit.
         error: LenError,
     },
     /// A limit is 0.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
-    /// There is nothing to run.
-    #[error("there is no handler and no folder for packages; give at least one")]
+    /// There is no handler.
+    #[error("there is no handler and no folder for packages; add at least one")]
     NothingToRun,
-    /// The address or the files of TLS cannot be used.
+    /// The URL or the TLS files cannot be used.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The folder for packages cannot be used.
-    #[error("the folder for packages cannot be used: {0}")]
+    /// The package folder cannot be used.
+    #[error("the package folder cannot be used: {0}")]
     Packages(String),
 }
 
-/// A worker that is being put together.
+/// Options of a worker that is not built yet.
 #[must_use = "nothing runs until `build` and `run` are called"]
 pub struct WorkerBuilder {
     url: String,
@@ -152,19 +154,20 @@ impl WorkerBuilder {
         }
     }
 
-    /// Whose jobs to run. Defaults to `default`.
+    /// The tenant whose jobs to run. Defaults to `default`.
     pub fn tenant(mut self, tenant: &str) -> WorkerBuilder {
         self.tenant = tenant.to_owned();
         self
     }
 
-    /// The version to tell. Defaults to that of this library.
+    /// The version to register. Defaults to the version of this library.
     pub fn version(mut self, version: &str) -> WorkerBuilder {
         self.version = version.to_owned();
         self
     }
 
-    /// Where the token comes from. Asked again at every connect: a new token needs no restart. Defaults to none.
+    /// The source of the token. It is called at every connect, so a new token needs no restart. Defaults to
+    /// none.
     pub fn token<F, Fut>(mut self, token: F) -> WorkerBuilder
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -174,63 +177,64 @@ impl WorkerBuilder {
         self
     }
 
-    /// The files of TLS. Defaults to none: what everybody trusts, and no client certificate.
+    /// The TLS files. Defaults to none: the public certificate authorities, and no client certificate.
     pub fn tls(mut self, tls: TlsFiles) -> WorkerBuilder {
         self.tls = tls;
         self
     }
 
-    /// Most tasks at once. Defaults to 1.
+    /// Most tasks that run at once. Defaults to 1.
     pub fn max_parallel(mut self, max_parallel: u32) -> WorkerBuilder {
         self.max_parallel = max_parallel;
         self
     }
 
-    /// Most tasks of one kind at once. Defaults to no limit of its own.
+    /// Most tasks of one kind that run at once. Defaults to no limit.
     pub fn limit(mut self, kind: &str, limit: u32) -> WorkerBuilder {
         self.limits.insert(kind.to_owned(), limit);
         self
     }
 
-    /// What handlers run on, told to the server. Defaults to `rust`.
+    /// The runtimes of the handlers, as registered. Defaults to `rust`.
     pub fn runtimes<'a>(mut self, runtimes: impl IntoIterator<Item = &'a str>) -> WorkerBuilder {
         self.runtimes = runtimes.into_iter().map(str::to_owned).collect();
         self
     }
 
-    /// What the worker can do beside its kinds, told to the server. Defaults to nothing.
+    /// Features of the worker beside its kinds, as registered. Defaults to none.
     pub fn features<'a>(mut self, features: impl IntoIterator<Item = &'a str>) -> WorkerBuilder {
         self.features = features.into_iter().map(str::to_owned).collect();
         self
     }
 
-    /// The lanes whose jobs it gets. Names that are no lanes on the server mean nothing there; without a lane among them,
-    /// and by default, it gets jobs of every lane.
+    /// The lanes whose jobs the worker gets. Names that are not lanes of the server are ignored. Without a
+    /// valid lane, and by default, the worker gets jobs of every lane.
     pub fn channels<'a>(mut self, channels: impl IntoIterator<Item = &'a str>) -> WorkerBuilder {
         self.channels = channels.into_iter().map(str::to_owned).collect();
         self
     }
 
-    /// How long between two heartbeats, and how much is added by lot. Defaults to 5 s + 0.5 s, and on `/ws/worker` to
-    /// 30 s + 5 s.
+    /// The time between two heartbeats, and its jitter. Defaults to 5 s + 0.5 s, and on `/ws/worker` to 30 s
+    /// + 5 s.
     pub fn heartbeat(mut self, every: Duration, jitter: Duration) -> WorkerBuilder {
         self.heartbeat = Some((every, jitter));
         self
     }
 
-    /// How long a handler has to end after it was told to stop. Defaults to 10 s.
+    /// How long a handler has to end after it was asked to stop. Defaults to 10 s.
     pub fn stop_grace(mut self, grace: Duration) -> WorkerBuilder {
         self.stop_grace = grace;
         self
     }
 
-    /// How long what runs may take when the worker is told to stop. Defaults to 30 s.
+    /// How long running tasks may take when the worker drains. Defaults to 30 s.
     pub fn drain_limit(mut self, limit: Duration) -> WorkerBuilder {
         self.drain_limit = limit;
         self
     }
 
-    /// From which figures of the machine on the worker asks for no more work. Defaults to memory 90 %, disk 95 %.
+    /// The load of the machine above which the worker requests no more tasks. Defaults to memory 90 %, disk
+    /// 95 %.
     pub fn thresholds(mut self, thresholds: Thresholds) -> WorkerBuilder {
         self.thresholds = thresholds;
         self
@@ -245,25 +249,26 @@ impl WorkerBuilder {
         self.boxed_handler(kind, Handler::new(handler))
     }
 
-    /// Runs tasks of this kind, with a handler that was made elsewhere.
+    /// Runs tasks of this kind with an existing handler.
     pub fn boxed_handler(mut self, kind: &str, handler: Handler) -> WorkerBuilder {
         self.handlers.push((kind.to_owned(), handler));
         self
     }
 
-    /// Keeps packages in this folder and makes handlers of them. Without it, the server may not install any.
+    /// Keeps packages in this folder and loads handlers from them. Without it, the server cannot install
+    /// packages.
     pub fn packages(mut self, folder: impl Into<PathBuf>, loader: Loader) -> WorkerBuilder {
         self.packages = Some((folder.into(), loader));
         self
     }
 
-    /// Draws every lot from this seed instead of from the machine: for tests.
+    /// Seeds all randomness, for tests.
     pub fn seed(mut self, seed: u64) -> WorkerBuilder {
         self.seed = Some(seed);
         self
     }
 
-    /// Checks everything, and gives a worker that has not connected yet.
+    /// Checks all options and returns a worker that is not connected yet.
     pub fn build(self) -> Result<Worker, BuildError> {
         let dialer = Dialer::new(&self.url, self.tls.clone())?;
         let profile = self.profile()?;
@@ -352,6 +357,7 @@ impl WorkerBuilder {
             capacity: Capacity { max_parallel: self.max_parallel as usize, per_node },
             thresholds: self.thresholds,
             instance: self.seed.unwrap_or_else(|| fastrand::u64(..)) & 0xffff_ffff,
+            boot_id: Text::fixed(&format!("{:032x}", fastrand::u128(..))),
         })
     }
 
@@ -385,7 +391,7 @@ fn text(field: &'static str, text: String) -> Result<Text, BuildError> {
     Text::new(text).map_err(|error| BuildError::Text { field, error })
 }
 
-/// A worker that has not connected yet.
+/// A worker that is not connected yet.
 #[must_use = "nothing runs until `run` is called"]
 pub struct Worker {
     driver: Driver,
@@ -395,28 +401,30 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Begins to put a worker together. `id` is its name: the same after every restart, and nobody else's.
+    /// Starts to build a worker. `id` is its name: it is unique among workers and stays the same after a
+    /// restart.
     pub fn builder(url: &str, id: &str) -> WorkerBuilder {
         WorkerBuilder::new(url, id)
     }
 
-    /// A handle to look at the worker and to end it.
+    /// A handle to observe the worker and to stop it.
     pub fn handle(&self) -> WorkerHandle {
         self.handle.clone()
     }
 
-    /// Connects, works, and connects again, until it is drained. Must be called on a tokio runtime; handlers run on it.
+    /// Connects, runs tasks, and reconnects until the worker is drained. Must be called on a tokio runtime;
+    /// handlers run on it.
     pub async fn run(self) -> Result<(), WorkerError> {
         let Worker { mut driver, events, commands, handle } = self;
         driver.began = Instant::now();
-        // Whoever holds a handle may drain; when nobody does, the worker still runs.
+        // Every owner of a handle may drain the worker. Without handles, the worker keeps running.
         let result = driver.run(events, commands).await;
         drop(handle);
         result
     }
 }
 
-/// Looks at a worker from outside, and ends it. Clones are the same.
+/// Observes a worker, and stops it. Clones share the worker.
 #[derive(Clone)]
 pub struct WorkerHandle {
     commands: mpsc::Sender<Command>,
@@ -426,7 +434,8 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Takes no more tasks; what runs may take `limit`, or as long as the builder said; then the worker ends.
+    /// Drains the worker: it takes no more tasks, running tasks get `limit` or the builder's limit to end,
+    /// then the worker ends.
     pub async fn drain(&self, limit: Option<Duration>) {
         // A worker that has ended is drained.
         let _ = self.commands.send(Command::Drain(limit)).await;
@@ -442,12 +451,12 @@ impl WorkerHandle {
         self.state.clone().wait_for(|state| *state == wanted).await.is_ok()
     }
 
-    /// The worker's figures, as Prometheus reads them.
+    /// The metrics of the worker in Prometheus format.
     pub fn metrics(&self) -> String {
         self.metrics.text()
     }
 
-    /// What its tasks made.
+    /// The resources that its tasks made.
     pub fn resources(&self) -> &Resources {
         &self.resources
     }

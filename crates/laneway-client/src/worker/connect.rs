@@ -1,4 +1,4 @@
-//! Opens a connection: TCP, TLS where the URL says so, WebSocket.
+//! Opens a connection: TCP, TLS for `wss://`, WebSocket.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,39 +20,39 @@ use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self};
 
-/// How long a connection may take to stand.
+/// How long opening a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes that wait to be written to the socket.
 const WRITE_BUFFER_MAX: usize = 8 << 20;
 
-/// A connection.
+/// A WebSocket connection.
 pub(super) type Socket = WebSocketStream<Box<dyn Stream>>;
 
-/// Bytes in and out.
+/// A byte stream in both directions.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The files that TLS needs beside what everybody trusts.
+/// The TLS files to use beside the public certificate authorities.
 #[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
-    /// Trust the authorities in this PEM file, too.
+    /// A PEM file with additional certificate authorities.
     pub ca: Option<PathBuf>,
-    /// Show this client certificate: a PEM file with certificate and key. Read again at every connect.
+    /// A PEM file with a client certificate and its key. It is read again at every connect.
     pub cert: Option<PathBuf>,
 }
 
-/// Why a connection does not stand.
+/// Why a connection could not be opened.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The address cannot be used.
+    /// The URL cannot be used.
     #[error("the url {url:?} cannot be used: {reason}")]
     Url {
-        /// The address.
+        /// The URL.
         url: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A file for TLS cannot be used.
+    /// A TLS file cannot be used.
     #[error("{path} holds no usable PEM: {reason}", path = path.display())]
     File {
         /// The file.
@@ -60,18 +60,18 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Nobody answers, or TLS fails.
+    /// The server does not answer, or TLS fails.
     #[error("no connection to {host}: {reason}")]
     Network {
-        /// Who was called.
+        /// The host and port.
         host: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
-    /// The server answers, but not as a worker's endpoint does.
-    #[error("the server refuses the connection: {0}")]
-    Refused(String),
-    /// It took too long.
+    /// The server answers, but not as a worker endpoint.
+    #[error("the server rejects the connection: {0}")]
+    Rejected(String),
+    /// The connection took too long.
     #[error("the connection took longer than {CONNECT_LIMIT:?}")]
     TimedOut,
 }
@@ -92,14 +92,14 @@ impl Dialer {
             return Err(wrong("write ws://host:port/path or wss://host:port/path".to_owned()));
         }
         let dialer = Dialer { url: parsed, tls };
-        // Files that are wrong from the beginning are told at the beginning.
+        // Invalid files are reported before the first connect.
         if dialer.url.scheme() == "wss" {
             dialer.client_config()?;
         }
         Ok(dialer)
     }
 
-    /// True where connections show a client certificate.
+    /// True when a client certificate is configured.
     pub(super) fn shows_certificate(&self) -> bool {
         self.url.scheme() == "wss" && self.tls.cert.is_some()
     }
@@ -116,7 +116,7 @@ impl Dialer {
             reason: error.to_string(),
         };
         let tcp = TcpStream::connect((host.as_str(), port)).await.map_err(|error| network(&error))?;
-        // A frame is small and somebody waits for it.
+        // Frames are small, and the peer waits for them.
         let _ = tcp.set_nodelay(true);
         let stream: Box<dyn Stream> = if self.url.scheme() == "wss" {
             let name = ServerName::try_from(host.clone()).map_err(|error| network(&error))?;
@@ -128,7 +128,7 @@ impl Dialer {
         let mut request = self.url.as_str().into_client_request().map_err(|error| network(&error))?;
         if let Some(token) = token {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| ConnectError::Refused("the token cannot stand in a header".to_owned()))?;
+                .map_err(|_| ConnectError::Rejected("the token is not valid in an HTTP header".to_owned()))?;
             value.set_sensitive(true);
             request.headers_mut().insert("authorization", value);
         }
@@ -138,7 +138,7 @@ impl Dialer {
             .max_write_buffer_size(WRITE_BUFFER_MAX);
         let (socket, _) = tokio_tungstenite::client_async_with_config(request, stream, Some(config))
             .await
-            .map_err(refused)?;
+            .map_err(rejected)?;
         Ok(socket)
     }
 
@@ -151,7 +151,7 @@ impl Dialer {
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| ConnectError::Refused(error.to_string()))?
+            .map_err(|error| ConnectError::Rejected(error.to_string()))?
             .with_root_certificates(roots);
         let Some(path) = &self.tls.cert else { return Ok(builder.with_no_client_auth()) };
         let key = PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, &error))?;
@@ -168,11 +168,11 @@ fn unusable(path: &Path, error: &dyn std::fmt::Display) -> ConnectError {
     ConnectError::File { path: path.to_owned(), reason: error.to_string() }
 }
 
-fn refused(error: tungstenite::Error) -> ConnectError {
+fn rejected(error: tungstenite::Error) -> ConnectError {
     match error {
         tungstenite::Error::Http(response) => {
-            ConnectError::Refused(format!("it answers {}", response.status()))
+            ConnectError::Rejected(format!("it answers {}", response.status()))
         }
-        other => ConnectError::Refused(other.to_string()),
+        other => ConnectError::Rejected(other.to_string()),
     }
 }

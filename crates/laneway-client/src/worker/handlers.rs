@@ -1,4 +1,4 @@
-//! Handlers by kind: what runs when a task comes.
+//! Handlers by kind.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -7,15 +7,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use laneway_wire::frame::{Dispatch, ErrorCode, Text};
 
-use super::desk::Refusal;
 use super::ended::{Failure, Outcome};
 use super::task::Task;
+use super::tasks::Rejection;
 
-/// What a handler's future gives.
+/// What a handler returns.
 pub type Ran = Result<Outcome, Failure>;
 type BoxedRun = Pin<Box<dyn Future<Output = Ran> + Send>>;
 
-/// A handler: called once for every run.
+/// A handler. It is called once for each attempt.
 #[derive(Clone)]
 pub struct Handler(Arc<dyn Fn(Task) -> BoxedRun + Send + Sync>);
 
@@ -34,7 +34,7 @@ impl Handler {
     }
 }
 
-/// The handlers of a worker: its own, and those that packages brought. Clones are the same.
+/// The handlers of a worker: its own, and those of packages. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Handlers {
     shared: Arc<RwLock<Shared>>,
@@ -65,8 +65,9 @@ impl Handlers {
         self.shared.read().unwrap_or_else(PoisonError::into_inner).own.keys().cloned().collect()
     }
 
-    /// The handler of a task: of its package and version where that is installed, else the worker's own.
-    pub(super) fn find(&self, dispatch: &Dispatch) -> Result<Handler, Refusal> {
+    /// The handler of a task: from its package and version when that is installed, otherwise the worker's
+    /// own.
+    pub(super) fn find(&self, dispatch: &Dispatch) -> Result<Handler, Rejection> {
         let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
         let package = (dispatch.package_name.clone(), dispatch.package_version.clone());
         let packaged = shared.packaged.get(&package).and_then(|handlers| handlers.get(&dispatch.node_type));
@@ -77,7 +78,7 @@ impl Handlers {
                 package.0,
                 package.1
             );
-            Refusal { code: ErrorCode::CmdUnknown, part: "worker.handlers", message }
+            Rejection { code: ErrorCode::CmdUnknown, part: "worker.handlers", message }
         })
     }
 

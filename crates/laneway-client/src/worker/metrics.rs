@@ -1,4 +1,4 @@
-//! The worker's figures, as Prometheus reads them. The names are those of the protocol.
+//! The worker's metrics in Prometheus format. The names are those of the protocol.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::protocol::Tally;
 
-/// Upper bounds of the buckets of run times, in milliseconds.
+/// Upper bounds of the histogram buckets of task durations, in milliseconds.
 const DURATIONS_MS: [f64; 12] =
     [1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 60_000.0, 300_000.0, 3_600_000.0];
 
@@ -21,7 +21,7 @@ struct KindLabel {
     node_type: String,
 }
 
-/// The figures.
+/// The metrics.
 pub(super) struct Metrics {
     registry: Registry,
     inflight: Gauge,
@@ -32,18 +32,18 @@ pub(super) struct Metrics {
     counters: Vec<(Reading, Counter)>,
 }
 
-/// Where a counter stands in what the protocol counts.
+/// Reads a counter of the protocol.
 type Reading = fn(&Tally) -> u64;
-/// The counters that the protocol keeps: name, help, and where it is.
+/// A counter of the protocol: name, help, and how to read it.
 type TallyRow = (&'static str, &'static str, Reading);
 const TALLIES: [TallyRow; 8] = [
     ("heartbeat_sent", "Heartbeats sent", |tally| tally.heartbeats),
     ("heartbeat_degraded", "Heartbeats sent with healthy=false", |tally| tally.degraded),
-    ("frames_resent", "Frames sent again because nobody acknowledged them", |tally| tally.resent),
-    ("dispatch_duplicates", "Dispatches that came again and were not run again", |tally| tally.duplicates),
-    ("dispatch_refused", "Dispatches that were refused", |tally| tally.refused),
-    ("results_refused", "Outcomes that the scheduler refused", |tally| tally.stale),
-    ("outbox_overflow", "Refusals and reports sent once because the outbox was full", |tally| tally.unkept),
+    ("frames_resent", "Frames sent again because no acknowledgement came", |tally| tally.resent),
+    ("dispatch_duplicates", "Duplicate dispatches, which were not run again", |tally| tally.duplicates),
+    ("dispatch_rejected", "Dispatches that were rejected", |tally| tally.rejected),
+    ("results_rejected", "Outcomes that the scheduler rejected", |tally| tally.stale),
+    ("outbox_overflow", "Rejections and reports sent once because the outbox was full", |tally| tally.unkept),
     ("feedback_dropped", "Feedback frames dropped while there was no connection", |tally| {
         tally.feedback_dropped
     }),
@@ -53,15 +53,15 @@ impl Metrics {
     pub(super) fn new() -> Metrics {
         let mut registry = Registry::default();
         let inflight = Gauge::default();
-        registry.register("inflight_tasks", "Tasks that run", inflight.clone());
+        registry.register("inflight_tasks", "Running tasks", inflight.clone());
         let durations = Family::<KindLabel, Histogram>::new_with_constructor(|| Histogram::new(DURATIONS_MS));
         registry.register("task_duration_ms", "How long tasks ran, in milliseconds", durations.clone());
         let failures = Family::<KindLabel, Counter>::default();
         registry.register("task_failures", "Tasks that did not succeed", failures.clone());
         let waiting = Gauge::default();
-        registry.register("results_waiting", "Outcomes that are not acknowledged yet", waiting.clone());
+        registry.register("results_waiting", "Outcomes without an acknowledgement", waiting.clone());
         let connected = Gauge::default();
-        registry.register("connected", "1 while the session stands", connected.clone());
+        registry.register("connected", "1 while the session is up", connected.clone());
         let counters = TALLIES
             .map(|(name, help, read)| {
                 let counter = Counter::default();
@@ -81,7 +81,7 @@ impl Metrics {
         }
     }
 
-    /// Figures of now.
+    /// Sets the gauges and counters.
     pub(super) fn set(&self, tally: &Tally, inflight: usize, waiting: usize, connected: bool) {
         self.inflight.set(i64::try_from(inflight).unwrap_or(i64::MAX));
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
@@ -92,10 +92,10 @@ impl Metrics {
         }
     }
 
-    /// Everything, as text.
+    /// All metrics as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a string takes everything");
+        encode(&mut text, &self.registry).expect("writing to a string cannot fail");
         text
     }
 }

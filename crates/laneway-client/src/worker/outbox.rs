@@ -1,7 +1,7 @@
 //! Frames that are kept until they are acknowledged, and when each is sent again.
 //!
-//! Pure: time comes in, frames go out. Outcomes of tasks stay here across connections; a greeting is dropped with the
-//! connection that it was sent on.
+//! Pure: it takes the time and returns frames. Outcomes of tasks survive a broken connection; a greeting is
+//! dropped with its connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use laneway_wire::frame::{Frame, Text};
 
 use super::backoff::{Backoff, RESENDS_MAX};
 
-/// Most frames that wait for an acknowledgement. A worker that has so many takes no new tasks.
+/// Most frames without an acknowledgement. At this limit the worker takes no new tasks.
 pub const OUTBOX_LEN_MAX: usize = 4_096;
-/// Most bytes that wait for an acknowledgement. A worker that has so many takes no new tasks.
+/// Most bytes without an acknowledgement. At this limit the worker takes no new tasks.
 pub const OUTBOX_BYTES_MAX: usize = 64 << 20;
 
-/// One attempt at a task: what the scheduler and the worker both call it.
+/// One attempt of a task, as the scheduler and the worker name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskKey {
     /// The task.
@@ -24,19 +24,21 @@ pub struct TaskKey {
     pub seq: u64,
 }
 
-/// What the frame is, for what becomes of it when nobody acknowledges it.
+/// The type of a kept frame. It decides what happens when no acknowledgement comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The outcome of a task: kept until it is acknowledged or refused, however often the connection breaks.
+    /// The outcome of a task. It is kept until it is acknowledged or rejected, across connections.
     Outcome {
         /// The attempt.
         key: TaskKey,
-        /// The run, whose results are one stream.
+        /// The workflow run. Its results are sent as one stream.
         run_id: Text,
     },
-    /// About the worker, not about the end of a task: kept as long, but no run's results wait for it.
+    /// A report about the worker, not about the end of a task. It is kept as long, but no results wait for
+    /// it.
     Report,
-    /// Handshake and registration: all that may leave before the session stands, and gone with their connection.
+    /// Handshake and registration. Only these are sent before the session is up, and they are dropped with
+    /// their connection.
     Greeting,
 }
 
@@ -48,21 +50,21 @@ struct Entry {
     due: Duration,
 }
 
-/// The frames that wait.
+/// The frames that wait for an acknowledgement.
 #[derive(Default)]
 pub struct Outbox {
-    /// By the order in which they were put in.
+    /// The frames, in insertion order.
     entries: BTreeMap<u64, Entry>,
     by_id: BTreeMap<Text, u64>,
     next: u64,
     bytes: usize,
 }
 
-/// What is to be sent now.
+/// The frames to send now.
 pub struct Due {
     /// The frames, oldest first.
     pub frames: Vec<Frame>,
-    /// A frame was sent as often as it may: the connection is not worth trusting any more.
+    /// True when a frame was sent as often as allowed. The connection should be closed.
     pub exhausted: bool,
 }
 
@@ -77,22 +79,22 @@ impl Outbox {
         self.entries.values().filter(|entry| entry.keep != Keep::Greeting).count()
     }
 
-    /// True when no more tasks should be taken.
+    /// True when no more tasks should be accepted.
     pub fn is_full(&self, running: usize) -> bool {
         self.len() + running >= OUTBOX_LEN_MAX || self.bytes >= OUTBOX_BYTES_MAX
     }
 
     /// Keeps a frame that was just sent, or that is sent as soon as there is a connection.
-    pub fn put(&mut self, now: Duration, frame: Frame, keep: Keep, lot: f64) {
+    pub fn put(&mut self, now: Duration, frame: Frame, keep: Keep, random: f64) {
         let bytes = frame.encode().len();
         self.bytes += bytes;
         self.by_id.insert(frame.id.clone(), self.next);
-        let due = now + Backoff::FRAMES.wait(0, lot);
+        let due = now + Backoff::FRAMES.wait(0, random);
         self.entries.insert(self.next, Entry { frame, bytes, keep, resends: 0, due });
         self.next += 1;
     }
 
-    /// Forgets a frame: it was acknowledged or refused.
+    /// Removes a frame that was acknowledged or rejected.
     pub fn remove(&mut self, id: &str) -> Option<Keep> {
         let number = self.by_id.remove(id)?;
         let entry = self.entries.remove(&number)?;
@@ -100,17 +102,17 @@ impl Outbox {
         Some(entry.keep)
     }
 
-    /// Forgets every outcome of a task.
+    /// Removes every outcome of a task.
     pub fn remove_task(&mut self, task_id: &str) {
         self.remove_where(|keep| matches!(keep, Keep::Outcome { key, .. } if key.task_id == *task_id));
     }
 
-    /// Forgets the outcome of an attempt.
+    /// Removes the outcome of an attempt.
     pub fn remove_attempt(&mut self, attempt: &TaskKey) {
         self.remove_where(|keep| matches!(keep, Keep::Outcome { key, .. } if key == attempt));
     }
 
-    /// Forgets what belongs to the connection that is gone.
+    /// Removes the frames that belong to a closed connection.
     pub fn forget_session(&mut self) {
         self.remove_where(|keep| *keep == Keep::Greeting);
     }
@@ -127,6 +129,14 @@ impl Outbox {
         }
     }
 
+    /// Every attempt whose outcome waits.
+    pub fn attempts(&self) -> impl Iterator<Item = &TaskKey> {
+        self.entries.values().filter_map(|entry| match &entry.keep {
+            Keep::Outcome { key, .. } => Some(key),
+            Keep::Report | Keep::Greeting => None,
+        })
+    }
+
     /// True when the outcome of this attempt waits.
     pub fn has(&self, key: &TaskKey) -> bool {
         self.entries
@@ -134,7 +144,7 @@ impl Outbox {
             .any(|entry| matches!(&entry.keep, Keep::Outcome { key: kept, .. } if kept == key))
     }
 
-    /// Makes frames due at once: those of one run, of one attempt, or all, as `which` says. They begin to count anew.
+    /// Makes the frames that `which` selects due at once and resets their resend counts.
     pub fn rewind(&mut self, now: Duration, which: impl Fn(&Keep) -> bool) {
         for entry in self.entries.values_mut().filter(|entry| which(&entry.keep)) {
             entry.resends = 0;
@@ -142,7 +152,7 @@ impl Outbox {
         }
     }
 
-    /// The run of a task, or of the frame with this id, that waits.
+    /// The workflow run of a waiting frame, by task or by frame id.
     pub fn run_of(&self, corr: &str) -> Option<Text> {
         self.entries.values().find_map(|entry| match &entry.keep {
             Keep::Outcome { key, run_id } if key.task_id == *corr || entry.frame.id == *corr => {
@@ -152,14 +162,14 @@ impl Outbox {
         })
     }
 
-    /// When something is due next. All but greetings leave only when the session `is_up`.
+    /// When the next frame is due. Only greetings are sent unless the session `is_up`.
     pub fn next_due(&self, is_up: bool) -> Option<Duration> {
         let entries = self.entries.values().filter(|entry| is_up || entry.keep == Keep::Greeting);
         entries.map(|entry| entry.due).min()
     }
 
-    /// What is due, to be sent now. Results of a run leave in the order of their `seq`.
-    pub fn take_due(&mut self, now: Duration, is_up: bool, mut lot: impl FnMut() -> f64) -> Due {
+    /// The frames to send now. Results of a workflow run leave in the order of their `seq`.
+    pub fn take_due(&mut self, now: Duration, is_up: bool, mut random: impl FnMut() -> f64) -> Due {
         let mut due = Due { frames: Vec::new(), exhausted: false };
         let is_due = |entry: &Entry| entry.due <= now && (is_up || entry.keep == Keep::Greeting);
         for entry in self.entries.values_mut().filter(|entry| is_due(entry)) {
@@ -168,7 +178,7 @@ impl Outbox {
                 continue;
             }
             entry.resends += 1;
-            entry.due = now + Backoff::FRAMES.wait(entry.resends, lot());
+            entry.due = now + Backoff::FRAMES.wait(entry.resends, random());
             due.frames.push(entry.frame.clone());
         }
         due.frames.sort_by_key(|frame| frame.seq);

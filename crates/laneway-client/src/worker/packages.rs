@@ -1,7 +1,8 @@
-//! Packages of handlers: fetched, verified, unpacked beside the old ones, and only then put in their place.
+//! Packages of handlers: downloaded, verified, unpacked beside the old version, and only then moved into the
+//! package folder.
 //!
-//! A package is an archive (zip or tar.gz) with a `manifest.json` that says the name and the version it was asked for. It
-//! stands in `<folder>/<name>/<version>/`. Whatever goes wrong on the way, what stood before stands still.
+//! A package is an archive (zip or tar.gz) with a `manifest.json` that names the requested package and version.
+//! It is installed in `<folder>/<name>/<version>/`. A failed installation leaves the installed version unchanged.
 
 mod fetch;
 mod unpack;
@@ -27,20 +28,20 @@ pub const MANIFEST_LEN_MAX: u64 = 1 << 20;
 /// Longest name or version of a package, in bytes: it becomes the name of a folder.
 const PART_LEN_MAX: usize = 100;
 
-/// A package that stands.
+/// An installed package.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstalledPackage {
     /// Its name.
     pub name: Text,
     /// Its version.
     pub version: Text,
-    /// What it says of itself.
+    /// Its manifest.
     pub manifest: JsonObject,
     /// Where its files are.
     pub folder: PathBuf,
 }
 
-/// Makes handlers of a package, by kind. What cannot be made is an error with its reason.
+/// Makes the handlers of a package, by kind. The error is the reason why it cannot.
 pub type Loader = Arc<dyn Fn(&InstalledPackage) -> Result<Vec<(Text, Handler)>, String> + Send + Sync>;
 
 /// Why a package was not installed or removed.
@@ -63,26 +64,26 @@ impl PackageError {
     }
 }
 
-/// The packages of a worker.
+/// The installed packages of a worker.
 #[derive(Clone)]
 pub struct Packages {
     folder: PathBuf,
     loader: Loader,
-    /// One change at a time, so that a version is never half there.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Serialises changes, so that a version is never partly installed.
+    lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Packages {
-    /// Packages in this folder, which is made where it is not there.
+    /// Packages in this folder, which is created if it does not exist.
     pub fn open(folder: &Path, loader: Loader) -> Result<Packages, PackageError> {
         fs::create_dir_all(folder)
-            .map_err(|error| PackageError::io("making the folder of packages", &error))?;
-        let packages = Packages { folder: folder.to_owned(), loader, turn: Arc::default() };
+            .map_err(|error| PackageError::io("creating the package folder", &error))?;
+        let packages = Packages { folder: folder.to_owned(), loader, lock: Arc::default() };
         packages.sweep();
         Ok(packages)
     }
 
-    /// What stands, with its handlers. A package that cannot be used is left out and logged.
+    /// The installed packages with their handlers. A package that cannot be loaded is skipped and logged.
     pub fn load(&self) -> Vec<(InstalledPackage, Vec<(Text, Handler)>)> {
         let mut found = Vec::new();
         for name in folders(&self.folder) {
@@ -94,7 +95,7 @@ impl Packages {
                 match loaded {
                     Ok(loaded) => found.push(loaded),
                     Err(error) => {
-                        tracing::warn!(folder = %version.display(), %error, "a package cannot be used");
+                        tracing::warn!(folder = %version.display(), %error, "a package cannot be loaded");
                     }
                 }
             }
@@ -102,17 +103,17 @@ impl Packages {
         found
     }
 
-    /// Installs a package: fetch, verify, unpack beside, check, and only then put it in its place.
+    /// Installs a package: download, verify, unpack beside, check, and only then move it into place.
     pub async fn install(
         &self,
         install: &Install,
     ) -> Result<(InstalledPackage, Vec<(Text, Handler)>), PackageError> {
         let (name, version) = (path_part(&install.name)?, path_part(&install.version)?);
         let (Some(url), Some(sha256)) = (&install.url, &install.sha256) else {
-            let message = "a package is installed from a `url` with its `sha256`; both are needed";
+            let message = "a package needs a `url` and its `sha256`";
             return Err(PackageError::invalid(message));
         };
-        let _turn = self.turn.lock().await;
+        let _guard = self.lock.lock().await;
         let staging = tempdir_in(&self.folder)?;
         let archive = staging.path.join("archive");
         fetch::fetch(url, sha256, &archive).await?;
@@ -122,9 +123,10 @@ impl Packages {
             let fresh = staging.path.join("files");
             unpack::unpack(&archive, &fresh)?;
             let mut package = read_package(&fresh, Some((&install.name, &install.version)))?;
-            // The handlers are asked for before anything is moved: a package that cannot be used replaces nothing.
+            // The handlers are loaded before anything is moved: a package that cannot be loaded
+            // replaces nothing.
             loader(&package).map_err(PackageError::invalid)?;
-            put_in_place(&fresh, &target, &staging.path)?;
+            move_into_folder(&fresh, &target, &staging.path)?;
             package.folder = target;
             let handlers = loader(&package).map_err(PackageError::invalid)?;
             Ok((package, handlers))
@@ -132,17 +134,17 @@ impl Packages {
         work.await.map_err(|error| PackageError { code: ErrorCode::Internal, message: error.to_string() })?
     }
 
-    /// Removes a package: one version, or all. Gives the versions that were removed.
+    /// Removes a package: one version, or all. Returns the removed versions.
     pub async fn uninstall(&self, uninstall: &Uninstall) -> Result<Vec<Text>, PackageError> {
         let folder = self.folder.join(path_part(&uninstall.name)?);
-        let _turn = self.turn.lock().await;
+        let _guard = self.lock.lock().await;
         let versions: Vec<PathBuf> = match &uninstall.version {
             Some(version) => vec![folder.join(path_part(version)?)],
             None => folders(&folder),
         };
         let mut removed = Vec::new();
         for version in versions.iter().filter(|version| version.is_dir()) {
-            // Moved away first: a version is there or it is not.
+            // The version is moved away first, so that it is either complete or gone.
             let staging = tempdir_in(&self.folder)?;
             fs::rename(version, staging.path.join("removed"))
                 .map_err(|error| PackageError::io("removing a package", &error))?;
@@ -157,7 +159,7 @@ impl Packages {
         Ok(removed)
     }
 
-    /// Removes what a crash left half done.
+    /// Removes unfinished work that a crash left behind.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(STAGING) {
@@ -167,10 +169,10 @@ impl Packages {
     }
 }
 
-/// What the folders begin with that hold unfinished work. No package's name begins with a dot.
+/// Prefix of folders that hold unfinished work. No package name begins with a dot.
 const STAGING: &str = ".staging-";
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed when it is dropped.
 struct Staging {
     path: PathBuf,
 }
@@ -187,9 +189,9 @@ fn tempdir_in(folder: &Path) -> Result<Staging, PackageError> {
     Ok(Staging { path })
 }
 
-/// Puts `fresh` where `target` is. What stood there stands again if that fails.
-fn put_in_place(fresh: &Path, target: &Path, staging: &Path) -> Result<(), PackageError> {
-    let failed = |error: std::io::Error| PackageError::io("putting the package in its place", &error);
+/// Moves `fresh` to `target`. On failure, the earlier content of `target` is restored.
+fn move_into_folder(fresh: &Path, target: &Path, staging: &Path) -> Result<(), PackageError> {
+    let failed = |error: std::io::Error| PackageError::io("moving the package into its folder", &error);
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
@@ -206,7 +208,7 @@ fn put_in_place(fresh: &Path, target: &Path, staging: &Path) -> Result<(), Packa
     })
 }
 
-/// The folders in a folder, by name; hidden ones are not ours.
+/// The folders in a folder, by name. Hidden folders are skipped.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
@@ -218,7 +220,7 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Reads the manifest of the package in `folder`, which must be the one that was `asked` for.
+/// Reads the manifest of the package in `folder`, which must match the request in `asked`.
 fn read_package(folder: &Path, asked: Option<(&Text, &Text)>) -> Result<InstalledPackage, PackageError> {
     #[derive(Deserialize)]
     struct Names {
@@ -229,7 +231,7 @@ fn read_package(folder: &Path, asked: Option<(&Text, &Text)>) -> Result<Installe
     let metadata = fs::symlink_metadata(&path)
         .map_err(|_| PackageError::invalid("the archive has no manifest.json at its top"))?;
     if !metadata.is_file() || metadata.len() > MANIFEST_LEN_MAX {
-        let message = format!("manifest.json is no file of at most {MANIFEST_LEN_MAX} bytes");
+        let message = format!("manifest.json is not a file of at most {MANIFEST_LEN_MAX} bytes");
         return Err(PackageError::invalid(message));
     }
     let text =
@@ -241,19 +243,21 @@ fn read_package(folder: &Path, asked: Option<(&Text, &Text)>) -> Result<Installe
         && (&name != asked_name || &version != asked_version)
     {
         let message =
-            format!("manifest.json says {name} {version}; {asked_name} {asked_version} was asked for");
+            format!("manifest.json names {name} {version}; {asked_name} {asked_version} was requested");
         return Err(PackageError::invalid(message));
     }
     Ok(InstalledPackage { name, version, manifest, folder: folder.to_owned() })
 }
 
-/// A name or a version that may be the name of a folder: it cannot lead anywhere else.
+/// A package name or version that is safe as the name of a folder.
 fn path_part(text: &Text) -> Result<&str, PackageError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
     if text.chars().all(plain) && !text.starts_with('.') && text.len() <= PART_LEN_MAX {
         return Ok(text.as_str());
     }
-    let message =
-        format!("{:?} is no name of a package or version: letters, digits and . _ - +", text.as_str());
+    let message = format!(
+        "{:?} is not a valid package name or version; use letters, digits and . _ - +",
+        text.as_str()
+    );
     Err(PackageError::invalid(message))
 }

@@ -1,7 +1,7 @@
-//! The worker's side of the protocol as a machine without sockets and clocks: frames, ends of runs and time go in,
-//! [`Action`]s come out.
+//! The worker's side of the protocol as a state machine without sockets and clocks: frames, ends of attempts and
+//! time go in, [`Action`]s come out.
 //!
-//! `run.rs` carries them out. Because nothing here waits, every dialogue can be tested step by step.
+//! `run.rs` executes the actions. Nothing here blocks, so every dialogue can be tested step by step.
 
 mod inbound;
 mod outcome;
@@ -19,31 +19,31 @@ use laneway_wire::frame::{
     WorkerIdentity,
 };
 
-use super::desk::{Capacity, Desk, Order, Refusal, StopReason};
 use super::outbox::{Keep, Outbox, TaskKey};
 use super::state::WorkerState;
+use super::tasks::{Capacity, Order, Rejection, StopReason, Tasks};
 
-/// The version of the protocol that we speak.
+/// The protocol version of this worker.
 pub const PROTOCOL_VERSION: u32 = 1;
 /// How long handshake and registration may take together.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
-/// How many heartbeats without an answer make a lease, unless the scheduler says otherwise.
+/// How many heartbeats without an answer make a lease, unless the scheduler names a lease time.
 pub const HEARTBEATS_PER_LEASE: u32 = 3;
-/// Most feedback frames that wait for a connection; then the oldest are dropped.
+/// Most feedback frames that wait for a connection. Beyond it, the oldest are dropped.
 pub const FEEDBACK_WAITING_MAX: usize = 1_024;
-/// How many frames that cannot be read, one after the other, end a connection.
+/// How many invalid frames in a row end a connection.
 pub const BAD_FRAMES_MAX: u32 = 32;
 
-/// The time, twice: one clock for waiting, one for telling.
+/// The time of both clocks: one for waits, one for timestamps.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// Since the worker began; never goes back.
+    /// Monotonic: the time since the worker started.
     pub mono: Duration,
-    /// Of the wall.
+    /// The wall clock.
     pub wall: Timestamp,
 }
 
-/// What is to be done.
+/// An action for the driver to execute.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are frames, and none lives long")]
 pub enum Action {
@@ -51,55 +51,55 @@ pub enum Action {
     Send(Frame),
     /// Run this task.
     Start(Order),
-    /// Ask this run to stop.
+    /// Ask this attempt to stop.
     Stop(TaskKey, StopReason),
-    /// Drop this run at once, whatever it does.
+    /// Drop this attempt at once.
     Abandon(TaskKey),
-    /// Install a package; the id is that of the frame that asked.
+    /// Install a package. The id is that of the requesting frame.
     Install(Text, Install),
-    /// Remove a package; the id is that of the frame that asked.
+    /// Remove a package. The id is that of the requesting frame.
     Uninstall(Text, Uninstall),
-    /// Read a part of a resource; the id is that of the frame that asked.
+    /// Read a part of a resource. The id is that of the requesting frame.
     Read(Text, ResourceRead),
-    /// A middleware's `next` was answered.
+    /// The answer to a middleware's `next`.
     Next(NextResponse),
     /// Close the connection.
     Close(CloseReason),
 }
 
-/// Why a connection is closed from our side.
+/// Why the worker closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// It is not worth trusting: try again after a while.
+    /// The connection is unreliable: reconnect after a wait.
     Retry,
-    /// Everything is done.
+    /// The worker has drained.
     Done,
-    /// Another worker has our name.
+    /// Another worker connected with the same id.
     Superseded,
 }
 
-/// What the machine must ask the house about.
-pub trait House {
-    /// Whether there is a handler and everything else that the task needs.
-    fn fits(&self, order: &Order, now: Now) -> Result<(), Refusal>;
-    /// How the machine is, without `inflight` and `latency_ms`.
+/// What the state machine asks the worker.
+pub trait Environment {
+    /// Whether there is a handler and everything else that the task requires.
+    fn fits(&self, order: &Order, now: Now) -> Result<(), Rejection>;
+    /// The load of the machine, without `inflight` and `latency_ms`.
     fn vitals(&self) -> Vitals;
 }
 
-/// The waits of a session.
+/// The time limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long between two heartbeats, at least.
+    /// Least time between two heartbeats.
     pub heartbeat: Duration,
-    /// How much is added by lot, at most.
+    /// Most jitter that is added.
     pub heartbeat_jitter: Duration,
-    /// How long a run has to stop after it was asked to.
+    /// How long an attempt has to end after it was asked to stop.
     pub stop_grace: Duration,
-    /// How long what runs may take when the worker is told to stop.
+    /// How long running tasks may take when the worker drains.
     pub drain_limit: Duration,
 }
 
-/// From which figures on a worker asks for no more work.
+/// The load above which a worker requests no more tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     /// Memory in use, in percent.
@@ -114,30 +114,32 @@ impl Default for Thresholds {
     }
 }
 
-/// Who we are, and how we behave.
+/// The identity and configuration of the worker.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Whose jobs we run.
+    /// The tenant whose jobs the worker runs.
     pub tenant: Text,
-    /// Who we are.
+    /// The identity of the worker.
     pub identity: WorkerIdentity,
-    /// The waits.
+    /// The time limits.
     pub timing: Timing,
     /// How much may run at once.
     pub capacity: Capacity,
-    /// From when on we want no more work.
+    /// The load above which the worker requests no more tasks.
     pub thresholds: Thresholds,
-    /// Tells the frames of this process from those of an earlier one of the same name.
+    /// Distinguishes the frames of this process from those of an earlier one with the same name.
     pub instance: u64,
+    /// Identifies this process to the scheduler. It is unique.
+    pub boot_id: Text,
 }
 
-/// A heartbeat that was sent and is not acknowledged yet.
+/// A heartbeat without an acknowledgement.
 struct Beat {
     id: Text,
     sent: Duration,
 }
 
-/// Figures of the protocol, for metrics.
+/// Counters of the protocol, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Heartbeats sent.
@@ -146,35 +148,35 @@ pub struct Tally {
     pub degraded: u64,
     /// Frames sent again.
     pub resent: u64,
-    /// Dispatches that came before.
+    /// Duplicate dispatches.
     pub duplicates: u64,
-    /// Dispatches that were refused.
-    pub refused: u64,
-    /// Outcomes that the scheduler refused.
+    /// Dispatches that were rejected.
+    pub rejected: u64,
+    /// Outcomes that the scheduler rejected.
     pub stale: u64,
     /// Feedback frames that were dropped.
     pub feedback_dropped: u64,
-    /// Refusals and reports that were sent once and not kept, because the outbox was full.
+    /// Rejections and reports that were sent once and not kept, because the outbox was full.
     pub unkept: u64,
 }
 
-/// The machine.
+/// The state machine.
 pub struct Protocol {
     profile: Profile,
     state: WorkerState,
-    desk: Desk,
+    tasks: Tasks,
     outbox: Outbox,
     feedback: VecDeque<Frame>,
     rng: fastrand::Rng,
     next_id: u64,
-    /// The frames of the handshake, and until when it must be done.
+    /// The frames of the handshake, and its deadline.
     handshake: Option<(Text, Register)>,
     registration: Option<(Text, Duration)>,
     handshake_limit: Option<Duration>,
     beats: VecDeque<Beat>,
     next_beat: Option<Duration>,
     latency_ms: Option<u64>,
-    /// How long a lease lasts, and until when the one we have does.
+    /// The length of a lease, and when the current one ends.
     lease: Duration,
     lease_until: Duration,
     draining: bool,
@@ -187,11 +189,11 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A machine that is not connected.
+    /// A state machine without a connection.
     pub fn new(profile: Profile, rng: fastrand::Rng) -> Protocol {
         let lease = (profile.timing.heartbeat + profile.timing.heartbeat_jitter) * HEARTBEATS_PER_LEASE;
         Protocol {
-            desk: Desk::new(profile.capacity.clone()),
+            tasks: Tasks::new(profile.capacity.clone()),
             profile,
             state: WorkerState::New,
             outbox: Outbox::default(),
@@ -216,22 +218,22 @@ impl Protocol {
         }
     }
 
-    /// Where the session stands.
+    /// The state of the session.
     pub fn state(&self) -> WorkerState {
         self.state
     }
 
-    /// Figures since the start.
+    /// Counters since the start.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// What runs and what waits.
-    pub fn desk(&self) -> &Desk {
-        &self.desk
+    /// The running and waiting tasks.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
-    /// How many outcomes wait to be acknowledged.
+    /// How many outcomes wait for an acknowledgement.
     pub fn outcomes_waiting(&self) -> usize {
         self.outbox.outcomes()
     }
@@ -241,19 +243,19 @@ impl Protocol {
         self.retry_at
     }
 
-    /// Who we are.
+    /// The identity and configuration.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// A connection is being made.
+    /// A connection is being opened.
     pub fn dial(&mut self) {
         if self.state == WorkerState::Backoff {
             self.go(WorkerState::New);
         }
     }
 
-    /// A connection stands: says who we are. `register` is sent once that is acknowledged.
+    /// A connection is open: sends the handshake. `register` is sent when the handshake is acknowledged.
     pub fn connected(&mut self, now: Now, auth: Auth, register: Register, out: &mut Vec<Action>) {
         self.go(WorkerState::Handshaking);
         self.bad_frames = 0;
@@ -266,29 +268,29 @@ impl Protocol {
         self.send_kept(now, frame, Keep::Greeting, out);
     }
 
-    /// The connection is gone, or did not come about.
+    /// The connection was closed, or could not be opened.
     pub fn disconnected(&mut self, now: Now) {
         if matches!(self.state, WorkerState::Closed | WorkerState::Backoff) {
             return;
         }
         self.outbox.forget_session();
-        self.desk.forget_session();
+        self.tasks.forget_session();
         self.beats.clear();
         self.next_beat = None;
         self.handshake = None;
         self.registration = None;
         self.handshake_limit = None;
         if self.state == WorkerState::New {
-            // A connection that never stood is a handshake that failed.
+            // A connection that never opened counts as a failed handshake.
             self.go(WorkerState::Handshaking);
         }
         self.go(WorkerState::Backoff);
-        let lot = self.rng.f64();
-        self.retry_at = now.mono + super::backoff::Backoff::CONNECTIONS.wait(self.failures, lot);
+        let random = self.rng.f64();
+        self.retry_at = now.mono + super::backoff::Backoff::CONNECTIONS.wait(self.failures, random);
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Takes no more tasks; what runs may take `limit`, or as long as the profile says.
+    /// Drains the worker: it takes no more tasks, and running tasks get `limit` or the profile's limit.
     pub fn drain(&mut self, now: Now, limit: Option<Duration>, out: &mut Vec<Action>) {
         let until = now.mono + limit.unwrap_or(self.profile.timing.drain_limit);
         self.drain_until = Some(self.drain_until.map_or(until, |earlier| earlier.min(until)));
@@ -300,14 +302,17 @@ impl Protocol {
         self.close_if_drained(out);
     }
 
-    /// Sends how a run goes, or keeps it for the next connection. `message` is made by the task itself.
-    pub fn tell(&mut self, now: Now, key: &TaskKey, message: Message, out: &mut Vec<Action>) {
+    /// Sends a message of a running task, or keeps it for the next connection.
+    pub fn send_for_task(&mut self, now: Now, key: &TaskKey, message: Message, out: &mut Vec<Action>) {
         let wants_ack = matches!(message, Message::NextRequest(_));
+        if let Message::NextRequest(request) = &message {
+            self.tasks.call(key, &request.request_id);
+        }
         let frame = self.frame(now, message);
         let frame = Frame { corr: Some(key.task_id.clone()), seq: Some(key.seq), ..frame };
         if wants_ack {
             let frame = Frame { ack: AckNote::requested(), ..frame };
-            self.send_while_room(now, frame, out);
+            self.send_report(now, frame, out);
         } else if self.state.is_up() {
             out.push(Action::Send(frame));
         } else {
@@ -322,15 +327,16 @@ impl Protocol {
     /// Sends a message about this worker and keeps it until it is acknowledged.
     pub fn report(&mut self, now: Now, corr: Option<Text>, message: Message, out: &mut Vec<Action>) {
         let frame = Frame { corr, ack: AckNote::requested(), ..self.frame(now, message) };
-        self.send_while_room(now, frame, out);
+        self.send_report(now, frame, out);
     }
 
-    /// A part of a resource was read, or was not. Not kept: who asked asks again, if they still want it.
+    /// A part of a resource was read, or could not be. It is not kept: the reader repeats the request if it
+    /// still needs it.
     pub fn part_read(
         &mut self,
         now: Now,
         asked: Text,
-        answer: Result<ResourceData, Refusal>,
+        answer: Result<ResourceData, Rejection>,
         out: &mut Vec<Action>,
     ) {
         if !self.state.is_up() {
@@ -341,12 +347,12 @@ impl Protocol {
                 let frame = self.frame(now, Message::ResourceData(data));
                 out.push(Action::Send(Frame { corr: Some(asked), ..frame }));
             }
-            Err(refusal) => self.complain(now, Some(asked), report(refusal, &serde_json::json!({})), out),
+            Err(rejection) => self.complain(now, Some(asked), report(rejection, &serde_json::json!({})), out),
         }
     }
 
     fn close_if_drained(&mut self, out: &mut Vec<Action>) {
-        if self.draining && !self.closed && self.desk.len() == 0 && self.outbox.outcomes() == 0 {
+        if self.draining && !self.closed && self.tasks.len() == 0 && self.outbox.outcomes() == 0 {
             self.close(CloseReason::Done, out);
         }
     }
@@ -363,24 +369,24 @@ impl Protocol {
 
     fn go(&mut self, to: WorkerState) {
         assert!(self.state.allows(to), "a session goes only where the table allows: {} -> {to}", self.state);
-        tracing::debug!(from = self.state.word(), to = to.word(), "session");
+        tracing::debug!(from = self.state.as_str(), to = to.as_str(), "session");
         self.state = to;
     }
 
     /// Sends a frame if there is a connection, and keeps it until it is acknowledged.
     fn send_kept(&mut self, now: Now, frame: Frame, keep: Keep, out: &mut Vec<Action>) {
         let is_greeting = keep == Keep::Greeting;
-        let lot = self.rng.f64();
-        self.outbox.put(now.mono, frame.clone(), keep, lot);
+        let random = self.rng.f64();
+        self.outbox.put(now.mono, frame.clone(), keep, random);
         if self.state.is_up() || is_greeting {
             out.push(Action::Send(frame));
         }
     }
 
-    /// Sends a report, and keeps it while there is room. What nobody acknowledges must not grow without end; runs have
-    /// their room from when they were taken.
-    fn send_while_room(&mut self, now: Now, frame: Frame, out: &mut Vec<Action>) {
-        if !self.outbox.is_full(self.desk.len()) {
+    /// Sends a report, and keeps it unless the outbox is full. Frames without an acknowledgement must not
+    /// grow without limit; the space for outcomes is reserved when tasks are accepted.
+    fn send_report(&mut self, now: Now, frame: Frame, out: &mut Vec<Action>) {
+        if !self.outbox.is_full(self.tasks.len()) {
             return self.send_kept(now, frame, Keep::Report, out);
         }
         self.tally.unkept += 1;
@@ -389,9 +395,9 @@ impl Protocol {
         }
     }
 
-    /// A frame of ours.
+    /// A frame of this worker.
     fn frame(&mut self, now: Now, message: Message) -> Frame {
-        let id = format!("{}-{:08x}-{}", message.kind().word(), self.profile.instance, self.next_id);
+        let id = format!("{}-{:08x}-{}", message.kind().as_str(), self.profile.instance, self.next_id);
         self.next_id += 1;
         Frame {
             id: Text::fixed(&id),
@@ -414,7 +420,7 @@ impl Protocol {
         out.push(Action::Send(Frame { corr: frame.corr.clone(), seq: frame.seq, ack, ..answer }));
     }
 
-    /// Says that a frame could not be done. Not kept: the sender repeats what matters to it.
+    /// Sends an error about a frame. It is not kept: the sender repeats frames that matter to it.
     fn complain(&mut self, now: Now, corr: Option<Text>, report: ErrorReport, out: &mut Vec<Action>) {
         let frame = self.frame(now, Message::Error(report));
         out.push(Action::Send(Frame { corr, ..frame }));
@@ -422,8 +428,8 @@ impl Protocol {
 }
 
 /// An `error` payload.
-fn report(refusal: Refusal, details: &serde_json::Value) -> ErrorReport {
-    let Refusal { code, part, message } = refusal;
+fn report(rejection: Rejection, details: &serde_json::Value) -> ErrorReport {
+    let Rejection { code, part, message } = rejection;
     let context = ErrorContext { r#where: Some(part.to_owned()), details: JsonObject::of(details).ok() };
     ErrorReport { code: code.into(), message, remediation: None, context: Some(context) }
 }

@@ -1,5 +1,5 @@
-//! What tasks made, for later tasks and for whoever reads it through the server: kept by id, with a scope, an expiry and
-//! limits. Parts of it are read in `read.rs`.
+//! Resources that tasks made, for later tasks and for callers that download them through the server: kept by id,
+//! with a scope, an expiry and limits. `read.rs` reads parts of them.
 
 mod read;
 #[cfg(test)]
@@ -13,9 +13,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp as Wall};
 use laneway_wire::frame::{Artifact, Dispatch, ErrorCode, ResourceRef, Text, Timestamp};
 
-use super::desk::Refusal;
 use super::ended::Failure;
 use super::outbox::TaskKey;
+use super::tasks::Rejection;
 
 /// Most resources of one worker.
 pub const RESOURCES_MAX: usize = 10_000;
@@ -23,9 +23,9 @@ pub const RESOURCES_MAX: usize = 10_000;
 pub const RESOURCE_BYTES_MAX: usize = 256 << 20;
 /// Most bytes that resources may hold in files, together: 20 GiB.
 pub const RESOURCE_FILE_BYTES_MAX: u64 = 20 << 30;
-/// How long a resource is kept unless its maker says otherwise.
+/// How long a resource is kept unless its maker sets another time.
 pub const RESOURCE_TTL: Duration = Duration::from_secs(3_600);
-/// How long a resource is held, beyond its expiry, after a part of it was read: whoever reads the rest may be slow.
+/// How long a resource is kept beyond its expiry after a part of it was read, so that a slow reader can finish.
 pub const RESOURCE_READ_HOLD: Duration = Duration::from_secs(60);
 
 /// The data of a resource.
@@ -33,9 +33,10 @@ pub const RESOURCE_READ_HOLD: Duration = Duration::from_secs(60);
 pub enum ResourceBody {
     /// In memory.
     Bytes(Arc<[u8]>),
-    /// A file, which is removed with the resource.
+    /// A file. It is removed with the resource.
     File(PathBuf),
-    /// A file in a folder of its run's: removed with the resource, and the folder with the last file in it.
+    /// A file in the folder of its attempt. It is removed with the resource, and the folder with its last
+    /// file.
     FileInFolder(PathBuf),
 }
 
@@ -55,7 +56,7 @@ impl ResourceBody {
         }
     }
 
-    /// How large it is; 0 for a file that is not there.
+    /// The size in bytes; 0 for a missing file.
     fn size(&self) -> u64 {
         match self.path() {
             None => self.in_memory() as u64,
@@ -63,7 +64,7 @@ impl ResourceBody {
         }
     }
 
-    /// Removes what is on disk.
+    /// Removes the file.
     fn remove(&self) {
         let Some(path) = self.path() else { return };
         if let Err(error) = std::fs::remove_file(path)
@@ -72,7 +73,7 @@ impl ResourceBody {
             tracing::warn!(path = %path.display(), %error, "a resource's file could not be removed");
         }
         if let (ResourceBody::FileInFolder(_), Some(folder)) = (self, path.parent()) {
-            // A folder in which there is still something stays, and goes with the last of it.
+            // A folder that is not empty stays until its last file is removed.
             let _ = std::fs::remove_dir(folder);
         }
     }
@@ -81,7 +82,7 @@ impl ResourceBody {
 /// How long a resource lives, beside its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Until its run is released, or the attempt that made it gives no result.
+    /// Until its workflow run is released, or until the attempt that made it ends without a result.
     Run(Text),
     /// As long as the worker.
     Session,
@@ -91,18 +92,18 @@ struct Resource {
     kind: Text,
     scope: Scope,
     body: ResourceBody,
-    /// How large it was when it was put here.
+    /// The size when it was added.
     size: u64,
     expires_at: Wall,
-    /// The attempt that made it, where one did.
+    /// The attempt that made it, if any.
     maker: Option<TaskKey>,
-    /// The attempts that use it; it is not collected before they have ended.
+    /// The attempts that use it. It is not removed before they have ended.
     users: Vec<TaskKey>,
-    /// Until when it is held for whoever reads it.
+    /// Until when it is kept for a reader.
     read_until: Wall,
 }
 
-/// The registry. Clones are the same.
+/// The registry. Clones share it.
 #[derive(Clone)]
 pub struct Resources {
     worker_id: Text,
@@ -110,12 +111,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// An empty registry of the worker of this name.
+    /// An empty registry for the worker of this name.
     pub fn new(worker_id: Text) -> Resources {
         Resources { worker_id, shared: Arc::default() }
     }
 
-    /// Keeps something under a name. A name that is taken gets the new body, and the old one is dropped.
+    /// Adds a resource under a name. An existing resource of that name is replaced.
     pub fn put(
         &self,
         resource_id: Text,
@@ -127,7 +128,7 @@ impl Resources {
         self.insert(resource_id, kind, scope, body, expires_at, None).map(drop)
     }
 
-    /// Keeps something, and gives how large it is.
+    /// Adds a resource and returns its size.
     fn insert(
         &self,
         resource_id: Text,
@@ -163,7 +164,7 @@ impl Resources {
         Ok(size)
     }
 
-    /// Keeps something that a run made, and gives what its result says of it.
+    /// Adds a resource that an attempt made, and returns the artifact for its result.
     pub(super) fn keep_for_run(
         &self,
         kind: &str,
@@ -176,7 +177,7 @@ impl Resources {
         let kind = Text::new(kind).map_err(wrong)?;
         let run = Text::new(run_id).map_err(wrong)?;
         if let Some(path) = body.path().filter(|path| !path.is_file()) {
-            let message = format!("the artifact {} is no file", path.display());
+            let message = format!("the artifact {} is not a file", path.display());
             return Err(Failure::permanent("bad_artifact", message));
         }
         let resource_id = Text::fixed(&format!("res-{:032x}", fastrand::u128(..)));
@@ -195,7 +196,7 @@ impl Resources {
         })
     }
 
-    /// What a result says of something whose data it holds itself: nothing is kept here.
+    /// The artifact for data that the result contains itself. The registry does not keep it.
     pub(super) fn inline(&self, kind: &str, size_bytes: Option<u64>) -> Result<Artifact, Failure> {
         let wrong = |error| Failure::permanent("bad_artifact", format!("the artifact's type {error}"));
         Ok(Artifact {
@@ -218,18 +219,23 @@ impl Resources {
             .map(|found| found.body.clone())
     }
 
-    /// Whether everything that a task refers to is here.
-    pub(super) fn check(&self, dispatch: &Dispatch, now: Wall) -> Result<(), Refusal> {
+    /// Checks that every resource that a task refers to exists.
+    pub(super) fn check(&self, dispatch: &Dispatch, now: Wall) -> Result<(), Rejection> {
         let shared = self.lock();
         for wanted in dispatch.resource_refs.as_deref().unwrap_or_default() {
-            if let Some(message) = self.trouble(&shared, wanted, now) {
+            if let Some(message) = self.problem_with(&shared, wanted, now) {
                 return Err(missing(message));
             }
         }
         Ok(())
     }
 
-    fn trouble(&self, shared: &BTreeMap<Text, Resource>, wanted: &ResourceRef, now: Wall) -> Option<String> {
+    fn problem_with(
+        &self,
+        shared: &BTreeMap<Text, Resource>,
+        wanted: &ResourceRef,
+        now: Wall,
+    ) -> Option<String> {
         let id = wanted.resource_id.as_str();
         if wanted.worker_id != self.worker_id {
             return Some(format!("the resource {id:?} is on the worker {:?}", wanted.worker_id.as_str()));
@@ -245,7 +251,7 @@ impl Resources {
             .then(|| format!("the resource {id:?} is of type {:?}", resource.kind.as_str()))
     }
 
-    /// Holds what a task refers to for as long as it runs: all of it, or, where something is gone, nothing.
+    /// Keeps every resource that a task refers to until the task ends. When one is missing, none is kept.
     pub(super) fn hold(&self, dispatch: &Dispatch, key: &TaskKey) {
         let mut shared = self.lock();
         for wanted in dispatch.resource_refs.as_deref().unwrap_or_default() {
@@ -262,35 +268,36 @@ impl Resources {
         }
     }
 
-    /// Drops what an attempt made that gives no result: nobody can ever name it.
+    /// Drops what an attempt without a result made: no result names it.
     pub(super) fn release_made(&self, maker: &TaskKey) {
         self.drop_idle(Wall::now(), |resource| resource.maker.as_ref() == Some(maker));
     }
 
-    /// Drops everything of a run that nobody uses or reads.
+    /// Drops every resource of a workflow run that is not in use or being read.
     pub fn release_run(&self, run_id: &str) {
         let of_run = |resource: &Resource| matches!(&resource.scope, Scope::Run(run) if *run == *run_id);
         self.drop_idle(Wall::now(), of_run);
     }
 
-    /// Drops what has expired and nobody uses or reads. Gives how many were dropped.
+    /// Drops every expired resource that is not in use or being read. Returns how many were dropped.
     pub fn collect(&self, now: Wall) -> usize {
         self.drop_idle(now, |resource| resource.expires_at <= now)
     }
 
-    /// Drops everything, whoever uses it: the worker has ended, and what it kept ends with it.
+    /// Drops every resource, used or not: the worker has ended.
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut *self.lock());
         all.values().for_each(|resource| resource.body.remove());
     }
 
-    /// How many resources there are, and how many bytes of them are in memory.
-    pub fn figures(&self) -> (usize, usize) {
+    /// The number of resources, and how many bytes they take in memory.
+    pub fn usage(&self) -> (usize, usize) {
         let shared = self.lock();
         (shared.len(), shared.values().map(|resource| resource.body.in_memory()).sum())
     }
 
-    /// Drops those that nobody uses or reads and that `which` names. Files are removed when the lock is free again.
+    /// Drops the resources that `which` selects and that are not in use or being read. Files are removed
+    /// after the lock is released.
     fn drop_idle(&self, now: Wall, which: impl Fn(&Resource) -> bool) -> usize {
         let idle =
             |resource: &Resource| resource.users.is_empty() && resource.read_until <= now && which(resource);
@@ -308,7 +315,7 @@ impl Resources {
     }
 }
 
-/// Something is not here, or not any more.
-fn missing(message: String) -> Refusal {
-    Refusal { code: ErrorCode::ResourceMissing, part: "worker.resources", message }
+/// The rejection for a missing resource.
+fn missing(message: String) -> Rejection {
+    Rejection { code: ErrorCode::ResourceMissing, part: "worker.resources", message }
 }

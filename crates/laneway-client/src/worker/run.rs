@@ -1,6 +1,6 @@
-//! Carries out what the protocol decides: sockets, handlers, packages, clocks.
+//! Executes the actions of the protocol: sockets, handlers, packages, clocks.
 //!
-//! One task owns everything. Handlers, downloads and the writing half of the socket run beside it and speak to it over
+//! One task owns all state. Handlers, downloads and the writing half of the socket run in other tasks and use
 //! bounded channels.
 
 mod link;
@@ -23,86 +23,86 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::link::{Incoming, Link};
 use super::connect::Dialer;
-use super::desk::{Order, Refusal};
 use super::ended::Ended;
 use super::handlers::Handlers;
 use super::metrics::Metrics;
 use super::outbox::TaskKey;
 use super::packages::{PackageError, Packages};
-use super::protocol::{Action, CloseReason, House, Now, Protocol};
+use super::protocol::{Action, CloseReason, Environment, Now, Protocol};
 use super::resources::Resources;
 use super::state::WorkerState;
 use super::task::Task;
+use super::tasks::{Order, Rejection};
 use super::vitals::Probe;
 use super::{Offer, TokenSource};
 
-/// Most events of handlers that wait to be taken up.
+/// Most events of handlers that wait for the loop.
 pub(super) const EVENTS_MAX: usize = 1_024;
 /// Most `next` requests that wait for an answer.
 const NEXTS_MAX: usize = 1_024;
 /// Most packages that are being installed or removed, one after the other.
 const PACKAGE_CHANGES_MAX: usize = 16;
-/// How often expired resources are looked for.
+/// How often expired resources are removed.
 const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
-/// What happens beside the loop and is told to it.
+/// An event for the loop.
 pub(super) enum Event {
-    /// A run says something.
-    Tell {
+    /// A running task sends a message.
+    TaskMessage {
         /// The attempt.
         key: TaskKey,
-        /// What it says.
+        /// The message.
         message: Message,
     },
-    /// A middleware asks for the rest of its chain.
+    /// A middleware requests the rest of its chain.
     Next {
         /// The attempt.
         key: TaskKey,
-        /// What it asks.
+        /// The request.
         request: NextRequest,
-        /// Who waits for the answer.
+        /// Receives the answer.
         sender: oneshot::Sender<NextResponse>,
     },
-    /// A run has ended.
+    /// An attempt has ended.
     Ended {
         /// The attempt.
         key: TaskKey,
-        /// Which start of it: a later one may have the same key.
+        /// Distinguishes starts: a later one may have the same key.
         start: u64,
-        /// How.
+        /// How it ended.
         ended: Ended,
     },
-    /// A package was installed or removed, or was not.
+    /// A package was installed or removed, or the change failed.
     Packaged {
-        /// The frame that asked.
+        /// The requesting frame.
         asked: Text,
-        /// What became of it.
+        /// The outcome.
         event: PackageEvent,
     },
-    /// A part of a resource was read, or was not.
+    /// A part of a resource was read, or the read failed.
     Read {
-        /// The frame that asked.
+        /// The requesting frame.
         asked: Text,
         /// The part.
-        answer: Result<ResourceData, Refusal>,
+        answer: Result<ResourceData, Rejection>,
     },
 }
 
-/// What the handle asks for.
+/// A command from a handle.
 pub(super) enum Command {
-    /// Take no more tasks; what runs may take so long.
+    /// Take no more tasks; running tasks get this long.
     Drain(Option<Duration>),
 }
 
-/// Why a worker ended otherwise than it was told to.
+/// Why a worker ended without a drain.
 #[derive(Debug, Error)]
 pub enum WorkerError {
-    /// Another worker took our name.
+    /// Another worker connected with the same id.
     #[error("another worker connected with the same id; give each worker an id of its own")]
     Superseded,
 }
 
-/// Everything that the loop holds.
+/// The state of the loop.
 pub(super) struct Driver {
     pub(super) protocol: Protocol,
     pub(super) offer: Offer,
@@ -126,28 +126,28 @@ pub(super) struct Driver {
     pub(super) stop_grace: Duration,
 }
 
-/// A handler that runs.
+/// A running handler.
 pub(super) struct Run {
     token: CancellationToken,
     start: u64,
     _task: AbortOnDropHandle<()>,
 }
 
-struct Surroundings<'a> {
+struct WorkerEnvironment<'a> {
     handlers: &'a Handlers,
     resources: &'a Resources,
     probe: &'a Probe,
 }
 
-impl House for Surroundings<'_> {
-    fn fits(&self, order: &Order, now: Now) -> Result<(), Refusal> {
+impl Environment for WorkerEnvironment<'_> {
+    fn fits(&self, order: &Order, now: Now) -> Result<(), Rejection> {
         self.handlers.find(&order.dispatch)?;
         self.resources.check(&order.dispatch, now.wall.0)
     }
 
     fn vitals(&self) -> Vitals {
-        let (handles, bytes) = self.resources.figures();
-        let mut vitals = self.probe.look();
+        let (handles, bytes) = self.resources.usage();
+        let mut vitals = self.probe.read();
         let more = [("resource_handles", handles), ("resource_bytes", bytes)]
             .map(|(name, value)| (Text::fixed(name), json!(value)));
         vitals.more = laneway_wire::frame::Table::new(more.into()).unwrap_or_default();
@@ -156,7 +156,7 @@ impl House for Surroundings<'_> {
 }
 
 impl Driver {
-    /// Runs until everything is done, or nothing can be done.
+    /// Runs until the worker has drained, or cannot go on.
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<Event>,
@@ -197,7 +197,7 @@ impl Driver {
         Now { mono: self.began.elapsed(), wall: Timestamp::now() }
     }
 
-    /// When the loop must look again by itself.
+    /// When the loop must wake up.
     fn wake(&self, link: &Link) -> Duration {
         let redial = matches!(link, Link::Down).then(|| self.protocol.retry_at());
         let collect = Some(self.collected + COLLECT_EVERY);
@@ -206,11 +206,12 @@ impl Driver {
 
     fn tick(&mut self, out: &mut Vec<Action>) {
         let now = self.now();
-        let house = Surroundings { handlers: &self.handlers, resources: &self.resources, probe: &self.probe };
-        self.protocol.handle_tick(now, &house, out);
+        let environment =
+            WorkerEnvironment { handlers: &self.handlers, resources: &self.resources, probe: &self.probe };
+        self.protocol.handle_tick(now, &environment, out);
         if now.mono >= self.collected + COLLECT_EVERY {
             self.collected = now.mono;
-            // Files are removed where a thread may wait for a disk.
+            // Files are removed on a blocking thread.
             let resources = self.resources.clone();
             tokio::task::spawn_blocking(move || resources.collect(now.wall.0));
         }
@@ -218,43 +219,47 @@ impl Driver {
 
     fn publish(&self) {
         let state = self.protocol.state();
-        self.state.send_if_modified(|shown| std::mem::replace(shown, state) != state);
-        let (tally, inflight) = (self.protocol.tally(), self.protocol.desk().len());
+        let changed = self.state.send_if_modified(|shown| std::mem::replace(shown, state) != state);
+        if changed && state == WorkerState::Heartbeating {
+            tracing::info!("registered; jobs may come");
+        }
+        let (tally, inflight) = (self.protocol.tally(), self.protocol.tasks().len());
         self.metrics.set(&tally, inflight, self.protocol.outcomes_waiting(), state.is_up());
     }
 
-    /// Something came over the connection, or it changed.
+    /// Handles a frame or a change of the connection.
     fn take_in(&mut self, incoming: Incoming, link: &mut Link, out: &mut Vec<Action>) {
         let now = self.now();
         match incoming {
             Incoming::Opened(open) => {
+                tracing::info!("connected");
                 let auth = self.auth(open.token.as_deref());
                 *link = Link::Up(open.up);
                 let register = self.register();
                 self.protocol.connected(now, auth, register, out);
             }
             Incoming::Failed(error) => {
-                tracing::warn!(%error, "the connection does not stand; it is tried again");
+                tracing::warn!(%error, "cannot connect; retrying");
                 *link = Link::Down;
                 self.protocol.disconnected(now);
             }
             Incoming::Text(bytes) => match Frame::parse(&bytes) {
                 Ok(frame) => {
                     log_frame("received", &frame);
-                    let house = Surroundings {
+                    let environment = WorkerEnvironment {
                         handlers: &self.handlers,
                         resources: &self.resources,
                         probe: &self.probe,
                     };
-                    self.protocol.handle_frame(now, frame, &house, out);
+                    self.protocol.handle_frame(now, frame, &environment, out);
                 }
                 Err(error) => {
-                    tracing::warn!(code = error.code.word(), %error, "a frame cannot be read");
+                    tracing::warn!(code = error.code.as_str(), %error, "a frame cannot be read");
                     self.protocol.handle_bad_frame(now, &error, out);
                 }
             },
             Incoming::Closed(reason) => {
-                tracing::warn!(reason, "the connection is gone");
+                tracing::warn!(reason, "the connection was closed");
                 *link = Link::Down;
                 self.protocol.disconnected(now);
             }
@@ -264,17 +269,17 @@ impl Driver {
     fn take_up(&mut self, event: Event, out: &mut Vec<Action>) {
         let now = self.now();
         match event {
-            // What a run that was dropped said last interests nobody.
-            Event::Tell { key, message } if self.runs.contains_key(&key) => {
-                self.protocol.tell(now, &key, message, out);
+            // Messages of an attempt that was dropped are ignored.
+            Event::TaskMessage { key, message } if self.runs.contains_key(&key) => {
+                self.protocol.send_for_task(now, &key, message, out);
             }
             Event::Next { key, request, sender } if self.runs.contains_key(&key) => {
                 if self.nexts.len() < NEXTS_MAX {
                     self.nexts.insert(request.request_id.clone(), (key.clone(), sender));
-                    self.protocol.tell(now, &key, Message::NextRequest(request), out);
+                    self.protocol.send_for_task(now, &key, Message::NextRequest(request), out);
                 }
             }
-            Event::Tell { .. } | Event::Next { .. } => {}
+            Event::TaskMessage { .. } | Event::Next { .. } => {}
             Event::Ended { key, start, ended } => {
                 if self.runs.get(&key).is_some_and(|run| run.start == start) {
                     self.end(&key, ended, out);
@@ -291,7 +296,7 @@ impl Driver {
         }
     }
 
-    /// A run is over: by itself, or because it was dropped.
+    /// An attempt has ended, or was dropped.
     fn end(&mut self, key: &TaskKey, ended: Ended, out: &mut Vec<Action>) {
         self.runs.remove(key);
         self.resources.release(key);
@@ -312,12 +317,12 @@ impl Driver {
                 code,
                 kind = run.kind.as_str(),
                 took_ms = u64::try_from(run.took.as_millis()).unwrap_or(u64::MAX),
-                "task ended"
+                "job ended"
             );
         }
     }
 
-    /// Does what the protocol asks for. Gives why the worker is over, once it is.
+    /// Executes actions. Returns why the worker ends, once it does.
     fn carry_out(&mut self, mut out: Vec<Action>, link: &mut Link) -> Option<CloseReason> {
         while !out.is_empty() {
             for action in std::mem::take(&mut out) {
@@ -332,7 +337,7 @@ impl Driver {
                             corr = key.task_id.as_str(),
                             seq = key.seq,
                             ?why,
-                            "task is asked to stop"
+                            "job is asked to stop"
                         );
                         if let Some(run) = self.runs.get(&key) {
                             run.token.cancel();
@@ -343,7 +348,7 @@ impl Driver {
                     Action::Uninstall(asked, uninstall) => self.uninstall(asked, uninstall, &mut out),
                     Action::Read(asked, read) => self.read(asked, read, &mut out),
                     Action::Next(response) => {
-                        // An answer that nobody waits for any more is ignored quietly.
+                        // An answer without a waiting caller is ignored.
                         if let Some((_, sender)) = self.nexts.remove(&response.request_id) {
                             let _ = sender.send(response);
                         }
@@ -361,6 +366,14 @@ impl Driver {
 
     fn start(&mut self, order: Order) {
         let Order { key, dispatch } = order;
+        tracing::info!(
+            tenant = self.protocol.profile().tenant.as_str(),
+            "sender.id" = self.protocol.profile().identity.id.as_str(),
+            corr = key.task_id.as_str(),
+            seq = key.seq,
+            kind = dispatch.node_type.as_str(),
+            "job started"
+        );
         self.starts += 1;
         let (start, events, token) = (self.starts, self.events.clone(), CancellationToken::new());
         self.resources.hold(&dispatch, &key);
@@ -372,10 +385,11 @@ impl Driver {
         let work = async move {
             let ended = match handler {
                 Ok(handler) => supervise::supervise(handler, task, limit, grace).await,
-                // It was there when the task was taken: a package was removed just now.
-                Err(refusal) => {
-                    Ended::Failed(super::ended::Failure::transient(refusal.code.word(), refusal.message))
-                }
+                // The handler existed when the task was accepted: a package was removed meanwhile.
+                Err(rejection) => Ended::Failed(super::ended::Failure::transient(
+                    rejection.code.as_str(),
+                    rejection.message,
+                )),
             };
             let _ = events.send(Event::Ended { key: ending, start, ended }).await;
         };
@@ -424,7 +438,7 @@ impl Driver {
         });
     }
 
-    /// The packages, if this worker has some and not too many changes of them wait already.
+    /// The packages, unless this worker has none or too many changes wait already.
     fn changeable(&mut self) -> Result<Packages, PackageError> {
         let Some(packages) = &self.packages else {
             let message = "this worker has no folder for packages".to_owned();
@@ -432,7 +446,7 @@ impl Driver {
         };
         if self.package_changes >= PACKAGE_CHANGES_MAX {
             let message =
-                format!("{PACKAGE_CHANGES_MAX} packages are being changed already; ask again later");
+                format!("{PACKAGE_CHANGES_MAX} packages are being changed already; try again later");
             return Err(PackageError { code: ErrorCode::Internal, message });
         }
         self.package_changes += 1;
@@ -453,7 +467,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // What is in files would outlive the only place that knows of it.
+        // The registry is the only owner of the files.
         self.resources.close();
     }
 }
@@ -468,16 +482,16 @@ fn package_event(
         Ok(manifest) => (PackageOutcome::Installed, json!({"operation": operation, "manifest": manifest})),
         Err(error) => {
             let details =
-                json!({"operation": operation, "code": error.code.word(), "message": error.message});
+                json!({"operation": operation, "code": error.code.as_str(), "message": error.message});
             (PackageOutcome::Failed, details)
         }
     };
-    let code = done.err().map(|error| error.code.word());
+    let code = done.err().map(|error| error.code.as_str());
     tracing::info!(package = name.as_str(), version = version.as_str(), operation, code, "package");
     PackageEvent { name, version, status, log_url: None, details: JsonObject::of(&details).ok() }
 }
 
-/// One line for a frame, with the fields that every log of the protocol has.
+/// Logs a frame, with the fields that all protocol logs have.
 fn log_frame(direction: &'static str, frame: &Frame) {
     let code = match &frame.message {
         Message::Error(error) => Some(error.code.as_str()),
@@ -487,7 +501,7 @@ fn log_frame(direction: &'static str, frame: &Frame) {
     tracing::debug!(
         tenant = frame.tenant.as_str(),
         "sender.id" = frame.sender.id.as_str(),
-        "type" = frame.message.kind().word(),
+        "type" = frame.message.kind().as_str(),
         id = frame.id.as_str(),
         corr = frame.corr.as_deref(),
         code,

@@ -1,4 +1,4 @@
-//! Dispatches to try things on.
+//! Sample dispatches for tests.
 
 use laneway_wire::frame::{Constraints, Dispatch, JsonObject, Text};
 

@@ -1,28 +1,28 @@
-//! The states of a worker's session, and which may follow which.
+//! The states of a worker's session, and the transitions between them.
 
 use std::fmt;
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkerState {
-    /// Nothing is said yet.
+    /// Nothing was sent yet.
     New,
     /// `handshake` is sent.
     Handshaking,
     /// The handshake is acknowledged; `register` is sent.
     Registered,
-    /// The registration is acknowledged; the worker takes tasks and gives signs of life.
+    /// The registration is acknowledged; the worker takes tasks and sends heartbeats.
     Heartbeating,
-    /// It takes no more tasks and finishes those that run.
+    /// The worker takes no more tasks and finishes the running ones.
     Draining,
-    /// It is over.
+    /// The session has ended.
     Closed,
-    /// The connection or the handshake failed; it is tried again after a while.
+    /// The connection or the handshake failed; the worker retries after a wait.
     Backoff,
 }
 
 impl WorkerState {
-    /// All of them, in the order of the docs.
+    /// All states, in the order of the documentation.
     pub const ALL: [WorkerState; 7] = [
         WorkerState::New,
         WorkerState::Handshaking,
@@ -33,8 +33,8 @@ impl WorkerState {
         WorkerState::Backoff,
     ];
 
-    /// The state as the docs and the logs write it.
-    pub fn word(self) -> &'static str {
+    /// The name of the state in documentation and logs.
+    pub fn as_str(self) -> &'static str {
         match self {
             WorkerState::New => "NEW",
             WorkerState::Handshaking => "HANDSHAKING",
@@ -46,7 +46,7 @@ impl WorkerState {
         }
     }
 
-    /// THE table: the states that may follow this one.
+    /// The transition table: the states that may follow this one.
     pub fn next(self) -> &'static [WorkerState] {
         use WorkerState::{Backoff, Closed, Draining, Handshaking, Heartbeating, New, Registered};
         match self {
@@ -73,7 +73,7 @@ impl WorkerState {
 
 impl fmt::Display for WorkerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 

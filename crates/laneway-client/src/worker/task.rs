@@ -1,4 +1,4 @@
-//! What a handler gets: one task, and ways to be stopped and to be heard. Cheap to clone.
+//! One task as its handler sees it: its input, its cancellation, and its reports. Cheap to clone.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,25 +38,25 @@ struct Inner {
     deadline: Option<Instant>,
     events: mpsc::Sender<Event>,
     resources: Resources,
-    /// How many chunks each channel has had.
+    /// How many chunks each channel has sent.
     indexes: Mutex<[u64; Channel::ALL.len()]>,
     requests: AtomicU64,
 }
 
-/// Why a `next` brought nothing.
+/// Why a `next` failed.
 #[derive(Debug, Error)]
 pub enum NextError {
-    /// The task is no middleware.
-    #[error("the task is no middleware of a chain")]
+    /// The task is not a middleware.
+    #[error("the task is not a middleware of a chain")]
     NotInAChain,
     /// The rest of the chain failed; the object has `code` and `message`.
     #[error("the rest of the chain failed: {0:?}")]
-    Refused(JsonObject),
+    Rejected(JsonObject),
     /// No answer came in time.
     #[error("no answer came in time")]
     TimedOut,
-    /// The run is being stopped.
-    #[error("the run is being stopped")]
+    /// The attempt is being stopped.
+    #[error("the task is being stopped")]
     Stopped,
 }
 
@@ -81,58 +81,58 @@ impl Task {
         &self.inner.key.task_id
     }
 
-    /// The attempt; with the id it fences this run from others, for systems downstream that can compare it.
+    /// The attempt. With the id it is a fence that downstream systems can compare.
     pub fn seq(&self) -> u64 {
         self.inner.key.seq
     }
 
-    /// The run that the task is part of.
+    /// The workflow run that the task belongs to.
     pub fn run_id(&self) -> &str {
         &self.inner.dispatch.run_id
     }
 
-    /// What sort of work it is.
+    /// The kind of the task.
     pub fn kind(&self) -> &str {
         &self.inner.dispatch.node_type
     }
 
-    /// Everything that was dispatched.
+    /// The whole dispatch.
     pub fn dispatch(&self) -> &Dispatch {
         &self.inner.dispatch
     }
 
-    /// What it was given, as JSON text.
+    /// The parameters as JSON text.
     pub fn parameters(&self) -> &JsonObject {
         &self.inner.dispatch.parameters
     }
 
-    /// What it was given, read as something: `let order: Order = task.read()?;`
+    /// The parameters, parsed: `let order: Order = task.read()?;`
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         Ok(self.inner.dispatch.parameters.read()?)
     }
 
-    /// Canceled when the run must stop. A handler that has not ended some seconds later is dropped where it waits.
+    /// Canceled when the handler must stop. A handler that does not end within the stop grace is dropped.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.inner.token
     }
 
-    /// How long the run may still take, where it may not take for ever.
+    /// The time left before the timeout, if the task has one.
     pub fn time_left(&self) -> Option<Duration> {
         self.inner.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Says how far the run is: `fraction` from 0 to 1. May be lost.
+    /// Reports progress: `fraction` from 0 to 1. The report may be lost.
     pub fn progress(&self, fraction: f64, message: &str) {
         let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
         let message = message.chars().take(MESSAGE_LEN_MAX).collect();
         let feedback = Feedback { progress: Some(fraction), message: Some(message), ..self.feedback() };
-        // A worker that is behind with telling has newer progress soon.
+        // When the worker is behind with sending, newer progress follows soon.
         let _ = self.inner.events.try_send(self.event(Message::Feedback(feedback)));
     }
 
-    /// Tells figures of the handler's own.
-    pub fn metrics(&self, figures: &[(&str, f64)]) {
-        let entries = figures.iter().filter(|(_, value)| value.is_finite());
+    /// Sends metrics of the handler.
+    pub fn metrics(&self, values: &[(&str, f64)]) {
+        let entries = values.iter().filter(|(_, value)| value.is_finite());
         let named = entries.filter_map(|(name, value)| Some((Text::new(*name).ok()?, *value)));
         let Ok(metrics) = Table::new(named.collect()) else { return };
         let feedback = Feedback { metrics: Some(metrics), ..self.feedback() };
@@ -156,9 +156,10 @@ impl Task {
         }
     }
 
-    /// Keeps something that the task made in the worker's registry, for as long as `ttl`, and gives what a result says of
-    /// it. Whoever may see the job reads it through the server; `name` and `mime_type` of its `metadata` are told to them.
-    /// It is dropped at once when the run does not succeed, and at the latest when the worker ends.
+    /// Keeps an artifact in the worker's registry for `ttl`, and returns its description for the result.
+    /// Callers that may see the job can download it through the server; `name` and `mime_type` of its
+    /// `metadata` are shown to them. It is dropped when the attempt does not succeed, and at the latest when
+    /// the worker ends.
     pub fn keep(
         &self,
         kind: &str,
@@ -168,7 +169,7 @@ impl Task {
         self.inner.resources.keep_for_run(kind, self.run_id(), &self.inner.key, body, ttl)
     }
 
-    /// What a result says of something whose data it holds itself.
+    /// The description of an artifact whose data the result contains itself.
     pub fn inline(
         &self,
         kind: &str,
@@ -177,12 +178,12 @@ impl Task {
         self.inner.resources.inline(kind, size_bytes)
     }
 
-    /// What a dispatch referred to, by its id.
+    /// A resource that the dispatch refers to, by its id.
     pub fn resource(&self, resource_id: &str) -> Option<ResourceBody> {
         self.inner.resources.body(resource_id)
     }
 
-    /// As a middleware: runs the rest of the chain, and waits for what it gives.
+    /// For middlewares: runs the rest of the chain, and waits for its result.
     pub async fn next(&self, payload: JsonObject, limit: Option<Duration>) -> Result<JsonObject, NextError> {
         let dispatch = &self.inner.dispatch;
         let (Some(host), Some(index)) = (&dispatch.host_node_id, dispatch.chain_index) else {
@@ -245,7 +246,7 @@ impl Task {
     }
 
     fn event(&self, message: Message) -> Event {
-        Event::Tell { key: self.inner.key.clone(), message }
+        Event::TaskMessage { key: self.inner.key.clone(), message }
     }
 }
 
@@ -261,12 +262,12 @@ impl fmt::Debug for Task {
 fn read_answer(answer: Option<NextResponse>) -> Result<JsonObject, NextError> {
     let Some(answer) = answer else { return Err(NextError::Stopped) };
     match (answer.error, answer.result) {
-        (Some(error), _) => Err(NextError::Refused(error)),
+        (Some(error), _) => Err(NextError::Rejected(error)),
         (None, result) => Ok(result.unwrap_or_default()),
     }
 }
 
-/// The longest beginning of `text` with at most `len_max` bytes.
+/// The longest prefix of `text` with at most `len_max` bytes.
 fn cut(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {
@@ -275,7 +276,7 @@ fn cut(text: &str, len_max: usize) -> &str {
     &text[..end]
 }
 
-/// Enough of an id to be told from others in a frame's id, which has a limit.
+/// Enough of an id to distinguish it from others in the id of a frame, which has a length limit.
 fn short(id: &str) -> &str {
     cut(id, 128)
 }

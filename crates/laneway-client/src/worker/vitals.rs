@@ -1,26 +1,27 @@
-//! How the machine is: processors, memory and disk, from the kernel's own files. What cannot be read is left out.
+//! The load of the machine: processors, memory and disk, read from the kernel. Values that cannot be read are
+//! left out.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use laneway_wire::frame::Vitals;
 
-/// Looks at the machine.
+/// Reads the load of the machine.
 #[derive(Debug)]
 pub struct Probe {
     disk: PathBuf,
-    /// Busy and total ticks of the processors at the last look.
+    /// Busy and total ticks of the processors at the last reading.
     last: Mutex<Option<(u64, u64)>>,
 }
 
 impl Probe {
-    /// Looks at the machine, and at the disk that holds `disk`.
+    /// A probe for the machine, and for the disk that holds `disk`.
     pub fn new(disk: impl Into<PathBuf>) -> Probe {
         Probe { disk: disk.into(), last: Mutex::new(None) }
     }
 
-    /// How it is now. The processors' share is that since the last look.
-    pub fn look(&self) -> Vitals {
+    /// The current load. The processor share is that since the last reading.
+    pub fn read(&self) -> Vitals {
         let ticks = std::fs::read_to_string("/proc/stat").ok().and_then(|text| cpu_ticks(&text));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let cpu_pct = last.zip(ticks).and_then(|(before, now)| share(before, now));
@@ -33,8 +34,8 @@ impl Probe {
 /// Busy and total ticks from the first line of `/proc/stat`.
 fn cpu_ticks(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // The first eight are disjoint; guest time is counted in user time already.
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|token| token.parse().ok()).collect();
+    // The first eight are disjoint; guest time is already part of user time.
     let total = ticks.get(..8)?.iter().sum::<u64>();
     Some((total - ticks[3] - ticks[4], total))
 }
@@ -56,7 +57,7 @@ fn mem_pct(meminfo: &str) -> Option<f64> {
 
 fn disk_pct(path: &Path) -> Option<f64> {
     let disk = rustix::fs::statvfs(path).ok()?;
-    // As `df` counts: what root keeps for itself is neither used nor free.
+    // As `df` counts: the blocks reserved for root are neither used nor free.
     let used = disk.f_blocks.saturating_sub(disk.f_bfree);
     let usable = used + disk.f_bavail;
     (usable > 0).then(|| percent(used, usable))
@@ -85,8 +86,8 @@ mod tests {
     #[test]
     fn looks_at_this_machine() {
         let probe = Probe::new("/");
-        probe.look();
-        let vitals = probe.look();
+        probe.read();
+        let vitals = probe.read();
         assert!(vitals.mem_pct.is_some_and(|pct| (0.0..=100.0).contains(&pct)), "{vitals:?}");
         assert!(vitals.disk_pct.is_some_and(|pct| (0.0..=100.0).contains(&pct)), "{vitals:?}");
     }

@@ -1,7 +1,7 @@
-//! A scheduler on a bad network: frames are lost, doubled, delayed past others, and connections are cut.
+//! A scheduler on a bad network: frames are lost, duplicated, reordered, and connections are cut.
 //!
-//! Whatever happens, no task runs twice at the same time, no attempt runs twice at all, and every outcome arrives: at
-//! least once on the wire, and once when duplicates are taken out.
+//! In all cases no task runs twice at the same time, no attempt runs twice, and every outcome arrives: at least
+//! once on the wire, and once without duplicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 
 use crate::peer::{Peer, Port, dispatch, envelope};
 
-/// How many tasks each world has.
+/// How many tasks each simulation has.
 const TASKS: u64 = 40;
 /// How many tasks may be open at once, on both sides.
 const PARALLEL: usize = 4;
-/// How often the scheduler says again what nobody acknowledged.
+/// How often the scheduler repeats dispatches without an acknowledgement.
 const REPEAT: Duration = Duration::from_millis(50);
 
-/// What the handlers saw.
+/// What the handlers recorded.
 #[derive(Default)]
 struct Seen {
     running: BTreeSet<String>,
@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-/// What the scheduler knows. It outlives connections.
+/// The state of the scheduler. It outlives connections.
 struct Book {
     /// Not dispatched yet.
     waiting: Vec<u64>,
@@ -52,20 +52,20 @@ struct Book {
     acked: BTreeSet<u64>,
     /// How often each outcome arrived.
     outcomes: BTreeMap<u64, usize>,
-    /// Frames that wait to be passed by others.
+    /// Frames that are delayed until others have passed.
     held: Vec<String>,
     rng: fastrand::Rng,
 }
 
 impl Book {
-    /// True with this many chances in a hundred.
+    /// True with this probability in percent.
     fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
 }
 
-/// Says a frame over the bad network.
-async fn say(peer: &mut Peer<TcpStream>, book: &mut Book, text: String) {
+/// Sends a frame over the bad network.
+async fn send(peer: &mut Peer<TcpStream>, book: &mut Book, text: String) {
     if book.chance(10) {
         return;
     }
@@ -74,22 +74,22 @@ async fn say(peer: &mut Peer<TcpStream>, book: &mut Book, text: String) {
         return;
     }
     let again = book.chance(10);
-    peer.say_raw(&text).await;
+    peer.send_raw(&text).await;
     if again {
-        peer.say_raw(&text).await;
+        peer.send_raw(&text).await;
     }
     for late in std::mem::take(&mut book.held) {
-        peer.say_raw(&late).await;
+        peer.send_raw(&late).await;
     }
 }
 
 async fn ack(peer: &mut Peer<TcpStream>, book: &mut Book, frame: &Frame, info: &str) {
     let payload = json!({"ok": true, "for": frame.id.as_str(), "info": info});
     let answer = envelope(&format!("a-{}", frame.id), "ack", payload, None, None);
-    say(peer, book, answer.to_string()).await;
+    send(peer, book, answer.to_string()).await;
 }
 
-/// Says every open dispatch that is not acknowledged, and opens new ones while there is room.
+/// Sends every open dispatch without an acknowledgement, and opens new ones up to the limit.
 async fn dispatch_open(peer: &mut Peer<TcpStream>, book: &mut Book) {
     while book.open.len() < PARALLEL
         && let Some(task) = book.waiting.pop()
@@ -100,9 +100,9 @@ async fn dispatch_open(peer: &mut Peer<TcpStream>, book: &mut Book) {
     for task in unacked {
         let name = format!("t{task}");
         let payload = dispatch(&name, "work", json!({}));
-        // The same frame every time: the same id, the same seq.
+        // The same frame every time: the same id and the same seq.
         let frame = envelope(&format!("d-{task}"), "cmd.dispatch", payload, Some(&name), Some(task));
-        say(peer, book, frame.to_string()).await;
+        send(peer, book, frame.to_string()).await;
     }
 }
 
@@ -113,8 +113,8 @@ async fn serve(mut peer: Peer<TcpStream>, book: &mut Book) {
     book.acked.clear();
     book.held.clear();
     while book.outcomes.len() < TASKS as usize {
-        let heard = tokio::time::timeout(REPEAT, peer.try_hear()).await;
-        let frame = match heard {
+        let received = tokio::time::timeout(REPEAT, peer.try_receive()).await;
+        let frame = match received {
             Ok(Some(frame)) => frame,
             Ok(None) => return,
             Err(_) => {
@@ -129,7 +129,7 @@ async fn serve(mut peer: Peer<TcpStream>, book: &mut Book) {
             return;
         }
         if book.chance(10) {
-            // It was lost on the way.
+            // The frame was lost.
             continue;
         }
         match &frame.message {
@@ -143,7 +143,7 @@ async fn serve(mut peer: Peer<TcpStream>, book: &mut Book) {
                 let task = frame.seq.unwrap();
                 *book.outcomes.entry(task).or_default() += 1;
                 book.open.remove(&task);
-                assert_eq!(frame.message.kind(), MessageType::Result, "nothing is refused here: {frame:?}");
+                assert_eq!(frame.message.kind(), MessageType::Result, "no frame is rejected here: {frame:?}");
                 ack(&mut peer, book, &frame, "E.RESULT.DUPLICATE").await;
                 dispatch_open(&mut peer, book).await;
             }
@@ -156,10 +156,10 @@ async fn serve(mut peer: Peer<TcpStream>, book: &mut Book) {
     }
 }
 
-/// Acknowledges everything, until the worker is content.
+/// Acknowledges everything until the worker has drained.
 async fn agree(stream: TcpStream) {
     let mut peer = Peer::new(stream).await;
-    while let Some(frame) = peer.try_hear().await {
+    while let Some(frame) = peer.try_receive().await {
         if frame.wants_ack() {
             peer.ack(&frame).await;
         }
@@ -204,7 +204,7 @@ async fn world(seed: u64) {
     }
     handle.drain(None).await;
     let mut running = running;
-    // A last connection may be needed: for results that were taken and whose acknowledgement was lost.
+    // A last connection may be needed for results whose acknowledgement was lost.
     loop {
         tokio::select! {
             stream = port.accept_raw() => drop(tokio::spawn(agree(stream))),

@@ -1,4 +1,4 @@
-//! The scheduler's end of a connection, held by a test: says what it is told to, and shows what the worker says.
+//! The scheduler's end of a connection, driven by a test.
 //!
 //! Every frame of the worker is checked against the published schemas before a test sees it.
 
@@ -56,8 +56,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         Peer { socket: tokio_tungstenite::accept_async(stream).await.unwrap(), frames: 0 }
     }
 
-    /// The next frame; `None` when the connection is gone.
-    pub async fn try_hear(&mut self) -> Option<Frame> {
+    /// The next frame; `None` when the connection is closed.
+    pub async fn try_receive(&mut self) -> Option<Frame> {
         loop {
             match self.socket.next().await? {
                 Ok(Message::Text(text)) => {
@@ -70,11 +70,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         }
     }
 
-    /// The next frame of this type; heartbeats are acknowledged, everything else on the way is passed over.
-    pub async fn hear(&mut self, kind: MessageType) -> Frame {
+    /// The next frame of this type. Heartbeats are acknowledged, other frames are skipped.
+    pub async fn receive(&mut self, kind: MessageType) -> Frame {
         loop {
             let frame =
-                self.try_hear().await.unwrap_or_else(|| panic!("the connection ended before a {kind:?}"));
+                self.try_receive().await.unwrap_or_else(|| panic!("the connection ended before a {kind:?}"));
             if frame.message.kind() == kind {
                 return frame;
             }
@@ -84,38 +84,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         }
     }
 
-    /// Says something; `corr` and `seq` where they are given.
-    pub async fn say(&mut self, kind: &str, payload: Value, corr: Option<&str>, seq: Option<u64>) -> String {
+    /// Sends a frame, with `corr` and `seq` if given.
+    pub async fn send(&mut self, kind: &str, payload: Value, corr: Option<&str>, seq: Option<u64>) -> String {
         self.frames += 1;
         let id = format!("s-{}", self.frames);
         let frame = envelope(&id, kind, payload, corr, seq);
-        self.say_raw(&frame.to_string()).await;
+        self.send_raw(&frame.to_string()).await;
         id
     }
 
-    pub async fn say_raw(&mut self, text: &str) {
+    pub async fn send_raw(&mut self, text: &str) {
         self.socket.send(Message::text(text)).await.unwrap();
     }
 
     pub async fn ack(&mut self, frame: &Frame) {
         let payload = json!({"ok": true, "for": frame.id.as_str(), "info": "lease_ms=60000"});
-        // A worker that is gone needs no answer.
+        // A worker that has left needs no answer.
         let answer = envelope(&format!("a-{}", frame.id), "ack", payload, None, None);
         let _ = self.socket.send(Message::text(answer.to_string())).await;
     }
 
-    /// Handshake and registration. Gives the two frames.
+    /// Handshake and registration. Returns the two frames.
     pub async fn greet(&mut self) -> (Frame, Frame) {
-        let handshake = self.hear(MessageType::Handshake).await;
+        let handshake = self.receive(MessageType::Handshake).await;
         self.ack(&handshake).await;
-        let register = self.hear(MessageType::Register).await;
+        let register = self.receive(MessageType::Register).await;
         self.ack(&register).await;
         (handshake, register)
     }
 
     pub async fn dispatch(&mut self, task: &str, seq: u64, kind: &str, constraints: Value) -> String {
         let payload = dispatch(task, kind, constraints);
-        self.say("cmd.dispatch", payload, Some(task), Some(seq)).await
+        self.send("cmd.dispatch", payload, Some(task), Some(seq)).await
     }
 }
 
@@ -132,7 +132,7 @@ pub fn dispatch(task: &str, kind: &str, constraints: Value) -> Value {
         "package_version": "1", "parameters": {"task": task}, "constraints": constraints})
 }
 
-/// Envelope first, then payload, as the schemas have it.
+/// Checks the envelope, then the payload, against the schemas.
 fn check_schema(text: &str) {
     static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
     let validators = VALIDATORS.get_or_init(|| {
@@ -144,10 +144,10 @@ fn check_schema(text: &str) {
     });
     let frame: Value = serde_json::from_str(text).unwrap();
     let kind = frame["type"].as_str().unwrap();
-    for (word, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{word}.schema.json")];
+    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
+        let validator = &validators[&format!("ws.{name}.schema.json")];
         if let Err(error) = validator.validate(part) {
-            panic!("the worker said what its schema forbids: {error}\n{text}");
+            panic!("the worker sent a frame that violates its schema: {error}\n{text}");
         }
     }
 }

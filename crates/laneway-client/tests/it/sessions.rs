@@ -28,7 +28,7 @@ fn start(worker: Worker) -> JoinHandle<Result<(), WorkerError>> {
 fn result(frame: &Frame) -> &TaskResult {
     match &frame.message {
         Message::Result(result) => result,
-        other => panic!("{other:?} is no result"),
+        other => panic!("{other:?} is not a result"),
     }
 }
 
@@ -49,14 +49,14 @@ async fn d2_the_example_exchange_of_the_protocol() {
     assert_eq!(register.capabilities.concurrency.max_parallel, 3);
     assert_eq!(register.capabilities.features.iter().map(|f| f.as_str()).collect::<Vec<_>>(), ["kind:echo"]);
     let id = peer.dispatch("t1", 1, "echo", json!({})).await;
-    let ack = peer.hear(MessageType::Ack).await;
+    let ack = peer.receive(MessageType::Ack).await;
     assert_eq!(ack.acknowledges().unwrap().as_str(), id);
-    let frame = peer.hear(MessageType::Result).await;
+    let frame = peer.receive(MessageType::Result).await;
     assert_eq!((frame.corr.as_deref(), frame.seq, frame.wants_ack()), (Some("t1"), Some(1), true));
     assert_eq!(result(&frame).status, ResultStatus::Succeeded);
     assert_eq!(result(&frame).result.get(), "{\"task\":\"t1\"}");
     peer.ack(&frame).await;
-    let beat = peer.hear(MessageType::Heartbeat).await;
+    let beat = peer.receive(MessageType::Heartbeat).await;
     peer.ack(&beat).await;
     assert!(
         handle.metrics().contains("task_duration_ms_count{node_type=\"echo\"} 1"),
@@ -75,15 +75,15 @@ async fn d1_garbage_is_answered_and_the_connection_lives() {
     let mut peer = port.accept().await;
     peer.greet().await;
     for garbage in ["", "{", "[]", "{\"type\":\"cmd.dance\"}"] {
-        peer.say_raw(garbage).await;
-        let frame = peer.hear(MessageType::Error).await;
+        peer.send_raw(garbage).await;
+        let frame = peer.receive(MessageType::Error).await;
         assert!(
             matches!(&frame.message, Message::Error(error) if error.code == "E.CMD.UNKNOWN"),
             "{frame:?}"
         );
     }
     peer.dispatch("t1", 1, "echo", json!({})).await;
-    assert_eq!(result(&peer.hear(MessageType::Result).await).status, ResultStatus::Succeeded);
+    assert_eq!(result(&peer.receive(MessageType::Result).await).status, ResultStatus::Succeeded);
     running.abort();
 }
 
@@ -92,17 +92,17 @@ async fn t11_a_cancel_reaches_the_handler() {
     let port = Port::open().await;
     let handler = |task: Task| async move {
         task.cancellation().cancelled().await;
-        Err(Failure::permanent("stopped", "as I was told"))
+        Err(Failure::permanent("stopped", "as requested"))
     };
     let running = start(port.worker().handler("wait", handler).build().unwrap());
     let mut peer = port.accept().await;
     peer.greet().await;
     peer.dispatch("t1", 1, "wait", json!({})).await;
-    peer.hear(MessageType::Ack).await;
-    peer.say("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), Some("t1"), Some(1)).await;
-    let frame = peer.hear(MessageType::Result).await;
+    peer.receive(MessageType::Ack).await;
+    peer.send("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), Some("t1"), Some(1)).await;
+    let frame = peer.receive(MessageType::Result).await;
     assert_eq!(result(&frame).status, ResultStatus::Cancelled);
-    assert_eq!(result(&frame).error.as_ref().unwrap().code, ErrorCode::RunnerCancelled.word());
+    assert_eq!(result(&frame).error.as_ref().unwrap().code, ErrorCode::RunnerCancelled.as_str());
     running.abort();
 }
 
@@ -124,7 +124,7 @@ async fn handlers_that_hang_panic_or_fail_end_and_the_worker_goes_on() {
         [("hang", "E.TIMEOUT"), ("panic", "E.RUNNER.FAILURE"), ("fail", "busy"), ("hang", "E.TIMEOUT")];
     for (n, (kind, code)) in cases.into_iter().enumerate() {
         peer.dispatch(&format!("t{n}"), n as u64, kind, json!({"timeout_ms": 50})).await;
-        let frame = peer.hear(MessageType::Result).await;
+        let frame = peer.receive(MessageType::Result).await;
         peer.ack(&frame).await;
         assert_eq!(result(&frame).status, ResultStatus::Failed);
         assert_eq!(result(&frame).error.as_ref().unwrap().code, code);
@@ -152,19 +152,19 @@ async fn d13_a_drain_lets_the_last_task_end_and_brings_its_result() {
     let mut peer = port.accept().await;
     peer.greet().await;
     peer.dispatch("t1", 1, "wait", json!({})).await;
-    peer.hear(MessageType::Ack).await;
-    peer.say("cmd.drain", json!({}), None, None).await;
+    peer.receive(MessageType::Ack).await;
+    peer.send("cmd.drain", json!({}), None, None).await;
     assert!(handle.reached(WorkerState::Draining).await);
     peer.dispatch("t2", 2, "wait", json!({})).await;
-    let refusal = peer.hear(MessageType::Error).await;
-    assert_eq!(refusal.corr.as_deref(), Some("t2"));
-    peer.ack(&refusal).await;
+    let rejection = peer.receive(MessageType::Error).await;
+    assert_eq!(rejection.corr.as_deref(), Some("t2"));
+    peer.ack(&rejection).await;
     go.send(true).unwrap();
-    let frame = peer.hear(MessageType::Result).await;
+    let frame = peer.receive(MessageType::Result).await;
     assert_eq!(result(&frame).status, ResultStatus::Skipped);
     peer.ack(&frame).await;
     running.await.unwrap().unwrap();
-    while peer.try_hear().await.is_some() {}
+    while peer.try_receive().await.is_some() {}
 }
 
 #[tokio::test]
@@ -183,13 +183,13 @@ async fn d4_the_token_is_asked_for_again_at_every_connect() {
     let running = start(worker);
     for expected in ["token-0", "token-1"] {
         let mut peer = port.accept().await;
-        let handshake = peer.hear(MessageType::Handshake).await;
+        let handshake = peer.receive(MessageType::Handshake).await;
         let Message::Handshake(payload) = &handshake.message else { panic!("no handshake") };
         assert_eq!(payload.auth.mode, AuthMode::Token);
         assert_eq!(payload.auth.token.as_ref().unwrap().0, expected);
-        let refusal = json!({"code": "E.AUTH.INVALID_TOKEN", "message": "it has expired"});
-        peer.say("error", refusal, None, None).await;
-        while peer.try_hear().await.is_some() {}
+        let rejection = json!({"code": "E.AUTH.INVALID_TOKEN", "message": "it has expired"});
+        peer.send("error", rejection, None, None).await;
+        while peer.try_receive().await.is_some() {}
     }
     running.abort();
 }
@@ -200,7 +200,7 @@ async fn w4_a_worker_whose_name_was_taken_ends_with_an_error() {
     let running = start(port.worker().handler("echo", echo).build().unwrap());
     let mut peer = port.accept().await;
     peer.greet().await;
-    peer.say("error", json!({"code": "E.SESSION.STALE_BINDING", "message": "superseded"}), None, None).await;
+    peer.send("error", json!({"code": "E.SESSION.STALE_BINDING", "message": "superseded"}), None, None).await;
     assert!(matches!(running.await.unwrap(), Err(WorkerError::Superseded)));
 }
 
@@ -222,22 +222,22 @@ async fn feedback_artifacts_and_resources_travel() {
     let mut peer = port.accept().await;
     peer.greet().await;
     peer.dispatch("t1", 1, "make", json!({})).await;
-    let mut told = Vec::new();
+    let mut feedbacks = Vec::new();
     let frame = loop {
-        let frame = peer.try_hear().await.unwrap();
+        let frame = peer.try_receive().await.unwrap();
         match &frame.message {
             Message::Feedback(feedback) => {
                 assert_eq!((frame.corr.as_deref(), frame.seq), (Some("t1"), Some(1)));
-                told.push(feedback.clone());
+                feedbacks.push(feedback.clone());
             }
             Message::Result(_) => break frame,
             _ => {}
         }
     };
-    assert_eq!(told[0].progress, Some(0.5));
-    assert_eq!(told[1].metrics.as_ref().unwrap()["loss"], 0.25);
+    assert_eq!(feedbacks[0].progress, Some(0.5));
+    assert_eq!(feedbacks[1].metrics.as_ref().unwrap()["loss"], 0.25);
     let chunks: Vec<_> =
-        told[2..].iter().map(|feedback| feedback.chunks.as_ref().unwrap()[0].clone()).collect();
+        feedbacks[2..].iter().map(|feedback| feedback.chunks.as_ref().unwrap()[0].clone()).collect();
     assert_eq!(chunks.iter().map(|chunk| chunk.index.unwrap()).collect::<Vec<_>>(), [0, 1, 0]);
     assert_eq!(chunks[1].text.as_deref(), Some("second"));
     assert_eq!(chunks[2].data_base64.as_deref(), Some("AAE="));
@@ -248,16 +248,16 @@ async fn feedback_artifacts_and_resources_travel() {
         matches!(handle.resources().body(&artifact.resource_id), Some(ResourceBody::Bytes(bytes)) if *bytes == *b"abc")
     );
     let read = json!({"resource_id": artifact.resource_id.as_str(), "offset": 1, "limit": 9});
-    let asked = peer.say("resource.read", read, None, None).await;
-    let part = peer.hear(MessageType::ResourceData).await;
+    let asked = peer.send("resource.read", read, None, None).await;
+    let part = peer.receive(MessageType::ResourceData).await;
     let Message::ResourceData(data) = &part.message else { unreachable!() };
     assert_eq!((part.corr.as_deref(), data.offset, data.size_bytes), (Some(asked.as_str()), 1, 3));
     assert_eq!(data.data_base64, "YmM=");
     let read = json!({"resource_id": "res-nowhere", "offset": 0, "limit": 9});
-    let asked = peer.say("resource.read", read, None, None).await;
-    let refused = peer.hear(MessageType::Error).await;
-    let Message::Error(error) = &refused.message else { unreachable!() };
-    assert_eq!((refused.corr.as_deref(), &*error.code), (Some(asked.as_str()), "E.RESOURCE.MISSING"));
+    let asked = peer.send("resource.read", read, None, None).await;
+    let rejected = peer.receive(MessageType::Error).await;
+    let Message::Error(error) = &rejected.message else { unreachable!() };
+    assert_eq!((rejected.corr.as_deref(), &*error.code), (Some(asked.as_str()), "E.RESOURCE.MISSING"));
     running.abort();
 }
 
@@ -280,7 +280,7 @@ async fn what_a_failed_run_kept_is_dropped() {
     peer.greet().await;
     peer.dispatch("t1", 1, "make", json!({})).await;
     let id = seen.recv().await.unwrap();
-    peer.hear(MessageType::Result).await;
+    peer.receive(MessageType::Result).await;
     while handle.resources().body(&id).is_some() {
         tokio::task::yield_now().await;
     }
@@ -308,22 +308,22 @@ async fn t12_next_is_answered_and_a_late_answer_is_ignored() {
         payload["host_node_id"] = json!("host");
         payload["middleware_chain"] = json!(["m1"]);
         payload["chain_index"] = json!(0);
-        peer.say("cmd.dispatch", payload, Some(&task), Some(seq)).await;
-        let request = peer.hear(MessageType::NextRequest).await;
+        peer.send("cmd.dispatch", payload, Some(&task), Some(seq)).await;
+        let request = peer.receive(MessageType::NextRequest).await;
         peer.ack(&request).await;
         let Message::NextRequest(request) = request.message else { panic!("no request") };
         let answer = json!({"requestId": request.request_id.as_str(), "runId": "r1", "nodeId": "host",
             "middlewareId": "m1", "result": {"seq": seq}});
         if in_time {
-            peer.say("middleware.next_response", answer, None, None).await;
-            let frame = peer.hear(MessageType::Result).await;
+            peer.send("middleware.next_response", answer, None, None).await;
+            let frame = peer.receive(MessageType::Result).await;
             assert_eq!(result(&frame).result.get(), format!("{{\"seq\":{seq}}}"));
             peer.ack(&frame).await;
         } else {
-            let frame = peer.hear(MessageType::Result).await;
+            let frame = peer.receive(MessageType::Result).await;
             assert_eq!(result(&frame).error.as_ref().unwrap().code, "next");
             peer.ack(&frame).await;
-            peer.say("middleware.next_response", answer, None, None).await;
+            peer.send("middleware.next_response", answer, None, None).await;
         }
     }
     running.abort();
@@ -335,8 +335,8 @@ async fn d18_a_worker_without_a_folder_installs_nothing_and_says_so() {
     let running = start(port.worker().handler("echo", echo).build().unwrap());
     let mut peer = port.accept().await;
     peer.greet().await;
-    let asked = peer.say("pkg.install", json!({"name": "p", "version": "1"}), None, None).await;
-    let frame = peer.hear(MessageType::PackageEvent).await;
+    let asked = peer.send("pkg.install", json!({"name": "p", "version": "1"}), None, None).await;
+    let frame = peer.receive(MessageType::PackageEvent).await;
     assert_eq!(frame.corr.as_deref(), Some(asked.as_str()));
     let Message::PackageEvent(event) = frame.message else { panic!("no event") };
     assert_eq!(event.status, PackageOutcome::Failed);
@@ -398,7 +398,7 @@ async fn what_cannot_be_built_says_why() {
     }
 }
 
-/// Tells when it is dropped.
+/// Sends a signal when it is dropped.
 struct Dropped(Option<tokio::sync::oneshot::Sender<()>>);
 
 impl Drop for Dropped {
@@ -410,7 +410,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn w5_w6_nothing_runs_beyond_the_lease_when_nobody_answers() {
+async fn w5_w6_nothing_runs_beyond_the_lease_without_answers() {
     let port = Port::open().await;
     let (sender, dropped) = tokio::sync::oneshot::channel();
     let sender = Arc::new(std::sync::Mutex::new(Some(sender)));
@@ -431,17 +431,17 @@ async fn w5_w6_nothing_runs_beyond_the_lease_when_nobody_answers() {
     let running = start(worker);
     let mut peer = port.accept().await;
     for kind in [MessageType::Handshake, MessageType::Register] {
-        let frame = peer.hear(kind).await;
-        // Without a word about the lease it is three heartbeats.
-        peer.say("ack", json!({"ok": true, "for": frame.id.as_str()}), None, None).await;
+        let frame = peer.receive(kind).await;
+        // Without a lease time in the answer, the lease is three heartbeats.
+        peer.send("ack", json!({"ok": true, "for": frame.id.as_str()}), None, None).await;
     }
     peer.dispatch("t1", 1, "hang", json!({})).await;
-    // The other side is there, and says nothing any more: half open.
+    // The peer is connected but sends nothing any more: half open.
     dropped.await.unwrap();
-    while peer.try_hear().await.is_some() {}
+    while peer.try_receive().await.is_some() {}
     let mut peer = port.accept().await;
     peer.greet().await;
-    let frame = peer.hear(MessageType::Error).await;
+    let frame = peer.receive(MessageType::Error).await;
     assert_eq!((frame.corr.as_deref(), frame.seq), (Some("t1"), Some(1)));
     assert!(matches!(&frame.message, Message::Error(error) if error.code == "E.RUNNER.CANCELLED"));
     running.abort();
@@ -463,30 +463,30 @@ async fn d8_a_dispatch_that_comes_twice_over_a_socket_is_acknowledged_twice_and_
     let frame =
         crate::peer::envelope("d-1", "cmd.dispatch", payload.clone(), Some("t1"), Some(1)).to_string();
     // Twice at once, again after the outcome, and the same attempt under another id.
-    peer.say_raw(&frame).await;
-    peer.say_raw(&frame).await;
+    peer.send_raw(&frame).await;
+    peer.send_raw(&frame).await;
     let mut acks = 0;
     let result = loop {
-        let heard = peer.try_hear().await.unwrap();
-        match &heard.message {
-            Message::Ack(_) if heard.acknowledges().is_some_and(|id| id.as_str() == "d-1") => acks += 1,
-            Message::Result(_) => break heard,
+        let received = peer.try_receive().await.unwrap();
+        match &received.message {
+            Message::Ack(_) if received.acknowledges().is_some_and(|id| id.as_str() == "d-1") => acks += 1,
+            Message::Result(_) => break received,
             _ => {}
         }
     };
-    peer.say_raw(&frame).await;
+    peer.send_raw(&frame).await;
     while acks < 3 {
-        let heard = peer.hear(MessageType::Ack).await;
-        acks += usize::from(heard.acknowledges().is_some_and(|id| id.as_str() == "d-1"));
+        let received = peer.receive(MessageType::Ack).await;
+        acks += usize::from(received.acknowledges().is_some_and(|id| id.as_str() == "d-1"));
     }
     peer.ack(&result).await;
     let other = crate::peer::envelope("d-2", "cmd.dispatch", payload, Some("t1"), Some(1)).to_string();
-    peer.say_raw(&other).await;
-    while peer.hear(MessageType::Ack).await.acknowledges().is_none_or(|id| id.as_str() != "d-2") {}
-    // Whatever was started by then would be seen by the time another task has ended.
+    peer.send_raw(&other).await;
+    while peer.receive(MessageType::Ack).await.acknowledges().is_none_or(|id| id.as_str() != "d-2") {}
+    // A task that was started by then would have been recorded by the time another task has ended.
     peer.dispatch("t2", 2, "count", json!({})).await;
     let last = loop {
-        let frame = peer.hear(MessageType::Result).await;
+        let frame = peer.receive(MessageType::Result).await;
         if frame.corr.as_deref() == Some("t2") {
             break frame;
         }
@@ -507,8 +507,8 @@ async fn d17_a_task_whose_resource_is_not_here_fails_fast_over_a_socket() {
         let task = format!("t{seq}");
         let mut payload = crate::peer::dispatch(&task, "echo", json!({}));
         payload["resource_refs"] = json!([{"resource_id": "gone", "worker_id": owner, "type": "file"}]);
-        peer.say("cmd.dispatch", payload, Some(&task), Some(seq)).await;
-        let frame = peer.hear(MessageType::Error).await;
+        peer.send("cmd.dispatch", payload, Some(&task), Some(seq)).await;
+        let frame = peer.receive(MessageType::Error).await;
         assert_eq!((frame.corr.as_deref(), frame.seq), (Some(task.as_str()), Some(seq)));
         let Message::Error(error) = &frame.message else { unreachable!() };
         assert_eq!(error.code, "E.RESOURCE.MISSING");

@@ -7,7 +7,7 @@ A< {"type":"res","id":"1","ok":true,"payload":{"job":{"createdAtMs":170000000000
 A< {"type":"event","event":"cache:cron","payload":{"action":"created","key":"<job 1>"},"seq":1}
 A> {"type":"req","id":"2","method":"cron.run","params":{"jobId":"<job 1>"}}
 A< {"type":"res","id":"2","ok":true,"payload":{"ok":true,"ran":true}}
-A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"greet"},"seq":3}
+A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"greet"},"seq":4}
 A< {"type":"event","event":"cron","payload":{"action":"completed","jobId":"<job 1>","jobName":"greet","status":"ok"},"seq":6}
 A< {"type":"event","event":"outbound","payload":{"channel":"telegram","content":"good morning","cron_job":"<job 1>","event":6,"job":"<run 1>","session":"agent:default:cron:<job 1>","status":"ok","to":"42"},"seq":7}
 A> {"type":"req","id":"3","method":"cron.run","params":{"id":"<job 1>","mode":"due"}}

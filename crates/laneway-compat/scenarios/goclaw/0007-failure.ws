@@ -7,7 +7,7 @@ A< {"type":"res","id":"1","ok":true,"payload":{"job":{"createdAtMs":170000000000
 A< {"type":"event","event":"cache:cron","payload":{"action":"created","key":"<job 1>"},"seq":1}
 A> {"type":"req","id":"2","method":"cron.run","params":{"jobId":"<job 1>"}}
 A< {"type":"res","id":"2","ok":true,"payload":{"ok":true,"ran":true}}
-A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"bad"},"seq":3}
+A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"bad"},"seq":4}
 A< {"type":"event","event":"cron","payload":{"action":"error","error":"the model is away","jobId":"<job 1>","jobName":"bad","status":"error"},"seq":6}
 A> {"type":"req","id":"3","method":"cron.list"}
 A< {"type":"res","id":"3","ok":true,"payload":{"jobs":[{"createdAtMs":1700000000000,"deliver":false,"deliverChannel":"","deliverTo":"","enabled":true,"id":"<job 1>","name":"bad","payload":{"kind":"agent_turn","message":"fail"},"schedule":{"everyMs":3600000,"kind":"every"},"state":{"lastError":"the model is away","lastRunAtMs":1700000000000,"lastStatus":"error","nextRunAtMs":1700003600000},"stateless":true,"tenantId":"default","updatedAtMs":1700000000000,"wakeHeartbeat":false}],"status":{"enabled":true,"jobs":1,"nextWakeAtMs":1700003600000}}}
@@ -16,7 +16,7 @@ A< {"type":"res","id":"4","ok":true,"payload":{"job":{"createdAtMs":170000000000
 A< {"type":"event","event":"cache:cron","payload":{"action":"updated","key":"<job 1>"},"seq":7}
 A> {"type":"req","id":"5","method":"cron.run","params":{"jobId":"<job 1>"}}
 A< {"type":"res","id":"5","ok":true,"payload":{"ok":true,"ran":true}}
-A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"bad"},"seq":9}
+A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"bad"},"seq":10}
 A> {"type":"req","id":"6","method":"cron.run","params":{"jobId":"<job 1>"}}
 A< {"type":"res","id":"6","ok":false,"error":{"code":"FAILED_PRECONDITION","message":"job <job 1> is already running","retryable":true}}
 % release

@@ -6,7 +6,7 @@ A> {"type":"req","id":"1","method":"cron.create","params":{"name":"once","messag
 A< {"type":"res","id":"1","ok":true,"payload":{"job":{"createdAtMs":1700000000000,"deleteAfterRun":true,"deliver":true,"deliverChannel":"telegram","deliverTo":"42","enabled":true,"id":"<job 1>","name":"once","payload":{"kind":"agent_turn","message":"say now"},"schedule":{"atMs":1700000060000,"kind":"at"},"state":{"nextRunAtMs":1700000060000},"stateless":true,"tenantId":"default","updatedAtMs":1700000000000,"userId":"ann","wakeHeartbeat":false}}}
 A< {"type":"event","event":"cache:cron","payload":{"action":"created","key":"<job 1>"},"seq":1}
 % advance 1m
-A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"once","userId":"ann"},"seq":3}
+A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"once","userId":"ann"},"seq":4}
 A< {"type":"event","event":"cron","payload":{"action":"completed","jobId":"<job 1>","jobName":"once","status":"ok","userId":"ann"},"seq":6}
 A< {"type":"event","event":"cache:cron","payload":{"action":"deleted","key":"<job 1>"},"seq":7}
 A< {"type":"event","event":"outbound","payload":{"channel":"telegram","content":"now","cron_job":"<job 1>","event":6,"job":"<run 1>","session":"agent:default:cron:<job 1>","status":"ok","to":"42","user_id":"ann"},"seq":8}

@@ -15,7 +15,7 @@ A< {"type":"res","id":"1","ok":true,"payload":{"job":{"createdAtMs":170000000000
 A< {"type":"event","event":"cache:cron","payload":{"action":"created","key":"<job 1>"},"seq":4}
 A> {"type":"req","id":"2","method":"cron.run","params":{"jobId":"<job 1>"}}
 A< {"type":"res","id":"2","ok":true,"payload":{"ok":true,"ran":true}}
-A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"a","userId":"ann"},"seq":6}
+A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"a","userId":"ann"},"seq":7}
 A< {"type":"event","event":"cron","payload":{"action":"completed","jobId":"<job 1>","jobName":"a","status":"ok","userId":"ann"},"seq":9}
 B< {"type":"event","event":"cache:cron","payload":{"action":"created","key":"<job 1>"},"seq":4}
 B> {"type":"req","id":"1","method":"cron.delete","params":{"jobId":"<job 1>"}}

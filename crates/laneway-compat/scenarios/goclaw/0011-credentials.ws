@@ -20,11 +20,11 @@ B< {"type":"res","id":"4","ok":false,"error":{"code":"UNAUTHORIZED","message":"p
 A< {"type":"event","event":"cache:cron","payload":{"action":"disabled","key":"<job 1>"},"seq":3}
 A> {"type":"req","id":"2","method":"cron.run","params":{"jobId":"<job 1>"}}
 A< {"type":"res","id":"2","ok":true,"payload":{"ok":true,"ran":true}}
-A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"a","userId":"u"},"seq":7}
+A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"a","userId":"u"},"seq":8}
 A< {"type":"event","event":"cron","payload":{"action":"completed","jobId":"<job 1>","jobName":"a","status":"ok","userId":"u"},"seq":10}
 A> {"type":"req","id":"3","method":"cron.runs"}
 A< {"type":"res","id":"3","ok":true,"payload":{"entries":[{"jobId":"<job 1>","status":"ok","summary":"default in agent:default:cron:<job 1>, credentials of c","ts":1700000000000}],"total":1}}
-B< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"a","userId":"u"},"seq":7}
+B< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"a","userId":"u"},"seq":8}
 B< {"type":"event","event":"cron","payload":{"action":"completed","jobId":"<job 1>","jobName":"a","status":"ok","userId":"u"},"seq":10}
 B> {"type":"req","id":"5","method":"cron.delete","params":{"jobId":"<job 1>"}}
 B< {"type":"res","id":"5","ok":true,"payload":{"deleted":true}}

@@ -1,11 +1,11 @@
-//! The one form of a JSON value: keys in order, no space. Two values are the same when their forms are.
+//! The canonical form of a JSON value: sorted keys, no spaces. Two values are equal when their forms are.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The digest of a value's form.
+/// The digest of a value's canonical form.
 pub fn digest(value: &Value) -> [u8; 32] {
-    // Objects are ordered maps here, so they are written in the order of their keys.
+    // Objects are ordered maps here, so their keys are written in order.
     Sha256::digest(value.to_string().as_bytes()).into()
 }
 

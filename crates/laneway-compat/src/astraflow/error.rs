@@ -1,19 +1,19 @@
-//! Every error of the dialect: a status, a word for programs, and a message that names the field and the remedy.
+//! Every error of the dialect: a status, a code for programs, and a message that names the field and the remedy.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use laneway_core::{Refusal, RefusalCode, Span};
+use laneway_core::{Rejection, RejectionCode, Span};
 use laneway_runtime::caller::Denied;
-use laneway_runtime::{Caller, QueryError, Stopped};
+use laneway_runtime::{Caller, ReadError, Stopped};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// How long somebody waits who comes while the server stops.
+/// `Retry-After` for calls during a stop of the server.
 const RESTART: Span = Span::secs(5);
 
-/// An error on its way to the client.
+/// An error response.
 #[derive(Debug)]
 pub struct Problem {
     status: StatusCode,
@@ -31,7 +31,7 @@ impl Problem {
         Problem { status, code, message: message.into(), request: None, details, headers }
     }
 
-    /// Something is wrong with a field of the request; `remedy` goes after its name.
+    /// An invalid field of the request. `remedy` follows its name in the message.
     pub fn field(field: impl Into<String>, remedy: impl AsRef<str>) -> Problem {
         let field = field.into();
         let message = format!("{field}: {}", remedy.as_ref());
@@ -40,47 +40,49 @@ impl Problem {
         problem
     }
 
-    /// There is no such thing.
+    /// The resource does not exist.
     pub fn not_found(message: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// The engine does not take a run.
-    pub fn refused(refusal: &Refusal) -> Problem {
-        let message = refusal.message.as_ref();
-        let (status, code) = match refusal.code {
-            RefusalCode::IdempotencyMismatch => (StatusCode::CONFLICT, "idempotency_conflict"),
-            RefusalCode::QueueFull | RefusalCode::TooMany => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
-            RefusalCode::Draining => return Stopped.into(),
-            RefusalCode::StorageLow => (StatusCode::INSUFFICIENT_STORAGE, "storage_low"),
+    /// The engine rejected a run.
+    pub fn rejected(rejection: &Rejection) -> Problem {
+        let message = rejection.message.as_ref();
+        let (status, code) = match rejection.code {
+            RejectionCode::IdempotencyMismatch => (StatusCode::CONFLICT, "idempotency_conflict"),
+            RejectionCode::QueueFull | RejectionCode::TooMany => {
+                (StatusCode::TOO_MANY_REQUESTS, "queue_full")
+            }
+            RejectionCode::Draining => return Stopped.into(),
+            RejectionCode::StorageLow => (StatusCode::INSUFFICIENT_STORAGE, "storage_low"),
             _ => (StatusCode::BAD_REQUEST, "invalid_workflow"),
         };
         let problem = Problem::new(status, code, message);
-        match refusal.retry_after {
+        match rejection.retry_after {
             Some(span) => problem.retry_after(span),
             None => problem,
         }
     }
 
-    /// The engine gave an answer that means nothing here.
+    /// The engine gave an unexpected answer.
     pub fn internal(what: impl std::fmt::Debug) -> Problem {
-        tracing::error!(?what, "a call failed inside");
+        tracing::error!(?what, "internal error");
         let message = "internal error; the server's log says why";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
-    /// Says that asking again may help, and when.
+    /// Adds `Retry-After`.
     pub fn retry_after(self, span: Span) -> Problem {
         self.header(RETRY_AFTER, span.0.div_ceil(1_000).max(1).to_string())
     }
 
-    /// The same with a header.
+    /// Adds a header.
     pub fn header(mut self, name: HeaderName, value: String) -> Problem {
         self.headers.push((name, value));
         self
     }
 
-    /// The same with the id of the call.
+    /// Adds the id of the call.
     pub fn of(mut self, caller: &Caller) -> Problem {
         self.request = Some(caller.request.to_string());
         self
@@ -118,10 +120,10 @@ impl From<Stopped> for Problem {
     }
 }
 
-impl From<QueryError> for Problem {
-    fn from(error: QueryError) -> Problem {
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Problem {
         match error {
-            QueryError::Stopped(stopped) => stopped.into(),
+            ReadError::Stopped(stopped) => stopped.into(),
             error => Problem::internal(error),
         }
     }
@@ -136,7 +138,7 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     response
 }
 
-/// What a call that does not reach its handler is answered.
+/// The response to a call that does not reach its handler.
 pub fn denied(denied: &Denied) -> Response {
     let unauthorized = |message: &str| {
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", message)

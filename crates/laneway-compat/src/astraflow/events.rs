@@ -1,7 +1,7 @@
-//! What happens, in their words, for one session: which of the house's events mean something to a page, and what.
+//! Translates events for one session: which events matter to a page, and what they contain.
 //!
-//! A session hears of its own runs and of no others, and of its tenant's workers. What is told of an event follows from
-//! its kind, so that a stream that was cut off can go on in the middle of it.
+//! A session gets the events of its own runs and of its tenant's workers. The frames of an event follow from its
+//! kind, so that an interrupted stream can resume in the middle of an event.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,51 +11,73 @@ use laneway_core::run::RunLine;
 use laneway_core::{Event, EventKind, JobId, Name, RunId, Wall};
 use laneway_runtime::feedback::{Body, Change, Feedback, Piece};
 use laneway_runtime::store::JobView;
-use laneway_runtime::{ArtifactId, Progress, QueryError, Scheduler};
+use laneway_runtime::{ArtifactId, Progress, ReadError, Scheduler};
 use serde_json::{Value, json};
 
-use super::show::{self, error_of, made_by, message_of, time};
-use super::wire::{Artifact, NodeState};
+use super::containers::{container_state, is_group};
+use super::frames::Stand;
+use super::show::{self, Left, error_of, left_by, message_of, time};
+use super::wire::NodeState;
 use super::{LANE, show::node_status};
 
-/// Most jobs and most runs that a stream remembers the owners of; then it looks them up again.
+/// Most jobs and runs whose owner a stream remembers. Beyond it, owners are looked up again.
 const KNOWN_MAX: usize = 10_000;
-/// Most lines of a node's log that are looked at for what it made.
+/// Most log lines of a node that are searched for artifacts.
 const LINES_MAX: usize = 20_000;
 
-/// Something to tell.
+/// An event for a page.
 #[derive(Debug)]
-pub struct Told {
-    /// Their word for it.
+pub struct StreamEvent {
+    /// Its type in the dialect.
     pub kind: &'static str,
-    /// The run that it is about.
+    /// The run that it belongs to.
     pub run: Option<RunId>,
-    /// The worker that it is about.
+    /// The worker that it belongs to.
     pub worker: Option<String>,
-    /// What is told.
+    /// Its data.
     pub data: Value,
 }
 
-/// Where a job belongs: its run, and which node of it.
-type Place = (RunId, Name);
+/// The node that a job executes.
+#[derive(Clone, Debug)]
+struct NodeRef {
+    /// Its run.
+    run: RunId,
+    /// The position of the node, as pages name it.
+    stand: Stand,
+    /// True for a container.
+    group: bool,
+}
 
-/// Decides what a session hears. It remembers whose things are only to ask less often.
+impl NodeRef {
+    /// The fields that every event about a node begins with.
+    fn about(&self, kind: &str) -> Value {
+        let mut data = json!({"kind": kind, "runId": self.run.to_string(), "nodeId": self.stand.node});
+        if self.stand.task != self.stand.node {
+            // The same subgraph may occur in several containers: only the task id is unique.
+            data["taskId"] = json!(self.stand.task);
+        }
+        data
+    }
+}
+
+/// Selects and translates events for a session. It remembers owners only to save look-ups.
 pub struct Listener {
     scheduler: Scheduler,
     tenant: Name,
     session: Name,
-    jobs: BTreeMap<JobId, Option<Place>>,
+    jobs: BTreeMap<JobId, Option<NodeRef>>,
     runs: BTreeMap<RunId, bool>,
 }
 
 impl Listener {
-    /// For the session of a tenant.
+    /// A listener for the session of a tenant.
     pub fn new(scheduler: Scheduler, tenant: Name, session: Name) -> Listener {
         Listener { scheduler, tenant, session, jobs: BTreeMap::new(), runs: BTreeMap::new() }
     }
 
-    /// What the session hears of an event.
-    pub async fn event(&mut self, event: &Event) -> Result<Vec<Told>, QueryError> {
+    /// Translates an event.
+    pub async fn event(&mut self, event: &Event) -> Result<Vec<StreamEvent>, ReadError> {
         if event.tenant.as_ref() != Some(&self.tenant) {
             return Ok(Vec::new());
         }
@@ -77,11 +99,11 @@ impl Listener {
             | EventKind::WorkerSaturated
             | EventKind::WorkerDisconnected => Ok(worker(event.kind, detail, event.at).into_iter().collect()),
             EventKind::WorkerRebound => Ok(rebound(detail, event.at).into_iter().collect()),
-            EventKind::CallDone | EventKind::CallRefused => {
+            EventKind::CallDone | EventKind::CallRejected => {
                 Ok(package(detail).or_else(|| command(detail, event.at)).into_iter().collect())
             }
             kind => match &event.job {
-                // Nodes of this session say so themselves, so that others cost nothing.
+                // The event names its lane and session, so events of others cost nothing.
                 Some(line) if line.lane.as_str() == LANE && line.agent == self.session => {
                     self.node(kind, line, event.at).await
                 }
@@ -90,28 +112,28 @@ impl Listener {
         }
     }
 
-    /// What the session hears of how far a job is.
-    pub async fn progress(&mut self, progress: &Progress) -> Result<Vec<Told>, QueryError> {
+    /// Translates progress of a job.
+    pub async fn progress(&mut self, progress: &Progress) -> Result<Vec<StreamEvent>, ReadError> {
         if progress.tenant != self.tenant {
             return Ok(Vec::new());
         }
-        let place = self.place_of(progress.job).await?;
-        Ok(place.map(|place| state(&place, &show::state_of_progress(progress))).into_iter().collect())
+        let node = self.node_of(progress.job).await?;
+        Ok(node.map(|node| state(&node, &show::state_of_progress(progress))).into_iter().collect())
     }
 
-    /// What the session hears of what a job writes and has so far.
-    pub async fn feedback(&mut self, feedback: &Feedback) -> Result<Vec<Told>, QueryError> {
+    /// Translates output and intermediate results of a job.
+    pub async fn feedback(&mut self, feedback: &Feedback) -> Result<Vec<StreamEvent>, ReadError> {
         if feedback.tenant != self.tenant {
             return Ok(Vec::new());
         }
-        let Some(place) = self.place_of(feedback.job).await? else { return Ok(Vec::new()) };
+        let Some(node) = self.node_of(feedback.job).await? else { return Ok(Vec::new()) };
         let pieces = feedback.pieces.iter().map(piece);
         let parts = pieces.chain(feedback.changes.iter().map(change));
         let numbered = (feedback.first..).zip(parts);
-        Ok(numbered.map(|(sequence, part)| delta(&place, feedback.attempt, sequence, part)).collect())
+        Ok(numbered.map(|(sequence, part)| delta(&node, feedback.attempt, sequence, part)).collect())
     }
 
-    async fn run(&mut self, kind: EventKind, id: RunId) -> Result<Vec<Told>, QueryError> {
+    async fn run(&mut self, kind: EventKind, id: RunId) -> Result<Vec<StreamEvent>, ReadError> {
         if !self.owns(id).await? {
             return Ok(Vec::new());
         }
@@ -127,7 +149,7 @@ impl Listener {
             _ => "cancelled",
         };
         let mut data = json!({"kind": "run.status", "runId": run.run_id, "status": status});
-        // A replayed beginning does not tell of the end.
+        // A replayed start of a run must not include its end.
         if kind != EventKind::RunSubmitted {
             put(&mut data, "startedAt", &run.started_at);
         }
@@ -135,12 +157,17 @@ impl Listener {
             put(&mut data, "finishedAt", &run.finished_at);
             put(&mut data, "reason", &run.error.as_ref().map(|error| &error.message));
         }
-        let about = |kind, data| Told { kind, run: Some(id), worker: None, data };
+        let about = |kind, data| StreamEvent { kind, run: Some(id), worker: None, data };
         let snapshot = json!({"kind": "run.snapshot", "run": run});
         Ok(vec![about("run.status", data), about("run.snapshot", snapshot)])
     }
 
-    async fn node(&mut self, kind: EventKind, line: &JobLine, at: Wall) -> Result<Vec<Told>, QueryError> {
+    async fn node(
+        &mut self,
+        kind: EventKind,
+        line: &JobLine,
+        at: Wall,
+    ) -> Result<Vec<StreamEvent>, ReadError> {
         let stage = match kind {
             EventKind::JobQueued
             | EventKind::JobRetrying
@@ -151,44 +178,75 @@ impl Listener {
             EventKind::JobSucceeded | EventKind::JobFailed | EventKind::JobCanceled => "",
             _ => return Ok(Vec::new()),
         };
-        let Some(place) = self.place_of(line.id).await? else { return Ok(Vec::new()) };
+        let Some(node) = self.node_of(line.id).await? else { return Ok(Vec::new()) };
         if !stage.is_empty() {
             let going =
                 NodeState { stage: stage.to_owned(), last_updated_at: time(at), ..NodeState::default() };
-            return Ok(vec![state(&place, &going)]);
+            return Ok(vec![state(&node, &going)]);
+        }
+        let containers = self.containers(&node).await?;
+        if node.group {
+            return Ok(containers);
         }
         let (id, seq) = (line.id, line.seq);
-        let found = self.scheduler.query(move |reader| {
+        let found = self.scheduler.read(move |reader| {
             let Some(view) = reader.job(id)? else { return Ok(None) };
-            let made = made_by(reader, seq, &mut { LINES_MAX })?;
-            Ok(Some((view, made)))
+            let left = left_by(reader, seq, &mut { LINES_MAX })?;
+            Ok(Some((view, left)))
         });
-        let ended = found.await?.map(|(view, made)| ended(&place, &view, &made, at));
-        Ok(ended.unwrap_or_default())
+        let ended = found.await?.map(|(view, left)| ended(&node, &view, &left, at));
+        Ok(ended.unwrap_or_default().into_iter().chain(containers).collect())
     }
 
-    /// Where a job belongs, if it is a node of a run of this session.
-    async fn place_of(&mut self, job: JobId) -> Result<Option<Place>, QueryError> {
+    /// The effect of an end on the containers around a node, innermost first; for a container, on itself.
+    async fn containers(&self, node: &NodeRef) -> Result<Vec<StreamEvent>, ReadError> {
+        let around = node.stand.around();
+        if around.is_empty() && !node.group {
+            return Ok(Vec::new());
+        }
+        let Some(view) = self.scheduler.run(Some(self.tenant.clone()), node.run).await? else {
+            return Ok(Vec::new());
+        };
+        let is_meant = |stand: &Stand| match node.group {
+            true => *stand == node.stand,
+            false => around.iter().any(|(_, _, task)| *task == stand.task),
+        };
+        let mut emitted = Vec::new();
+        for member in view.members.iter().rev().filter(|member| is_group(member)) {
+            let stand = Stand::of(&member.row.spec);
+            if is_meant(&stand) {
+                let node = NodeRef { run: node.run, stand, group: true };
+                emitted.push(state(&node, &container_state(member, &view.members)));
+            }
+        }
+        Ok(emitted)
+    }
+
+    /// The node that a job executes, if its run belongs to this session.
+    async fn node_of(&mut self, job: JobId) -> Result<Option<NodeRef>, ReadError> {
         if let Some(known) = self.jobs.get(&job) {
             return Ok(known.clone());
         }
-        let view = self.scheduler.query(move |reader| reader.job(job)).await?;
-        let member =
-            view.filter(|view| view.row.spec.tenant == self.tenant).and_then(|view| view.row.spec.member);
-        let place = match member {
-            Some(member) if self.owns(member.run).await? => Some((member.run, member.node)),
+        let view = self.scheduler.read(move |reader| reader.job(job)).await?;
+        let found = view.filter(|view| view.row.spec.tenant == self.tenant).and_then(|view| {
+            let member = view.row.spec.member.as_ref()?;
+            let node = NodeRef { run: member.run, stand: Stand::of(&view.row.spec), group: member.group };
+            Some((member.run, node))
+        });
+        let node = match found {
+            Some((run, node)) if self.owns(run).await? => Some(node),
             _ => None,
         };
-        remember(&mut self.jobs, job, place.clone());
-        Ok(place)
+        remember(&mut self.jobs, job, node.clone());
+        Ok(node)
     }
 
     /// True for a run of this dialect that this session started.
-    async fn owns(&mut self, id: RunId) -> Result<bool, QueryError> {
+    async fn owns(&mut self, id: RunId) -> Result<bool, ReadError> {
         if let Some(known) = self.runs.get(&id) {
             return Ok(*known);
         }
-        let row = self.scheduler.query(move |reader| reader.run(id)).await?;
+        let row = self.scheduler.read(move |reader| reader.run(id)).await?;
         let owns = row.is_some_and(|row| {
             let spec = row.spec;
             spec.tenant == self.tenant
@@ -207,8 +265,8 @@ fn remember<K: Ord, V>(known: &mut BTreeMap<K, V>, key: K, value: V) {
     known.insert(key, value);
 }
 
-/// What is told of a node that has ended.
-fn ended(place: &Place, view: &JobView, made: &[Artifact], at: Wall) -> Vec<Told> {
+/// The events for a node that has ended.
+fn ended(node: &NodeRef, view: &JobView, left: &Left, at: Wall) -> Vec<StreamEvent> {
     let Some(end) = &view.end else { return Vec::new() };
     let error = error_of(end);
     let last = NodeState {
@@ -216,52 +274,60 @@ fn ended(place: &Place, view: &JobView, made: &[Artifact], at: Wall) -> Vec<Told
         progress: None,
         last_updated_at: time(at),
         message: message_of(end),
+        metrics: BTreeMap::new(),
         error: error.clone(),
     };
-    let mut told = vec![state(place, &last)];
-    let (run, node) = (place.0.to_string(), place.1.as_str());
-    let about = |kind, data| Told { kind, run: Some(place.0), worker: None, data };
+    let mut emitted = vec![state(node, &last)];
+    let about = |kind, data| StreamEvent { kind, run: Some(node.run), worker: None, data };
     if let Some(error) = error {
-        let data = json!({"kind": "node.error", "runId": run, "nodeId": node, "error": error});
-        told.push(about("node.error", data));
-    } else if end.state == laneway_core::JobState::Succeeded {
-        let content = show::object(end.result.as_deref().unwrap_or(b"{}"));
-        let mut data = json!({"kind": "node.result.snapshot", "runId": run, "nodeId": node, "revision": end.attempts,
-            "format": "json", "content": content, "complete": true});
-        if !made.is_empty() {
-            data["artifacts"] = json!(made);
-        }
-        told.push(about("node.result.snapshot", data));
+        let mut data = node.about("node.error");
+        data["error"] = json!(error);
+        emitted.push(about("node.error", data));
     }
-    for artifact in made {
-        let mut data = json!({"kind": "artifact.ready", "runId": run, "nodeId": node,
-            "artifactId": artifact.resource_id});
+    let succeeded = end.state == laneway_core::JobState::Succeeded;
+    if let Some(content) = show::result_of(end).or_else(|| succeeded.then(|| show::object(b"{}"))) {
+        let mut data = node.about("node.result.snapshot");
+        extend(
+            &mut data,
+            json!({"revision": end.attempts, "format": "json", "content": content, "complete": true}),
+        );
+        if !left.made.is_empty() {
+            data["artifacts"] = json!(left.made);
+        }
+        emitted.push(about("node.result.snapshot", data));
+    }
+    for artifact in &left.made {
+        let mut data = node.about("artifact.ready");
+        data["artifactId"] = json!(artifact.resource_id);
         put(&mut data, "expiresAt", &artifact.expires_at);
         put(&mut data, "sizeBytes", &artifact.size_bytes);
         if artifact.inline != Some(true) {
             data["href"] = json!(ArtifactId { job: view.row.id, line: artifact.line }.href());
         }
-        told.push(about("artifact.ready", data));
+        emitted.push(about("artifact.ready", data));
     }
-    told
+    emitted
 }
 
-fn state(place: &Place, state: &NodeState) -> Told {
-    let (run, node) = place;
-    let data =
-        json!({"kind": "node.state", "runId": run.to_string(), "nodeId": node.as_str(), "state": state});
-    Told { kind: "node.state", run: Some(*run), worker: None, data }
+fn state(node: &NodeRef, state: &NodeState) -> StreamEvent {
+    let mut data = node.about("node.state");
+    data["state"] = json!(state);
+    StreamEvent { kind: "node.state", run: Some(node.run), worker: None, data }
 }
 
-/// One of a node's numbered changes. Pieces and changes share the numbers of their attempt.
-fn delta(place: &Place, attempt: u32, sequence: u64, part: Value) -> Told {
-    let (run, node) = place;
-    let mut data = json!({"kind": "node.result.delta", "runId": run.to_string(), "nodeId": node.as_str(),
-        "revision": attempt, "sequence": sequence});
-    if let (Value::Object(data), Value::Object(part)) = (&mut data, part) {
-        data.extend(part);
+/// A numbered change of a node. Text chunks and changes share the numbers of their attempt.
+fn delta(node: &NodeRef, attempt: u32, sequence: u64, part: Value) -> StreamEvent {
+    let mut data = node.about("node.result.delta");
+    extend(&mut data, json!({"revision": attempt, "sequence": sequence}));
+    extend(&mut data, part);
+    StreamEvent { kind: "node.result.delta", run: Some(node.run), worker: None, data }
+}
+
+/// Adds all fields of one object to another.
+fn extend(data: &mut Value, more: Value) {
+    if let (Value::Object(data), Value::Object(more)) = (data, more) {
+        data.extend(more);
     }
-    Told { kind: "node.result.delta", run: Some(*run), worker: None, data }
 }
 
 fn piece(piece: &Piece) -> Value {
@@ -292,28 +358,28 @@ fn change(change: &Change) -> Value {
     }
 }
 
-/// A worker's standing has changed.
-fn worker(kind: EventKind, detail: &str, at: Wall) -> Option<Told> {
+/// The state of a worker has changed.
+fn worker(kind: EventKind, detail: &str, at: Wall) -> Option<StreamEvent> {
     let (worker, why) = detail.rsplit_once(": ")?;
-    let status = kind.word().split_once('.').map_or("", |(_, word)| word);
+    let status = kind.as_str().split_once('.').map_or("", |(_, name)| name);
     let data = json!({"kind": "worker.heartbeat", "workerId": worker, "at": time(at), "queues": [],
         "capacity": {"status": status, "message": why}});
-    Some(Told { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
+    Some(StreamEvent { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
 }
 
-/// A worker serves other lanes than before.
-fn rebound(detail: &str, at: Wall) -> Option<Told> {
+/// A worker now serves other lanes.
+fn rebound(detail: &str, at: Wall) -> Option<StreamEvent> {
     let (worker, lanes) = detail.split_once(": serves ")?;
-    // A long list is cut, and then says nothing for programs.
+    // A long list is cut off, and cannot be parsed then.
     let lanes = lanes.strip_suffix(" from now on").filter(|lanes| *lanes != "every lane");
     let queues: Vec<&str> = lanes.map_or(Vec::new(), |lanes| lanes.split(", ").collect());
     let data = json!({"kind": "worker.heartbeat", "workerId": worker, "at": time(at), "queues": queues,
         "capacity": {"status": "rebound", "message": &detail[worker.len() + 2..]}});
-    Some(Told { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
+    Some(StreamEvent { kind: "worker.heartbeat", run: None, worker: Some(worker.to_owned()), data })
 }
 
-/// A line of the audit list about a package, as calls and workers leave it.
-fn package(detail: &str) -> Option<Told> {
+/// An audit entry about a package.
+fn package(detail: &str) -> Option<StreamEvent> {
     let (operation, rest) = detail.strip_prefix("pkg.")?.split_once(' ')?;
     let (name, rest) = rest.split_once(' ')?;
     let (version, rest) = rest.split_once(' ')?;
@@ -331,33 +397,34 @@ fn package(detail: &str) -> Option<Told> {
     let mut data = json!({"kind": "worker.package", "workerId": worker, "package": name, "status": status});
     put(&mut data, "version", &(version != "*").then_some(version));
     put(&mut data, "message", &message);
-    Some(Told { kind: "worker.package", run: None, worker: Some(worker.to_owned()), data })
+    Some(StreamEvent { kind: "worker.package", run: None, worker: Some(worker.to_owned()), data })
 }
 
-fn command(detail: &str, at: Wall) -> Option<Told> {
+fn command(detail: &str, at: Wall) -> Option<StreamEvent> {
     let CommandLine { id, order: _, worker } = CommandLine::parse(detail)?;
     let worker = worker.to_string();
     let data =
         json!({"kind": "command.ack", "commandId": id.as_str(), "workerId": worker, "receivedAt": time(at)});
-    Some(Told { kind: "command.ack", run: None, worker: Some(worker), data })
+    Some(StreamEvent { kind: "command.ack", run: None, worker: Some(worker), data })
 }
 
-/// The line of the audit list about a command that was passed on to a worker.
+/// The audit entry about a command that was sent to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
-    /// The command: the id of the call that brought it.
+    /// The command: the id of its HTTP call.
     pub id: Name,
-    /// What was asked for.
+    /// What was requested.
     pub order: Box<str>,
     /// The worker.
     pub worker: Name,
 }
 
 impl CommandLine {
-    /// Reads the detail of an event back.
+    /// Parses the detail of an event.
     pub fn parse(detail: &str) -> Option<CommandLine> {
+        // Only ids of calls and types of commands are parsed; names in between may contain anything.
         let (order, rest) = detail.strip_prefix("command ")?.split_once(" for worker ")?;
-        // Ids of calls hold no colon that is followed by a space; names may hold anything.
+        // Ids of calls contain no colon followed by a space; names may contain anything.
         let (worker, id) = rest.rsplit_once(", call ")?;
         Some(CommandLine { id: Name::new(id).ok()?, order: order.into(), worker: Name::new(worker).ok()? })
     }
@@ -369,7 +436,7 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// Puts a value into an object, if there is one.
+/// Sets a field of an object, if there is a value.
 fn put(data: &mut Value, name: &str, value: &Option<impl serde::Serialize>) {
     if let Some(value) = value {
         data[name] = json!(value);
@@ -384,7 +451,7 @@ mod tests {
 
     use super::{CommandLine, change, package, piece, rebound, worker};
 
-    /// T17: a chunk is told as what is appended to its channel.
+    /// T17: a chunk is sent as an append to its channel.
     #[test]
     fn t17_a_chunk_has_the_path_of_its_channel() {
         let chunk = Piece {
@@ -408,12 +475,12 @@ mod tests {
         );
     }
 
-    /// T18: what changes in a result is told place by place.
+    /// T18: changes in a result are sent one JSON pointer at a time.
     #[test]
     fn t18_a_change_replaces_or_removes() {
-        let told: Vec<_> = changes_of(&json!({"a/b": {"c": 1}, "d": null})).iter().map(change).collect();
+        let emitted: Vec<_> = changes_of(&json!({"a/b": {"c": 1}, "d": null})).iter().map(change).collect();
         assert_eq!(
-            told,
+            emitted,
             [
                 json!({"operation": "replace", "path": "/a~1b/c", "payload": {"value": 1}, "terminal": false}),
                 json!({"operation": "remove", "path": "/d", "terminal": false}),
@@ -422,27 +489,30 @@ mod tests {
     }
 
     #[test]
-    fn lines_about_workers_are_read_back() {
+    fn details_of_worker_events_are_parsed() {
         let at = Wall(0);
-        let told = worker(EventKind::WorkerLost, "w: 1: three heartbeats are missing", at).unwrap();
-        assert_eq!(told.worker.as_deref(), Some("w: 1"));
+        let emitted = worker(EventKind::WorkerLost, "w: 1: three heartbeats are missing", at).unwrap();
+        assert_eq!(emitted.worker.as_deref(), Some("w: 1"));
         assert_eq!(
-            told.data["capacity"],
+            emitted.data["capacity"],
             json!({"status": "lost", "message": "three heartbeats are missing"})
         );
-        let told = rebound("w: 1: serves gpu, main from now on", at).unwrap();
-        assert_eq!((told.worker.as_deref(), &told.data["queues"]), (Some("w: 1"), &json!(["gpu", "main"])));
-        assert_eq!(told.data["capacity"]["message"], "serves gpu, main from now on");
-        let told = rebound("w1: serves every lane from now on", at).unwrap();
-        assert_eq!(told.data["queues"], json!([]));
-        let told = package("pkg.install img 1.0 on worker w 1: done").unwrap();
+        let emitted = rebound("w: 1: serves gpu, main from now on", at).unwrap();
         assert_eq!(
-            told.data,
+            (emitted.worker.as_deref(), &emitted.data["queues"]),
+            (Some("w: 1"), &json!(["gpu", "main"]))
+        );
+        assert_eq!(emitted.data["capacity"]["message"], "serves gpu, main from now on");
+        let emitted = rebound("w1: serves every lane from now on", at).unwrap();
+        assert_eq!(emitted.data["queues"], json!([]));
+        let emitted = package("pkg.install img 1.0 on worker w 1: done").unwrap();
+        assert_eq!(
+            emitted.data,
             json!({"kind": "worker.package", "workerId": "w 1", "package": "img", "version": "1.0", "status": "installed"})
         );
-        let told = package("pkg.uninstall img * on worker w: E.PKG.INVALID").unwrap();
+        let emitted = package("pkg.uninstall img * on worker w: E.PKG.INVALID").unwrap();
         assert_eq!(
-            (&told.data["status"], &told.data["message"]),
+            (&emitted.data["status"], &emitted.data["message"]),
             (&json!("failed"), &json!("E.PKG.INVALID"))
         );
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Parameters of lists: read one by one, each refusal naming its own.
+//! Query parameters of lists. Each rejection names its parameter.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use axum::extract::rejection::QueryRejection;
 
 use super::error::Problem;
 
-/// How many items a page has where nobody says.
+/// The default page size.
 const LIMIT_DEFAULT: usize = 50;
-/// Most items of a page.
+/// The largest page size.
 const LIMIT_MAX: usize = 200;
 
-/// The parameters of a call. Those that nobody asks for are left alone.
+/// The parameters of a call. Unknown parameters are ignored.
 pub struct Parameters(BTreeMap<String, String>);
 
-/// Parameters as they come.
+/// Parameters as axum passes them.
 pub type Given = Result<Query<BTreeMap<String, String>>, QueryRejection>;
 
 impl Parameters {
-    /// Reads them.
+    /// Reads the parameters.
     pub fn of(given: Given) -> Result<Parameters, Problem> {
         let Query(parameters) = given.map_err(|error| Problem::field("query", error.body_text()))?;
         Ok(Parameters(parameters))
     }
 
-    /// A parameter; an empty one counts as absent.
+    /// A parameter. An empty one counts as absent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// How many items the page may have.
+    /// The page size.
     pub fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.get("limit") else { return Ok(LIMIT_DEFAULT) };
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));

@@ -1,4 +1,4 @@
-//! Runs: started, listed, shown, canceled.
+//! Runs: start, list, show, cancel.
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
@@ -16,15 +16,15 @@ use super::workflow::{definition_hash, run_of};
 use super::{Astraflow, LANE, show};
 use crate::body::{self, BodyError};
 
-/// What handlers give.
+/// What handlers return.
 pub type Answer = Result<Response, Problem>;
 
-/// The client's own name for a start.
+/// The idempotency key of a start.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest body of a start, in bytes: the definition and the parameters of all nodes.
 const BODY_MAX: usize = 16 << 20;
 
-/// Starts a run: all of it or nothing. The answer means that it is durable.
+/// Starts a run, with all its nodes or not at all. A success means that the run is durable.
 pub async fn start_run(
     State(held): State<Astraflow>,
     Extension(caller): Extension<Caller>,
@@ -56,7 +56,7 @@ pub async fn get_run(
     Ok(json(StatusCode::OK, &shown))
 }
 
-/// Ends a run: all its nodes that have not ended.
+/// Cancels a run: all its nodes that have not ended.
 pub async fn cancel_run(
     State(held): State<Astraflow>,
     Extension(caller): Extension<Caller>,
@@ -75,7 +75,7 @@ pub async fn get_run_definition(
 ) -> Answer {
     let view = held.find(&caller, &id).await.map_err(|problem| problem.of(&caller))?;
     let first = view.row.first;
-    let found = held.scheduler.query(move |reader| reader.run_definition(first)).await;
+    let found = held.scheduler.read(move |reader| reader.run_definition(first)).await;
     let definition = found.map_err(|error| Problem::from(error).of(&caller))?;
     let Some(definition) = definition else {
         return Err(Problem::not_found("the run was not started with a workflow").of(&caller));
@@ -96,7 +96,7 @@ pub async fn get_run_definition(
     Ok(response)
 }
 
-/// The short answer about a run.
+/// The short response about a run.
 fn reference(row: &RunRow) -> RunRef {
     RunRef {
         run_id: row.id.to_string(),
@@ -116,20 +116,24 @@ impl Astraflow {
         let config = self.live.current();
         let submission = run_of(&body, key, caller, config.settings())?;
         let submitted = self.scheduler.submit_run(submission).await?;
-        let id = submitted.map_err(|refusal| Problem::refused(&refusal))?.run;
-        let row = self.scheduler.query(move |reader| reader.run(id)).await?;
+        let id = submitted.map_err(|rejection| Problem::rejected(&rejection))?.run;
+        let row = self.scheduler.read(move |reader| reader.run(id)).await?;
         row.as_ref().map(reference).ok_or_else(no_run)
     }
 
-    /// A body, in this dialect's words where there is none.
+    /// The body of a request, or an error of this dialect.
     pub(super) async fn read_body(&self, request: Request, len_max: usize) -> Result<Vec<u8>, Problem> {
-        body::read(&self.large_bodies, request, len_max).await.map_err(|error| match error {
+        body::read(request, len_max).await.map_err(|error| match error {
             BodyError::TooLarge => {
                 let message = format!("the body has more than {len_max} bytes");
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
             }
             BodyError::Late => {
                 Problem::new(StatusCode::REQUEST_TIMEOUT, "body_late", "the body did not arrive in time")
+            }
+            BodyError::Busy => {
+                let message = "too many large bodies at once; send it again";
+                Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_bodies", message)
             }
             BodyError::Broken => Problem::field("(the body)", "ended too early"),
         })
@@ -148,12 +152,14 @@ impl Astraflow {
             client: client.transpose()?,
             lane: Some(Name::fixed(LANE)),
         };
+        let list = format!("runs {filter:?}");
         let before = parameters.get("cursor").map(|cursor| {
-            let remedy = || Problem::field("cursor", "must be `nextCursor` of the page before");
-            cursor.parse().map(Seq).map_err(|_| remedy())
+            let detail =
+                "must be `nextCursor` of the page before, with the same filters; start again without it";
+            self.cursors.read(&list, cursor).map(Seq).ok_or_else(|| Problem::field("cursor", detail))
         });
         let page = self.scheduler.runs(filter, before.transpose()?, limit).await?;
-        let next_cursor = page.next.map(|next| next.to_string());
+        let next_cursor = page.next.map(|next| self.cursors.write(&list, next));
         Ok(RunList { items: page.items.iter().map(show::row).collect(), next_cursor })
     }
 
@@ -169,7 +175,7 @@ impl Astraflow {
         let tenant = Some(caller.tenant.clone());
         match self.scheduler.cancel_run(tenant, view.row.id, caller.origin()).await? {
             Reply::RunCanceled { .. } => self.find(caller, id).await,
-            Reply::Refused(refusal) => Err(Problem::refused(&refusal)),
+            Reply::Rejected(rejection) => Err(Problem::rejected(&rejection)),
             Reply::NotFound => {
                 let status = show::run_status(self.find(caller, id).await?.row.state);
                 let message = format!("the run has ended ({status}), so there is nothing to cancel");
@@ -180,7 +186,7 @@ impl Astraflow {
     }
 }
 
-/// True for a run that is in this dialect's lane.
+/// True for a run in this dialect's lane.
 fn is_ours(row: &RunRow) -> bool {
     row.spec.lane.as_str() == LANE
 }
@@ -189,10 +195,10 @@ fn no_run() -> Problem {
     Problem::not_found("there is no such run, or it was forgotten some time after its end")
 }
 
-/// The states that a list of their words names.
-fn run_states(words: &str) -> Result<Vec<RunState>, Problem> {
-    let state = |word: &str| {
-        let found = RunState::ALL.into_iter().find(|state| show::run_status(*state) == word);
+/// The states in a comma-separated list of the dialect's names.
+fn run_states(names: &str) -> Result<Vec<RunState>, Problem> {
+    let state = |name: &str| {
+        let found = RunState::ALL.into_iter().find(|state| show::run_status(*state) == name);
         found.ok_or_else(|| {
             Problem::field(
                 "status",
@@ -200,5 +206,5 @@ fn run_states(words: &str) -> Result<Vec<RunState>, Problem> {
             )
         })
     };
-    words.split(',').map(str::trim).map(state).collect()
+    names.split(',').map(str::trim).map(state).collect()
 }

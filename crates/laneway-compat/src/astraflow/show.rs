@@ -1,21 +1,26 @@
-//! Runs and nodes in their words.
+//! Renders runs and nodes in the format of the dialect.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use laneway_core::worker::{Affinity, ResourceRef};
 use laneway_core::{JobEnd, JobState, Name, Reason, RunRow, RunState, Seq, Wall};
+use laneway_runtime::feedback::{REPORTS, Reported};
 use laneway_runtime::store::{JobView, Reader, StoreError};
-use laneway_runtime::{ARTIFACTS, Progress, QueryError, RunView, Scheduler};
+use laneway_runtime::{ARTIFACTS, Progress, ReadError, RunView, Scheduler};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::containers::{is_group, rolled_up};
+use super::frames::Stand;
 use super::wire::{Artifact, Node, NodeState, ResultError, Run};
 use super::workflow::definition_hash;
 
-/// Most bytes of results in one answer; those beyond are left out, and their nodes say so.
+/// Most bytes of results in one response. Further results are left out, and their nodes are marked.
 const RESULTS_BYTES_MAX: usize = 32 << 20;
-/// Most lines of logs that are looked at for what the nodes of a run made.
+/// Most log lines that are searched for artifacts of a run.
 const LINES_MAX: usize = 100_000;
-/// How many lines are read at once.
+/// How many log lines are read at once.
 const LINES_PAGE: usize = 1_000;
 
 /// A time, in UTC.
@@ -23,7 +28,7 @@ pub fn time(at: Wall) -> String {
     Timestamp::from_millisecond(at.0).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// Their word for a run's state.
+/// The dialect's name of a run state.
 pub fn run_status(state: RunState) -> &'static str {
     match state {
         RunState::Queued => "queued",
@@ -34,7 +39,7 @@ pub fn run_status(state: RunState) -> &'static str {
     }
 }
 
-/// Their word for a node's state. A node that a worker was told of counts as running.
+/// The dialect's name of a node state. A node that was offered to a worker counts as running.
 pub fn node_status(view: &JobView) -> &'static str {
     let skipped = view.end.as_ref().is_some_and(|end| end.reason == Reason::Skipped);
     match view.state() {
@@ -62,33 +67,45 @@ pub fn row(row: &RunRow) -> Run {
     }
 }
 
-/// A run with everything: its nodes, their results, what they made.
-pub async fn whole(scheduler: &Scheduler, view: RunView) -> Result<Run, QueryError> {
+/// A run with its nodes, their results and artifacts.
+pub async fn whole(scheduler: &Scheduler, view: RunView) -> Result<Run, ReadError> {
     let seqs: Vec<(usize, Seq)> = (0..).zip(&view.members).map(|(at, view)| (at, view.row.seq)).collect();
-    let made = scheduler
-        .query(move |reader| {
-            let mut left = LINES_MAX;
-            seqs.iter().map(|(_, seq)| made_by(reader, *seq, &mut left)).collect::<Result<Vec<_>, _>>()
+    let left = scheduler
+        .read(move |reader| {
+            let mut lines = LINES_MAX;
+            seqs.iter().map(|(_, seq)| left_by(reader, *seq, &mut lines)).collect::<Result<Vec<_>, _>>()
         })
         .await?;
     let mut run = snapshot(scheduler, &view);
     let mut bytes = 0;
-    for ((node, member), made) in run.nodes.iter_mut().flatten().zip(&view.members).zip(&made) {
-        node.artifacts.clone_from(made);
-        let Some(result) = member.end.as_ref().and_then(|end| end.result.as_deref()) else { continue };
-        bytes += result.len();
+    for ((node, member), left) in run.nodes.iter_mut().flatten().zip(&view.members).zip(&left) {
+        node.artifacts.clone_from(&left.made);
+        let Reported { metrics, metadata, .. } = &left.reported;
+        // Fields of the node itself are not overwritten.
+        for (name, value) in metadata {
+            node.metadata.entry(name).or_insert_with(|| value.clone());
+        }
+        if !metrics.is_empty() {
+            node.metadata.insert("metrics".to_owned(), metrics.clone().into());
+        }
+        let Some(result) = member.end.as_ref().and_then(result_of) else { continue };
+        bytes += result.get().len();
         match bytes <= RESULTS_BYTES_MAX {
-            true => node.result = Some(object(result)),
+            true => node.result = Some(result),
             false => drop(node.metadata.insert("resultLeftOut".to_owned(), true.into())),
         }
     }
-    run.artifacts = Some(made.into_iter().flatten().collect());
+    run.artifacts = Some(left.into_iter().flat_map(|left| left.made).collect());
     Ok(run)
 }
 
-/// A run with its nodes, without results and what they made: those are told on their own.
+/// A run with its nodes, without results and artifacts: those have events of their own.
 pub fn snapshot(scheduler: &Scheduler, view: &RunView) -> Run {
-    let nodes = view.members.iter().map(|member| node(member, scheduler.progress(member.row.id).as_ref()));
+    let shown = |member: &JobView| {
+        let shown = node(member, scheduler.progress(member.row.id).as_ref());
+        if is_group(member) { rolled_up(shown, member, &view.members) } else { shown }
+    };
+    let nodes = view.members.iter().map(shown);
     Run {
         started_at: view.members.iter().filter_map(started_at).min().map(time),
         error: first_error(&view.members),
@@ -99,11 +116,12 @@ pub fn snapshot(scheduler: &Scheduler, view: &RunView) -> Run {
 
 fn node(view: &JobView, progress: Option<&Progress>) -> Node {
     let spec = &view.row.spec;
-    let node = spec.member.as_ref().map(|member| member.node.to_string()).unwrap_or_default();
+    let stand = Stand::of(spec);
     let wants = spec.wants.as_deref();
     let open = view.open.as_ref().filter(|_| view.end.is_none());
     let mut metadata = Map::new();
     metadata.insert("jobId".to_owned(), view.row.id.to_string().into());
+    metadata.extend(stand.metadata().map(|frame| ("__frame".to_owned(), frame)));
     if let Some(chain) = spec.member.as_ref().and_then(|member| member.chain.as_ref()) {
         match chain.index {
             Some(index) => {
@@ -117,8 +135,8 @@ fn node(view: &JobView, progress: Option<&Progress>) -> Node {
         }
     }
     Node {
-        task_id: node.clone(),
-        node_id: node,
+        task_id: stand.task,
+        node_id: stand.node,
         status: node_status(view),
         worker_id: open.and_then(|open| open.holder.as_ref()).map(|holder| holder.worker.to_string()),
         started_at: started_at(view).map(time),
@@ -135,7 +153,7 @@ fn node(view: &JobView, progress: Option<&Progress>) -> Node {
     }
 }
 
-/// How a node goes. What a run says of itself counts as long as it runs.
+/// The state of a node. Progress reports count while it runs.
 fn state(view: &JobView, progress: Option<&Progress>) -> NodeState {
     if let Some(progress) = progress {
         return state_of_progress(progress);
@@ -147,11 +165,12 @@ fn state(view: &JobView, progress: Option<&Progress>) -> NodeState {
         progress: None,
         last_updated_at: time(at),
         message: view.end.as_ref().and_then(message_of),
+        metrics: BTreeMap::new(),
         error: view.end.as_ref().and_then(error_of),
     }
 }
 
-/// What a run says of how it goes.
+/// The state in a progress report.
 pub fn state_of_progress(progress: &Progress) -> NodeState {
     let stage = progress.stage.as_deref().unwrap_or("running");
     let message = progress.message.as_ref();
@@ -159,9 +178,8 @@ pub fn state_of_progress(progress: &Progress) -> NodeState {
         stage: stage.to_owned(),
         progress: Some(progress.fraction),
         last_updated_at: time(progress.at),
-        // A run that says nothing else says its stage there, too.
-        message: (!message.is_empty() && Some(message) != progress.stage.as_deref())
-            .then(|| message.to_owned()),
+        message: (!message.is_empty()).then(|| message.to_owned()),
+        metrics: progress.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         error: None,
     }
 }
@@ -177,40 +195,64 @@ pub fn message_of(end: &JobEnd) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Why a node failed. There is always a reason.
+/// Why a node failed. There is always an error.
 pub fn error_of(end: &JobEnd) -> Option<ResultError> {
     if !matches!(end.state, JobState::Failed | JobState::Rejected) {
         return None;
     }
-    let details = Map::from_iter([("reason".to_owned(), Value::from(end.reason.word()))]);
+    let mut details = Map::from_iter([("reason".to_owned(), Value::from(end.reason.as_str()))]);
+    let mut detail = detail_of(end);
+    detail.remove("result");
+    if let Some(Value::Object(more)) = detail.remove("details") {
+        details.extend(more);
+    }
+    details.extend(detail);
     let (code, message) = match (&end.error, end.reason) {
+        (Some(error), Reason::TimedOut | Reason::Expired | Reason::QueueTimeout) => {
+            ("E.TIMEOUT".to_owned(), error.message.to_string())
+        }
         (Some(error), _) => (error.code.to_string(), error.message.to_string()),
         (None, Reason::Unavailable) => ("E.DISPATCH.UNAVAILABLE".to_owned(), "worker unavailable".to_owned()),
         (None, Reason::TimedOut) => ("E.TIMEOUT".to_owned(), "the node ran too long".to_owned()),
+        (None, Reason::Expired) => ("E.TIMEOUT".to_owned(), "the node did not start in time".to_owned()),
         (None, reason) => ("E.INTERNAL".to_owned(), format!("the node failed: {reason}")),
     };
     Some(ResultError { code, message, details })
 }
 
-/// The failure that came first, with the node that it is of.
+/// The fields of a worker's failure beside its code and message.
+fn detail_of(end: &JobEnd) -> Map<String, Value> {
+    let detail = end.error.as_ref().and_then(|error| error.detail.as_deref());
+    detail.and_then(|detail| serde_json::from_slice(detail).ok()).unwrap_or_default()
+}
+
+/// The result of an ended node; for a failed one, the partial result that its worker sent.
+pub fn result_of(end: &JobEnd) -> Option<Box<RawValue>> {
+    if let Some(result) = end.result.as_deref() {
+        return Some(object(result));
+    }
+    let brought = detail_of(end).remove("result").filter(|_| end.state == JobState::Failed)?;
+    serde_json::value::to_raw_value(&brought).ok()
+}
+
+/// The first failure, with its node.
 fn first_error(members: &[JobView]) -> Option<ResultError> {
     let ends = members.iter().filter_map(|view| Some((view, view.end.as_ref()?)));
     let failed = ends.filter_map(|(view, end)| Some((view, end, error_of(end)?)));
     let (view, _, mut error) = failed.min_by_key(|(_, end, _)| (end.finished_at, end.last_event))?;
-    if let Some(member) = &view.row.spec.member {
-        error.details.insert("nodeId".to_owned(), member.node.as_str().into());
-    }
+    error.details.insert("nodeId".to_owned(), Stand::of(&view.row.spec).node.into());
     Some(error)
 }
 
-fn started_at(view: &JobView) -> Option<Wall> {
+/// When a node started.
+pub fn started_at(view: &JobView) -> Option<Wall> {
     match (&view.end, &view.open) {
         (Some(end), _) => end.started_at,
         (None, open) => open.as_ref().and_then(|open| open.started_at),
     }
 }
 
-/// A result. Theirs are objects: what is none stands in one, as `value`.
+/// A result as an object. A result that is not an object is wrapped as `value`.
 pub fn object(result: &[u8]) -> Box<RawValue> {
     let text = std::str::from_utf8(result).unwrap_or_default();
     let raw: Option<Box<RawValue>> = serde_json::from_str(text).ok();
@@ -219,22 +261,39 @@ pub fn object(result: &[u8]) -> Box<RawValue> {
         Some(raw) => wrapped(&raw),
         None => wrapped(
             &RawValue::from_string(Value::from(String::from_utf8_lossy(result)).to_string())
-                .expect("a JSON text is JSON"),
+                .expect("a JSON text is valid JSON"),
         ),
     }
 }
 
 fn wrapped(raw: &RawValue) -> Box<RawValue> {
-    RawValue::from_string(format!("{{\"value\":{}}}", raw.get())).expect("JSON within an object is JSON")
+    RawValue::from_string(format!("{{\"value\":{}}}", raw.get()))
+        .expect("JSON within an object is valid JSON")
 }
 
-/// What a node made, of its latest attempt that made something; at most `left` lines of its log are looked at.
-pub fn made_by(reader: &dyn Reader, job: Seq, left: &mut usize) -> Result<Vec<Artifact>, StoreError> {
-    let (mut after, mut made): (u64, Vec<Artifact>) = (0, Vec::new());
-    while *left > 0 {
-        let page = reader.logs(job, after, LINES_PAGE.min(*left))?;
-        *left -= page.len();
-        for line in page.iter().filter(|line| line.stream.as_str() == ARTIFACTS) {
+/// What a node has written to its log.
+#[derive(Default)]
+pub struct Left {
+    /// Its artifacts.
+    pub made: Vec<Artifact>,
+    /// The other reports of its latest attempt.
+    pub reported: Reported,
+}
+
+/// Reads what a node has written to its log, at most `lines` lines.
+pub fn left_by(reader: &dyn Reader, job: Seq, lines: &mut usize) -> Result<Left, StoreError> {
+    let (mut after, mut left): (u64, Left) = (0, Left::default());
+    while *lines > 0 {
+        let page = reader.logs(job, after, LINES_PAGE.min(*lines))?;
+        *lines -= page.len();
+        for line in &page {
+            if line.stream.as_str() == REPORTS {
+                left.reported.add(line.attempt, &line.text);
+            }
+            if line.stream.as_str() != ARTIFACTS {
+                continue;
+            }
+            let made = &mut left.made;
             let Ok(mut artifact) = serde_json::from_str::<Artifact>(&line.text) else { continue };
             artifact.line = line.line;
             let same = |known: &Artifact| {
@@ -248,7 +307,7 @@ pub fn made_by(reader: &dyn Reader, job: Seq, left: &mut usize) -> Result<Vec<Ar
             _ => break,
         }
     }
-    Ok(made)
+    Ok(left)
 }
 
 fn resource(resource: &ResourceRef) -> Value {
@@ -265,7 +324,7 @@ fn resource(resource: &ResourceRef) -> Value {
 
 fn affinity(affinity: &Affinity) -> Value {
     let Affinity { key, mode, expires_at } = affinity;
-    let mut shown = json!({"key": key.as_str(), "mode": mode.word()});
+    let mut shown = json!({"key": key.as_str(), "mode": mode.as_str()});
     if let Some(at) = expires_at {
         shown["expiresAt"] = time(*at).into();
     }

@@ -1,9 +1,11 @@
 //! The stream of events for the pages of one session, as server-sent events.
 //!
-//! Ids are the numbers of the house's durable events, so that a client that comes back hears what it missed, whatever has
-//! happened to the server meanwhile. One event may be told in several frames: `41.1`, `41.2`, …, and the last is `41`. What
-//! is not durable has the number of the last event before it and a count of its own, `41~7`. The listener is there before
-//! anything is replayed, so that nothing falls between the two.
+//! Ids are the numbers of durable events, so that a client that reconnects gets what it missed, even after a
+//! restart of the server. One event may be sent in several frames: `41.1`, `41.2`, …, and the last is `41`. A
+//! frame that is not durable has the number of the last event before it and a count, `41~7`. The subscription is
+//! made before the replay, so that no event is lost between the two. A client that was live and falls so far
+//! behind that the next events are only in the store is disconnected; it reconnects with `Last-Event-ID` and
+//! misses nothing.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,13 +20,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
 use laneway_core::{EventKind, Name, Span, Wall};
-use laneway_runtime::{Caller, Item, QueryError, Scheduler, Subscription, TokenTable};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use laneway_runtime::{Caller, Interest, Item, Jobs, ReadError, Scheduler, Share, Subscription, TokenTable};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Astraflow;
 use super::error::Problem;
-use super::events::{Listener, Told};
+use super::events::{Listener, StreamEvent};
 use super::query::{Given, Parameters};
 use super::runs::Answer;
 use super::show::time;
@@ -32,14 +34,14 @@ use super::wire::{Envelope, Scope};
 
 /// A comment is sent after this much silence.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(45);
-/// How many events of the house are gone through for a client that does not say what it has seen.
+/// How many events are replayed for a client without `Last-Event-ID`.
 const REPLAY_MAX: u64 = 1_000;
-/// Further away than any stream lives, and near enough for every clock.
+/// Later than the end of any stream, and valid for every clock.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// What a client has seen last.
+/// The header with the id of the last event that the client has seen.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Streams what happens to the runs of a session, and to the workers of its tenant.
+/// Streams events of the runs of a session, and of the workers of its tenant.
 pub async fn stream_events(
     State(held): State<Astraflow>,
     Extension(caller): Extension<Caller>,
@@ -63,26 +65,42 @@ fn open(held: &Astraflow, caller: &Caller, headers: &HeaderMap, given: Given) ->
         Problem::field("clientSessionId", "is missing: give the `clientId` that runs are started with")
     })?;
     let session = Name::new(session).map_err(|error| Problem::field("clientSessionId", error.to_string()))?;
-    let permit = Arc::clone(&held.streams).try_acquire_owned().map_err(|_| {
-        let message =
-            "too many streams are open (dialects.astraflow.streams_max); close some, or try again later";
+    let share = held.streams.take(caller).map_err(|none| {
+        let message = format!("too many streams: {none}");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message).retry_after(Span::secs(5))
     })?;
     let seen = headers.get(LAST_EVENT_ID).and_then(|value| Seen::parse(value.to_str().ok()?));
-    Ok(Stream::new(held.scheduler.clone(), caller.clone(), session, seen, Some(permit)))
+    Ok(Stream::new(held.scheduler.clone(), caller.clone(), session, seen, Some(share)))
 }
 
-/// What a client has seen last.
+/// The events that a session may get: its own jobs, and events without a job.
+fn interest(caller: &Caller, session: &Name) -> Interest {
+    Interest {
+        tenant: Some(caller.tenant.clone()),
+        jobs: Jobs::OfAgent(session.clone()),
+        ..Interest::everything()
+    }
+}
+
+/// Waits until the share of the stream is needed for another caller.
+async fn given_up(share: Option<&Share>) {
+    match share {
+        Some(share) => share.revoked().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The position of a client in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// All of this event and of those before.
+    /// The last event that it has seen completely.
     after: u64,
-    /// This many frames of the next event.
+    /// How many frames of the next event it has seen.
     frames: usize,
 }
 
 impl Seen {
-    /// Reads an id that was given before.
+    /// Parses an event id.
     pub(super) fn parse(text: &str) -> Option<Seen> {
         let text = text.trim();
         if let Some((after, _)) = text.split_once('~') {
@@ -111,12 +129,12 @@ pub(super) struct Stream {
     seen: Option<(u64, usize)>,
     /// Events up to this one happened before the stream began.
     replay_until: u64,
-    /// How many frames were sent that are not durable.
+    /// How many frames that are not durable were sent.
     passing: u64,
     ready: VecDeque<String>,
-    /// The server stops: streams must not hold it up.
+    /// True when the server stops or the client fell behind. Frames that are ready are sent first.
     stopping: bool,
-    _permit: Option<OwnedSemaphorePermit>,
+    share: Option<Share>,
 }
 
 impl Stream {
@@ -125,32 +143,33 @@ impl Stream {
         caller: Caller,
         session: Name,
         seen: Option<Seen>,
-        permit: Option<OwnedSemaphorePermit>,
+        share: Option<Share>,
     ) -> Stream {
         let latest = scheduler.events().latest();
-        // A number that was never given is of another history: such a client has seen nothing of this one.
+        // A number that was never used belongs to another history: the client has seen nothing of this
+        // one.
         let seen = seen.filter(|seen| seen.after <= latest);
         let after = seen.map_or(latest.saturating_sub(REPLAY_MAX), |seen| seen.after);
         let left = caller.expires_at.map_or(FAR, |at| Duration::from_millis(at.since(scheduler.wall()).0));
         Stream {
-            events: scheduler.events().subscribe(Some(after)),
+            events: scheduler.events().listen(interest(&caller, &session), Some(after)),
             tokens: scheduler.token_changes(),
             ends_at: Instant::now() + left.min(FAR),
             seen: seen.filter(|seen| seen.frames > 0).map(|seen| (seen.after + 1, seen.frames)),
             replay_until: latest,
             passing: 0,
-            // Something must be sent at once, or the client does not learn that the stream stands.
+            // The first frame is sent at once, so that the client knows that the stream is open.
             ready: VecDeque::from(["retry: 1000\n\n".to_owned()]),
             stopping: false,
             listener: Listener::new(scheduler.clone(), caller.tenant.clone(), session.clone()),
             scheduler,
             caller,
             session,
-            _permit: permit,
+            share,
         }
     }
 
-    /// What is sent next. `None`: the stream has ended.
+    /// The next frame. `None`: the stream has ended.
     pub(super) async fn next(&mut self) -> Option<String> {
         let heartbeat_at = Instant::now() + HEARTBEAT;
         loop {
@@ -163,6 +182,8 @@ impl Stream {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(self.ends_at) => return None,
+                // The client reconnects and resumes as soon as there is a share for it.
+                () = given_up(self.share.as_ref()) => return None,
                 changed = self.tokens.changed() => {
                     changed.ok()?;
                     let tokens = Arc::clone(&self.tokens.borrow_and_update());
@@ -170,10 +191,15 @@ impl Stream {
                         return None;
                     }
                 }
-                item = self.events.next() => {
-                    if let Err(error) = self.take(item.ok()?).await {
-                        // The client comes back and goes on where it was.
-                        tracing::warn!(%error, "a stream of events ends: an event could not be told");
+                item = self.events.next_unless_behind() => {
+                    let Some(item) = item.ok()? else {
+                        self.stopping = true;
+                        let after = self.events.position();
+                        return Some(format!(": fell behind after event {after}; reconnect with Last-Event-ID\n\n"));
+                    };
+                    if let Err(error) = self.take(item).await {
+                        // The client reconnects and resumes.
+                        tracing::warn!(%error, "an event stream ends: an event could not be read");
                         return None;
                     }
                 }
@@ -182,27 +208,27 @@ impl Stream {
         }
     }
 
-    async fn take(&mut self, item: Item) -> Result<(), QueryError> {
+    async fn take(&mut self, item: Item) -> Result<(), ReadError> {
         match item {
             Item::Event(event) => {
-                let told = self.listener.event(&event).await?;
-                let (number, last) = (event.number, told.len());
+                let emitted = self.listener.event(&event).await?;
+                let (number, last) = (event.number, emitted.len());
                 let passed = self.seen.filter(|(at, _)| *at == number).map_or(0, |(_, frames)| frames);
                 let correlation = event.request.as_ref().map(Name::to_string);
                 let replayed = number <= self.replay_until;
                 self.stopping |= event.kind == EventKind::DrainBegan && !replayed;
-                for (at, told) in (1..).zip(told).skip(passed) {
+                for (at, emitted) in (1..).zip(emitted).skip(passed) {
                     let id = if at == last { number.to_string() } else { format!("{number}.{at}") };
-                    self.put(id, told, event.at, replayed, correlation.clone());
+                    self.put(id, emitted, event.at, replayed, correlation.clone());
                 }
             }
             Item::Progress(progress) => {
-                let told = self.listener.progress(&progress).await?;
-                self.put_passing(told, progress.at);
+                let emitted = self.listener.progress(&progress).await?;
+                self.put_passing(emitted, progress.at);
             }
             Item::Feedback(feedback) => {
-                let told = self.listener.feedback(&feedback).await?;
-                self.put_passing(told, feedback.at);
+                let emitted = self.listener.feedback(&feedback).await?;
+                self.put_passing(emitted, feedback.at);
             }
             Item::Gap { from, to } => {
                 self.ready.push_back(format!(": events {from} to {to} are no longer kept\n\n"));
@@ -211,16 +237,23 @@ impl Stream {
         Ok(())
     }
 
-    fn put_passing(&mut self, told: Vec<Told>, at: Wall) {
-        for told in told {
+    fn put_passing(&mut self, emitted: Vec<StreamEvent>, at: Wall) {
+        for emitted in emitted {
             self.passing += 1;
             let id = format!("{}~{}", self.events.position(), self.passing);
-            self.put(id, told, at, false, None);
+            self.put(id, emitted, at, false, None);
         }
     }
 
-    fn put(&mut self, id: String, told: Told, at: Wall, replayed: bool, correlation_id: Option<String>) {
-        let Told { kind, run, worker, data } = told;
+    fn put(
+        &mut self,
+        id: String,
+        emitted: StreamEvent,
+        at: Wall,
+        replayed: bool,
+        correlation_id: Option<String>,
+    ) {
+        let StreamEvent { kind, run, worker, data } = emitted;
         let scope = Scope {
             tenant: self.caller.tenant.to_string(),
             client_session_id: run.map(|_| self.session.to_string()),

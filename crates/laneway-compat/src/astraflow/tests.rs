@@ -1,4 +1,4 @@
-//! Streams without sockets: ids that are read back, silence, and what a stream skips.
+//! Streams without sockets: parsed ids, keep-alives, and skipped events.
 
 use laneway_core::{Mono, Name, Now, Role, Seed, Settings, Wall};
 use laneway_runtime::{Caller, Clock, Options, Scheduler};
@@ -13,13 +13,13 @@ fn ids_say_where_to_go_on() {
     let at = |after: u64, frames: usize| Some(format!("Seen {{ after: {after}, frames: {frames} }}"));
     assert_eq!(seen("41"), at(41, 0));
     assert_eq!(seen("41.2"), at(40, 2), "two frames of event 41");
-    assert_eq!(seen("41~7"), at(41, 0), "what passes is not told again");
+    assert_eq!(seen("41~7"), at(41, 0), "frames that are not durable are not replayed");
     for odd in ["", "x", "-1", "0.1", "4.x", "~"] {
         assert_eq!(seen(odd), None, "{odd:?}");
     }
 }
 
-/// Time that stands still until everybody waits, and then jumps: 45 s of silence pass at once.
+/// Paused time advances when every task waits: 45 s of silence pass at once.
 #[tokio::test(start_paused = true)]
 async fn silence_is_filled_with_a_heartbeat_after_45_seconds() {
     let mut options = Options::new(Settings::default());
@@ -37,7 +37,7 @@ async fn silence_is_filled_with_a_heartbeat_after_45_seconds() {
         by_token: false,
     };
     let mut stream = Stream::new(scheduler, caller, Name::fixed("desk"), None, None);
-    assert_eq!(stream.next().await.as_deref(), Some("retry: 1000\n\n"), "a word at once");
+    assert_eq!(stream.next().await.as_deref(), Some("retry: 1000\n\n"), "the first frame comes at once");
     assert_eq!(HEARTBEAT.as_secs(), 45);
     for _ in 0..3 {
         let began = Instant::now();

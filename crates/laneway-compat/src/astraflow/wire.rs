@@ -1,22 +1,24 @@
-//! The bodies of answers and events, as they stand on the wire. What has no value is left out.
+//! The bodies of responses and events on the wire. Fields without a value are left out.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The answer to a run that was taken.
+/// The response to an accepted run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRef {
-    /// The run.
+    /// The run id.
     pub run_id: String,
-    /// Their word for its state.
+    /// The name of its state.
     pub status: &'static str,
     /// SHA-256 of the workflow's canonical form.
     pub definition_hash: String,
     /// The session that started it.
     pub client_id: String,
-    /// When it was taken.
+    /// When it was accepted.
     pub created_at: String,
 }
 
@@ -26,9 +28,9 @@ pub struct RunRef {
 pub struct Run {
     /// Its id.
     pub run_id: String,
-    /// Their word for its state.
+    /// The name of its state.
     pub status: &'static str,
-    /// SHA-256 of the workflow's canonical form; empty for one that was not started here.
+    /// SHA-256 of the workflow's canonical form; empty for a run that was not started through this dialect.
     pub definition_hash: String,
     /// The session that started it.
     pub client_id: String,
@@ -38,10 +40,10 @@ pub struct Run {
     /// When its last node ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
-    /// The failure that came first.
+    /// The first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,
-    /// What all its nodes made.
+    /// The artifacts of all its nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<Vec<Artifact>>,
     /// Its nodes. Not in lists.
@@ -55,7 +57,7 @@ pub struct Run {
 pub struct RunList {
     /// The runs.
     pub items: Vec<Run>,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }
 
@@ -65,11 +67,11 @@ pub struct RunList {
 pub struct Node {
     /// Its id.
     pub node_id: String,
-    /// The task that it is: its id again.
+    /// Its task id.
     pub task_id: String,
-    /// Their word for its state.
+    /// The name of its state.
     pub status: &'static str,
-    /// The worker that has it just now.
+    /// The worker that runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
     /// When it started.
@@ -78,46 +80,49 @@ pub struct Node {
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
-    /// Which dispatch of its run is open.
+    /// The number of its open dispatch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// True: a worker was told, and has not said that it took it.
+    /// True: it was sent to a worker, which has not acknowledged it.
     pub pending_ack: bool,
-    /// Things on a worker that it uses.
+    /// Resources on a worker that it uses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_refs: Vec<Value>,
-    /// What keeps it with others on one worker.
+    /// Its affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Value>,
-    /// What it made.
+    /// Its artifacts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
-    /// What came out.
+    /// Its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
-    /// What else is known of it.
+    /// Additional metadata.
     pub metadata: Map<String, Value>,
-    /// How it goes.
+    /// Its progress.
     pub state: NodeState,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,
 }
 
-/// How a node goes.
+/// The progress of a node.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeState {
-    /// Where in its life it is.
+    /// Its stage.
     pub stage: String,
     /// From 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// Since when.
+    /// When it changed last.
     pub last_updated_at: String,
     /// For people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Its own metrics, the latest value of each, while it runs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,
@@ -130,34 +135,35 @@ pub struct ResultError {
     pub code: String,
     /// For people.
     pub message: String,
-    /// What else is known.
+    /// Additional details.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub details: Map<String, Value>,
 }
 
-/// What a node made. Kept with the job in the words of the workers' protocol, and shown in those of this one.
+/// An artifact of a node. It is stored with the job in the format of the worker protocol, and rendered in this
+/// one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "camelCase"))]
 pub struct Artifact {
-    /// The line of the job's log that tells of it.
+    /// The line of the job's log that describes it.
     #[serde(skip)]
     pub line: u64,
-    /// Its name on the worker.
+    /// Its id on the worker.
     pub resource_id: String,
     /// The worker that has it.
     pub worker_id: String,
-    /// What sort of thing it is.
+    /// Its type.
     pub r#type: String,
-    /// How long it is.
+    /// Its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// True: the result holds it.
+    /// True: the result contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<bool>,
-    /// When it is gone.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// What else is said of it.
+    /// Additional metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
@@ -168,15 +174,15 @@ pub struct Artifact {
 pub struct Worker {
     /// Its name.
     pub id: String,
-    /// The machine it runs on.
+    /// The machine that it runs on.
     pub hostname: String,
-    /// When it was last heard of.
+    /// When its last heartbeat came.
     pub last_heartbeat_at: String,
-    /// The lanes whose jobs it gets; empty: every one's.
+    /// The lanes that it serves; empty: all.
     pub queues: Vec<String>,
-    /// What stands installed.
+    /// The installed packages.
     pub packages: Vec<WorkerPackage>,
-    /// What else is known of it.
+    /// Additional metadata.
     pub meta: Value,
 }
 
@@ -197,35 +203,35 @@ pub struct WorkerPackage {
 pub struct WorkerList {
     /// The workers.
     pub items: Vec<Worker>,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     pub next_cursor: Option<String>,
 }
 
-/// The answer to a command that was passed on.
+/// The response to a command that was sent on.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandRef {
-    /// The command.
+    /// The command id.
     pub command_id: String,
-    /// Whom it is for.
+    /// The worker.
     pub worker_id: String,
-    /// When it was passed on.
+    /// When it was accepted.
     pub accepted_at: String,
 }
 
-/// What goes around every event.
+/// The envelope of every event.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
     /// `v1`.
     pub version: &'static str,
-    /// What a client says to go on from here.
+    /// The event id, for `Last-Event-ID`.
     pub id: String,
-    /// What happened.
+    /// The type of the event.
     pub r#type: &'static str,
-    /// When.
+    /// When it happened.
     pub occurred_at: String,
-    /// Whose it is.
+    /// What it belongs to.
     pub scope: Scope,
     /// True: it happened before the stream began.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,11 +239,11 @@ pub struct Envelope {
     /// The call that caused it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
-    /// What is told.
+    /// The data of the event.
     pub data: Value,
 }
 
-/// Whose an event is.
+/// What an event belongs to.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scope {

@@ -1,4 +1,4 @@
-//! Workers: listed, shown, told what to do.
+//! Workers: list, show, send commands.
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
@@ -23,7 +23,7 @@ const BODY_MAX: usize = 64 << 10;
 /// Longest text in a command, in characters.
 const TEXT_LEN_MAX: usize = 1_024;
 
-/// Lists workers by name, those that lost their connection and may come back included.
+/// Lists workers by name, including those that lost their connection and may come back.
 pub async fn list_workers(
     State(held): State<Astraflow>,
     Extension(caller): Extension<Caller>,
@@ -43,15 +43,15 @@ pub async fn get_worker(
     Ok(error::json(StatusCode::OK, &shown(&view, now)))
 }
 
-/// Tells a worker to drain, to serve another queue, or to install or remove a package.
+/// Sends a worker a command: drain, serve another queue, install or remove a package.
 pub async fn send_worker_command(
     State(held): State<Astraflow>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
-    let told = held.command(&caller, &id, request).await.map_err(|problem| problem.of(&caller))?;
-    Ok(error::json(StatusCode::ACCEPTED, &told))
+    let sent = held.command(&caller, &id, request).await.map_err(|problem| problem.of(&caller))?;
+    Ok(error::json(StatusCode::ACCEPTED, &sent))
 }
 
 /// A command as a client sends it.
@@ -66,15 +66,23 @@ struct Command {
     sha256: Option<String>,
 }
 
-/// What a command means here.
+/// A command in the terms of the scheduler.
 enum Order {
     Drain,
     /// Serve this lane only.
     Rebind(Name),
-    Tell(ToWorker),
+    Send(ToWorker),
 }
 
 impl Command {
+    /// The command in the audit log: its type, and the package.
+    fn summary(&self) -> String {
+        match self.name.as_deref().map(str::trim).filter(|_| self.r#type.starts_with("pkg.")) {
+            Some(name) => format!("{} {name} {}", self.r#type, self.version.as_deref().unwrap_or("*")),
+            None => self.r#type.clone(),
+        }
+    }
+
     fn order(&self) -> Result<Order, Problem> {
         let needed = |field: &'static str, value: &Option<String>| {
             let text = value.as_deref().map(str::trim).filter(|text| !text.is_empty());
@@ -100,11 +108,11 @@ impl Command {
                     return Err(Problem::field("sha256", "must have 64 hexadecimal digits"));
                 }
                 let (name, version) = (needed("name", &self.name)?, needed("version", &self.version)?);
-                Ok(Order::Tell(ToWorker::Install(PackageOrder { name, version, url, sha256 })))
+                Ok(Order::Send(ToWorker::Install(PackageOrder { name, version, url, sha256 })))
             }
             "pkg.uninstall" => {
                 let version = self.version.as_ref().map(|_| needed("version", &self.version)).transpose()?;
-                Ok(Order::Tell(ToWorker::Uninstall { name: needed("name", &self.name)?, version }))
+                Ok(Order::Send(ToWorker::Uninstall { name: needed("name", &self.name)?, version }))
             }
             _ => Err(Problem::field("type", "must be drain, rebind, pkg.install or pkg.uninstall")),
         }
@@ -114,10 +122,9 @@ impl Command {
 impl Astraflow {
     async fn list_workers(&self, caller: &Caller, given: Given) -> Result<WorkerList, Problem> {
         let parameters = Parameters::of(given)?;
-        let (limit, tenant) = (parameters.limit()?, caller.tenant.clone());
+        let limit = parameters.limit()?;
         let after = parameters.get("cursor").unwrap_or_default().to_owned();
-        let (mut views, now) =
-            self.scheduler.read(move |engine, now| (engine.workers(now, Some(&tenant)), now.wall)).await?;
+        let (mut views, now) = self.scheduler.workers(Some(caller.tenant.clone())).await?;
         views.retain(|view| view.offer.worker.as_str() > after.as_str());
         let more = views.len() > limit;
         views.truncate(limit);
@@ -129,10 +136,8 @@ impl Astraflow {
         let none = || {
             Problem::not_found("there is no such worker; it is forgotten when it is gone and holds nothing")
         };
-        let (tenant, id) = (caller.tenant.clone(), Name::new(id).map_err(|_| none())?);
-        let found =
-            self.scheduler.read(move |engine, now| Some((engine.worker(now, &tenant, &id)?, now.wall)));
-        found.await?.ok_or_else(none)
+        let id = Name::new(id).map_err(|_| none())?;
+        self.scheduler.worker(caller.tenant.clone(), id).await?.ok_or_else(none)
     }
 
     async fn command(&self, caller: &Caller, id: &str, request: Request) -> Result<CommandRef, Problem> {
@@ -145,15 +150,18 @@ impl Astraflow {
             Problem::new(
                 StatusCode::CONFLICT,
                 "not_connected",
-                "the worker is not connected; ask again when it is back",
+                "the worker is not connected; try again when it is back",
             )
         };
         match order {
             Order::Drain => {
                 let drain =
                     self.scheduler.drain_worker(caller.tenant.clone(), worker.clone(), true, caller.origin());
-                if drain.await? != Reply::Done {
-                    return Err(gone());
+                // A worker that has just left takes no new tasks, which is what the command
+                // requests.
+                match drain.await? {
+                    Reply::Done | Reply::NotFound => {}
+                    other => return Err(Problem::internal(other)),
                 }
             }
             Order::Rebind(lane) => {
@@ -161,20 +169,23 @@ impl Astraflow {
                 let (tenant, lanes) = (caller.tenant.clone(), vec![lane]);
                 match self.scheduler.rebind_worker(tenant, worker.clone(), lanes, caller.origin()).await? {
                     Reply::Done => {}
-                    Reply::Refused(_) => return Err(Problem::field("queue", unknown)),
+                    Reply::Rejected(_) => return Err(Problem::field("queue", unknown)),
                     _ => return Err(gone()),
                 }
             }
-            Order::Tell(word) => {
-                let told =
-                    view.connection.is_some_and(|connection| self.scheduler.tell_worker(connection, word));
-                if !told {
+            Order::Send(message) => {
+                let sent =
+                    view.connection.is_some_and(|connection| self.scheduler.tell_worker(connection, message));
+                if !sent {
                     return Err(gone());
                 }
             }
         }
-        let line =
-            CommandLine { id: caller.request.clone(), order: command.r#type.into(), worker: worker.clone() };
+        let line = CommandLine {
+            id: caller.request.clone(),
+            order: command.summary().into(),
+            worker: worker.clone(),
+        };
         let (tenant, detail) = (Some(caller.tenant.clone()), line.to_string());
         self.scheduler.note(EventKind::CallDone, tenant, &detail, caller.origin()).await?;
         Ok(CommandRef {
@@ -204,7 +215,7 @@ fn shown(view: &WorkerView, now: Wall) -> Worker {
         packages: offer.packages.iter().map(package).collect(),
         meta: json!({
             "version": &*offer.version,
-            "status": standing.word(),
+            "status": standing.as_str(),
             "connectedAt": time(*connected_at),
             "maxParallel": offer.max_parallel,
             "inflight": open,

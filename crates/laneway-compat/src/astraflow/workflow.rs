@@ -1,34 +1,34 @@
-//! Reads workflows, and makes runs of them: nodes become jobs, edges become dependencies and bindings.
+//! Parses workflows and makes runs of them: nodes become jobs, edges become dependencies and bindings.
 //!
-//! Only form is judged here: what a field must be, and that everything an edge names is there. Whether the graph has a
-//! cycle, is too large or finds no room is the engine's answer.
+//! Only the form is checked here: the type of each field, and that every name in an edge exists. The engine
+//! checks cycles, sizes and limits.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use jiff::Timestamp;
 use laneway_core::call::{CHAIN_MAX, Chain};
 use laneway_core::job::IdempotencyKey;
-use laneway_core::worker::Package;
+use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
-    Binding, Bytes, FailurePolicy, JobSpec, Member, Name, RetryPolicy, RunSpec, RunSubmission, Settings,
-    Wants,
+    Bytes, FailurePolicy, JobSpec, Member, Name, Placement, RetryPolicy, RunSpec, RunSubmission, Settings,
+    Wall,
 };
 use laneway_runtime::Caller;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::LANE;
 use super::canonical::{digest, hex};
 use super::error::Problem;
-use super::ports::{End, Place, resolve};
+use super::frames::Frame;
+use super::{LANE, layout};
 
-/// Longest key for a repeated start, in characters.
+/// The type of a node that contains a subgraph.
+const CONTAINER: &str = "workflow.container";
+/// Longest idempotency key, in characters.
 const KEY_LEN_MAX: usize = 64;
-/// What the tag of a run begins with that says the hash of its workflow.
+/// The prefix of a run's tag with the hash of its workflow.
 const HASH_TAG: &str = "sha256:";
 
-/// What a client sends to start a run.
+/// The body of a start request.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StartRequest<'a> {
@@ -37,20 +37,37 @@ struct StartRequest<'a> {
     client_id: Option<String>,
 }
 
-/// A workflow, as far as it is understood. What only its editor needs is left alone, and kept in the definition.
+/// A workflow, as far as the scheduler uses it. Fields of the editor are ignored, and kept in the definition.
 #[derive(Deserialize)]
 pub struct Workflow {
-    metadata: Option<Metadata>,
-    nodes: Vec<Node>,
+    /// Its id.
+    pub id: Option<String>,
+    /// Its title.
+    pub metadata: Option<Metadata>,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// Its edges.
     #[serde(default)]
-    edges: Vec<Edge>,
+    pub edges: Vec<Edge>,
+    /// The subgraphs of containers.
     #[serde(default)]
-    subgraphs: Option<Vec<IgnoredAny>>,
+    pub subgraphs: Option<Vec<Subgraph>>,
 }
 
+/// A subgraph of containers.
 #[derive(Deserialize)]
-struct Metadata {
-    name: Option<String>,
+pub struct Subgraph {
+    /// Its id, as containers name it.
+    pub id: String,
+    /// The workflow.
+    pub definition: Workflow,
+}
+
+/// The visible part of a workflow's metadata.
+#[derive(Deserialize)]
+pub struct Metadata {
+    /// Its name.
+    pub name: Option<String>,
 }
 
 /// A node, or a middleware of one.
@@ -58,16 +75,43 @@ struct Metadata {
 pub struct Node {
     /// Its id, unique within the workflow.
     pub id: String,
-    /// What it does.
+    /// Its type, the kind of its job.
     pub r#type: String,
     role: Option<String>,
     package: Option<NodePackage>,
     parameters: Option<Box<RawValue>>,
     /// Its ports.
     pub ui: Option<Ui>,
-    /// What is called before it, the outermost first.
+    /// Its middlewares, the outermost first.
     #[serde(default)]
     pub middlewares: Vec<Node>,
+    /// Resources on a worker that it uses.
+    #[serde(rename = "resourceRefs", alias = "resource_refs")]
+    resource_refs: Option<Vec<NodeResource>>,
+    /// Its affinity.
+    affinity: Option<NodeAffinity>,
+}
+
+/// A resource on a worker, with the field names of the run view or of the worker protocol.
+#[derive(Deserialize)]
+struct NodeResource {
+    #[serde(rename = "resourceId", alias = "resource_id")]
+    resource_id: String,
+    #[serde(rename = "workerId", alias = "worker_id")]
+    worker_id: String,
+    r#type: String,
+    scope: Option<String>,
+    #[serde(rename = "expiresAt", alias = "expires_at")]
+    expires_at: Option<String>,
+}
+
+/// The affinity of a node.
+#[derive(Deserialize)]
+struct NodeAffinity {
+    key: String,
+    mode: Option<String>,
+    #[serde(rename = "expiresAt", alias = "expires_at")]
+    expires_at: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -80,10 +124,10 @@ struct NodePackage {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ui {
-    /// Where data comes in.
+    /// The ports for input.
     #[serde(default)]
     pub input_ports: Vec<Port>,
-    /// Where data goes out.
+    /// The ports for output.
     #[serde(default)]
     pub output_ports: Vec<Port>,
 }
@@ -93,30 +137,90 @@ pub struct Ui {
 pub struct Port {
     /// Its name at the node.
     pub key: String,
-    /// What it stands for.
+    /// What it is bound to.
     pub binding: Option<PortBinding>,
 }
 
-/// What a port stands for.
+/// What a port is bound to.
 #[derive(Deserialize)]
 pub struct PortBinding {
-    /// A place in the node's parameters or results.
+    /// A position in the node's parameters or results.
     pub path: String,
+    /// Another node that holds the position: `@subgraph.#node`, `#node`.
+    pub prefix: Option<String>,
+    /// The same, parsed.
+    pub scope: Option<BindingScope>,
+}
+
+/// The node that a binding refers to.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingScope {
+    /// `local` or `subgraph`.
+    pub kind: Option<String>,
+    /// The subgraphs on the path.
+    pub subgraph_aliases: Option<Vec<String>>,
+    /// The node.
+    pub node_id: Option<String>,
+    /// The path as it was written.
+    pub prefix: Option<String>,
+}
+
+/// An edge from a port to a port.
+#[derive(Deserialize)]
+pub struct Edge {
+    /// Its source.
+    pub source: EdgeEnd,
+    /// Its target.
+    pub target: EdgeEnd,
+}
+
+/// An end of an edge.
+#[derive(Deserialize)]
+pub struct EdgeEnd {
+    /// The node.
+    pub node: String,
+    /// Its port.
+    pub port: String,
+}
+
+/// The part of a container's parameters that is meant for the scheduler.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container {
+    /// Its subgraph.
+    pub subgraph_id: Option<String>,
+    /// Its timeout.
+    pub timeout_seconds: Option<f64>,
+    r#loop: Option<Loop>,
+    retry: Option<Retry>,
 }
 
 #[derive(Deserialize)]
-struct Edge {
-    source: EdgeEnd,
-    target: EdgeEnd,
+struct Loop {
+    enabled: Option<bool>,
 }
 
 #[derive(Deserialize)]
-struct EdgeEnd {
-    node: String,
-    port: String,
+#[serde(rename_all = "camelCase")]
+struct Retry {
+    max_attempts: Option<u32>,
 }
 
-/// The run that a request asks for.
+impl Container {
+    /// A feature that is not supported: the field, and what to do instead.
+    pub fn unsupported(&self) -> Option<(&'static str, &'static str)> {
+        if self.r#loop.as_ref().is_some_and(|of| of.enabled == Some(true)) {
+            return Some(("loop", "a subgraph runs once; put a node that loops into it"));
+        }
+        if self.retry.as_ref().is_some_and(|of| of.max_attempts.is_some_and(|max| max > 1)) {
+            return Some(("retry", "a subgraph runs once; start another run when this one has failed"));
+        }
+        None
+    }
+}
+
+/// The run that a request starts.
 pub fn run_of(
     body: &[u8],
     key: Option<&str>,
@@ -135,7 +239,7 @@ pub fn run_of(
     let title = workflow.metadata.as_ref().and_then(|metadata| metadata.name.as_deref());
     let spec = RunSpec {
         tenant: caller.tenant.clone(),
-        // For people: what is no name is left out and stays in the definition.
+        // For people only: a title that is not a valid name is left out and stays in the definition.
         name: title.and_then(|title| Name::new(title.trim()).ok()),
         lane: Name::fixed(LANE),
         failure: FailurePolicy::Stop,
@@ -143,12 +247,12 @@ pub fn run_of(
         idempotency,
         tags: vec![Name::new(&format!("{HASH_TAG}{}", hex(&hash))).expect("hex digits are a name")],
     };
-    let members = workflow.members(&spec, settings)?;
+    let members = layout::members(&workflow, &spec, settings)?;
     let definition = Some(Bytes::from(raw.get().as_bytes()));
-    Ok(RunSubmission { spec, members, definition, origin: caller.origin(), prior: None })
+    Ok(RunSubmission { spec, members, definition, origin: caller.origin(), prior: None, strict_lanes: false })
 }
 
-/// The hash of the workflow that a run was started with; empty for a run that was not started here.
+/// The hash of the workflow that a run was started with; empty for a run of another API.
 pub fn definition_hash(spec: &RunSpec) -> &str {
     spec.tags.iter().find_map(|tag| tag.as_str().strip_prefix(HASH_TAG)).unwrap_or_default()
 }
@@ -161,98 +265,45 @@ fn idempotency(key: &str, hash: &[u8; 32], client: &Name) -> Result<IdempotencyK
     Ok(IdempotencyKey { key: name("Idempotency-Key", key)?, digest: digest(&asked) })
 }
 
-impl Workflow {
-    fn members(&self, run: &RunSpec, settings: &Settings) -> Result<Vec<Member>, Problem> {
-        if self.subgraphs.as_ref().is_some_and(|subgraphs| !subgraphs.is_empty()) {
-            let remedy = "subgraphs are not run here; put their nodes into the workflow itself";
-            return Err(Problem::field("workflow.subgraphs", remedy));
-        }
-        if !self.nodes.iter().any(Node::has_package) {
-            let remedy = "no node has a package with name and version, so that there is nothing to run";
-            return Err(Problem::field("workflow.nodes", remedy));
-        }
-        let mut members = Vec::with_capacity(self.nodes.len());
-        let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
-        for (at, node) in self.nodes.iter().enumerate() {
-            let field = format!("workflow.nodes[{at}]");
-            let chain = node.chain(&field)?;
-            for (index, (node, field)) in node.with_middlewares(&field)?.into_iter().enumerate() {
-                if positions.insert(&node.id, members.len()).is_some() {
-                    let remedy =
-                        format!("{:?} is the id of another node already; give it one of its own", node.id);
-                    return Err(Problem::field(format!("{field}.id"), remedy));
-                }
-                let mut member = node.member(&field, run, settings)?;
-                // The host comes first and has no index.
-                let index = u32::try_from(index).ok().and_then(|index| index.checked_sub(1));
-                member.chain = chain.clone().map(|chain| Chain { index, ..chain });
-                members.push(member);
-            }
-        }
-        let nodes: BTreeMap<&str, &Node> = self.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-        for (at, edge) in self.edges.iter().enumerate() {
-            let field = format!("workflow.edges[{at}]");
-            let source = edge.source.place(&nodes, End::Source, &format!("{field}.source"))?;
-            let target = edge.target.place(&nodes, End::Target, &format!("{field}.target"))?;
-            connect(&mut members[positions[target.node]], &source, target.pointer);
-        }
-        Ok(members)
-    }
-}
-
-impl EdgeEnd {
-    fn place<'a>(
-        &self,
-        nodes: &BTreeMap<&str, &'a Node>,
-        end: End,
-        field: &str,
-    ) -> Result<Place<'a>, Problem> {
-        let Some(node) = nodes.get(self.node.as_str()) else {
-            let remedy = format!("there is no node {:?}; name one of `nodes`", self.node);
-            return Err(Problem::field(format!("{field}.node"), remedy));
-        };
-        resolve(node, &self.port, end, &format!("{field}.port"))
-    }
-}
-
-/// What an edge means for the node that it leads to.
-fn connect(member: &mut Member, source: &Place<'_>, target: Option<String>) {
-    // Both were names when the nodes were read.
-    let names = [Some(source.node), source.host].into_iter().flatten();
-    let above: BTreeSet<Name> = names.filter_map(|name| Name::new(name).ok()).collect();
-    let Some(from) = Name::new(source.node).ok() else { return };
-    for name in above {
-        if !member.depends_on.contains(&name) {
-            member.depends_on.push(name);
-        }
-    }
-    if let (Some(source), Some(target)) = (&source.pointer, target) {
-        let binding = Binding { from, source: source.as_str().into(), target: target.into() };
-        member.bindings.push(binding);
-    }
-}
-
 impl Node {
-    fn has_package(&self) -> bool {
+    /// True when the node names a package.
+    pub fn has_package(&self) -> bool {
         let package = self.package.as_ref();
         package.is_some_and(|package| package.name.is_some() && package.version.is_some())
     }
 
-    /// The node and its middlewares, each with where it is written.
-    fn with_middlewares(&self, field: &str) -> Result<Vec<(&Node, String)>, Problem> {
-        if !matches!(self.role.as_deref(), None | Some("node")) {
-            let remedy = "must be `node`: containers are not run here, and middlewares stand in a node's `middlewares`";
+    /// True for a node that contains a subgraph.
+    pub fn is_container(&self) -> bool {
+        self.r#type == CONTAINER || self.role.as_deref() == Some("container")
+    }
+
+    /// The parameters of a container.
+    pub fn container(&self, field: &str) -> Result<Container, Problem> {
+        #[derive(Default, Deserialize)]
+        struct Parameters {
+            #[serde(rename = "__container")]
+            container: Option<Container>,
+        }
+        let parameters = self.parameters.as_ref().map_or("{}", |parameters| parameters.get());
+        let read: Option<Parameters> = read(parameters.as_bytes(), &format!("{field}.parameters."))?;
+        Ok(read.and_then(|read| read.container).unwrap_or_default())
+    }
+
+    /// The node and its middlewares, each with its path in the request.
+    pub fn with_middlewares(&self, field: &str) -> Result<Vec<(&Node, String)>, Problem> {
+        if !matches!(self.role.as_deref(), None | Some("node" | "container")) {
+            let remedy = "must be `node` or `container`; put middlewares into a node's `middlewares`";
             return Err(Problem::field(format!("{field}.role"), remedy));
         }
         let mut all = vec![(self, field.to_owned())];
         for (at, middleware) in self.middlewares.iter().enumerate() {
             let field = format!("{field}.middlewares[{at}]");
-            if !matches!(middleware.role.as_deref(), None | Some("middleware")) {
+            if !matches!(middleware.role.as_deref(), None | Some("middleware")) || middleware.is_container() {
                 return Err(Problem::field(format!("{field}.role"), "must be `middleware`"));
             }
             if !middleware.middlewares.is_empty() {
                 let remedy =
-                    "a middleware has none of its own; put them into the node's list, the outermost first";
+                    "a middleware has no middlewares; put them into the node's list, the outermost first";
                 return Err(Problem::field(format!("{field}.middlewares"), remedy));
             }
             all.push((middleware, field));
@@ -260,8 +311,8 @@ impl Node {
         Ok(all)
     }
 
-    /// The chain that the node is the host of.
-    fn chain(&self, field: &str) -> Result<Option<Chain>, Problem> {
+    /// The chain whose host is this node.
+    pub fn chain(&self, field: &str, frame: &Frame) -> Result<Option<Chain>, Problem> {
         if self.middlewares.is_empty() {
             return Ok(None);
         }
@@ -270,13 +321,70 @@ impl Node {
             return Err(Problem::field(format!("{field}.middlewares"), remedy));
         }
         let middlewares = self.middlewares.iter().enumerate();
-        let names = middlewares.map(|(at, node)| name(&format!("{field}.middlewares[{at}].id"), &node.id));
-        let host = name(&format!("{field}.id"), &self.id)?;
+        let names = middlewares
+            .map(|(at, node)| name(&format!("{field}.middlewares[{at}].id"), &frame.name(&node.id)));
+        let host = name(&format!("{field}.id"), &frame.name(&self.id))?;
         Ok(Some(Chain { host, middlewares: names.collect::<Result<_, _>>()?, index: None }))
     }
 
-    /// The job that the node is, without what edges mean for it.
-    fn member(&self, field: &str, run: &RunSpec, settings: &Settings) -> Result<Member, Problem> {
+    /// The job of the node, without the effect of edges.
+    pub fn member(
+        &self,
+        field: &str,
+        run: &RunSpec,
+        settings: &Settings,
+        frame: &Frame,
+    ) -> Result<Member, Problem> {
+        let part = |part: &str| format!("{field}.{part}");
+        let group = self.is_container();
+        let wants = if group { None } else { Some(Box::new(self.wants(field)?)) };
+        let parameters = self.parameters.as_ref().map_or("{}", |parameters| match parameters.get() {
+            "null" => "{}",
+            text => text,
+        });
+        if !parameters.starts_with('{') {
+            return Err(Problem::field(part("parameters"), "must be an object"));
+        }
+        // A failed node is not retried: its run has failed. A node that is lost with its worker is.
+        let retry = RetryPolicy { retries_max: 0, ..settings.retry.clone() };
+        let client = run.client.clone();
+        let spec = JobSpec {
+            tenant: run.tenant.clone(),
+            kind: name(&part("type"), &self.r#type)?,
+            // Sessions are agents: they get fair shares, and streams can filter by them.
+            agent: client.unwrap_or_else(|| Name::fixed("default")),
+            lane: run.lane.clone(),
+            session: None,
+            keys: Vec::new(),
+            priority: 0,
+            not_before: None,
+            deadline: None,
+            queue_timeout: None,
+            timeout: frame.timeout,
+            retry: Some(retry),
+            idempotency: None,
+            retry_of: None,
+            tags: frame.tags(&part("id"))?,
+            schedule: None,
+            callback: None,
+            needs: Default::default(),
+            member: None,
+            wants,
+        };
+        Ok(Member {
+            node: name(&part("id"), &frame.name(&self.id))?,
+            spec,
+            payload: parameters.as_bytes().into(),
+            depends_on: Vec::new(),
+            bindings: Vec::new(),
+            chain: None,
+            group,
+            within: frame.group.clone(),
+        })
+    }
+
+    /// The placement constraints of the node.
+    fn wants(&self, field: &str) -> Result<Placement, Problem> {
         let part = |part: &str| format!("{field}.{part}");
         let of_package = |which: &str, text: Option<&String>| {
             let field = part(&format!("package.{which}"));
@@ -290,55 +398,52 @@ impl Node {
             name: of_package("name", package.and_then(|package| package.name.as_ref()))?,
             version: of_package("version", package.and_then(|package| package.version.as_ref()))?,
         };
-        let parameters = self.parameters.as_ref().map_or("{}", |parameters| match parameters.get() {
-            "null" => "{}",
-            text => text,
-        });
-        if !parameters.starts_with('{') {
-            return Err(Problem::field(part("parameters"), "must be an object"));
-        }
-        // A node that fails is not tried again: its run has failed. One that is lost with its worker is.
-        let retry = RetryPolicy { retries_max: 0, ..settings.retry.clone() };
-        let client = run.client.clone();
-        let spec = JobSpec {
-            tenant: run.tenant.clone(),
-            kind: name(&part("type"), &self.r#type)?,
-            // Sessions get fair shares, and streams find what is theirs.
-            agent: client.unwrap_or_else(|| Name::fixed("default")),
-            lane: run.lane.clone(),
-            session: None,
-            keys: Vec::new(),
-            priority: 0,
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
-            timeout: None,
-            retry: Some(retry),
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
-            callback: None,
-            needs: Default::default(),
-            member: None,
-            wants: Some(Box::new(Wants { package: Some(package), ..Wants::default() })),
+        let resource = |(at, resource): (usize, &NodeResource)| {
+            let part = |part: &str| format!("{field}.resourceRefs[{at}].{part}");
+            let scope = resource.scope.as_deref().map(|scope| name(&part("scope"), scope));
+            Ok(ResourceRef {
+                id: name(&part("resourceId"), &resource.resource_id)?,
+                worker: name(&part("workerId"), &resource.worker_id)?,
+                sort: name(&part("type"), &resource.r#type)?,
+                scope: scope.transpose()?,
+                expires_at: time(&part("expiresAt"), resource.expires_at.as_deref())?,
+            })
         };
-        Ok(Member {
-            node: name(&part("id"), &self.id)?,
-            spec,
-            payload: parameters.as_bytes().into(),
-            depends_on: Vec::new(),
-            bindings: Vec::new(),
-            chain: None,
+        let affinity = |affinity: &NodeAffinity| {
+            let mode = affinity.mode.as_deref().map_or(Some(AffinityMode::Sticky), AffinityMode::parse);
+            Ok::<Affinity, Problem>(Affinity {
+                key: name(&part("affinity.key"), &affinity.key)?,
+                mode: mode
+                    .ok_or_else(|| Problem::field(part("affinity.mode"), "must be sticky or preferred"))?,
+                expires_at: time(&part("affinity.expiresAt"), affinity.expires_at.as_deref())?,
+            })
+        };
+        let resources = self.resource_refs.iter().flatten().enumerate().map(resource);
+        Ok(Placement {
+            package: Some(package),
+            affinity: self.affinity.as_ref().map(affinity).transpose()?,
+            resources: resources.collect::<Result<_, Problem>>()?,
+            ..Placement::default()
         })
     }
 }
 
-fn name(field: &str, text: &str) -> Result<Name, Problem> {
+/// A valid name, or an error.
+pub fn name(field: &str, text: &str) -> Result<Name, Problem> {
     Name::new(text).map_err(|error| Problem::field(field, error.to_string()))
 }
 
-/// Reads JSON; a refusal names the field. `within`: what stands before the field.
+fn time(field: &str, text: Option<&str>) -> Result<Option<Wall>, Problem> {
+    let read = |text: &str| {
+        let at = text.parse::<Timestamp>().map_err(|_| {
+            Problem::field(field, format!("{text:?} is not a time; write it like 2030-01-31T12:00:00Z"))
+        })?;
+        Ok(Wall(at.as_millisecond()))
+    };
+    text.map(read).transpose()
+}
+
+/// Parses JSON. A rejection names the field. `within`: the path before the field.
 pub fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8], within: &str) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {

@@ -1,22 +1,22 @@
-//! What happens, in their words: the event `cron` when a run begins and ends, `outbound` for messages that are to go out,
-//! `cache:cron` when jobs change, `shutdown` when the server stops.
+//! Translates events: `cron` when a firing is queued, starts and ends, `outbound` for outbound messages,
+//! `cache:cron` when cron jobs change, `shutdown` when the server stops.
 
 use laneway_core::schedule::{RunStatus, ScheduleLine};
 use laneway_core::{Event, EventKind, Name, ScheduleId};
+use laneway_runtime::agent_turn::AGENT_TURN;
 use laneway_runtime::outbound::{Outbound, run_of, turn_of};
-use laneway_runtime::store::RunLogFilter;
-use laneway_runtime::{QueryError, Scheduler};
+use laneway_runtime::{ReadError, Scheduler};
 use serde_json::{Value, json};
 
 use super::member::Member;
 use super::translate::{is_cron_job, parts_of_name, put, status};
 
-/// What a member hears of an event: its name and its payload. `None`: nothing.
-pub async fn told(
+/// The name and payload of an event for a member. `None`: the member does not get it.
+pub async fn translate(
     scheduler: &Scheduler,
     member: &Member,
     event: &Event,
-) -> Result<Option<(&'static str, Value)>, QueryError> {
+) -> Result<Option<(&'static str, Value)>, ReadError> {
     if event.kind == EventKind::DrainBegan {
         return Ok(Some(("shutdown", json!({}))));
     }
@@ -26,8 +26,9 @@ pub async fn told(
     let detail = event.detail.as_deref();
     let line = detail.and_then(ScheduleLine::parse);
     Ok(match (event.kind, line) {
-        (EventKind::ScheduleFired, Some(line)) => begun(scheduler, member, &line).await?,
-        (EventKind::ScheduleRunEnded, Some(line)) => ended(scheduler, member, event.number, &line).await?,
+        (EventKind::ScheduleFired, Some(line)) => fired(scheduler, member, &line).await?,
+        (EventKind::JobStarted, _) => started(scheduler, member, event).await?,
+        (EventKind::ScheduleFiringEnded, Some(line)) => ended(scheduler, member, event.number, &line).await?,
         (
             EventKind::ScheduleCreated
             | EventKind::ScheduleUpdated
@@ -40,31 +41,38 @@ pub async fn told(
     })
 }
 
-async fn begun(
+/// A job was created. A started job has its own event; one that has not started is `queued`.
+async fn fired(
     scheduler: &Scheduler,
     member: &Member,
     line: &ScheduleLine,
-) -> Result<Option<(&'static str, Value)>, QueryError> {
-    let Some(owner) = owner_of(scheduler, member.tenant(), line.id).await? else { return Ok(None) };
-    let owner = owner.as_deref();
-    Ok(member.sees(owner).then(|| ("cron", cron("running", line.id, &line.name, owner))))
+) -> Result<Option<(&'static str, Value)>, ReadError> {
+    let Some(schedule) = scheduler.schedule(Some(member.tenant().clone()), line.id).await? else {
+        return Ok(None);
+    };
+    let owner = schedule.spec.owner.as_ref().map(Name::as_str);
+    let waits = is_cron_job(&schedule) && schedule.state.last_status == Some(RunStatus::Queued);
+    Ok((waits && member.sees(owner)).then(|| {
+        let mut payload = cron("queued", line.id, &line.name, owner);
+        put(&mut payload, "status", Some(status(RunStatus::Queued)));
+        ("cron", payload)
+    }))
 }
 
-/// Whose a cron job is. `None`: it is no cron job of this dialect.
-async fn owner_of(
+/// A firing started: the first attempt of a job that a schedule created.
+async fn started(
     scheduler: &Scheduler,
-    tenant: &Name,
-    id: ScheduleId,
-) -> Result<Option<Option<String>>, QueryError> {
-    if let Some(schedule) = scheduler.schedule(Some(tenant.clone()), id).await? {
-        let owner = schedule.spec.owner.as_ref().map(Name::to_string);
-        return Ok(is_cron_job(&schedule).then_some(owner));
-    }
-    // A one-shot may have run and gone before its beginning is told; its log knows the job, and the job knows.
-    let filter = RunLogFilter { tenant: Some(tenant.clone()), schedule: Some(id) };
-    let page = scheduler.run_logs(filter, None, 1).await?;
-    let Some(job) = page.items.first().and_then(|log| log.job) else { return Ok(None) };
-    Ok(turn_of(scheduler, job).await?.map(|(_, turn)| turn.user_id))
+    member: &Member,
+    event: &Event,
+) -> Result<Option<(&'static str, Value)>, ReadError> {
+    let first = event.job.as_ref().filter(|job| job.attempt == 1 && job.kind.as_str() == AGENT_TURN);
+    let Some(job) = first else { return Ok(None) };
+    // The job names its owner, even if its schedule no longer exists.
+    let Some((view, turn)) = turn_of(scheduler, job.id).await? else { return Ok(None) };
+    let (Some(schedule), owner) = (&view.row.spec.schedule, turn.user_id.as_deref()) else {
+        return Ok(None);
+    };
+    Ok(member.sees(owner).then(|| ("cron", cron("running", schedule.id, &schedule.name, owner))))
 }
 
 async fn ended(
@@ -72,11 +80,11 @@ async fn ended(
     member: &Member,
     number: u64,
     line: &ScheduleLine,
-) -> Result<Option<(&'static str, Value)>, QueryError> {
+) -> Result<Option<(&'static str, Value)>, ReadError> {
     let Some(log) = run_of(scheduler, member.tenant(), number).await? else { return Ok(None) };
-    // A slot that passed without a run is in the run log; it is no run that ended.
+    // A skipped slot is in the firing log, but it has no firing that ended.
     let Some(job) = log.job else { return Ok(None) };
-    // The job knows whose it is, also when its schedule is gone by now.
+    // The job names its owner, even if its schedule no longer exists.
     let Some((_, turn)) = turn_of(scheduler, job).await? else { return Ok(None) };
     let owner = turn.user_id.as_deref();
     if !member.sees(owner) {

@@ -1,28 +1,28 @@
-//! Frames: one JSON text each. Requests are read here; answers, errors and events are written here.
+//! Frames: one JSON text each. Parses requests; writes answers, errors and events.
 
-use laneway_core::{Refusal, RefusalCode};
-use laneway_runtime::{QueryError, Stopped};
+use laneway_core::{Rejection, RejectionCode};
+use laneway_runtime::{ReadError, Stopped};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Longest frame of a client, in bytes.
 pub const FRAME_MAX: usize = 512 * 1024;
-/// Longest id of a request, in bytes: it is sent back.
+/// Longest id of a request, in bytes. The answer repeats it.
 const ID_MAX: usize = 256;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, PartialEq)]
 pub struct Request {
-    /// The client's name for the request.
+    /// The client's id of the request.
     pub id: String,
-    /// What to do.
+    /// The method.
     pub method: String,
-    /// With what. Parameters that are no object count as none.
+    /// The parameters. Parameters that are not an object count as none.
     pub params: Map<String, Value>,
 }
 
 impl Request {
-    /// Reads a frame. What is no request has no id to answer to.
+    /// Parses a frame. A frame that is not a request has no id for the answer.
     pub fn read(text: &str) -> Result<Request, Problem> {
         let frame: Value = serde_json::from_str(text)
             .map_err(|error| Problem::invalid(format!("invalid frame: not JSON: {error}")))?;
@@ -52,102 +52,104 @@ impl Request {
     }
 }
 
-/// The word of an error.
+/// An error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Code {
-    /// The request cannot be.
+    /// The request is invalid.
     InvalidRequest,
-    /// Who asks may not.
+    /// The caller lacks permission.
     Unauthorized,
     /// There is no such job.
     NotFound,
-    /// There is one of that name.
+    /// The name is taken.
     AlreadyExists,
     /// A limit is reached.
     ResourceExhausted,
-    /// Not now.
+    /// Not possible in the current state.
     FailedPrecondition,
-    /// The server stops, or cannot take it.
+    /// The server stops, or cannot accept the request.
     Unavailable,
-    /// Something broke inside.
+    /// An internal error.
     Internal,
 }
 
-/// An error on its way to the client.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// The word for programs.
+    /// The code for programs.
     pub code: Code,
-    /// The text for people.
+    /// The message for people.
     pub message: String,
-    /// More about it.
+    /// Details.
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Value>,
-    /// True: asking again may help.
+    /// True: a retry may help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retryable: Option<bool>,
-    /// When asking again may help.
+    /// When a retry may help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }
 
 impl Problem {
-    /// An error that asking again does not mend.
+    /// An error that a retry does not fix.
     pub fn new(code: Code, message: impl Into<String>) -> Problem {
         Problem { code, message: message.into(), details: None, retryable: None, retry_after_ms: None }
     }
 
-    /// A request that cannot be.
+    /// An invalid request.
     pub fn invalid(message: impl Into<String>) -> Problem {
         Problem::new(Code::InvalidRequest, message)
     }
 
-    /// Somebody who may not.
+    /// A denied request.
     pub fn denied(message: impl Into<String>) -> Problem {
         Problem::new(Code::Unauthorized, message)
     }
 
-    /// A job that is not there.
+    /// The job does not exist.
     pub fn no_job() -> Problem {
         Problem::new(Code::NotFound, "job not found")
     }
 
-    /// The same with a reason that people can act on.
+    /// Adds a reason that people can act on.
     pub fn because(mut self, reason: impl Into<String>) -> Problem {
         self.details = Some(json!({"reason": reason.into()}));
         self
     }
 
-    /// The same, worth asking again, after so many milliseconds where that is known.
+    /// Marks the error as retryable, after this many milliseconds if known.
     pub fn retry(mut self, after_ms: Option<u64>) -> Problem {
         (self.retryable, self.retry_after_ms) = (Some(true), after_ms);
         self
     }
 
-    /// Something broke inside; the log says what.
+    /// An internal error; the log has the cause.
     pub fn internal(error: &dyn std::fmt::Display) -> Problem {
-        tracing::error!(%error, "a request of a socket failed");
+        tracing::error!(%error, "a request of a WebSocket failed");
         Problem::new(Code::Internal, "internal error")
     }
 
-    /// What the engine did not want. `doing` begins the text of those that have no words of their own.
-    pub fn refused(refusal: &Refusal, doing: &str) -> Problem {
-        let text = || format!("{doing}: {}", refusal.message);
-        match refusal.code {
-            RefusalCode::NoFutureRun if refusal.message.contains("timing.at") => {
+    /// A rejection of the engine. `doing` begins messages without a fixed text.
+    pub fn rejected(rejection: &Rejection, doing: &str) -> Problem {
+        let text = || format!("{doing}: {}", rejection.message);
+        match rejection.code {
+            RejectionCode::NoFutureRun if rejection.message.contains("timing.at") => {
                 Problem::invalid("cron job has no future run: at schedule is already in the past")
             }
-            RefusalCode::NoFutureRun => {
+            RejectionCode::NoFutureRun => {
                 Problem::invalid("cron job has no future run: cron schedule has no valid next execution")
             }
-            RefusalCode::NameTaken => Problem::new(Code::AlreadyExists, text()),
-            RefusalCode::TooMany | RefusalCode::QueueFull => Problem::new(Code::ResourceExhausted, text()),
-            RefusalCode::Draining => {
+            RejectionCode::NameTaken => Problem::new(Code::AlreadyExists, text()),
+            RejectionCode::TooMany | RejectionCode::QueueFull => {
+                Problem::new(Code::ResourceExhausted, text())
+            }
+            RejectionCode::Draining => {
                 Problem::new(Code::Unavailable, "gateway is shutting down, please retry shortly").retry(None)
             }
-            RefusalCode::StorageLow => Problem::new(Code::Unavailable, text()).retry(None),
+            RejectionCode::StorageLow => Problem::new(Code::Unavailable, text()).retry(None),
             _ => Problem::invalid(text()),
         }
     }
@@ -159,10 +161,10 @@ impl From<Stopped> for Problem {
     }
 }
 
-impl From<QueryError> for Problem {
-    fn from(error: QueryError) -> Problem {
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Problem {
         match error {
-            QueryError::Stopped(stopped) => stopped.into(),
+            ReadError::Stopped(stopped) => stopped.into(),
             error => Problem::internal(&error),
         }
     }
@@ -180,7 +182,7 @@ struct Answer<'a> {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct EventFrame<'a> {
     r#type: &'static str,
     event: &'a str,
     payload: &'a Value,
@@ -194,11 +196,11 @@ pub fn answer(id: &str, outcome: &Result<Value, Problem>) -> String {
     write(&Answer { r#type: "res", id, ok: payload.is_some(), payload, error })
 }
 
-/// The frame that tells of something; `seq` is its number in the trail.
+/// The frame of an event; `seq` is its number in the event log.
 pub fn event(name: &str, payload: &Value, seq: Option<u64>) -> String {
-    write(&Told { r#type: "event", event: name, payload, seq })
+    write(&EventFrame { r#type: "event", event: name, payload, seq })
 }
 
 fn write(frame: &impl Serialize) -> String {
-    serde_json::to_string(frame).expect("frames are made of JSON")
+    serde_json::to_string(frame).expect("frames are valid JSON")
 }

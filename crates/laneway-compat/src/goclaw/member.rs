@@ -1,21 +1,21 @@
-//! Who is at the other end of a socket: made by `connect`, asked by every method after it.
+//! The authenticated client of a socket: created by `connect`, checked by every later method.
 
 use laneway_core::{Name, Role, Schedule};
 use laneway_runtime::Caller;
 use laneway_runtime::agent_turn::AgentTurn;
-use laneway_runtime::caller::{Credentials, Denied, Doorkeeper};
+use laneway_runtime::caller::{Authenticator, Credentials, Denied};
 use serde_json::{Value, json};
 
 use super::PROTOCOL;
 use super::frame::{Code, Problem};
 use super::params::Params;
 
-/// What somebody may do; more includes less.
+/// A level of permission; higher levels include lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Look.
+    /// Read.
     Viewer = 1,
-    /// Make, change and run their own.
+    /// Create, change and fire own jobs.
     Operator = 2,
     /// Everything of the tenant.
     Admin = 3,
@@ -24,8 +24,8 @@ pub enum Level {
 }
 
 impl Level {
-    /// The word users see.
-    pub fn word(self) -> &'static str {
+    /// The name of the level.
+    pub fn as_str(self) -> &'static str {
         match self {
             Level::Viewer => "viewer",
             Level::Operator => "operator",
@@ -35,32 +35,33 @@ impl Level {
     }
 }
 
-/// Somebody who said who they are.
+/// An authenticated client.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Who calls, for the house.
+    /// The caller, as the scheduler knows it.
     pub caller: Caller,
-    /// What they may do.
+    /// Its level.
     pub level: Level,
-    /// Whom they speak for.
+    /// The user that it acts for.
     pub user: Option<String>,
-    /// Whose credentials they bring; said expressly, never guessed from the user.
+    /// The user whose credentials it brings. It is given explicitly, never derived from the user.
     pub credential: Option<String>,
 }
 
 impl Member {
-    /// `connect`: says who somebody is.
-    pub fn connect(doorkeeper: &Doorkeeper, params: &Params) -> Result<Member, Problem> {
+    /// `connect`: authenticates a client.
+    pub fn connect(authenticator: &Authenticator, params: &Params) -> Result<Member, Problem> {
         let token = params.text("token");
         let tenant = params.text("tenant_id");
         let hint = params.text("tenant_hint");
         let user = user_of(params, "user_id")?;
         let credential = user_of(params, "credential_user_id")?;
-        let mut caller = doorkeeper.admit(Credentials { token, tenant }).map_err(|why| not_admitted(&why))?;
-        // A hint says which tenant is meant where the token leaves that open; it takes nobody anywhere else.
+        let mut caller =
+            authenticator.admit(Credentials { token, tenant }).map_err(|why| not_admitted(&why))?;
+        // A hint selects the tenant only where the token leaves it open.
         if let (None, Some(hint), true) = (tenant, hint, caller.is_server_wide()) {
             let hinted = Credentials { token, tenant: Some(hint) };
-            caller = doorkeeper.admit(hinted).map_err(|why| not_admitted(&why))?;
+            caller = authenticator.admit(hinted).map_err(|why| not_admitted(&why))?;
         }
         let level = match caller.role {
             Role::Admin if caller.is_server_wide() => Level::Owner,
@@ -74,41 +75,41 @@ impl Member {
         Ok(Member { caller, level, user, credential })
     }
 
-    /// What `connect` answers.
+    /// The answer to `connect`.
     pub fn greeting(&self) -> Value {
         json!({
             "protocol": PROTOCOL,
-            "role": self.level.word(),
+            "role": self.level.as_str(),
             "user_id": self.user.as_deref().unwrap_or_default(),
             "tenant_id": self.caller.tenant.as_str(),
             "server": {"name": "laneway", "version": env!("CARGO_PKG_VERSION")},
         })
     }
 
-    /// May they call a method that asks for this?
+    /// Checks the level that a method requires.
     pub fn must_be(&self, level: Level, method: &str) -> Result<(), Problem> {
         if self.level >= level {
             return Ok(());
         }
-        Err(Problem::denied(format!("permission denied: {method} requires {} role", level.word())))
+        Err(Problem::denied(format!("permission denied: {method} requires {} role", level.as_str())))
     }
 
-    /// The tenant whose jobs they see.
+    /// The tenant whose jobs the member sees.
     pub fn tenant(&self) -> &Name {
         &self.caller.tenant
     }
 
-    /// True when they see the jobs of every user of the tenant.
+    /// True when the member sees the jobs of every user of the tenant.
     pub fn sees_all(&self) -> bool {
         self.level >= Level::Admin
     }
 
-    /// True when what belongs to this user is theirs to see.
+    /// True when the member sees things of this owner.
     pub fn sees(&self, owner: Option<&str>) -> bool {
         self.sees_all() || owner == self.user.as_deref()
     }
 
-    /// May they touch this job?
+    /// Checks that the member may change this job.
     pub fn must_see(&self, schedule: &Schedule) -> Result<(), Problem> {
         if self.sees(schedule.spec.owner.as_ref().map(Name::as_str)) {
             return Ok(());
@@ -116,16 +117,18 @@ impl Member {
         Err(Problem::denied("permission denied: cron job"))
     }
 
-    /// May they let a job run that carries somebody's credentials? Only with the same ones, whoever they are.
-    pub fn must_hold(&self, turn: &AgentTurn) -> Result<(), Problem> {
-        if turn.credential_user_id.is_none() || turn.credential_user_id == self.credential {
+    /// Checks that the member may fire a job with credentials: only with the same credentials, at every
+    /// level. A job whose payload cannot be parsed has none: it can be toggled, and its attempts fail with
+    /// the reason.
+    pub fn must_hold(&self, schedule: &Schedule) -> Result<(), Problem> {
+        if AgentTurn::is_open_to(&schedule.spec.payload, self.credential.as_deref()) {
             return Ok(());
         }
         Err(Problem::denied("permission denied: credential context"))
     }
 }
 
-/// A user's name must fit where ours go: it becomes the owner of schedules.
+/// A user's name must be a valid name: it becomes the owner of schedules.
 fn user_of(params: &Params, field: &str) -> Result<Option<String>, Problem> {
     let Some(user) = params.text(field) else { return Ok(None) };
     match Name::new(user) {

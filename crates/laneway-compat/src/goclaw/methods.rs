@@ -1,16 +1,16 @@
-//! The methods: `cron.list`, `cron.status`, `cron.create`, `cron.update`, `cron.delete`, `cron.toggle`, `cron.run` and
-//! `cron.runs`. Every one of them sees the caller's tenant only, and of it, unless the caller is an admin, only what is
-//! the caller's own.
+//! The methods: `cron.list`, `cron.status`, `cron.create`, `cron.update`, `cron.delete`, `cron.toggle`,
+//! `cron.run` and `cron.runs`. Each sees only the caller's tenant, and unless the caller is an admin, only the
+//! caller's own jobs.
 
 use std::collections::BTreeMap;
 
-use laneway_core::schedule::{NotRan, RunMode};
-use laneway_core::{Name, Reply, RunLog, Schedule};
+use laneway_core::schedule::{NotFired, RunMode};
+use laneway_core::{FiringLogEntry, Name, Reply, Schedule};
 use laneway_runtime::Scheduler;
 use laneway_runtime::agent_turn::AgentTurn;
 use laneway_runtime::outbound::turn_of;
 use laneway_runtime::schedules::SCHEDULES_LISTED_MAX;
-use laneway_runtime::store::RunLogFilter;
+use laneway_runtime::store::FiringLogFilter;
 use serde_json::{Value, json};
 
 use super::frame::{Code, Problem};
@@ -20,23 +20,23 @@ use super::translate::{self, is_cron_job, job_id};
 
 /// Most jobs that one answer lists.
 const LISTED_MAX: usize = 10_000;
-/// Most bytes of payloads that one answer lists: a client must be able to hold it.
+/// Most bytes of payloads in one list.
 const LISTED_BYTES_MAX: usize = 8 << 20;
-/// How many runs are shown where nobody says.
+/// The default number of log entries.
 const RUNS_DEFAULT: i64 = 20;
-/// Most runs that one answer shows.
+/// Most log entries in one answer.
 const RUNS_MAX: i64 = 200;
-/// Furthest that an answer goes back in the run log.
+/// Largest offset into the firing log.
 const OFFSET_MAX: i64 = 10_000;
-/// Entries of the run log that are read at once.
+/// Entries of the firing log that are read at once.
 const RUNS_READ: usize = 200;
 
-/// How often an update is made anew because somebody else was quicker.
+/// How often an update is repeated because the schedule changed meanwhile.
 const UPDATE_TRIES_MAX: u32 = 16;
 
 type Answer = Result<Value, Problem>;
 
-/// Every method, and what it asks of its caller.
+/// Every method, and the level that it requires.
 const METHODS: [(&str, Level); 8] = [
     ("cron.list", Level::Viewer),
     ("cron.status", Level::Viewer),
@@ -53,12 +53,12 @@ pub fn known(method: &str) -> Option<(&'static str, Level)> {
     METHODS.into_iter().find(|(name, _)| *name == method)
 }
 
-/// What a method asks of its caller. `None`: there is no such method.
+/// The level that a method requires. `None`: there is no such method.
 pub fn level_of(method: &str) -> Option<Level> {
     known(method).map(|(_, level)| level)
 }
 
-/// Calls a method that [`level_of`] knows, for somebody who may.
+/// Calls a method that [`level_of`] knows, for an authorised member.
 pub async fn call(scheduler: &Scheduler, member: &Member, method: &str, params: &Params) -> Answer {
     match method {
         "cron.list" => list(scheduler, member, params).await,
@@ -86,7 +86,7 @@ async fn list(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer
         }
         match translate::job(schedule) {
             Some(job) => jobs.push(job),
-            None => tracing::warn!(schedule = %schedule.id, "the payload of a cron job is no agent turn"),
+            None => tracing::warn!(schedule = %schedule.id, "the payload of a cron job is not an agent turn"),
         }
     }
     let mut answer = json!({"jobs": jobs, "status": status});
@@ -105,14 +105,14 @@ async fn create(scheduler: &Scheduler, member: &Member, params: &Params) -> Answ
     answer_job(&reply, "create cron job")
 }
 
-/// A patch names parts of the payload, so it is made from what is there. Where somebody else was quicker, it is made anew:
-/// of two patches at the same time neither takes back the other.
+/// A patch names parts of the payload, so it is applied to the stored one. If the schedule changed meanwhile, it
+/// is applied again: neither of two concurrent patches is lost.
 async fn update(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
     let asked = params.object("patch").unwrap_or_default();
     for _ in 0..UPDATE_TRIES_MAX {
         let schedule = touch(scheduler, member, params).await?;
-        let turn = AgentTurn::read(&schedule.spec.payload).map_err(Problem::invalid)?;
-        member.must_hold(&turn)?;
+        AgentTurn::read(&schedule.spec.payload).map_err(Problem::invalid)?;
+        member.must_hold(&schedule)?;
         let mut patch = translate::patch(&schedule, &asked, scheduler.wall())?;
         patch.made_from = Some(Box::new(schedule.spec));
         let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
@@ -121,7 +121,7 @@ async fn update(scheduler: &Scheduler, member: &Member, params: &Params) -> Answ
             reply => return answer_job(&reply, "update cron job"),
         }
     }
-    let message = "update cron job: others change it at the same time";
+    let message = "update cron job: too many concurrent changes";
     Err(Problem::new(Code::FailedPrecondition, message).retry(None))
 }
 
@@ -136,10 +136,10 @@ async fn delete(scheduler: &Scheduler, member: &Member, params: &Params) -> Answ
 
 async fn toggle(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
     let schedule = touch(scheduler, member, params).await?;
-    // Left out it means off: so it is on their wire, and clients that leave it out rely on it.
+    // Absent means off: the wire format says so, and clients rely on it.
     let enabled = params.flag("enabled").unwrap_or(false);
     if enabled {
-        must_hold(member, &schedule)?;
+        member.must_hold(&schedule)?;
     }
     let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
     match scheduler.toggle_schedule(tenant, schedule.id, enabled, origin).await? {
@@ -152,7 +152,7 @@ async fn toggle(scheduler: &Scheduler, member: &Member, params: &Params) -> Answ
 
 async fn run(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer {
     let schedule = touch(scheduler, member, params).await?;
-    must_hold(member, &schedule)?;
+    member.must_hold(&schedule)?;
     let mode = match params.text("mode") {
         None | Some("force") => RunMode::Force,
         Some("due") => RunMode::Due,
@@ -162,12 +162,16 @@ async fn run(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer 
     };
     let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
     match scheduler.run_schedule(tenant, schedule.id, mode, origin).await? {
-        Reply::ScheduleRan { ran: true, .. } => Ok(json!({"ok": true, "ran": true})),
-        Reply::ScheduleRan { reason: Some(NotRan::AlreadyRunning), .. } => {
+        Reply::ScheduleFiredByHand { ran: true, .. } => Ok(json!({"ok": true, "ran": true})),
+        Reply::ScheduleFiredByHand { reason: Some(NotFired::AlreadyRunning), .. } => {
             let message = format!("job {} is already running", schedule.id);
             Err(Problem::new(Code::FailedPrecondition, message).retry(None))
         }
-        Reply::ScheduleRan { .. } => Ok(json!({"ok": true, "ran": false, "reason": "not-due"})),
+        Reply::ScheduleFiredByHand { reason: Some(NotFired::AlreadyQueued), .. } => {
+            let message = format!("job {} is already queued: its run has not started", schedule.id);
+            Err(Problem::new(Code::FailedPrecondition, message).retry(None))
+        }
+        Reply::ScheduleFiredByHand { .. } => Ok(json!({"ok": true, "ran": false, "reason": "not-due"})),
         other => Err(unexpected(&other, "run cron job")),
     }
 }
@@ -179,7 +183,7 @@ async fn runs(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer
     };
     let offset = params.number("offset").unwrap_or(0).clamp(0, OFFSET_MAX);
     let schedule = params.job().map(|_| job_id(params)).transpose()?;
-    let filter = RunLogFilter { tenant: Some(member.tenant().clone()), schedule };
+    let filter = FiringLogFilter { tenant: Some(member.tenant().clone()), schedule };
     let (limit, offset) = (usize::try_from(limit).unwrap_or(0), usize::try_from(offset).unwrap_or(0));
     let found = match member.sees_all() {
         true => all_runs(scheduler, filter, offset, limit).await?,
@@ -192,14 +196,14 @@ async fn runs(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer
 
 async fn all_runs(
     scheduler: &Scheduler,
-    filter: RunLogFilter,
+    filter: FiringLogFilter,
     mut skip: usize,
     limit: usize,
-) -> Result<(Vec<RunLog>, u64), Problem> {
+) -> Result<(Vec<FiringLogEntry>, u64), Problem> {
     let (mut found, mut before) = (Vec::new(), None);
     loop {
         let asked = (skip + limit - found.len()).min(RUNS_READ);
-        let page = scheduler.run_logs(filter.clone(), before, asked).await?;
+        let page = scheduler.firing_log(filter.clone(), before, asked).await?;
         let skipped = skip.min(page.items.len());
         skip -= skipped;
         found.extend(page.items.into_iter().skip(skipped));
@@ -211,21 +215,21 @@ async fn all_runs(
     }
 }
 
-/// Only runs of jobs that are the caller's own, as far back as [`OFFSET_MAX`]; those of jobs that are gone included.
+/// Firings of the caller's own jobs, as far back as [`OFFSET_MAX`], including those of deleted jobs.
 async fn own_runs(
     scheduler: &Scheduler,
     member: &Member,
-    filter: RunLogFilter,
+    filter: FiringLogFilter,
     offset: usize,
     limit: usize,
-) -> Result<(Vec<RunLog>, u64), Problem> {
+) -> Result<(Vec<FiringLogEntry>, u64), Problem> {
     let (mut found, mut total, mut before, mut looked_at) = (Vec::new(), 0, None, 0);
     let mut own = BTreeMap::new();
     loop {
-        let page = scheduler.run_logs(filter.clone(), before, RUNS_READ).await?;
+        let page = scheduler.firing_log(filter.clone(), before, RUNS_READ).await?;
         looked_at += RUNS_READ;
         for log in page.items {
-            // All runs of a job have one owner, so each job is looked up once.
+            // All firings of a job have one owner, so each job is looked up once.
             let is_own = match own.get(&log.schedule) {
                 Some(is_own) => *is_own,
                 None => is_own_run(scheduler, member, &log).await?,
@@ -246,7 +250,7 @@ async fn own_runs(
     }
 }
 
-async fn is_own_run(scheduler: &Scheduler, member: &Member, log: &RunLog) -> Result<bool, Problem> {
+async fn is_own_run(scheduler: &Scheduler, member: &Member, log: &FiringLogEntry) -> Result<bool, Problem> {
     let schedule = scheduler.schedule(Some(member.tenant().clone()), log.schedule).await?;
     if let Some(schedule) = schedule {
         return Ok(member.sees(schedule.spec.owner.as_ref().map(Name::as_str)));
@@ -282,7 +286,7 @@ fn status_of(scheduler: &Scheduler, schedules: &[Schedule]) -> Value {
     status
 }
 
-/// The job that is meant, if it is there and the caller may touch it.
+/// The job of the request, if it exists and the caller may change it.
 async fn touch(scheduler: &Scheduler, member: &Member, params: &Params) -> Result<Schedule, Problem> {
     let id = job_id(params)?;
     let found = scheduler.schedule(Some(member.tenant().clone()), id).await?;
@@ -291,20 +295,17 @@ async fn touch(scheduler: &Scheduler, member: &Member, params: &Params) -> Resul
     Ok(schedule)
 }
 
-/// A job whose payload cannot be read carries nobody's credentials: it can be switched, and its run says what is wrong.
-fn must_hold(member: &Member, schedule: &Schedule) -> Result<(), Problem> {
-    AgentTurn::read(&schedule.spec.payload).map_or(Ok(()), |turn| member.must_hold(&turn))
-}
-
 fn answer_job(reply: &Reply, doing: &str) -> Answer {
     let Reply::Schedule(schedule) = reply else { return Err(unexpected(reply, doing)) };
     let job = translate::job(schedule);
-    Ok(json!({"job": job.ok_or_else(|| Problem::internal(&"a payload just written cannot be read"))?}))
+    Ok(
+        json!({"job": job.ok_or_else(|| Problem::internal(&"a payload that was just written cannot be parsed"))?}),
+    )
 }
 
 fn unexpected(reply: &Reply, doing: &str) -> Problem {
     match reply {
-        Reply::Refused(refusal) => Problem::refused(refusal, doing),
+        Reply::Rejected(rejection) => Problem::rejected(rejection, doing),
         Reply::NotFound => Problem::no_job(),
         other => Problem::internal(&format!("{doing} was answered with {other:?}")),
     }

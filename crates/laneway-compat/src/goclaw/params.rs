@@ -1,4 +1,5 @@
-//! The parameters of a request, read leniently: what is of the wrong sort counts as left out, as their clients expect.
+//! The parameters of a request, parsed leniently: a parameter of the wrong type counts as absent, as clients
+//! expect.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +8,7 @@ use serde_json::{Map, Value};
 pub struct Params(pub Map<String, Value>);
 
 impl Params {
-    /// A text; an empty one counts as left out.
+    /// A text. An empty one counts as absent.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.given_text(key).filter(|text| !text.is_empty())
     }
@@ -27,12 +28,12 @@ impl Params {
         self.0.get(key).and_then(Value::as_i64)
     }
 
-    /// Parameters below this one.
+    /// The object at this key, as parameters.
     pub fn object(&self, key: &str) -> Option<Params> {
         self.0.get(key).and_then(Value::as_object).cloned().map(Params)
     }
 
-    /// The job that is meant: `jobId`, or `id`.
+    /// The id of the job: `jobId`, or `id`.
     pub fn job(&self) -> Option<&str> {
         self.text("jobId").or_else(|| self.text("id"))
     }

@@ -1,7 +1,9 @@
-//! One conversation: frames in, answers and events out, from the upgrade to the close.
+//! One WebSocket connection, from the upgrade to the close.
 //!
-//! There is no buffer of things to send that could overflow: events are read from the trail at the client's pace, and a
-//! client that takes nothing for [`WRITE_TIMEOUT`] is cut off. So a slow client loses nothing and slows nobody.
+//! There is no send buffer that could overflow: events are read from the event log at the client's pace, and a
+//! client that accepts nothing for [`WRITE_TIMEOUT`] is disconnected. So is a client that falls so far behind
+//! that the next events are only in the store: it gets one `gap` and a close, and fetches the current state when
+//! it reconnects. A slow client does not affect others.
 
 use std::time::Duration;
 
@@ -10,11 +12,13 @@ use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use laneway_core::EventKind;
-use laneway_runtime::caller::Doorkeeper;
-use laneway_runtime::{Item, Subscription};
+use laneway_core::{EventKind, Name};
+use laneway_runtime::caller::{Authenticator, Credentials};
+use laneway_runtime::unauthenticated::{
+    Arrival, ReadBudget, UNAUTHENTICATED_BYTES_MAX, UnauthenticatedSocket,
+};
+use laneway_runtime::{Interest, Item, Jobs, NoShare, Share, Subscription};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::frame::{self, Code, FRAME_MAX, Problem, Request};
@@ -22,75 +26,102 @@ use super::member::{Level, Member};
 use super::params::Params;
 use super::{Goclaw, events, methods};
 
-/// How often the client is asked whether it is there.
+/// The interval of pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// A client that was silent for this long is gone.
+/// A client that is silent for this long is disconnected.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// A client must have said who it is after this long: until then, its socket is nobody's.
+/// How long an unauthenticated connection may stay open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A frame must have been taken after this long.
+/// How long sending a frame may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// When a member for whom there is no room may try again.
+/// The size of the read buffer: small, because most clients send little.
+const READ_BUFFER: usize = 8 << 10;
+/// When a member beyond the connection limit may try again.
 const RETRY_MS: u64 = 1_000;
-/// Further away than any socket lives, and near enough for every clock.
+/// Later than the end of any socket, and valid for every clock.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Opens a socket, if there is room for one more stranger, and for one more member to be.
+/// Opens a WebSocket, within the connection limit. A client with a valid token in its request is a member at
+/// once; any other one may stay unauthenticated for a short time and send little.
 pub async fn open_socket(
     State(goclaw): State<Goclaw>,
-    Extension(doorkeeper): Extension<Doorkeeper>,
+    Extension(authenticator): Extension<Authenticator>,
+    Extension(arrival): Extension<Arrival>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let busy = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
-    if goclaw.sockets.available_permits() == 0 {
-        return busy("too many sockets are open\n");
-    }
-    let Ok(permit) = goclaw.strangers.clone().try_acquire_owned() else {
-        return busy("too many sockets have not said connect yet; try again later\n");
+    let busy = |why: String| (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    let shown =
+        arrival.shown.as_ref().and(authenticator.admit(Credentials { token: None, tenant: None }).ok());
+    let slot = if let Some(caller) = shown {
+        match goclaw.sockets.take(&caller) {
+            Ok(share) => Slot::Member(share),
+            Err(none) => return busy(format!("too many sockets are open: {none}\n")),
+        }
+    } else {
+        arrival.budget.limit(UNAUTHENTICATED_BYTES_MAX);
+        Slot::Unauthenticated(goclaw.unauthenticated.enter(arrival.address), arrival.budget)
     };
-    upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(move |socket| async move {
-        Conversation::new(socket, goclaw, doorkeeper, permit).run().await;
+    let upgrade = upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX);
+    upgrade.read_buffer_size(READ_BUFFER).on_upgrade(move |socket| async move {
+        Conversation::new(socket, goclaw, authenticator, slot).run().await;
     })
+}
+
+/// The limit that a connection counts against.
+enum Slot {
+    Member(Share),
+    Unauthenticated(UnauthenticatedSocket, ReadBudget),
+}
+
+impl Slot {
+    /// Waits until the connection must give way to another one, and returns why.
+    async fn displaced(&self) -> Over {
+        match self {
+            Slot::Member(share) => {
+                share.revoked().await;
+                Over(close_code::AGAIN, "all sockets are taken and another caller has fewer")
+            }
+            Slot::Unauthenticated(socket, _) => {
+                socket.displaced().await;
+                Over(close_code::POLICY, "connect came too late: there are newer sockets")
+            }
+        }
+    }
 }
 
 struct Conversation {
     socket: WebSocket,
     goclaw: Goclaw,
-    doorkeeper: Doorkeeper,
+    authenticator: Authenticator,
     member: Option<Member>,
     events: Subscription,
-    /// When the client counts as gone unless it says something.
+    /// When the client is disconnected unless it sends something.
     silent_at: Instant,
-    /// When the right to be here ends by itself.
+    /// When the token expires.
     ends_at: Instant,
-    /// Its place: among the strangers until it is a member's.
-    place: OwnedSemaphorePermit,
+    slot: Slot,
 }
 
-/// Why a conversation ends: what the client is told.
+/// Why a connection ends: the close code and reason.
 struct Over(u16, &'static str);
 
-/// The client is gone; nobody needs to be told.
+/// The client has left; no close frame is needed.
 const GONE: Over = Over(close_code::ABNORMAL, "");
 
 impl Conversation {
-    fn new(
-        socket: WebSocket,
-        goclaw: Goclaw,
-        doorkeeper: Doorkeeper,
-        permit: OwnedSemaphorePermit,
-    ) -> Conversation {
-        let events = goclaw.scheduler.events().subscribe(None);
+    fn new(socket: WebSocket, goclaw: Goclaw, authenticator: Authenticator, slot: Slot) -> Conversation {
+        // An unauthenticated connection gets no event but `shutdown`.
+        let events = goclaw.scheduler.events().listen(Interest::in_jobs(None, Jobs::None), None);
         let now = Instant::now();
         Conversation {
             socket,
             goclaw,
-            doorkeeper,
+            authenticator,
             member: None,
             events,
             silent_at: now + READ_TIMEOUT,
             ends_at: now + CONNECT_TIMEOUT,
-            place: permit,
+            slot,
         }
     }
 
@@ -101,12 +132,12 @@ impl Conversation {
         };
         if code != close_code::ABNORMAL {
             let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-            // Whoever does not take it is gone, and the socket with them.
+            // A client that does not accept the close frame has left.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, self.socket.send(close)).await;
         }
     }
 
-    /// Until the client closes (`Ok`), or something else ends it.
+    /// Runs until the client closes (`Ok`), or something else ends the connection.
     async fn converse(&mut self) -> Result<(), Over> {
         let mut tokens = self.goclaw.scheduler.token_changes();
         let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
@@ -118,6 +149,7 @@ impl Conversation {
                     let why = if self.member.is_some() { "the token has expired" } else { "connect came too late" };
                     return Err(Over(close_code::POLICY, why));
                 }
+                over = self.slot.displaced() => return Err(over),
                 changed = tokens.changed() => {
                     changed.map_err(|_| Over(close_code::AWAY, "the server stops"))?;
                     if !self.is_still_allowed() {
@@ -129,7 +161,7 @@ impl Conversation {
                     Some(Ok(message)) => {
                         self.silent_at = Instant::now() + READ_TIMEOUT;
                         match message {
-                            Message::Text(text) => self.hear(text.as_str()).await?,
+                            Message::Text(text) => self.handle_text(text.as_str()).await?,
                             Message::Binary(_) => {
                                 let problem = Problem::invalid("invalid frame: must be a text frame");
                                 self.send(frame::answer("", &Err(problem))).await?;
@@ -139,8 +171,13 @@ impl Conversation {
                         }
                     }
                 },
-                item = self.events.next() => match item {
-                    Ok(item) => self.tell(item).await?,
+                item = self.events.next_unless_behind() => match item {
+                    Ok(Some(item)) => self.send_item(item).await?,
+                    Ok(None) => {
+                        let (after, to) = (self.events.position(), self.goclaw.scheduler.events().latest());
+                        self.send_item(Item::Gap { from: after + 1, to }).await?;
+                        return Err(Over(close_code::AGAIN, "events were taken too slowly; connect again"));
+                    }
                     Err(_) => return Err(Over(close_code::AWAY, "the server stops")),
                 },
                 _ = ping.tick() => self.put(Message::Ping(Vec::new().into())).await?,
@@ -151,8 +188,8 @@ impl Conversation {
         }
     }
 
-    /// Answers one frame. A frame that is none is told so, and the conversation goes on.
-    async fn hear(&mut self, text: &str) -> Result<(), Over> {
+    /// Answers one frame. An invalid frame gets an error, and the connection stays open.
+    async fn handle_text(&mut self, text: &str) -> Result<(), Over> {
         let (id, outcome) = match Request::read(text) {
             Ok(Request { id, method, params }) => {
                 let outcome = self.handle(&method, &Params(params)).await;
@@ -181,31 +218,34 @@ impl Conversation {
     }
 
     fn connect(&mut self, params: &Params) -> Result<Value, Problem> {
-        let member = Member::connect(&self.doorkeeper, params)?;
-        if self.member.is_none() {
-            let place = self.goclaw.sockets.clone().try_acquire_owned();
-            let full =
-                |_| Problem::new(Code::ResourceExhausted, "too many sockets are open").retry(Some(RETRY_MS));
-            self.place = place.map_err(full)?;
+        let member = Member::connect(&self.authenticator, params)?;
+        if let Slot::Unauthenticated(_, budget) = &self.slot {
+            let full = |none: NoShare| {
+                let message = format!("too many sockets are open: {none}");
+                Problem::new(Code::ResourceExhausted, message).retry(Some(RETRY_MS))
+            };
+            let share = self.goclaw.sockets.take(&member.caller).map_err(full)?;
+            budget.lift();
+            self.slot = Slot::Member(share);
         }
         let scheduler = &self.goclaw.scheduler;
         let left = member.caller.expires_at.map(|at| Duration::from_millis(at.since(scheduler.wall()).0));
         self.ends_at = Instant::now() + left.unwrap_or(FAR).min(FAR);
-        // What happened before is not theirs to hear.
-        self.events = scheduler.events().subscribe(None);
+        // Earlier events are not sent.
+        self.events = scheduler.events().listen(interest(&member), None);
         let greeting = member.greeting();
         self.member = Some(member);
         Ok(greeting)
     }
 
-    /// Tells of what happened, if it is the member's to hear.
-    async fn tell(&mut self, item: Item) -> Result<(), Over> {
+    /// Sends an event, if the member may see it.
+    async fn send_item(&mut self, item: Item) -> Result<(), Over> {
         let Some(member) = &self.member else { return Ok(()) };
         let frame = match item {
-            Item::Event(event) => match events::told(&self.goclaw.scheduler, member, &event).await {
-                Ok(told) => told.map(|(name, payload)| frame::event(name, &payload, Some(event.number))),
+            Item::Event(event) => match events::translate(&self.goclaw.scheduler, member, &event).await {
+                Ok(sent) => sent.map(|(name, payload)| frame::event(name, &payload, Some(event.number))),
                 Err(error) => {
-                    tracing::warn!(%error, event = event.number, "an event could not be told");
+                    tracing::warn!(%error, event = event.number, "an event could not be read");
                     None
                 }
             },
@@ -236,14 +276,20 @@ impl Conversation {
     }
 }
 
-/// A call that would have changed something and did not leaves a line in the audit list, or is counted where there were
-/// many equal ones of late.
+/// The events that a member may get: those of its tenant without a job, and the stop of the server.
+fn interest(member: &Member) -> Interest {
+    // Cron jobs create jobs of this lane; a start is an event of the job.
+    let runs = Jobs::OfLane(Name::fixed("cron"));
+    Interest { others: true, ..Interest::in_jobs(Some(member.tenant().clone()), runs) }
+}
+
+/// Writes a rejected change to the audit log, or counts it if there were many equal ones lately.
 async fn note(goclaw: &Goclaw, member: Option<&Member>, method: &str, problem: &Problem) {
     let Some((method, Level::Operator)) = methods::known(method) else { return };
     let Some(member) = member else { return };
     let (kind, why) = match problem.code {
         Code::Unauthorized => (EventKind::CallDenied, "denied"),
-        _ => (EventKind::CallRefused, "refused"),
+        _ => (EventKind::CallRejected, "rejected"),
     };
     let sort = (member.caller.actor.clone(), method, why);
     let Some(left_out) = goclaw.notes.take(sort, Instant::now().into_std()) else { return };
@@ -252,6 +298,6 @@ async fn note(goclaw: &Goclaw, member: Option<&Member>, method: &str, problem: &
         detail.push_str(&format!(" ({left_out} equal calls before it were not noted)"));
     }
     let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
-    // A server that stops keeps no more lines.
+    // A server that stops writes no more entries.
     let _ = goclaw.scheduler.note(kind, tenant, &detail, origin).await;
 }

@@ -1,4 +1,4 @@
-//! Frames by table; what needs a socket is tested over one.
+//! Frames, by table. Tests with sockets are in `tests/it`.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::frame::{self, Problem, Request};
 fn requests_are_read() {
     let request = Request::read(r#"{"type":"req","id":7,"method":"m","params":[1]}"#).unwrap();
     assert_eq!((request.id.as_str(), request.method.as_str()), ("7", "m"));
-    assert!(request.params.is_empty(), "parameters that are no object count as none");
+    assert!(request.params.is_empty(), "parameters that are not an object count as none");
     let long = format!(r#"{{"type":"req","id":"{}","method":"m"}}"#, "x".repeat(257));
     assert!(Request::read(&long).is_err());
 }

@@ -1,9 +1,9 @@
-//! Cron jobs into schedules, and schedules into cron jobs: which of their words is which of ours.
+//! Translates cron jobs into schedules, and schedules into cron jobs.
 
 use laneway_core::schedule::{Plan, RunStatus, SCHEDULE_SELF, TimingError};
 use laneway_core::{
-    Bytes, CatchUp, JobSpec, Name, Overlap, RunLog, Schedule, ScheduleId, SchedulePatch, ScheduleSpec, Span,
-    Timing, Wall,
+    Bytes, CatchUp, FiringLogEntry, JobSpec, Name, Overlap, Schedule, ScheduleId, SchedulePatch,
+    ScheduleSpec, Span, Timing, Wall,
 };
 use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn, answer_of};
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ pub fn is_cron_job(schedule: &Schedule) -> bool {
     schedule.spec.job.kind.as_str() == AGENT_TURN
 }
 
-/// The schedule that `cron.create` asks for.
+/// The schedule of a `cron.create`.
 pub fn new_schedule(member: &Member, params: &Params, now: Wall) -> Result<ScheduleSpec, Problem> {
     let slug = params.text("name").ok_or_else(|| Problem::invalid("name is required"))?;
     check_slug(slug)?;
@@ -54,7 +54,7 @@ pub fn new_schedule(member: &Member, params: &Params, now: Wall) -> Result<Sched
     })
 }
 
-/// What `cron.update` asks to be changed. Empty names and messages leave what is there.
+/// The changes of a `cron.update`. Empty names and messages keep the current ones.
 pub fn patch(schedule: &Schedule, patch: &Params, now: Wall) -> Result<SchedulePatch, Problem> {
     let spec = &schedule.spec;
     let mut turn = AgentTurn::read(&spec.payload).map_err(Problem::invalid)?;
@@ -106,7 +106,7 @@ pub fn patch(schedule: &Schedule, patch: &Params, now: Wall) -> Result<ScheduleP
     })
 }
 
-/// The job that a schedule is. `None`: its payload is no turn.
+/// A schedule as a cron job. `None`: its payload is not an agent turn.
 pub fn job(schedule: &Schedule) -> Option<Value> {
     let Schedule { id, spec, created_at, updated_at, state } = schedule;
     let turn = AgentTurn::read(&spec.payload).ok()?;
@@ -140,8 +140,8 @@ pub fn job(schedule: &Schedule) -> Option<Value> {
     Some(job)
 }
 
-/// An entry of the run log.
-pub fn entry(log: &RunLog) -> Value {
+/// An entry of the firing log.
+pub fn entry(log: &FiringLogEntry) -> Value {
     let mut entry = json!({
         "ts": log.ran_at.0,
         "jobId": log.schedule.to_string(),
@@ -149,35 +149,36 @@ pub fn entry(log: &RunLog) -> Value {
     });
     put(&mut entry, "error", log.error.as_deref());
     put(&mut entry, "summary", log.summary.as_deref().map(|summary| answer_of(summary.as_bytes())));
-    for (key, figure) in [
+    for (key, count) in [
         ("durationMs", log.duration_ms),
         ("inputTokens", log.input_tokens),
         ("outputTokens", log.output_tokens),
     ] {
-        put(&mut entry, key, (figure > 0).then_some(figure));
+        put(&mut entry, key, (count > 0).then_some(count));
     }
     entry
 }
 
-/// Their word for how a run stands or ended.
+/// The dialect's name of a firing's state.
 pub fn status(status: RunStatus) -> &'static str {
     match status {
         RunStatus::Ok => "ok",
         RunStatus::Error | RunStatus::Timeout => "error",
         RunStatus::Running => "running",
+        RunStatus::Queued => "queued",
         RunStatus::Canceled => "cancelled",
         RunStatus::Skipped => "skipped",
         RunStatus::Interrupted => "interrupted",
     }
 }
 
-/// The job that is meant.
+/// The id of the job in the request.
 pub fn job_id(params: &Params) -> Result<ScheduleId, Problem> {
     let text = params.job().ok_or_else(|| Problem::invalid("jobId is required"))?;
     ScheduleId::parse(text).ok_or_else(Problem::no_job)
 }
 
-/// The agent that is named, and the job's own name.
+/// The agent in a name, and the job's own name.
 pub fn parts_of_name(name: &Name) -> (Option<&str>, &str) {
     match name.as_str().rsplit_once('/') {
         Some((agent, slug)) => (Some(agent), slug),
@@ -185,14 +186,14 @@ pub fn parts_of_name(name: &Name) -> (Option<&str>, &str) {
     }
 }
 
-/// Sets a field, if there is something to set.
+/// Sets a field, if there is a value.
 pub fn put(object: &mut Value, key: &str, value: Option<impl Into<Value>>) {
     if let (Value::Object(fields), Some(value)) = (object, value) {
         fields.insert(key.to_owned(), value.into());
     }
 }
 
-/// Names are unique for an agent, ours for a tenant: the agent stands before them.
+/// Names are unique per agent in the dialect and per tenant here: the full name begins with the agent.
 fn full_name(agent: Option<&str>, slug: &str) -> Result<Name, Problem> {
     let full = agent.map_or_else(|| slug.to_owned(), |agent| format!("{agent}/{slug}"));
     Name::new(&full).map_err(|error| Problem::invalid(format!("name {error}")))
@@ -211,14 +212,14 @@ fn owner(user: &str) -> Result<Name, Problem> {
     Name::new(user).map_err(|error| Problem::invalid(format!("user_id {error}")))
 }
 
-/// What each slot makes.
+/// The template of the jobs.
 fn template(tenant: &Name, agent: Option<&str>, job: &str) -> Result<JobSpec, Problem> {
     AgentTurn::of_cron(tenant, agent, job).map_err(|error| Problem::invalid(format!("agentId {error}")))
 }
 
-/// The timing that is meant. In a patch, what is left out is as it was, as long as the sort stays the same.
+/// The timing of a request. In a patch, absent fields keep their values as long as the kind stays the same.
 fn timing(asked: &Params, old: Option<&Timing>, now: Wall) -> Result<Timing, Problem> {
-    let kind = asked.text("kind").or_else(|| old.map(Timing::word)).unwrap_or_default();
+    let kind = asked.text("kind").or_else(|| old.map(Timing::as_str)).unwrap_or_default();
     let timing = match kind {
         "at" => {
             let kept = if let Some(Timing::At(at)) = old { Some(at.0) } else { None };
@@ -246,7 +247,7 @@ fn timing(asked: &Params, old: Option<&Timing>, now: Wall) -> Result<Timing, Pro
     Ok(timing)
 }
 
-/// Refuses in their words what the engine would refuse in ours.
+/// Rejects, with the dialect's messages, what the engine would reject.
 fn check(timing: &Timing, now: Wall) -> Result<(), Problem> {
     let no_future = |why: &str| Problem::invalid(format!("cron job has no future run: {why}"));
     let plan = Plan::new(timing, now).map_err(|error| match (&error, timing) {
@@ -270,7 +271,7 @@ fn no_zone(zone: &str) -> Problem {
 
 fn shown_timing(timing: &Timing) -> Value {
     let mut shown = Map::new();
-    shown.insert("kind".to_owned(), timing.word().into());
+    shown.insert("kind".to_owned(), timing.as_str().into());
     let mut shown = Value::Object(shown);
     match timing {
         Timing::At(at) => put(&mut shown, "atMs", Some(at.0)),

@@ -1,4 +1,4 @@
-//! The immediate path: an action on a tab that waits in no queue.
+//! The immediate path: an action on a tab that bypasses the queue.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::decode::read_body;
 use super::error::Problem;
 use super::tasks::Answer;
 
-/// How long an instance may take to answer: nobody waits longer at the other end.
+/// How long an instance may take to answer: clients do not wait longer.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// On whose behalf.
+/// The agent of the call.
 const AGENT: HeaderName = HeaderName::from_static("x-agent-id");
 
-/// Passes the action on to the instance that has the tab, and its answer back, as they are.
+/// Forwards the action to the instance that has the tab, and returns its answer unchanged.
 pub async fn act_on_tab(
     State(pinchtab): State<Pinchtab>,
     Path(tab): Path<String>,
@@ -28,9 +28,9 @@ pub async fn act_on_tab(
 ) -> Answer {
     let agent =
         request.headers().get(AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let body = read_body(&pinchtab.large_bodies, request).await?;
+    let body = read_body(request).await?;
     let action = Action { tab, agent, scheduled: false, body, time_left: Some(TIME_MAX) };
-    // A client that goes away drops this call, and the connection with it.
+    // When the client disconnects, this call is dropped, and the connection with it.
     let answered = pinchtab.tabs.forward(&action, &CancellationToken::new()).await;
     let answered = answered.map_err(|error| match error {
         ForwardError::Unresolved { source, .. } => Problem::not_found(source.to_string()),
@@ -41,8 +41,8 @@ pub async fn act_on_tab(
     })?;
     let mut response = Response::new(Body::from(answered.body));
     *response.status_mut() = StatusCode::from_u16(answered.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let said = answered.content_type.and_then(|text| HeaderValue::from_str(&text).ok());
-    if let Some(content_type) = said {
+    let content_type = answered.content_type.and_then(|text| HeaderValue::from_str(&text).ok());
+    if let Some(content_type) = content_type {
         response.headers_mut().insert(CONTENT_TYPE, content_type);
     }
     Ok(response)

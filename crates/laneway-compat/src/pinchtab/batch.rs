@@ -1,9 +1,9 @@
-//! Batches: many tasks of one agent, each admitted or rejected for itself.
+//! Batches: many tasks of one agent, each accepted or rejected on its own.
 
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use laneway_core::Refusal;
+use laneway_core::Rejection;
 use laneway_core::command::{Submission, Submitted};
 use laneway_runtime::Caller;
 use serde_json::json;
@@ -11,21 +11,26 @@ use serde_json::json;
 use super::decode::{Fields, read_body};
 use super::error::{Problem, json_line};
 use super::tasks::Answer;
-use super::translate::{Asked, rejection, state_word, task_id};
+use super::translate::{Asked, full_message, state_name, task_id};
 use super::wire::{Batch, BatchItem};
 use super::{Pinchtab, callback};
 
-/// Takes many tasks, and says of each what became of it.
+/// Submits many tasks, and returns the outcome of each.
 pub async fn submit_tasks(
     State(pinchtab): State<Pinchtab>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Answer {
-    let body = read_body(&pinchtab.large_bodies, request).await?;
+    let body = read_body(request).await?;
     let mut fields = Fields::of_body(&body)?;
     let (agent_id, callback_url) = (fields.text("agentId")?, fields.text("callbackUrl")?);
-    let items: Vec<Asked> = fields
-        .list("tasks")?
+    let tasks = fields.list("tasks")?;
+    let max = pinchtab.live.current().dialects.pinchtab.max_batch_size as usize;
+    if !agent_id.is_empty() && tasks.len() > max {
+        let problem = Problem::new(StatusCode::BAD_REQUEST, "batch_too_large", "batch exceeds maximum size");
+        return Err(problem.details(json!({"submitted": tasks.len(), "max": max})));
+    }
+    let items: Vec<Asked> = tasks
         .into_iter()
         .map(|item| Asked::of_item(Fields::of(item, "tasks")?))
         .collect::<Result<_, Problem>>()?;
@@ -35,12 +40,7 @@ pub async fn submit_tasks(
     if items.is_empty() {
         return Err(Problem::bad_request("batch must contain at least one task"));
     }
-    let max = pinchtab.live.current().dialects.pinchtab.max_batch_size as usize;
-    if items.len() > max {
-        let problem = Problem::new(StatusCode::BAD_REQUEST, "batch_too_large", "batch exceeds maximum size");
-        return Err(problem.details(json!({"submitted": items.len(), "max": max})));
-    }
-    // Only now: what all items share is copied for each of them.
+    // Only now are the shared fields copied to each item.
     let asked = items
         .into_iter()
         .map(|item| Asked { agent_id: agent_id.clone(), callback_url: callback_url.clone(), ..item })
@@ -50,14 +50,14 @@ pub async fn submit_tasks(
 }
 
 impl Pinchtab {
-    /// Submits what is right in form, in order and in one commit.
+    /// Submits the valid tasks, in order and in one commit.
     async fn submit_each(
         &self,
         caller: &Caller,
         asked: Vec<Asked>,
         agent_id: &str,
     ) -> Result<Vec<BatchItem>, Problem> {
-        // Every name is looked up once for the whole batch.
+        // Every host name is resolved once for the whole batch.
         let (now, guard) = (self.scheduler.wall(), self.guard.for_batch());
         let (mut items, mut good): (Vec<Option<BatchItem>>, Vec<Submission>) = (Vec::new(), Vec::new());
         for mut task in asked {
@@ -79,33 +79,35 @@ impl Pinchtab {
         }
         .into_iter();
         let verdict = |item: Option<BatchItem>| {
-            item.unwrap_or_else(|| item_of(verdicts.next().expect("there is a verdict for each"), agent_id))
+            item.unwrap_or_else(|| {
+                item_of(verdicts.next().expect("there is a verdict for each task"), agent_id)
+            })
         };
         Ok(items.into_iter().map(verdict).collect())
     }
 }
 
-fn item_of(verdict: Result<Submitted, Refusal>, agent_id: &str) -> BatchItem {
+fn item_of(verdict: Result<Submitted, Rejection>, agent_id: &str) -> BatchItem {
     match verdict {
         Ok(submitted) => BatchItem {
             task_id: task_id(submitted.job),
-            state: state_word(submitted.state),
+            state: state_name(submitted.state),
             position: submitted.waiting.into(),
             error: None,
         },
-        Err(refusal) => BatchItem {
-            task_id: refusal.recorded.map(task_id).unwrap_or_default(),
+        Err(rejection) => BatchItem {
+            task_id: rejection.recorded.map(task_id).unwrap_or_default(),
             state: "rejected",
             position: 0,
-            error: Some(match refusal.full {
-                Some(full) => rejection(full, agent_id),
-                None => refusal.message.to_string(),
+            error: Some(match rejection.full {
+                Some(full) => full_message(full, agent_id),
+                None => rejection.message.to_string(),
             }),
         },
     }
 }
 
-/// A task that cannot be: nothing of it is kept.
+/// An invalid task. It is not stored.
 fn invalid(problem: &Problem) -> BatchItem {
     let error = Some(super::error::sanitized(problem.message()));
     BatchItem { task_id: String::new(), state: "rejected", position: 0, error }

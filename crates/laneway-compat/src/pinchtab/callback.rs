@@ -1,4 +1,4 @@
-//! Telling a client of its task's end: which addresses may be called, and what is sent.
+//! Callbacks at the end of a task: which URLs are allowed, and what is sent.
 
 use laneway_core::job::CALLBACK_URL_LEN_MAX;
 use laneway_runtime::webhooks::{CallbackFormat, Ended, Guard, GuardError, Rendered};
@@ -9,7 +9,7 @@ use super::translate::{self, task_id};
 /// The name of the format.
 pub const FORMAT: &str = "pinchtab";
 
-/// May this address be called? A blank one asks for nothing.
+/// Checks a callback URL. A blank one means no callback.
 pub async fn check(guard: &Guard, url: &str) -> Result<(), Problem> {
     if url.trim().is_empty() {
         return Ok(());
@@ -21,17 +21,17 @@ pub async fn check(guard: &Guard, url: &str) -> Result<(), Problem> {
     checked.map_err(|error| Problem::bad_request(format!("invalid task: invalid callbackUrl: {error}")))
 }
 
-/// Sends the task as `GET /tasks/{id}` shows it, with the headers that its receivers know.
+/// Sends the task as `GET /tasks/{id}` returns it, with the headers of the original server.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TaskNews;
+pub struct TaskCallback;
 
-impl CallbackFormat for TaskNews {
+impl CallbackFormat for TaskCallback {
     fn render(&self, ended: &Ended<'_>) -> Rendered {
         let task = translate::task(ended.job, ended.payload);
         Rendered {
             content_type: "application/json",
             headers: vec![
-                // The same for every end: receivers look at the task's state.
+                // The same for every end: receivers check the task's state.
                 ("x-pinchtab-event", "task.completed".to_owned()),
                 ("x-pinchtab-task-id", task_id(ended.job.row.id)),
             ],

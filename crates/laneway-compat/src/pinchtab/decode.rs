@@ -1,13 +1,11 @@
-//! Reads requests the lenient way their clients are used to: names in any case, unknown fields left alone, only the first
-//! JSON value of the body, `null` for nothing.
-
-use std::sync::Arc;
+//! Parses requests as leniently as the original server: field names in any case, unknown fields ignored, only the
+//! first JSON value of the body, `null` for an absent value.
 
 use axum::extract::Request;
 use axum::http::StatusCode;
+use laneway_core::Span;
 use serde_json::error::Category;
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
 
 use super::error::Problem;
 use crate::body::{self, BodyError};
@@ -15,23 +13,27 @@ use crate::body::{self, BodyError};
 /// Largest body, in bytes.
 pub const BODY_MAX: usize = 1 << 20;
 
-/// The whole body of a request, if it is not too large. `room` bounds how many large ones are read at once.
-pub async fn read_body(room: &Arc<Semaphore>, request: Request) -> Result<Vec<u8>, Problem> {
-    body::read(room, request, BODY_MAX).await.map_err(|error| match error {
+/// The body of a request, up to [`BODY_MAX`] bytes.
+pub async fn read_body(request: Request) -> Result<Vec<u8>, Problem> {
+    body::read(request, BODY_MAX).await.map_err(|error| match error {
         BodyError::TooLarge => {
             Problem::generic(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large")
         }
         BodyError::Late => Problem::generic(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+        BodyError::Busy => {
+            let message = "too many large bodies at once; send it again";
+            Problem::generic(StatusCode::TOO_MANY_REQUESTS, message).retry_after(Span::secs(1))
+        }
         BodyError::Broken => Problem::bad_request("unexpected EOF"),
     })
 }
 
-/// The fields of an object, asked for by their names in any case.
+/// The fields of an object, by name in any case.
 #[derive(Debug)]
 pub struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// The first JSON value of a body: an object, or `null` for an empty one.
+    /// The fields of a body: its first JSON value, an object, or `null` for an empty one.
     pub fn of_body(body: &[u8]) -> Result<Fields, Problem> {
         let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
         let value = match values.next() {
@@ -90,7 +92,7 @@ impl Fields {
         }
     }
 
-    /// The field as it is written, else one that differs only in case.
+    /// The field with this exact name, else one that differs only in case.
     fn take(&mut self, name: &str) -> Option<Value> {
         let key = match self.0.contains_key(name) {
             true => name.to_owned(),

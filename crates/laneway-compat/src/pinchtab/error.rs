@@ -1,4 +1,4 @@
-//! Every error of the dialect: its status, its code, and a message that gives nothing away.
+//! Every error of the dialect: its status, its code, and a sanitised message.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -6,18 +6,18 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use laneway_core::Span;
 use laneway_runtime::caller::Denied;
-use laneway_runtime::{QueryError, Stopped};
+use laneway_runtime::{ReadError, Stopped};
 use serde_json::{Map, Value, json};
 
-/// Longest message, in bytes; the rest is cut off and replaced by dots.
+/// Longest message, in bytes; the rest is replaced by dots.
 const MESSAGE_MAX: usize = 1_024;
-/// Where paths begin that are nobody's business.
+/// Prefixes of paths that messages must not show.
 const ROOTS: [&str; 8] = ["/Users/", "/home/", "/var/", "/tmp/", "/private/", "/opt/", "/etc/", "/Volumes/"];
 
-/// The code of errors that have none of their own.
+/// The code of errors without one of their own.
 const GENERIC: &str = "error";
 
-/// An error on its way to the client.
+/// An error response.
 #[derive(Debug)]
 pub struct Problem {
     status: StatusCode,
@@ -29,34 +29,34 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// An error with a code of its own.
+    /// An error with its own code.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Problem {
         let (details, headers) = (Map::new(), Vec::new());
         Problem { status, code, message: message.into(), retryable: false, details, headers }
     }
 
-    /// An error without a code of its own.
+    /// An error without its own code.
     pub fn generic(status: StatusCode, message: impl Into<String>) -> Problem {
         Problem::new(status, GENERIC, message)
     }
 
-    /// A request that cannot be.
+    /// An invalid request.
     pub fn bad_request(message: impl Into<String>) -> Problem {
         Problem::generic(StatusCode::BAD_REQUEST, message)
     }
 
-    /// There is no such thing.
+    /// The resource does not exist.
     pub fn not_found(message: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// Says that asking again may help, and when.
+    /// Adds `Retry-After`.
     pub fn retry_after(mut self, span: Span) -> Problem {
         self.retryable = true;
         self.header(RETRY_AFTER, span.0.div_ceil(1_000).max(1).to_string())
     }
 
-    /// The same with details; `details` must be an object.
+    /// Adds details; `details` must be an object.
     pub fn details(mut self, details: Value) -> Problem {
         if let Value::Object(details) = details {
             self.details = details;
@@ -64,13 +64,13 @@ impl Problem {
         self
     }
 
-    /// The same with a header.
+    /// Adds a header.
     pub fn header(mut self, name: HeaderName, value: String) -> Problem {
         self.headers.push((name, value));
         self
     }
 
-    /// What went wrong, without the rest.
+    /// The message alone.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -104,12 +104,12 @@ impl From<Stopped> for Problem {
     }
 }
 
-impl From<QueryError> for Problem {
-    fn from(error: QueryError) -> Problem {
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Problem {
         match error {
-            QueryError::Stopped(stopped) => stopped.into(),
+            ReadError::Stopped(stopped) => stopped.into(),
             error => {
-                tracing::error!(%error, "a call failed inside");
+                tracing::error!(%error, "internal error");
                 Problem::generic(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "internal error; the server's log says why",
@@ -119,7 +119,7 @@ impl From<QueryError> for Problem {
     }
 }
 
-/// `value` as JSON on a line of its own.
+/// `value` as one line of JSON.
 pub fn json_line(status: StatusCode, value: &impl serde::Serialize) -> Response {
     let mut bytes = serde_json::to_vec(value).unwrap_or_default();
     bytes.push(b'\n');
@@ -129,7 +129,7 @@ pub fn json_line(status: StatusCode, value: &impl serde::Serialize) -> Response 
     response
 }
 
-/// What a call that does not reach its handler is answered.
+/// The response to a call that does not reach its handler.
 pub fn denied(denied: &Denied) -> Response {
     let unauthorized = |code| {
         Problem::new(StatusCode::UNAUTHORIZED, code, "unauthorized")
@@ -166,7 +166,7 @@ fn plain(status: StatusCode, text: &'static str) -> Response {
     response
 }
 
-/// The message without what disturbs a terminal and without paths of this machine, and not too long.
+/// The message without control characters and local paths, cut to the limit.
 pub fn sanitized(message: &str) -> String {
     let mut clean = without_paths(&without_controls(message));
     if clean.len() > MESSAGE_MAX {
@@ -177,7 +177,7 @@ pub fn sanitized(message: &str) -> String {
     if clean.is_empty() { GENERIC.to_owned() } else { clean }
 }
 
-/// Escape sequences are gone; other control characters, however many, are one space.
+/// Removes escape sequences and replaces other control characters by one space.
 fn without_controls(message: &str) -> String {
     let mut clean = String::with_capacity(message.len());
     let mut letters = message.chars().peekable();
@@ -202,9 +202,9 @@ fn without_paths(message: &str) -> String {
     let mut clean = String::with_capacity(message.len());
     let mut rest = message;
     while let Some(letter) = rest.chars().next() {
-        let inside_word =
+        let inside_name =
             clean.ends_with(|before: char| before.is_alphanumeric() || "._-/\\".contains(before));
-        if !inside_word && begins_with_path(rest) {
+        if !inside_name && begins_with_path(rest) {
             clean.push_str("[path]");
             let end = rest.find(|letter: char| letter.is_whitespace() || "\"'`,;)]}>".contains(letter));
             rest = &rest[end.unwrap_or(rest.len())..];

@@ -1,4 +1,4 @@
-//! Changing the limits while everything runs.
+//! Changes the limits while the server runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::error::{Problem, json_line};
 use super::tasks::Answer;
 use super::{LANE, Pinchtab, stats};
 
-/// The limits of the dialect, as its documents name them. Zero keeps what is in force.
+/// The limits of the dialect. Zero keeps the current value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Most tasks that may wait.
@@ -30,12 +30,12 @@ pub struct Config {
     pub max_per_agent_inflight: u32,
     /// How long ended tasks are kept.
     pub result_ttl: Duration,
-    /// Shown, and no cap of its own.
+    /// Shown only; it limits nothing.
     pub worker_count: u32,
 }
 
 impl Config {
-    /// What differs from what is in force, as a change of the configuration.
+    /// The difference to the current configuration, as a patch.
     fn patch_over(&self, current: &config::Config) -> Map<String, Value> {
         let Config {
             max_queue_size,
@@ -72,7 +72,7 @@ impl Config {
     }
 }
 
-/// Makes these limits hold, all or none. They survive a restart. What is zero, or in force already, is left alone.
+/// Applies these limits, all or none. They survive a restart. Zero and unchanged values are skipped.
 pub async fn reload(
     live: &LiveConfig,
     config: &Config,
@@ -86,13 +86,13 @@ pub async fn reload(
     live.patch(Value::Object(patch), origin).await
 }
 
-/// Takes new limits from a call.
+/// Applies new limits from a call.
 pub async fn reload_scheduler(
     State(pinchtab): State<Pinchtab>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Answer {
-    let body = read_body(&pinchtab.large_bodies, request).await?;
+    let body = read_body(request).await?;
     let mut fields = Fields::of_body(&body)?;
     let mut count = |name: &str| {
         let number = fields.int(name)?;

@@ -1,4 +1,4 @@
-//! Figures of now: what waits and runs, what became of tasks since the start, and the limits in force.
+//! Current statistics: waiting and running tasks, outcomes since the start, and the limits in force.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::tasks::Answer;
 use super::time::go_duration;
 use super::{LANE, Pinchtab};
 
-/// The shortest time that is told of something that took time, in milliseconds.
+/// The shortest reported time of something that took time, in milliseconds.
 const SHORTEST_MS: f64 = 1e-6;
 
 /// Shows the three sections.
@@ -23,14 +23,7 @@ pub async fn get_scheduler_stats(
     State(pinchtab): State<Pinchtab>,
     Extension(caller): Extension<Caller>,
 ) -> Answer {
-    let tenant = caller.scope().cloned();
-    let (stats, known) = pinchtab
-        .scheduler
-        .read(move |engine, _| {
-            let tenant = tenant.as_ref();
-            (engine.stats(tenant), engine.agents_in(tenant, &Name::fixed(LANE)))
-        })
-        .await?;
+    let (stats, known) = pinchtab.scheduler.agents_in(caller.scope().cloned(), Name::fixed(LANE)).await?;
     let lane = stats.lanes.iter().find(|lane| lane.lane.as_str() == LANE);
     let agents = agents(&known);
     let sections = json!({
@@ -41,7 +34,7 @@ pub async fn get_scheduler_stats(
     Ok(json_line(StatusCode::OK, &sections))
 }
 
-/// What is known of an agent, in all tenants that the caller sees.
+/// The statistics of an agent, in all tenants that the caller sees.
 #[derive(Default)]
 struct Agent {
     queued: u64,
@@ -51,11 +44,11 @@ struct Agent {
 
 fn agents(known: &[AgentStats]) -> BTreeMap<&str, Agent> {
     let mut agents: BTreeMap<&str, Agent> = BTreeMap::new();
-    for figures in known {
-        let agent = agents.entry(figures.agent.as_str()).or_default();
-        agent.queued += figures.waiting;
-        agent.inflight += figures.open;
-        agent.counts.add(&figures.counts);
+    for stats in known {
+        let agent = agents.entry(stats.agent.as_str()).or_default();
+        agent.queued += stats.waiting;
+        agent.inflight += stats.open;
+        agent.counts.add(&stats.counts);
     }
     agents
 }
@@ -77,14 +70,14 @@ fn metrics_section(lane: Option<&LaneStats>, agents: &BTreeMap<&str, Agent>) -> 
     let known = agents.iter().filter(|(_, agent)| !agent.counts.is_empty());
     let agents: Map<String, Value> = known
         .map(|(id, Agent { counts, .. })| {
-            let figures = json!({
+            let stats = json!({
                 "submitted": counts.submitted,
                 "completed": counts.succeeded,
                 "failed": counts.failed,
                 "cancelled": counts.canceled,
                 "rejected": counts.rejected,
             });
-            ((*id).to_owned(), figures)
+            ((*id).to_owned(), stats)
         })
         .collect();
     json!({
@@ -101,7 +94,7 @@ fn metrics_section(lane: Option<&LaneStats>, agents: &BTreeMap<&str, Agent>) -> 
     })
 }
 
-/// Nothing took no time at all: where there is something to average, the average is more than zero.
+/// An average over at least one value is more than zero, because nothing takes no time at all.
 fn average_ms(sum: Span, count: u64) -> f64 {
     match count {
         0 => 0.0,

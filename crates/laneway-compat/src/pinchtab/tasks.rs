@@ -2,11 +2,11 @@
 
 use axum::Extension;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::StatusCode;
 use axum::http::header::HeaderName;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use laneway_core::command::Submitted;
-use laneway_core::{Name, Refusal, RefusalCode, Reply, Seq, Span};
+use laneway_core::{Name, Rejection, RejectionCode, Reply, Seq, Span};
 use laneway_runtime::Caller;
 use laneway_runtime::store::{JobFilter, JobView, Reader, StoreError};
 use laneway_runtime::tabs::TAB_ACTION;
@@ -16,32 +16,35 @@ use serde_json::json;
 use super::decode::{Fields, read_body};
 use super::error::{Problem, json_line};
 use super::time::rfc3339;
-use super::translate::{self, Asked, job_id, rejection, state_word, task_id};
+use super::translate::{self, Asked, full_message, job_id, state_name, task_id};
 use super::wire::{Accepted, Task, TaskList};
 use super::{LANE, Pinchtab, callback};
 use crate::names::name_of;
 
-/// What handlers give.
+/// What handlers return.
 pub type Answer = Result<Response, Problem>;
 
-/// Most tasks of a list.
+/// Most tasks in a list.
 const LIST_MAX: usize = 10_000;
 /// Most bytes of payloads and results in a list.
 const LIST_BYTES_MAX: usize = 32 << 20;
 /// How many jobs are read at once for a list.
 const PAGE: usize = 500;
-/// How many pages are read for a list; a page may be short, because each looks at a bounded number of rows.
+/// How many pages are read for a list; a page may be short, because each scans a bounded number of rows.
 const PAGES_MAX: usize = 200;
-/// Names the task that was rejected; the body has no room for it.
+/// The header with the id of a rejected task; the body has no field for it.
 const REJECTED_TASK: HeaderName = HeaderName::from_static("x-pinchtab-task-id");
 
-/// Takes a task, or says why not.
+/// The header that marks a list as truncated, for clients that ignore unknown fields.
+const TRUNCATED: HeaderName = HeaderName::from_static("x-pinchtab-truncated");
+
+/// Submits a task.
 pub async fn submit_task(
     State(pinchtab): State<Pinchtab>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Answer {
-    let body = read_body(&pinchtab.large_bodies, request).await?;
+    let body = read_body(request).await?;
     let mut asked = Asked::of_task(Fields::of_body(&body)?)?;
     asked.check()?;
     callback::check(&pinchtab.guard, &asked.callback_url).await?;
@@ -49,59 +52,58 @@ pub async fn submit_task(
     let submission = asked.into_submission(&caller, pinchtab.scheduler.wall())?;
     match pinchtab.scheduler.submit(submission).await? {
         Ok(submitted) => Ok(json_line(StatusCode::ACCEPTED, &accepted(&submitted))),
-        Err(refusal) => Err(pinchtab.refused(&refusal, &agent_id).await),
+        Err(rejection) => Err(pinchtab.rejected(&rejection, &agent_id).await),
     }
 }
 
 fn accepted(submitted: &Submitted) -> Accepted {
     Accepted {
         task_id: task_id(submitted.job),
-        state: state_word(submitted.state),
+        state: state_name(submitted.state),
         position: submitted.waiting.into(),
         created_at: rfc3339(submitted.created_at),
     }
 }
 
 impl Pinchtab {
-    /// What a refused task is answered.
-    pub async fn refused(&self, refusal: &Refusal, agent_id: &str) -> Problem {
-        match (refusal.code, refusal.full) {
-            (RefusalCode::QueueFull, Some(full)) => {
+    /// The response to a rejected task.
+    pub async fn rejected(&self, rejection: &Rejection, agent_id: &str) -> Problem {
+        match (rejection.code, rejection.full) {
+            (RejectionCode::QueueFull, Some(full)) => {
                 let lane = Name::fixed(LANE);
-                let queued =
-                    self.scheduler.read(move |engine, _| engine.waiting_in(&Name::fixed(LANE))).await;
+                let queued = self.scheduler.waiting_in(lane.clone()).await;
                 let config = self.live.current();
                 let limits = config.settings().lanes.get(&lane).cloned().unwrap_or_default();
                 let problem =
-                    Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", rejection(full, agent_id))
-                        .retry_after(refusal.retry_after.unwrap_or(Span::secs(1)))
+                    Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", full_message(full, agent_id))
+                        .retry_after(rejection.retry_after.unwrap_or(Span::secs(1)))
                         .details(json!({
                             "agentId": agent_id,
                             "queued": queued.unwrap_or(full.waiting),
                             "maxQueue": limits.queued_max,
                             "maxPerAgent": limits.queued_per_agent_max,
                         }));
-                match refusal.recorded {
+                match rejection.recorded {
                     Some(job) => problem.header(REJECTED_TASK, task_id(job)),
                     None => problem,
                 }
             }
-            (RefusalCode::DeadlinePast, _) => translate::deadline_past(),
-            (RefusalCode::Draining, _) => laneway_runtime::Stopped.into(),
-            (RefusalCode::StorageLow, _) => {
-                Problem::generic(StatusCode::INSUFFICIENT_STORAGE, refusal.message.as_ref())
+            (RejectionCode::DeadlinePast, _) => translate::deadline_past(),
+            (RejectionCode::Draining, _) => laneway_runtime::Stopped.into(),
+            (RejectionCode::StorageLow, _) => {
+                Problem::generic(StatusCode::INSUFFICIENT_STORAGE, rejection.message.as_ref())
                     .retry_after(Span::secs(60))
             }
-            _ => Problem::bad_request(refusal.message.as_ref()),
+            _ => Problem::bad_request(rejection.message.as_ref()),
         }
     }
 
-    /// The task of an id, if the caller has one.
+    /// The task with this id, if the caller may see it.
     async fn find(&self, caller: &Caller, id: &str) -> Result<Option<(JobView, Task)>, Problem> {
         let Some(job) = job_id(id) else { return Ok(None) };
         let found = self
             .scheduler
-            .query(move |reader| {
+            .read(move |reader| {
                 let Some(view) = reader.job(job)? else { return Ok(None) };
                 let payload = reader.payload(view.row.seq)?;
                 Ok(payload.map(|payload| (view, payload)))
@@ -113,7 +115,7 @@ impl Pinchtab {
     }
 }
 
-/// Which tasks a list shows.
+/// The filter of a list.
 #[derive(Debug, Deserialize)]
 pub struct ListQuery {
     #[serde(rename = "agentId", default)]
@@ -131,7 +133,7 @@ pub async fn list_tasks(
     let Query(ListQuery { agent_id, state }) =
         query.map_err(|error| Problem::bad_request(format!("invalid query: {}", error.body_text())))?;
     let states = translate::states_of(&state);
-    let wants_states = state.split(',').any(|word| !word.trim().is_empty());
+    let filters_states = state.split(',').any(|name| !name.trim().is_empty());
     let filter = JobFilter {
         tenant: caller.scope().cloned(),
         kind: Some(Name::fixed(TAB_ACTION)),
@@ -139,15 +141,20 @@ pub async fn list_tasks(
         states: states.clone(),
         ..JobFilter::default()
     };
-    // Words that name no state match nothing.
-    let tasks = match wants_states && states.is_empty() {
-        true => Vec::new(),
-        false => pinchtab.scheduler.query(move |reader| collect(reader, &filter)).await?,
+    // Unknown state names match no task.
+    let (tasks, truncated) = match filters_states && states.is_empty() {
+        true => (Vec::new(), false),
+        false => pinchtab.scheduler.read(move |reader| collect(reader, &filter)).await?,
     };
-    Ok(json_line(StatusCode::OK, &TaskList { count: tasks.len(), tasks }))
+    let mut response = json_line(StatusCode::OK, &TaskList { count: tasks.len(), tasks, truncated });
+    if truncated {
+        response.headers_mut().insert(TRUNCATED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
 }
 
-fn collect(reader: &dyn Reader, filter: &JobFilter) -> Result<Vec<Task>, StoreError> {
+/// The newest tasks that match, and whether older ones were left out.
+fn collect(reader: &dyn Reader, filter: &JobFilter) -> Result<(Vec<Task>, bool), StoreError> {
     let (mut tasks, mut bytes, mut before) = (Vec::new(), 0, None);
     for _ in 0..PAGES_MAX {
         let page = reader.jobs(filter, before, PAGE)?;
@@ -157,16 +164,16 @@ fn collect(reader: &dyn Reader, filter: &JobFilter) -> Result<Vec<Task>, StoreEr
                 view.end.as_ref().and_then(|end| end.result.as_ref()).map_or(0, |result| result.len());
             bytes += payload.len() + result;
             if tasks.len() >= LIST_MAX || bytes > LIST_BYTES_MAX {
-                return Ok(tasks);
+                return Ok((tasks, true));
             }
             tasks.extend(translate::task(view, &payload));
         }
         match page.next {
             Some(next) => before = Some(Seq(next)),
-            None => break,
+            None => return Ok((tasks, false)),
         }
     }
-    Ok(tasks)
+    Ok((tasks, true))
 }
 
 /// Shows a task.
@@ -181,7 +188,7 @@ pub async fn get_task(
     }
 }
 
-/// Shows the task `batch`, which there never is.
+/// The task `batch` never exists.
 pub async fn get_no_task() -> Answer {
     Err(no_task())
 }
@@ -190,7 +197,7 @@ fn no_task() -> Problem {
     Problem::not_found("task not found")
 }
 
-/// Ends a task that has not ended.
+/// Cancels a task that has not ended.
 pub async fn cancel_task(
     State(pinchtab): State<Pinchtab>,
     Extension(caller): Extension<Caller>,
@@ -203,8 +210,8 @@ pub async fn cancel_task(
         Reply::Canceled { .. } => {
             Ok(json_line(StatusCode::OK, &json!({"status": "cancelled", "taskId": id})))
         }
-        Reply::Refused(refusal) => Err(pinchtab.refused(&refusal, "").await),
-        // It ended since it was looked up, or before.
+        Reply::Rejected(rejection) => Err(pinchtab.rejected(&rejection, "").await),
+        // It has ended before or since it was looked up.
         _ => match pinchtab.find(&caller, &id).await? {
             Some((_, task)) => {
                 let message = format!("task {id:?} already in terminal state {:?}", task.state);

@@ -1,10 +1,10 @@
-//! The translations alone. What clients see is in `tests/it`.
+//! Translations. Tests of the HTTP API are in `tests/it`.
 
 use laneway_core::{CapScope, Full, JobId, JobState, Span, Wall};
 
 use super::error::sanitized;
 use super::time::{Given, go_duration, parse, rfc3339};
-use super::translate::{job_id, rejection, state_word, states_of, task_id};
+use super::translate::{full_message, job_id, state_name, states_of, task_id};
 use crate::names::name_of;
 
 #[test]
@@ -20,9 +20,9 @@ fn pt_x2_messages_give_nothing_away() {
         ("", "error"),
         ("\u{1b}[2J\n", "error"),
     ] {
-        let said = sanitized(message);
-        assert!(said.starts_with(clean), "{message:?}: {said:?}");
-        assert!(!said.contains("secret") && !said.contains("passwd"), "{said}");
+        let text = sanitized(message);
+        assert!(text.starts_with(clean), "{message:?}: {text:?}");
+        assert!(!text.contains("secret") && !text.contains("passwd"), "{text}");
     }
     let long = sanitized(&"ä".repeat(2_000));
     assert!(long.ends_with("...") && long.len() <= 1_024 + 3, "{}", long.len());
@@ -50,16 +50,25 @@ fn every_id_of_an_agent_has_a_name_of_its_own() {
     let ids = ["a1", " ", "  ", "%20", "~%20", "~", " a", "a\n", "é", &long, &format!("{long}y")];
     let names: std::collections::BTreeSet<String> = ids.iter().map(|id| name_of(id).to_string()).collect();
     assert_eq!(names.len(), ids.len(), "{names:?}");
-    assert_eq!(name_of("é").as_str(), "é", "what is a name stays as it is");
+    assert_eq!(name_of("é").as_str(), "é", "a valid name stays as it is");
 }
 
 #[test]
 fn their_states_are_ours() {
-    let words: Vec<&str> = JobState::ALL.into_iter().map(state_word).collect();
-    assert_eq!(words, ["queued", "queued", "assigned", "running", "done", "failed", "cancelled", "rejected"]);
+    let names: Vec<&str> = JobState::ALL.into_iter().map(state_name).collect();
+    assert_eq!(names, ["queued", "queued", "assigned", "running", "done", "failed", "cancelled", "rejected"]);
     assert_eq!(states_of(" done ,failed,,nonsense"), [JobState::Succeeded, JobState::Failed]);
     assert_eq!(states_of("queued"), [JobState::Scheduled, JobState::Queued]);
     assert!(states_of("").is_empty());
+}
+
+#[test]
+fn defect_18_a_deadline_may_lie_at_the_end_of_the_calendar() {
+    let last = jiff::Timestamp::MAX.as_millisecond();
+    for far in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999999-12:00"] {
+        let given = parse(far).map(|Given { at, text }| (at.0, text));
+        assert_eq!(given, Some((last, far.to_owned())));
+    }
 }
 
 #[test]
@@ -77,6 +86,8 @@ fn times_are_rfc_3339_and_keep_their_offset() {
         "2023-11-14T22:13:20z",
         "2023-11-14T22:13:20+0200",
         "2023-02-30T22:13:20Z",
+        "9999-13-31T23:59:59Z",
+        "9999-12-31T23:59:59+99:00",
         "2023-11-14T22:13:20.Z",
         "2023-11-14T22:13:20Z[UTC]",
         "ä023-11-14T22:13:20Z",
@@ -101,10 +112,13 @@ fn lengths_of_time_are_written_as_go_does() {
 }
 
 #[test]
-fn full_queues_have_two_words() {
+fn full_queues_have_two_codes() {
     let full = |scope| Full { scope, waiting: 2, cap: 2 };
-    assert_eq!(rejection(full(CapScope::Agent), "a\"1"), "rejected: agent queue full for \"a\\\"1\" (2/2)");
+    assert_eq!(
+        full_message(full(CapScope::Agent), "a\"1"),
+        "rejected: agent queue full for \"a\\\"1\" (2/2)"
+    );
     for scope in [CapScope::Server, CapScope::Lane, CapScope::Tenant] {
-        assert_eq!(rejection(full(scope), "a1"), "rejected: global queue full (2/2)");
+        assert_eq!(full_message(full(scope), "a1"), "rejected: global queue full (2/2)");
     }
 }

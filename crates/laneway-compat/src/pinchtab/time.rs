@@ -1,4 +1,4 @@
-//! Times as the dialect writes them: RFC 3339 with as many digits as there are, and lengths as Go prints them.
+//! Times and durations in the format of the dialect: RFC 3339 with all digits, and durations as Go prints them.
 
 use jiff::Timestamp;
 use laneway_core::{Span, Wall};
@@ -8,16 +8,16 @@ pub fn rfc3339(at: Wall) -> String {
     Timestamp::from_millisecond(at.0).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// A time that a client wrote: when it is, and how it is written back (in the client's own offset).
+/// A time from a client: its value, and its text (in the client's own offset).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// When it is.
+    /// Its value.
     pub at: Wall,
-    /// How it is shown.
+    /// Its text.
     pub text: String,
 }
 
-/// Reads `2030-01-01T08:00:00Z`, with or without a fraction, with `Z` or an offset. Nothing else is RFC 3339.
+/// Parses `2030-01-01T08:00:00Z`, with or without a fraction, with `Z` or an offset. Nothing else is RFC 3339.
 pub fn parse(text: &str) -> Option<Given> {
     let (time, rest) = text.split_at_checked(19)?;
     let is_shape = time.bytes().enumerate().all(|(at, byte)| match at {
@@ -39,8 +39,25 @@ pub fn parse(text: &str) -> Option<Given> {
     let fraction = if fraction.is_empty() { String::new() } else { format!(".{fraction}") };
     let offset = if matches!(offset, "+00:00" | "-00:00") { "Z" } else { offset };
     let text = format!("{time}{fraction}{offset}");
-    let at: Timestamp = text.parse().ok()?;
+    let at = match text.parse::<Timestamp>() {
+        Ok(at) => at,
+        Err(_) => beyond(time, offset)?,
+    };
     Some(Given { at: Wall(at.as_millisecond()), text })
+}
+
+/// The calendar ends at `9999-12-30T22:00:00Z`. A valid later time is a deadline that never comes, as clients
+/// mean `9999-12-31T23:59:59Z`; a valid time before the first instant has passed.
+fn beyond(time: &str, offset: &str) -> Option<Timestamp> {
+    const MARGIN: i64 = 2 * 24 * 60 * 60;
+    let civil: jiff::civil::DateTime = time.parse().ok()?;
+    // A time with an invalid offset is invalid.
+    format!("2000-01-01T00:00:00{offset}").parse::<Timestamp>().ok()?;
+    let since = civil.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0)).as_secs();
+    if since > Timestamp::MAX.as_second() - MARGIN {
+        return Some(Timestamp::MAX);
+    }
+    None
 }
 
 fn is_offset(text: &str) -> bool {
@@ -52,7 +69,7 @@ fn is_offset(text: &str) -> bool {
             && [1, 2, 4, 5].iter().all(|&at| bytes[at].is_ascii_digit()))
 }
 
-/// A length of time as Go prints it: `5m0s`, `1h0m0s`, `1.5s`, `250ms`.
+/// A duration as Go prints it: `5m0s`, `1h0m0s`, `1.5s`, `250ms`.
 pub fn go_duration(span: Span) -> String {
     let (seconds, ms) = (span.0 / 1_000, span.0 % 1_000);
     if seconds == 0 {

@@ -1,4 +1,4 @@
-//! Tasks into jobs, and jobs into tasks: which of their words is which of ours.
+//! Translates tasks into jobs, and jobs into tasks.
 
 use laneway_core::command::Submission;
 use laneway_core::{
@@ -19,48 +19,48 @@ use super::wire::Task;
 use super::{LANE, callback};
 use crate::names::name_of;
 
-/// What every task's id begins with.
+/// The prefix of task ids.
 const ID_PREFIX: &str = "tsk_";
-/// A task that names no deadline has this long.
+/// The default deadline.
 const DEADLINE_DEFAULT: Span = Span::secs(60);
-/// A run is ended by its deadline. The engine's own limit of a run must come later than that.
+/// The deadline ends an attempt. The engine's timeout of an attempt must come later than that.
 const TIMEOUT_MARGIN: Span = Span::mins(1);
 
-/// A task is never tried again by itself, neither after a failure nor after a crash: it may have been done already.
+/// A task is never retried, neither after a failure nor after a crash: it may have been done already.
 const RETRY: RetryPolicy = RetryPolicy { retries_max: 0, losses_max: 0, backoff: Backoff::STANDARD };
 
-/// A task as a client asks for it.
+/// A task as a client submits it.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// On whose behalf.
+    /// The agent.
     pub agent_id: String,
-    /// What to do.
+    /// The action.
     pub action: String,
-    /// With which tab.
+    /// The tab.
     pub tab_id: String,
-    /// With which element.
+    /// The element.
     pub selector: String,
-    /// With which element, by an older name.
+    /// The element, by an older field name.
     pub reference: String,
-    /// What else the action needs.
+    /// Further parameters of the action.
     pub params: Map<String, Value>,
-    /// Lower goes first.
+    /// The priority; lower goes first.
     pub priority: i64,
-    /// When it is over, as written.
+    /// The deadline, as written.
     pub deadline: String,
-    /// Who is told of its end.
+    /// The callback URL.
     pub callback_url: String,
 }
 
 impl Asked {
-    /// Reads a task that stands alone.
+    /// Parses a single task.
     pub fn of_task(mut fields: Fields) -> Result<Asked, Problem> {
         let agent_id = fields.text("agentId")?;
         let callback_url = fields.text("callbackUrl")?;
         Ok(Asked { agent_id, callback_url, ..Asked::of_item(fields)? })
     }
 
-    /// Reads a task of a batch, which has agent and callback in common with the others.
+    /// Parses a task of a batch, which shares agent and callback with the others.
     pub fn of_item(mut fields: Fields) -> Result<Asked, Problem> {
         Ok(Asked {
             agent_id: String::new(),
@@ -75,7 +75,7 @@ impl Asked {
         })
     }
 
-    /// Is everything there that must be, and nothing where it must not?
+    /// Checks required fields and forbidden parameters.
     pub fn check(&mut self) -> Result<(), Problem> {
         for (field, value) in [("agentId", &self.agent_id), ("action", &self.action)] {
             if value.is_empty() {
@@ -98,7 +98,7 @@ impl Asked {
         Ok(())
     }
 
-    /// A selector among the parameters is the task's own where that has none.
+    /// A selector among the parameters becomes the task's own if the task has none.
     fn promote_selector(&mut self) -> Result<(), Problem> {
         let key = self.params.keys().find(|key| key.eq_ignore_ascii_case("selector")).cloned();
         let Some(promoted) = key.and_then(|key| self.params.remove(&key)) else { return Ok(()) };
@@ -114,7 +114,7 @@ impl Asked {
         Ok(())
     }
 
-    /// The job that the task is. Call [`Asked::check`] first.
+    /// The job of the task. Call [`Asked::check`] first.
     pub fn into_submission(self, caller: &Caller, now: Wall) -> Result<Submission, Problem> {
         let (deadline, written) = deadline(&self.deadline, now)?;
         let callback = (!self.callback_url.trim().is_empty()).then_some(self.callback_url);
@@ -154,11 +154,11 @@ impl Asked {
             member: None,
         };
         let (payload, origin) = (Bytes::from(payload), caller.origin());
-        Ok(Submission { spec, payload, origin, prior: None, record_refusal: true })
+        Ok(Submission { spec, payload, origin, prior: None, record_rejection: true, strict_lane: false })
     }
 }
 
-/// When the task is over, and how the client wrote that.
+/// The deadline, and how the client wrote it.
 fn deadline(text: &str, now: Wall) -> Result<(Wall, Option<String>), Problem> {
     if text.is_empty() {
         return Ok((now + DEADLINE_DEFAULT, None));
@@ -174,12 +174,12 @@ fn deadline(text: &str, now: Wall) -> Result<(Wall, Option<String>), Problem> {
     Ok((at, Some(text)))
 }
 
-/// What a deadline that has passed is answered.
+/// The error for a deadline in the past.
 pub fn deadline_past() -> Problem {
     Problem::bad_request("deadline is in the past")
 }
 
-/// The job's payload: what its handler needs, and what only the dialect shows again.
+/// The job's payload: the handler's input, and fields that only the dialect uses.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Payload {
     #[serde(flatten)]
@@ -189,20 +189,20 @@ struct Payload {
     deadline: Option<String>,
 }
 
-/// The task's id of a job.
+/// The task id of a job.
 pub fn task_id(job: JobId) -> String {
     format!("{ID_PREFIX}{:032x}", job.0)
 }
 
-/// The job of a task's id.
+/// The job of a task id.
 pub fn job_id(text: &str) -> Option<JobId> {
     let digits = text.strip_prefix(ID_PREFIX)?;
     let is_ours = digits.len() == 32 && !digits.bytes().any(|byte| byte.is_ascii_uppercase());
     is_ours.then(|| JobId::parse(digits)).flatten()
 }
 
-/// Their word for a state.
-pub fn state_word(state: JobState) -> &'static str {
+/// The dialect's name of a state.
+pub fn state_name(state: JobState) -> &'static str {
     match state {
         JobState::Scheduled | JobState::Queued => "queued",
         JobState::Assigned => "assigned",
@@ -214,19 +214,19 @@ pub fn state_word(state: JobState) -> &'static str {
     }
 }
 
-/// The states that a list of words names; unknown ones name none.
-pub fn states_of(words: &str) -> Vec<JobState> {
-    let words: Vec<&str> = words.split(',').map(str::trim).collect();
-    JobState::ALL.into_iter().filter(|state| words.contains(&state_word(*state))).collect()
+/// The states in a comma-separated list; unknown names are ignored.
+pub fn states_of(names: &str) -> Vec<JobState> {
+    let names: Vec<&str> = names.split(',').map(str::trim).collect();
+    JobState::ALL.into_iter().filter(|state| names.contains(&state_name(*state))).collect()
 }
 
-/// The job as a task. `None`: it is no task.
+/// The job as a task. `None`: it is not a task.
 pub fn task(view: &JobView, payload: &[u8]) -> Option<Task> {
     let row = &view.row;
     if row.spec.kind.as_str() != TAB_ACTION {
         return None;
     }
-    // A job that was submitted elsewhere may say anything; it is shown as far as it is understood.
+    // A job of another API may have any payload; it is shown as far as it can be parsed.
     let Payload { action, deadline } = serde_json::from_slice(payload).unwrap_or_default();
     let TabAction { tab_id, action, selector, reference, params, agent_id } = action;
     let agent_id = agent_id.unwrap_or_else(|| row.spec.agent.to_string());
@@ -246,7 +246,7 @@ pub fn task(view: &JobView, payload: &[u8]) -> Option<Task> {
         reference,
         params,
         priority: row.spec.priority,
-        state: state_word(view.state()),
+        state: state_name(view.state()),
         deadline: deadline.or_else(|| row.spec.deadline.map(rfc3339)),
         created_at: rfc3339(row.created_at),
         started_at: started_at.map(rfc3339),
@@ -262,11 +262,11 @@ fn result_json(bytes: &[u8]) -> Box<RawValue> {
     let json = std::str::from_utf8(bytes).ok().and_then(|text| serde_json::from_str(text).ok());
     json.unwrap_or_else(|| {
         let text = Value::from(String::from_utf8_lossy(bytes)).to_string();
-        RawValue::from_string(text).expect("a JSON text is JSON")
+        RawValue::from_string(text).expect("a JSON text is valid JSON")
     })
 }
 
-/// Their words for how a task ended without success.
+/// The dialect's message for a task that did not succeed.
 fn error_text(end: &JobEnd, agent_id: &str) -> Option<String> {
     let message = || end.error.as_ref().map(|error| error.message.to_string());
     let ran = end.started_at.is_some();
@@ -276,7 +276,7 @@ fn error_text(end: &JobEnd, agent_id: &str) -> Option<String> {
         (JobState::Canceled, _) => ran.then(|| "executor request failed: context canceled".to_owned()),
         (JobState::Rejected, _) => {
             let full = end.error.as_ref().and_then(|error| Full::from_detail(error.detail.as_deref()?));
-            full.map(|full| rejection(full, agent_id)).or_else(message)
+            full.map(|full| full_message(full, agent_id)).or_else(message)
         }
         (_, Reason::Expired | Reason::QueueTimeout) if !ran => {
             Some("deadline exceeded while queued".to_owned())
@@ -285,14 +285,14 @@ fn error_text(end: &JobEnd, agent_id: &str) -> Option<String> {
             Some("executor request failed: context deadline exceeded".to_owned())
         }
         (_, Reason::Lost) => {
-            Some("executor request failed: the scheduler died while the task ran".to_owned())
+            Some("executor request failed: the scheduler stopped while the task ran".to_owned())
         }
         _ => message(),
     }
 }
 
-/// Their words for a full queue. What is full beyond the agent's own share is all the same to them.
-pub fn rejection(full: Full, agent_id: &str) -> String {
+/// The dialect's message for a full queue. It does not distinguish limits beyond that of the agent.
+pub fn full_message(full: Full, agent_id: &str) -> String {
     let Full { scope, waiting, cap } = full;
     match scope {
         CapScope::Agent => format!("rejected: agent queue full for {agent_id:?} ({waiting}/{cap})"),

@@ -1,4 +1,4 @@
-//! Asks somebody's loader for limits now and then, and makes them hold.
+//! Calls a loader for limits periodically, and applies them.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::reload::{Config, reload};
 
-/// How often a loader is asked where nothing else is said.
+/// The default interval.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Asks a loader for limits, again and again, until it is stopped or dropped.
+/// Calls a loader for limits periodically, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct ConfigWatcher {
     stop: CancellationToken,
@@ -23,7 +23,7 @@ pub struct ConfigWatcher {
 }
 
 impl ConfigWatcher {
-    /// Asks `loader` every `interval` and makes what it gives hold. A loader that fails changes nothing.
+    /// Calls `loader` every `interval` and applies its limits. A loader that fails changes nothing.
     pub fn start<F, Fut, E>(live: LiveConfig, interval: Duration, mut loader: F) -> ConfigWatcher
     where
         F: FnMut() -> Fut + Send + 'static,
@@ -38,7 +38,7 @@ impl ConfigWatcher {
                 match loaded {
                     Ok(config) => apply(&live, &config).await,
                     Err(error) => {
-                        tracing::warn!(%error, "the loader of the pinchtab limits failed; the values stay");
+                        tracing::warn!(%error, "the loader of the pinchtab limits failed; keeping the current values");
                     }
                 }
             }
@@ -47,11 +47,11 @@ impl ConfigWatcher {
         ConfigWatcher { stop, task: Mutex::new(Some(task)) }
     }
 
-    /// Asks no more; returns when nothing is under way. May be called again.
+    /// Stops; returns when no call is in progress. May be called again.
     pub async fn stop(&self) {
         self.stop.cancel();
         if let Some(task) = self.task.lock().await.take() {
-            // A loader that panicked has stopped, too.
+            // A loader that panicked has stopped as well.
             let _ = task.await;
         }
     }
@@ -65,6 +65,6 @@ impl Drop for ConfigWatcher {
 
 async fn apply(live: &LiveConfig, config: &Config) {
     if let Err(errors) = reload(live, config, Origin::house("pinchtab")).await {
-        tracing::warn!(problems = %errors, "the loaded pinchtab limits cannot be; the values stay");
+        tracing::warn!(problems = %errors, "the loaded pinchtab limits are invalid; keeping the current values");
     }
 }

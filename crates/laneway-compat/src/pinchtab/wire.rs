@@ -1,36 +1,36 @@
-//! The bodies of answers, as they stand on the wire.
+//! The bodies of responses on the wire.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// A task. What is empty is left out; so are times that have not come.
+/// A task. Empty fields and times that have not come are left out.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
     /// Its id.
     pub task_id: String,
-    /// On whose behalf.
+    /// The agent.
     pub agent_id: String,
-    /// What to do.
+    /// The action.
     pub action: String,
-    /// With which tab.
+    /// The tab.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tab_id: String,
-    /// With which element.
+    /// The element.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selector: String,
-    /// With which element, by an older name.
+    /// The element, by an older field name.
     #[serde(rename = "ref", skip_serializing_if = "String::is_empty")]
     pub reference: String,
-    /// What else the action needs.
+    /// Further parameters of the action.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
-    /// Lower goes first.
+    /// The priority; lower goes first.
     pub priority: i32,
-    /// Their word for its state.
+    /// The name of its state.
     pub state: &'static str,
-    /// When it is over, in the client's own offset.
+    /// Its deadline, in the client's own offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// When it was submitted.
@@ -44,13 +44,13 @@ pub struct Task {
     /// How long it ran.
     #[serde(skip_serializing_if = "is_zero")]
     pub latency_ms: u64,
-    /// What the instance answered.
+    /// The answer of the instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
     /// Why it did not succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Who is told of its end.
+    /// The callback URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
     /// How many tasks waited when it was submitted, itself included.
@@ -58,13 +58,13 @@ pub struct Task {
     pub position: u64,
 }
 
-/// The answer to a task that was taken.
+/// The response to an accepted task.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Accepted {
     /// Its id.
     pub task_id: String,
-    /// Their word for its state.
+    /// The name of its state.
     pub state: &'static str,
     /// How many tasks waited when it was submitted, itself included.
     pub position: u64,
@@ -72,13 +72,13 @@ pub struct Accepted {
     pub created_at: String,
 }
 
-/// What became of one task of a batch.
+/// The outcome of one task of a batch.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchItem {
     /// Its id.
     pub task_id: String,
-    /// Their word for its state.
+    /// The name of its state.
     pub state: &'static str,
     /// How many tasks waited when it was submitted, itself included.
     #[serde(skip_serializing_if = "is_zero")]
@@ -88,7 +88,7 @@ pub struct BatchItem {
     pub error: Option<String>,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Serialize)]
 pub struct Batch {
     /// How many tasks it had, rejected ones included.
@@ -100,10 +100,13 @@ pub struct Batch {
 /// Tasks, newest first.
 #[derive(Debug, Serialize)]
 pub struct TaskList {
-    /// How many there are.
+    /// How many are listed.
     pub count: usize,
     /// The tasks.
     pub tasks: Vec<Task>,
+    /// True: older tasks match and are not listed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -1,9 +1,9 @@
-//! Admission without a queue: may this run now, or when to ask again.
+//! Admission without a queue: a job may run now, or the caller tries again later.
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
 use laneway_core::engine::LeaseView;
-use laneway_core::lease::{LeaseFor, LeaseRequest, Said};
+use laneway_core::lease::{LeaseFor, LeaseRequest, LeaseUpdate};
 use laneway_core::{Denial, Grant, Holder, Name, Reply};
 use laneway_runtime::Caller;
 use serde_json::{Value, json};
@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use super::decode::{Form, in_any_case};
 use super::error::{Answer, Fields, Problem, done, ok};
 use super::intents::{cost, priority, seconds};
-use super::look::{Report, lease_id, outcome, pid};
+use super::lookup::{Report, lease_id, outcome, pid};
 use super::time::stamp;
 use super::translate::Asked;
-use super::words::admission_denial;
+use super::vocabulary::admission_denial;
 use super::{JOBS_LANE, Synthia};
 use crate::names::name_of;
 
-/// Their names for what the engine may refuse.
+/// The dialect's names of fields that the engine may reject.
 const FIELDS: Fields = Fields { cost: "cost_units", deadline: "max_runtime_sec" };
-/// What the words of older clients cost.
+/// The cost of the classes that older clients use.
 const CLASSES: [(&str, u32); 3] = [("LOW", 10), ("NORMAL", 30), ("HIGH", 60)];
-/// The ways in which a run can be said to have ended.
+/// The values of `status` at a release.
 const ENDS: [(&str, bool); 4] = [("completed", true), ("done", true), ("succeeded", true), ("failed", false)];
-/// A lease is to be renewed this many times before it ends.
+/// How often a lease should be renewed before it expires.
 const BEATS: u64 = 3;
 
-/// Somebody asks whether a job may run now.
+/// Requests admission of a job.
 pub async fn request_admission(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -40,13 +40,15 @@ pub async fn request_admission(
             form.finish()?;
             let seen = synthia.find(&caller, &job).await?;
             let spec = &seen.view.row.spec;
-            let holder = Holder { worker: worker.as_deref().map_or(spec.agent.clone(), name_of), pid };
+            let holder =
+                Holder { worker: worker.as_deref().map_or(spec.agent.clone(), name_of), pid, boot: None };
             (synthia.lease_for(&caller, seen.view.row.id, holder).await?, spec.needs.cost)
         }
         None => {
             let asked = read_asked(&mut form);
             form.finish()?;
-            let holder = Holder { worker: name_of(worker.as_deref().unwrap_or(&asked.addon)), pid };
+            let holder =
+                Holder { worker: name_of(worker.as_deref().unwrap_or(&asked.addon)), pid, boot: None };
             let cost = asked.cost;
             let what = LeaseFor::New(Box::new(asked.into_submission(&caller, JOBS_LANE)));
             (synthia.scheduler.request_lease(LeaseRequest { what, holder }).await?, cost)
@@ -55,13 +57,13 @@ pub async fn request_admission(
     match reply {
         Reply::Granted(grant) => ok(&synthia.approved(&grant)),
         Reply::Denied(denied) => ok(&synthia.not_approved(&denied, cost).await?),
-        Reply::Refused(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Reply::Rejected(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
         _ => Err(Problem::no_job()),
     }
 }
 
 fn read_asked(form: &mut Form) -> Asked {
-    let class = form.word("cost_class", "enum", &CLASSES, in_any_case);
+    let class = form.choice("cost_class", "enum", &CLASSES, in_any_case);
     Asked {
         addon: form.text("addon_id"),
         kind: form.text("job_type"),
@@ -115,7 +117,7 @@ pub async fn get_admission(
     Path(id): Path<String>,
 ) -> Answer {
     let lease = synthia.lease(&caller, &id).await?;
-    let ttl = synthia.lease_ttl(lease.lane.as_str()).await?;
+    let ttl = synthia.scheduler.lease_ttl(lease.lane.clone()).await?;
     let expires_at = synthia.ends_at(lease.remaining);
     ok(&json!({
         "lease_id": lease.lease.to_string(),
@@ -131,13 +133,13 @@ pub async fn get_admission(
     }))
 }
 
-/// The worker that a form names, or whoever holds the lease: here the lease's id is enough.
+/// The worker in the form, or the holder of the lease: in this API the lease's id is enough.
 fn worker_or_holder(form: &mut Form, lease: &LeaseView) -> Name {
     let holder = || lease.holder.as_ref().map_or(lease.agent.clone(), |holder| holder.worker.clone());
     form.opt_text("worker_id").as_deref().map_or_else(holder, name_of)
 }
 
-/// Whoever runs says that it lives.
+/// A heartbeat of a lease.
 pub async fn beat_admission(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -152,7 +154,7 @@ pub async fn beat_admission(
     ok(&json!({"ok": true, "lease_id": id, "state": "ACTIVE", "expires_at": stamp(expires_at)}))
 }
 
-/// Whoever runs says how far it is.
+/// A progress report.
 pub async fn report_admission(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -172,7 +174,7 @@ pub async fn report_admission(
     done()
 }
 
-/// Whoever ran has ended, well unless it says otherwise.
+/// Releases a lease; the job has succeeded unless the form says otherwise.
 pub async fn release_admission(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -180,15 +182,15 @@ pub async fn release_admission(
     request: Request,
 ) -> Answer {
     let mut form = synthia.form_if_any(request).await?;
-    let status = form.word("status", "literal_error", &ENDS, in_any_case);
+    let status = form.choice("status", "literal_error", &ENDS, in_any_case);
     let worker = form.opt_text("worker_id").as_deref().map(name_of);
     let (result, error) = (form.opt_object("result"), form.opt_text("error"));
     form.finish()?;
-    let said = Said::Ended(outcome(status.unwrap_or(true), result, error));
-    match synthia.say(&caller, lease_id(&id)?, worker, None, said).await? {
+    let update = LeaseUpdate::Ended(outcome(status.unwrap_or(true), result, error));
+    match synthia.update_lease(&caller, lease_id(&id)?, worker, None, update).await? {
         Reply::Done => ok(&json!({"ok": true, "lease_id": id, "state": "RELEASED"})),
         Reply::NotYours => Err(Problem::not_yours()),
-        Reply::Refused(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Reply::Rejected(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
         _ => Err(Problem::no_lease()),
     }
 }

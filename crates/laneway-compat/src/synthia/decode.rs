@@ -1,44 +1,38 @@
-//! Reads requests as their server does: unknown fields left alone, numbers in texts taken as numbers, every wrong field
-//! told at once with its place.
+//! Parses requests like the original server: unknown fields are ignored, numbers in strings are accepted, and all
+//! invalid fields are reported at once with their location.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use laneway_core::Wall;
+use laneway_core::{Span, Wall};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
 
 use super::error::{Problem, Wrong};
 use super::time;
+use crate::body::{self, BodyError};
 
 /// Largest body, in bytes.
 pub const BODY_MAX: usize = 1 << 20;
-/// A body must have arrived after this long.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most items of a list of texts.
+/// Most items in a list of texts.
 const LIST_MAX: usize = 256;
 
-/// The whole body of a request. `room` bounds how many are read at once.
-pub async fn read_body(room: &Arc<Semaphore>, request: Request) -> Result<Vec<u8>, Problem> {
-    let read = async {
-        let _room = Arc::clone(room).acquire_owned().await.ok();
-        to_bytes(request.into_body(), BODY_MAX).await
-    };
-    match tokio::time::timeout(READ_TIMEOUT, read).await {
-        Ok(Ok(bytes)) => Ok(bytes.into()),
-        Ok(Err(_)) => Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large")),
-        Err(_) => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow")),
-    }
+/// The whole body of a request.
+pub async fn read_body(request: Request) -> Result<Vec<u8>, Problem> {
+    body::read(request, BODY_MAX).await.map_err(|error| match error {
+        BodyError::TooLarge => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+        BodyError::Late => Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+        BodyError::Busy => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_bodies").retry_after(Span::secs(1))
+        }
+        BodyError::Broken => Problem::new(StatusCode::BAD_REQUEST, "body_broken_off"),
+    })
 }
 
-/// The fields of a request. Whatever is wrong is gathered, and told by [`Form::finish`].
+/// The fields of a request. Errors are collected, and returned by [`Form::finish`].
 #[derive(Debug)]
 pub struct Form {
-    place: &'static str,
+    executor: &'static str,
     fields: Map<String, Value>,
     wrong: Vec<Wrong>,
 }
@@ -55,7 +49,7 @@ impl Form {
             )]));
         }
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Form { place: "body", fields, wrong: Vec::new() }),
+            Ok(Value::Object(fields)) => Ok(Form { executor: "body", fields, wrong: Vec::new() }),
             Ok(other) => Err(Problem::invalid(&[Wrong::new(
                 "model_attributes_type",
                 vec!["body".into()],
@@ -71,33 +65,33 @@ impl Form {
         }
     }
 
-    /// The fields of a query; of two with one name the last counts.
+    /// The fields of a query; of two with one name the last one counts.
     pub fn of_query(query: Option<&str>) -> Form {
         let mut fields = Map::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             fields.insert(unescaped(name), Value::String(unescaped(value)));
         }
-        Form { place: "query", fields, wrong: Vec::new() }
+        Form { executor: "query", fields, wrong: Vec::new() }
     }
 
-    /// What is wrong, if something is.
+    /// The collected errors, if there are any.
     pub fn finish(self) -> Result<(), Problem> {
         if self.wrong.is_empty() { Ok(()) } else { Err(Problem::invalid(&self.wrong)) }
     }
 
-    /// True when the field is there and not `null`.
+    /// True when the field exists and is not `null`.
     pub fn has(&self, name: &str) -> bool {
         self.fields.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// Something about a field is wrong that only its reader knows.
-    pub fn refuse(&mut self, name: &str, r#type: &'static str, msg: &str) {
+    /// Adds an error about a field that only its reader can check.
+    pub fn reject(&mut self, name: &str, r#type: &'static str, msg: &str) {
         let input = self.fields.get(name).cloned().unwrap_or_default();
         self.add(Wrong::new(r#type, self.loc(name), msg, &input));
     }
 
-    /// A text that must be there.
+    /// A required text.
     pub fn text(&mut self, name: &str) -> String {
         match self.fields.get(name).cloned() {
             None => self.missing(name),
@@ -105,13 +99,13 @@ impl Form {
         }
     }
 
-    /// A text; `null` is none.
+    /// A text; `null` is absent.
     pub fn opt_text(&mut self, name: &str) -> Option<String> {
         let value = self.some(name)?;
         self.as_text(name, value)
     }
 
-    /// A text, or this one.
+    /// A text, with a default.
     pub fn text_or(&mut self, name: &str, default: &str) -> String {
         match self.fields.get(name).cloned() {
             None => default.to_owned(),
@@ -126,7 +120,7 @@ impl Form {
         }
     }
 
-    /// A whole number that must be there.
+    /// A required integer.
     pub fn int(&mut self, name: &str, range: RangeInclusive<i64>) -> i64 {
         match self.fields.get(name).cloned() {
             None => self.missing(name),
@@ -134,13 +128,13 @@ impl Form {
         }
     }
 
-    /// A whole number; `null` is none.
+    /// An integer; `null` is absent.
     pub fn opt_int(&mut self, name: &str, range: RangeInclusive<i64>) -> Option<i64> {
         let value = self.some(name)?;
         self.as_int(name, &value, range)
     }
 
-    /// A whole number, or this one.
+    /// An integer, with a default.
     pub fn int_or(&mut self, name: &str, default: i64, range: RangeInclusive<i64>) -> i64 {
         match self.fields.get(name).cloned() {
             None => default,
@@ -148,7 +142,7 @@ impl Form {
         }
     }
 
-    /// The same, and what is outside the range is the nearest inside it.
+    /// The same; a value outside the range is clamped.
     pub fn int_clamped(&mut self, name: &str, default: i64, range: RangeInclusive<i64>) -> i64 {
         let (least, most) = (*range.start(), *range.end());
         self.int_or(name, default, i64::MIN..=i64::MAX).clamp(least, most)
@@ -198,7 +192,7 @@ impl Form {
         None
     }
 
-    /// A number of at least 0; `null` is none.
+    /// A number of at least 0; `null` is absent.
     pub fn opt_number(&mut self, name: &str, most: f64) -> Option<f64> {
         let value = self.some(name)?;
         let number = match &value {
@@ -226,7 +220,7 @@ impl Form {
         None
     }
 
-    /// Yes or no, or no.
+    /// A boolean; false by default.
     pub fn flag(&mut self, name: &str) -> bool {
         let Some(value) = self.fields.get(name).cloned() else { return false };
         let flag = match &value {
@@ -251,7 +245,7 @@ impl Form {
         flag.or_else(|| self.bad(name, "bool_parsing", message, &value)).unwrap_or_default()
     }
 
-    /// An object, or an empty one.
+    /// An object; empty by default.
     pub fn object(&mut self, name: &str) -> Map<String, Value> {
         match self.fields.get(name).cloned() {
             None => Map::new(),
@@ -259,7 +253,7 @@ impl Form {
         }
     }
 
-    /// An object; `null` is none.
+    /// An object; `null` is absent.
     pub fn opt_object(&mut self, name: &str) -> Option<Map<String, Value>> {
         let value = self.some(name)?;
         self.as_object(name, value)
@@ -272,7 +266,7 @@ impl Form {
         }
     }
 
-    /// Texts, or none.
+    /// A list of texts; empty by default.
     pub fn texts(&mut self, name: &str) -> Vec<String> {
         let items = match self.fields.get(name).cloned() {
             None => return Vec::new(),
@@ -303,7 +297,7 @@ impl Form {
         texts
     }
 
-    /// A time; `null` is none. One without an offset is in UTC.
+    /// A time; `null` is absent. A time without an offset is in UTC.
     pub fn opt_time(&mut self, name: &str) -> Option<Wall> {
         let value = self.some(name)?;
         match (time::read(&value), &value) {
@@ -319,38 +313,38 @@ impl Form {
         }
     }
 
-    /// One of these words; `None` when it is not there. Words are matched by `fits`.
-    pub fn word<T: Copy>(
+    /// One of these choices, compared by `fits`; `None` when absent.
+    pub fn choice<T: Copy>(
         &mut self,
         name: &str,
         r#type: &'static str,
-        words: &[(&str, T)],
+        choices: &[(&str, T)],
         fits: fn(&str, &str) -> bool,
     ) -> Option<T> {
         let value = self.fields.get(name).cloned()?;
         let text = value.as_str().unwrap_or_default();
-        if let Some((_, meant)) = words.iter().find(|(word, _)| fits(word, text)) {
+        if let Some((_, meant)) = choices.iter().find(|(choice, _)| fits(choice, text)) {
             return Some(*meant);
         }
-        let expected = listed(words.iter().map(|(word, _)| *word));
+        let expected = listed(choices.iter().map(|(choice, _)| *choice));
         let message = format!("Input should be {expected}");
         self.add(Wrong::new(r#type, self.loc(name), message, &value).with(json!({"expected": expected})));
         None
     }
 
-    /// The same for a word that must be there.
-    pub fn must_word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
+    /// The same for a required choice.
+    pub fn must_choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         if !self.fields.contains_key(name) {
             return self.missing(name);
         }
-        self.word(name, "literal_error", words, exactly)
+        self.choice(name, "literal_error", choices, exactly)
     }
 
     fn some(&mut self, name: &str) -> Option<Value> {
         self.fields.get(name).filter(|value| !value.is_null()).cloned()
     }
 
-    /// Tells that a field is missing, and gives something to go on with.
+    /// Adds an error about a missing field, and returns a default to go on with.
     fn missing<T: Default>(&mut self, name: &str) -> T {
         let input = Value::Object(self.fields.clone());
         self.add(Wrong::new("missing", self.loc(name), "Field required", &input));
@@ -363,7 +357,7 @@ impl Form {
     }
 
     fn loc(&self, name: &str) -> Vec<Value> {
-        vec![self.place.into(), name.into()]
+        vec![self.executor.into(), name.into()]
     }
 
     fn add(&mut self, wrong: Wrong) {
@@ -371,17 +365,17 @@ impl Form {
     }
 }
 
-/// Their words are these and no others.
-pub fn exactly(word: &str, text: &str) -> bool {
-    word == text
+/// Compares exactly.
+pub fn exactly(choice: &str, text: &str) -> bool {
+    choice == text
 }
 
-/// Upper and lower case are the same.
-pub fn in_any_case(word: &str, text: &str) -> bool {
-    word.eq_ignore_ascii_case(text)
+/// Compares in any case.
+pub fn in_any_case(choice: &str, text: &str) -> bool {
+    choice.eq_ignore_ascii_case(text)
 }
 
-/// A whole number, written plainly or with zeros behind a point.
+/// An integer, written plainly or with a fraction of zeros.
 fn int_of(text: &str) -> Option<i64> {
     let whole = match text.split_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0') => whole,
@@ -392,23 +386,23 @@ fn int_of(text: &str) -> Option<i64> {
 }
 
 /// `'a', 'b' or 'c'`.
-fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
-    match words.split_last() {
+fn listed<'a>(choices: impl Iterator<Item = &'a str>) -> String {
+    let choices: Vec<String> = choices.map(|choice| format!("'{choice}'")).collect();
+    match choices.split_last() {
         Some((last, [])) => last.clone(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
         None => String::new(),
     }
 }
 
-/// Where in the body a line and a column are, both from 1.
+/// The offset in the body of a line and a column, both from 1.
 fn offset(body: &[u8], line: usize, column: usize) -> usize {
     let before: usize =
         body.split(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(|line| line.len() + 1).sum();
     (before + column.saturating_sub(1)).min(body.len())
 }
 
-/// A part of a query with `+` and `%XX` read.
+/// Decodes `+` and `%XX` in a part of a query.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,53 +1,114 @@
-//! What is set aside for an add-on: look, wait for it, and take it so that nobody else can.
+//! Reserved intents of an add-on: list them, wait for them, and claim them.
+//!
+//! A claim is a POST. Clients of the original system send a GET with `claim=true`, which any web page could make
+//! a browser send (as an image, say). So the GET claims only where no page of another origin can have sent it;
+//! see [`comes_from_a_page`].
 
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{RawQuery, State};
+use axum::extract::{RawQuery, Request, State};
+use axum::http::header::{ORIGIN, REFERER, USER_AGENT};
+use axum::http::{HeaderMap, Method, StatusCode};
 use laneway_core::lease::Claim;
 use laneway_core::{Event, EventKind, Holder, Name, Reply};
-use laneway_runtime::{Caller, Item};
+use laneway_runtime::caller::Denied;
+use laneway_runtime::{Caller, Interest, Item, Jobs, Share, Stopped};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::decode::Form;
-use super::error::{Answer, Problem, ok};
-use super::look::pid;
+use super::error::{Answer, Problem, denied, ok};
+use super::lookup::pid;
 use super::translate::Seen;
 use super::{LANE, Synthia};
 use crate::names::name_of;
 
-/// Longest that a call waits for something to be there, in seconds.
+/// The longest wait of a call, in seconds.
 const WAIT_MAX_S: f64 = 60.0;
-/// Most jobs that one call takes.
+/// Most jobs that one call claims.
 const TAKEN_MAX: usize = 100;
 
-/// What a call asks for.
+/// The header that marks a GET with `claim` as sent by a program.
+const CLAIM_HEADER: &str = "x-laneway-claim";
+/// The error for a GET that a page may have sent.
+const FROM_A_PAGE: &str =
+    "a web page may have sent this: claim by POST, or send the header X-Laneway-Claim: 1";
+
+/// The parameters of a call.
 struct Asked {
     limit: usize,
     addon: Option<Name>,
     kinds: Vec<Name>,
     max_cost: Option<u32>,
-    /// Who takes what it is shown; `None`: it only looks.
+    /// The worker that claims; `None`: the call only lists.
     taker: Option<Holder>,
     wait: Duration,
 }
 
-/// Intents that are set aside, the oldest first; with `claim`, for the caller alone from now on.
+/// Lists reserved intents, oldest first; with `claim`, claims them for the caller.
 pub async fn list_dispatchable(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
+    method: Method,
+    headers: HeaderMap,
 ) -> Answer {
-    let asked = read(Form::of_query(query.as_deref()))?;
+    let mut form = Form::of_query(query.as_deref());
+    let claims = form.flag("claim");
+    if claims && (method != Method::GET || comes_from_a_page(&headers)) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, FROM_A_PAGE));
+    }
+    find(&synthia, &caller, &read(form, claims)?).await
+}
+
+/// Claims reserved intents for the caller. The parameters are in the body or in the query.
+pub async fn claim_dispatchable(
+    State(synthia): State<Synthia>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Answer {
+    let form = match query {
+        Some(query) => Form::of_query(Some(&query)),
+        None => synthia.form(request).await?,
+    };
+    find(&synthia, &caller, &read(form, true)?).await
+}
+
+/// True when a web page of another origin may have sent this request. A page cannot add its own header to such a
+/// request without permission. Browsers name the site of the page in `Sec-Fetch-Site`; those before 2023 do not,
+/// and are recognised by `Referer`, `Origin` or `User-Agent`.
+fn comes_from_a_page(headers: &HeaderMap) -> bool {
+    if headers.contains_key(CLAIM_HEADER) {
+        return false;
+    }
+    match headers.get("sec-fetch-site") {
+        Some(site) => site != "same-origin" && site != "none",
+        None => {
+            let is_browser =
+                headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+            is_browser || headers.contains_key(ORIGIN) || headers.contains_key(REFERER)
+        }
+    }
+}
+
+async fn find(synthia: &Synthia, caller: &Caller, asked: &Asked) -> Answer {
     let until = Instant::now() + asked.wait;
-    // Listen before the look: what is set aside between the two must not be missed.
-    let mut events = synthia.scheduler.events().subscribe(None);
-    let _room = if asked.wait.is_zero() { None } else { Some(synthia.listener()?) };
+    // The subscription comes first, so that no reservation between the two is missed.
+    let jobs = asked.addon.clone().map_or(Jobs::OfLane(Name::fixed(LANE)), Jobs::OfAgent);
+    let mut events =
+        synthia.scheduler.events().listen(Interest::in_jobs(caller.scope().cloned(), jobs), None);
+    let share = if asked.wait.is_zero() { None } else { Some(synthia.listener(caller)?) };
+    let mut tokens = synthia.scheduler.token_changes();
     loop {
+        // The token may have expired while the call waited.
+        if !caller.is_still_allowed(&tokens.borrow_and_update(), synthia.scheduler.wall()) {
+            return Ok(denied(&Denied::BadToken));
+        }
         let found = match &asked.taker {
-            Some(taker) => synthia.take(&caller, &asked, taker).await?,
-            None => synthia.aside(&caller, &asked).await?,
+            Some(taker) => synthia.take(caller, asked, taker).await?,
+            None => synthia.reserved(caller, asked).await?,
         };
         if !found.is_empty() || Instant::now() >= until {
             let jobs: Vec<_> = found.iter().map(Seen::intent).collect();
@@ -56,10 +117,15 @@ pub async fn list_dispatchable(
         loop {
             let item = tokio::select! {
                 item = events.next() => item?,
+                changed = tokens.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return Err(Stopped.into()),
+                },
                 () = tokio::time::sleep_until(until) => break,
+                () = given_up(share.as_ref()) => return ok(&json!({"jobs": []})),
             };
             match item {
-                Item::Event(event) if is_news(&event, &caller, &asked) => break,
+                Item::Event(event) if is_relevant(&event, caller, asked) => break,
                 Item::Gap { .. } => break,
                 _ => {}
             }
@@ -67,8 +133,15 @@ pub async fn list_dispatchable(
     }
 }
 
-fn read(mut form: Form) -> Result<Asked, Problem> {
-    let claims = form.flag("claim");
+/// Waits until the share of the call is needed for another caller.
+async fn given_up(share: Option<&Share>) {
+    match share {
+        Some(share) => share.revoked().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn read(mut form: Form, claims: bool) -> Result<Asked, Problem> {
     let worker = form.opt_text("worker_id");
     if claims && worker.is_none() {
         form.text("worker_id");
@@ -82,15 +155,15 @@ fn read(mut form: Form) -> Result<Asked, Problem> {
         addon: form.opt_text("addon_id").as_deref().map(name_of),
         kinds: form.opt_text("job_type").iter().map(|kind| name_of(kind)).collect(),
         max_cost: max_cost.and_then(|max| u32::try_from(max).ok()),
-        taker: worker.filter(|_| claims).map(|worker| Holder { worker: name_of(&worker), pid }),
+        taker: worker.filter(|_| claims).map(|worker| Holder { worker: name_of(&worker), pid, boot: None }),
         wait: Duration::from_secs_f64(form.opt_number("wait", WAIT_MAX_S).unwrap_or(0.0)),
     };
     form.finish()?;
     Ok(asked)
 }
 
-/// Was something set aside that the call may be shown?
-fn is_news(event: &Event, caller: &Caller, asked: &Asked) -> bool {
+/// True when the event reserved an intent that the call may return.
+fn is_relevant(event: &Event, caller: &Caller, asked: &Asked) -> bool {
     let theirs = caller.scope().is_none() || event.tenant.as_ref() == caller.scope();
     let of_lane = event.job.as_ref().filter(|job| job.lane.as_str() == LANE);
     let wanted = of_lane.is_some_and(|job| asked.addon.as_ref().is_none_or(|addon| *addon == job.agent));
@@ -98,8 +171,8 @@ fn is_news(event: &Event, caller: &Caller, asked: &Asked) -> bool {
 }
 
 impl Synthia {
-    /// What is set aside and nobody has taken.
-    async fn aside(&self, caller: &Caller, asked: &Asked) -> Result<Vec<Seen>, Problem> {
+    /// The reserved intents that no worker has claimed.
+    async fn reserved(&self, caller: &Caller, asked: &Asked) -> Result<Vec<Seen>, Problem> {
         let mut leases = self.leases(caller, LANE).await?;
         leases.retain(|lease| {
             lease.holder.is_none()
@@ -112,7 +185,7 @@ impl Synthia {
         for lease in leases.iter().take(asked.limit) {
             match self.find_job(caller, lease.job).await {
                 Ok(seen) if seen.intent().state == "DISPATCHING" => found.push(seen),
-                // It was taken or ended meanwhile.
+                // It was claimed or ended meanwhile.
                 Ok(_) => {}
                 Err(problem) if problem.is_not_found() => {}
                 Err(problem) => return Err(problem),
@@ -121,7 +194,7 @@ impl Synthia {
         Ok(found)
     }
 
-    /// Takes what suits, one after the other.
+    /// Claims the matching intents one by one.
     async fn take(&self, caller: &Caller, asked: &Asked, taker: &Holder) -> Result<Vec<Seen>, Problem> {
         let mut found = Vec::new();
         while found.len() < asked.limit {
@@ -133,6 +206,7 @@ impl Synthia {
                 max_cost: asked.max_cost,
                 holder: taker.clone(),
                 start: false,
+                token: caller.token().cloned(),
             };
             match self.scheduler.claim(claim).await? {
                 Reply::Granted(grant) => found.push(self.find_job(caller, grant.fence.job).await?),

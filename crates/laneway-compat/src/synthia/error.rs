@@ -1,53 +1,53 @@
-//! Every error of the dialect: `{"detail": …}`, a word for what went wrong or a list of what is wrong in a request.
+//! Every error of the dialect: `{"detail": …}`, a code or a list of the errors in a request.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use laneway_core::{Refusal, RefusalCode, Span};
+use laneway_core::{Rejection, RejectionCode, Span};
 use laneway_runtime::caller::Denied;
-use laneway_runtime::{QueryError, Stopped};
+use laneway_runtime::{ReadError, Stopped};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Longest value that an error shows again, in bytes of JSON.
+/// Longest value that an error repeats, in bytes of JSON.
 const INPUT_SHOWN_MAX: usize = 1_024;
 
-/// What handlers give.
+/// What handlers return.
 pub type Answer = Result<Response, Problem>;
 
-/// One thing that is wrong in a request, in the shape that their clients know.
+/// One error in a request, in the format that clients know.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Wrong {
-    /// A word for programs.
+    /// The code for programs.
     pub r#type: &'static str,
-    /// Where: `body` or `query`, then names and numbers.
+    /// The location: `body` or `query`, then names and indexes.
     pub loc: Vec<Value>,
-    /// A sentence for people.
+    /// The message for people.
     pub msg: String,
-    /// What was sent, where it is not too long.
+    /// The input, unless it is too long.
     pub input: Value,
-    /// Figures of the sentence.
+    /// The values in the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ctx: Option<Value>,
 }
 
 impl Wrong {
-    /// Something wrong with what was sent at this place.
+    /// An error about the input at this location.
     pub fn new(r#type: &'static str, loc: Vec<Value>, msg: impl Into<String>, input: &Value) -> Wrong {
         let short = serde_json::to_string(input).is_ok_and(|text| text.len() <= INPUT_SHOWN_MAX);
         let input = if short { input.clone() } else { Value::Null };
         Wrong { r#type, loc, msg: msg.into(), input, ctx: None }
     }
 
-    /// The same with figures.
+    /// Adds the values in the message.
     pub fn with(mut self, ctx: Value) -> Wrong {
         self.ctx = Some(ctx);
         self
     }
 }
 
-/// An error on its way to the client.
+/// An error response.
 #[derive(Debug)]
 pub struct Problem {
     status: StatusCode,
@@ -56,81 +56,82 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// An error with a word for it.
+    /// An error with a code.
     pub fn new(status: StatusCode, detail: impl Into<Value>) -> Problem {
         Problem { status, detail: detail.into(), retry_after: None }
     }
 
-    /// A request that cannot be.
+    /// An invalid request.
     pub fn invalid(wrong: &[Wrong]) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, json!(wrong))
     }
 
-    /// There is no such job.
+    /// The job does not exist.
     pub fn no_job() -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "job_not_found")
     }
 
-    /// There is no such lease, or there was one.
+    /// The lease does not exist, or no longer exists.
     pub fn no_lease() -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "lease_not_found")
     }
 
-    /// The lease is another worker's.
+    /// The lease belongs to another worker.
     pub fn not_yours() -> Problem {
         Problem::new(StatusCode::FORBIDDEN, "worker_mismatch")
     }
 
-    /// The job is not in a state for this.
-    pub fn conflict(word: &'static str) -> Problem {
-        Problem::new(StatusCode::CONFLICT, word)
+    /// The state of the job does not allow this.
+    pub fn conflict(name: &'static str) -> Problem {
+        Problem::new(StatusCode::CONFLICT, name)
     }
 
-    /// True when what was asked for is not there.
+    /// True for a resource that does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
 
-    /// The same, worth asking again.
+    /// Adds `Retry-After`.
     pub fn retry_after(mut self, span: Span) -> Problem {
         self.retry_after = Some(span);
         self
     }
 
-    /// What the engine did not want. `fields`: which of its words is which field of the request.
-    pub fn refused(refusal: &Refusal, fields: Fields) -> Problem {
+    /// A rejection of the engine. `fields` maps the engine's fields to those of the request.
+    pub fn rejected(rejection: &Rejection, fields: Fields) -> Problem {
         let at = |field: &'static str, r#type: &'static str| {
             let loc = vec!["body".into(), field.into()];
-            // The message begins with our name of the field; theirs is in the place.
-            let message = refusal.message.split_once(": ").map_or(&*refusal.message, |(_, message)| message);
+            // The message begins with the engine's field name; the location has the dialect's.
+            let message =
+                rejection.message.split_once(": ").map_or(&*rejection.message, |(_, message)| message);
             Problem::invalid(&[Wrong::new(r#type, loc, message, &Value::Null)])
         };
-        let problem = match refusal.code {
-            RefusalCode::NeverFits => at(fields.cost, "never_fits"),
-            RefusalCode::DeadlinePast => at(fields.deadline, "deadline_past"),
-            RefusalCode::IdempotencyMismatch => Problem::conflict("idempotency_mismatch"),
-            RefusalCode::QueueFull => Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue_full"),
-            RefusalCode::Draining => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "server_stopping"),
-            RefusalCode::StorageLow => Problem::new(StatusCode::INSUFFICIENT_STORAGE, "storage_low"),
+        let problem = match rejection.code {
+            RejectionCode::NeverFits => at(fields.cost, "never_fits"),
+            RejectionCode::DeadlinePast => at(fields.deadline, "deadline_past"),
+            RejectionCode::IdempotencyMismatch => Problem::conflict("idempotency_mismatch"),
+            RejectionCode::QueueFull => Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue_full"),
+            RejectionCode::Draining => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "server_stopping"),
+            RejectionCode::StorageLow => Problem::new(StatusCode::INSUFFICIENT_STORAGE, "storage_low"),
             _ => {
                 let wrong =
-                    Wrong::new("invalid", vec!["body".into()], refusal.message.as_ref(), &Value::Null);
+                    Wrong::new("invalid", vec!["body".into()], rejection.message.as_ref(), &Value::Null);
                 Problem::invalid(&[wrong])
             }
         };
-        match refusal.retry_after {
+        match rejection.retry_after {
             Some(span) => problem.retry_after(span),
             None => problem,
         }
     }
 }
 
-/// Their names for the fields that the engine may refuse.
+/// The dialect's names of fields that the engine may reject.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields {
-    /// What a job costs.
+    /// The cost of a job.
     pub cost: &'static str,
-    /// When it is over.
+    /// The deadline.
     pub deadline: &'static str,
 }
 
@@ -151,12 +152,12 @@ impl From<Stopped> for Problem {
     }
 }
 
-impl From<QueryError> for Problem {
-    fn from(error: QueryError) -> Problem {
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Problem {
         match error {
-            QueryError::Stopped(stopped) => stopped.into(),
+            ReadError::Stopped(stopped) => stopped.into(),
             error => {
-                tracing::error!(%error, "a call failed inside");
+                tracing::error!(%error, "internal error");
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error")
             }
         }
@@ -168,7 +169,7 @@ pub fn ok(value: &impl Serialize) -> Answer {
     Ok(json(StatusCode::OK, value))
 }
 
-/// The plain success of calls that have nothing to tell.
+/// The success of calls without a result.
 pub fn done() -> Answer {
     ok(&json!({"ok": true}))
 }
@@ -180,7 +181,7 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     response
 }
 
-/// What a call that does not reach its handler is answered.
+/// The response to a call that does not reach its handler.
 pub fn denied(why: &Denied) -> Response {
     let unauthorized = || {
         let mut response = Problem::new(StatusCode::UNAUTHORIZED, "Not authenticated").into_response();

@@ -1,4 +1,4 @@
-//! What became of jobs, and what was decided.
+//! Statistics of ended jobs, and the latest decisions.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use laneway_runtime::Caller;
 use laneway_runtime::store::{JobFilter, JobView, Reader};
 use serde_json::{Map, Value, json};
 
-use super::census::{of_lane, walk};
+use super::counts::{of_lane, walk};
 use super::decode::Form;
 use super::error::{Answer, Problem, ok};
 use super::time::iso;
-use super::words::{denial, job_state};
+use super::vocabulary::{denial, job_state};
 use super::{JOBS_LANE, LANE, Synthia};
 
 /// States of jobs that have ended.
 const ENDED: [JobState; 4] = [JobState::Succeeded, JobState::Failed, JobState::Canceled, JobState::Rejected];
-/// Furthest that a look goes back, in days.
+/// The longest period, in days.
 const DAYS_MAX: i64 = 3_650;
 
-/// The days that a query names, and when they begin.
+/// The days in a query, and when they begin.
 fn days(synthia: &Synthia, query: Option<&str>) -> Result<(i64, Wall), Problem> {
     let mut form = Form::of_query(query);
     let days = form.int_clamped("days", 30, 1..=DAYS_MAX);
@@ -31,7 +31,7 @@ fn days(synthia: &Synthia, query: Option<&str>) -> Result<(i64, Wall), Problem> 
     Ok((days, synthia.scheduler.wall().before(span)))
 }
 
-/// What became of jobs in the last days, all in all and by add-on.
+/// Outcomes of jobs in the last days, in total and by add-on.
 pub async fn get_history_stats(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -42,7 +42,7 @@ pub async fn get_history_stats(
         [LANE, JOBS_LANE].map(|lane| JobFilter { states: ENDED.to_vec(), ..of_lane(&caller, lane) });
     let tally = synthia
         .scheduler
-        .query(move |reader: &dyn Reader| {
+        .read(move |reader: &dyn Reader| {
             let mut tally = Tally::default();
             for filter in &filters {
                 walk(reader, filter, &mut |view| tally.count(view, from))?;
@@ -54,7 +54,7 @@ pub async fn get_history_stats(
     ok(&tally.into_body(range))
 }
 
-/// Ended jobs, counted.
+/// Counts of ended jobs.
 #[derive(Default)]
 struct Tally {
     whole: Part,
@@ -80,7 +80,7 @@ impl Tally {
 
     fn into_body(self, range: Value) -> Value {
         let Tally { whole, addons } = self;
-        let of = |word: &str| whole.states.get(word).copied().unwrap_or(0);
+        let of = |name: &str| whole.states.get(name).copied().unwrap_or(0);
         let judged = of("completed") + of("failed") + of("expired");
         let success_rate = (judged > 0).then(|| of("completed") as f64 / judged as f64);
         let addons: Vec<Value> = addons
@@ -110,11 +110,11 @@ impl Tally {
 
 impl Part {
     fn count(&mut self, view: &JobView, end: &JobEnd) {
-        let word = match end.state {
+        let name = match end.state {
             JobState::Canceled => "canceled",
             state => job_state(state, Some(end)),
         };
-        *self.states.entry(word).or_default() += 1;
+        *self.states.entry(name).or_default() += 1;
         if let Some(started) = end.started_at {
             self.runtimes.push(end.finished_at.since(started).0 as f64 / 1_000.0);
             self.waits.push(started.since(view.row.created_at).0 as f64 / 1_000.0);
@@ -125,7 +125,7 @@ impl Part {
         self.states.values().sum()
     }
 
-    /// As their documents count it: the element at 0.95 n, less one.
+    /// As the original counts it: the element at 0.95 n, less one.
     fn p95(&mut self) -> Option<f64> {
         self.runtimes.sort_by(f64::total_cmp);
         let at = (self.runtimes.len() * 95 / 100).saturating_sub(1);
@@ -137,7 +137,7 @@ fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// What was decided, by add-on: the latest decisions that are remembered.
+/// The latest decisions, by add-on.
 pub async fn get_history_decisions(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -156,9 +156,9 @@ pub async fn get_history_decisions(
         .map(|(addon, decisions)| {
             let mut counts = Map::new();
             for decision in &decisions {
-                let word = if decision.denied.is_some() { "denied" } else { "granted" };
-                let count = counts.get(word).and_then(Value::as_u64).unwrap_or(0);
-                counts.insert(word.to_owned(), (count + 1).into());
+                let name = if decision.denied.is_some() { "denied" } else { "granted" };
+                let count = counts.get(name).and_then(Value::as_u64).unwrap_or(0);
+                counts.insert(name.to_owned(), (count + 1).into());
             }
             let reason = decisions.iter().find_map(|decision| decision.denied.as_ref());
             json!({
@@ -186,7 +186,7 @@ pub fn decision(decision: &Decision) -> Value {
     })
 }
 
-/// Forgets jobs that ended longer ago than these days. Jobs are forgotten by their lanes' `retention` anyway.
+/// Deletes jobs that ended longer ago than these days. Jobs are also deleted by their lanes' `retention`.
 pub async fn clean_history(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -201,7 +201,7 @@ pub async fn clean_history(
 }
 
 impl Synthia {
-    /// Forgets what ended in a lane before a time; gives how many jobs that were, as far as they are counted.
+    /// Deletes the jobs of a lane that ended before a time; returns how many, as far as they are counted.
     async fn forget(&self, caller: &Caller, lane: &'static str, before: Wall) -> Result<u64, Problem> {
         let old = self.ended_before(caller, lane, before).await?;
         self.scheduler.forget(Name::fixed(lane), before).await?;
@@ -216,6 +216,6 @@ impl Synthia {
             walk(reader, &filter, &mut |view| old += u64::from(is_old(view)))?;
             Ok(old)
         };
-        Ok(self.scheduler.query(count).await?)
+        Ok(self.scheduler.read(count).await?)
     }
 }

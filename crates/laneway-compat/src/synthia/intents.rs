@@ -1,34 +1,34 @@
-//! Job intents: submit, show, list, take, complete, cancel.
+//! Job intents: submit, show, list, acknowledge, complete, cancel.
 
 use axum::Extension;
 use axum::extract::{Path, RawQuery, Request, State};
 use laneway_core::capacity::{COST_MAX, Hours};
-use laneway_core::lease::Said;
+use laneway_core::lease::LeaseUpdate;
 use laneway_core::{JobState, Name, Reply, Span};
 use laneway_runtime::Caller;
 use laneway_runtime::store::JobFilter;
 use serde_json::json;
 
-use super::census::{depths, total_of};
+use super::counts::{depths, total_of};
 use super::decode::{Form, exactly, in_any_case};
 use super::error::{Answer, Fields, Problem, done, ok};
-use super::look::{lease_id, outcome, pid};
+use super::lookup::{lease_id, outcome, pid};
 use super::time::stamp;
 use super::translate::Asked;
-use super::words::{INTENT_STATES, PRIORITIES, intent_state};
+use super::vocabulary::{INTENT_STATES, PRIORITIES, intent_state};
 use super::{LANE, Synthia};
 use crate::names::name_of;
 
-/// Longest time that a field may name, in seconds: ten years.
+/// Longest duration of a field, in seconds: ten years.
 const SECONDS_MAX: i64 = 10 * 365 * 24 * 3_600;
 
-/// Their names for what the engine may refuse.
+/// The dialect's names of fields that the engine may reject.
 const FIELDS: Fields = Fields { cost: "cost_units", deadline: "deadline_at" };
 
-/// The ways in which a run can be said to have ended.
+/// The values of `status` at a completion.
 const ENDS: [(&str, bool); 2] = [("DONE", true), ("FAILED", false)];
 
-/// Takes a job intent.
+/// Submits a job intent.
 pub async fn submit_intent(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -39,11 +39,12 @@ pub async fn submit_intent(
     form.finish()?;
     match synthia.scheduler.submit(asked.into_submission(&caller, LANE)).await? {
         Ok(submitted) => {
-            // What it became in the same turn is told by the next look; here it was queued.
+            // The intent may have been dispatched in the same batch; this response says that it was
+            // queued.
             let state = if submitted.existing { intent_state(submitted.state) } else { "QUEUED" };
             ok(&json!({"job_id": submitted.job.to_string(), "state": state}))
         }
-        Err(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Err(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
     }
 }
 
@@ -52,7 +53,7 @@ fn read_intent(form: &mut Form) -> Asked {
     let parsed = hours.as_deref().and_then(Hours::parse);
     if hours.is_some() && parsed.is_none() {
         let message = "Input should be hours such as 22:00-06:00 or 22:00-06:00 Europe/Berlin";
-        form.refuse("quiet_hours", "hours_parsing", message);
+        form.reject("quiet_hours", "hours_parsing", message);
     }
     Asked {
         addon: form.text("addon_id"),
@@ -74,17 +75,17 @@ fn read_intent(form: &mut Form) -> Asked {
     }
 }
 
-/// Units that must be there, from 1.
+/// A required cost, from 1.
 pub fn cost(form: &mut Form, name: &str) -> u32 {
     u32::try_from(form.int(name, 1..=i64::from(COST_MAX))).unwrap_or_default()
 }
 
-/// A priority in any case, or the normal one.
+/// A priority in any case; normal by default.
 pub fn priority(form: &mut Form) -> i32 {
-    form.word("priority", "enum", &PRIORITIES, in_any_case).unwrap_or_default()
+    form.choice("priority", "enum", &PRIORITIES, in_any_case).unwrap_or_default()
 }
 
-/// A length of time in seconds.
+/// A duration in seconds.
 pub fn seconds(form: &mut Form, name: &str, least: i64) -> Option<Span> {
     let seconds = form.opt_int(name, least..=SECONDS_MAX)?;
     Some(Span::secs(u64::try_from(seconds).unwrap_or_default()))
@@ -99,7 +100,7 @@ pub async fn get_intent(
     ok(&synthia.find_intent(&caller, &id).await?.intent())
 }
 
-/// Lists intents, those that changed last first.
+/// Lists intents, latest changes first.
 pub async fn list_intents(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -107,7 +108,7 @@ pub async fn list_intents(
 ) -> Answer {
     let mut form = Form::of_query(query.as_deref());
     let limit = form.int_clamped("limit", 200, 1..=1_000);
-    let states = form.word("state", "enum", &INTENT_STATES, exactly);
+    let states = form.choice("state", "enum", &INTENT_STATES, exactly);
     let addon = form.opt_text("addon_id");
     form.finish()?;
     let filter = JobFilter {
@@ -120,18 +121,18 @@ pub async fn list_intents(
     let limit = usize::try_from(limit).unwrap_or_default();
     let mut found = synthia.list(filter, limit, |_| true).await?;
     found.sort_by_key(|seen| std::cmp::Reverse(seen.updated_at()));
-    let census = synthia.census(&caller, LANE).await?;
+    let counts = synthia.counts(&caller, LANE).await?;
     let jobs_len = total_of(&synthia, &caller, LANE).await?;
     let jobs: Vec<_> = found.iter().map(|seen| seen.intent()).collect();
     ok(&json!({
         "jobs_len": jobs_len,
-        "queue_depths": depths(&census),
-        "reserved_units": census.reserved_units,
+        "queue_depths": depths(&counts),
+        "reserved_units": counts.reserved_units,
         "jobs": jobs,
     }))
 }
 
-/// Somebody has begun to run an intent that was set aside: its lease is theirs from now on.
+/// A worker has started a reserved intent: the lease is now its own.
 pub async fn ack_intent(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -149,24 +150,24 @@ pub async fn ack_intent(
     if named.is_some() && !is_named {
         return Err(Problem::conflict("lease_not_of_job"));
     }
-    // Whoever asked for the lease runs it already, and may say so again; others come too late.
+    // The worker that claimed the lease runs it already, and may repeat the call; others come too late.
     if open.state != JobState::Assigned && !is_named {
         return Err(not_dispatching());
     }
     let held = open.holder.as_ref().map(|holder| holder.worker.clone());
     let addon = || seen.view.row.spec.agent.clone();
     let worker = worker.as_deref().map(name_of).or(held).unwrap_or_else(addon);
-    match synthia.say(&caller, lease, Some(worker), pid, Said::Alive).await? {
+    match synthia.update_lease(&caller, lease, Some(worker), pid, LeaseUpdate::Alive).await? {
         Reply::Alive { lease: left, stop: false } => {
             let expires_at = stamp(synthia.ends_at(left));
             ok(&json!({"ok": true, "lease_id": lease.to_string(), "expires_at": expires_at}))
         }
-        // It is another worker's, or waits again by now.
+        // Another worker has it, or it waits again.
         _ => Err(not_dispatching()),
     }
 }
 
-/// The run of an intent has ended. What has ended already stays as it is.
+/// Completes an intent. An ended intent does not change.
 pub async fn complete_intent(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -174,8 +175,8 @@ pub async fn complete_intent(
     request: Request,
 ) -> Answer {
     let mut form = synthia.form(request).await?;
-    let status = form.must_word("status", &ENDS);
-    // Budgets are not kept here; what was spent is read so that mistakes are told.
+    let status = form.must_choice("status", &ENDS);
+    // Budgets are not kept here; the field is parsed so that errors are reported.
     form.opt_number("actual_money_spend", f64::MAX);
     form.opt_number("actual_compute_spend", f64::MAX);
     let (result, error) = (form.opt_object("result"), form.opt_text("error"));
@@ -189,16 +190,16 @@ pub async fn complete_intent(
     }
     let not_running = || Problem::conflict("job_not_running");
     let lease = seen.view.open.as_ref().ok_or_else(not_running)?.fence.attempt_id;
-    let said = Said::Ended(outcome(good, result, error));
-    match synthia.say(&caller, lease, worker, None, said).await? {
+    let update = LeaseUpdate::Ended(outcome(good, result, error));
+    match synthia.update_lease(&caller, lease, worker, None, update).await? {
         Reply::Done => done(),
         Reply::NotYours => Err(Problem::not_yours()),
-        Reply::Refused(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Reply::Rejected(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
         _ => Err(not_running()),
     }
 }
 
-/// Ends an intent. One that has ended stays as it is.
+/// Cancels an intent. An ended intent does not change.
 pub async fn cancel_intent(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -207,7 +208,7 @@ pub async fn cancel_intent(
     let seen = synthia.find_intent(&caller, &id).await?;
     let tenant = caller.scope().cloned();
     match synthia.scheduler.cancel(tenant, seen.view.row.id, caller.origin()).await? {
-        Reply::Refused(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Reply::Rejected(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
         _ => done(),
     }
 }

@@ -1,4 +1,4 @@
-//! Base jobs: what workers ask for without naming it.
+//! Base jobs: the jobs that workers lease without naming them.
 
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
@@ -7,20 +7,20 @@ use laneway_runtime::Caller;
 use laneway_runtime::store::JobFilter;
 use serde_json::json;
 
-use super::census::{depths, total_of};
+use super::counts::{depths, total_of};
 use super::decode::{Form, exactly};
 use super::error::{Answer, Fields, Problem, ok};
-use super::figures::status_of;
 use super::intents::{cost, priority, seconds};
+use super::stats::status_of;
 use super::time::iso;
 use super::translate::{Asked, addon_of};
-use super::words::{JOB_STATES, job_state};
+use super::vocabulary::{JOB_STATES, job_state};
 use super::{JOBS_LANE, Synthia};
 
-/// Their names for what the engine may refuse.
+/// The dialect's names of fields that the engine may reject.
 const FIELDS: Fields = Fields { cost: "requested_units", deadline: "max_runtime_s" };
 
-/// Takes a base job.
+/// Submits a base job.
 pub async fn submit_base_job(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -50,11 +50,11 @@ pub async fn submit_base_job(
             let state = job_state(submitted.state, None);
             ok(&json!({"job_id": submitted.job.to_string(), "state": state}))
         }
-        Err(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Err(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
     }
 }
 
-/// Lists base jobs, those that changed last first.
+/// Lists base jobs, latest changes first.
 pub async fn list_base_jobs(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -62,8 +62,8 @@ pub async fn list_base_jobs(
 ) -> Answer {
     let mut form = Form::of_query(query.as_deref());
     let limit = usize::try_from(form.int_clamped("limit", 200, 1..=1_000)).unwrap_or_default();
-    let words = JOB_STATES.map(|(word, states)| (word, (word, states)));
-    let wanted = form.word("state", "enum", &words, exactly);
+    let choices = JOB_STATES.map(|(name, states)| (name, (name, states)));
+    let wanted = form.choice("state", "enum", &choices, exactly);
     form.finish()?;
     let filter = JobFilter {
         tenant: caller.scope().cloned(),
@@ -71,15 +71,15 @@ pub async fn list_base_jobs(
         states: wanted.map(|(_, states): (_, &[JobState])| states.to_vec()).unwrap_or_default(),
         ..JobFilter::default()
     };
-    let word = wanted.map(|(word, _)| word);
+    let name = wanted.map(|(name, _)| name);
     let shown = move |seen: &super::translate::Seen| {
-        word.is_none_or(|word| job_state(seen.view.state(), seen.view.end.as_ref()) == word)
+        name.is_none_or(|name| job_state(seen.view.state(), seen.view.end.as_ref()) == name)
     };
     let mut found = synthia.list(filter, limit, shown).await?;
     found.sort_by_key(|seen| std::cmp::Reverse(seen.updated_at()));
     let leases = synthia.leases(&caller, JOBS_LANE).await?;
-    let census = synthia.census(&caller, JOBS_LANE).await?;
-    let ttl = synthia.lease_ttl(JOBS_LANE).await?;
+    let counts = synthia.counts(&caller, JOBS_LANE).await?;
+    let ttl = synthia.scheduler.lease_ttl(Name::fixed(JOBS_LANE)).await?;
     let now = synthia.scheduler.wall();
     let age = |at: laneway_core::Wall| now.since(at).0 as f64 / 1_000.0;
     let jobs: Vec<_> = found
@@ -102,7 +102,7 @@ pub async fn list_base_jobs(
         "store_id": "laneway",
         "jobs_len": total_of(&synthia, &caller, JOBS_LANE).await?,
         "leases_len": leases.len(),
-        "queue_depths": depths(&census),
+        "queue_depths": depths(&counts),
         "snapshot": status_of(&synthia, &caller).await?,
         "jobs": jobs,
     }))

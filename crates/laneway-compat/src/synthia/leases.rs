@@ -1,33 +1,33 @@
-//! Leases of workers that ask for the next base job, or for one intent by its id.
+//! Leases of pull workers, for the next base job or for one intent by its id.
 
 use axum::Extension;
 use axum::extract::{Path, Request, State};
-use laneway_core::lease::{Claim, LeaseFor, LeaseRequest, Said};
+use laneway_core::lease::{Claim, LeaseFor, LeaseRequest, LeaseUpdate};
 use laneway_core::{Denial, Grant, Holder, JobId, Name, Reply};
 use laneway_runtime::Caller;
 use serde_json::{Value, json};
 
 use super::error::{Answer, Fields, Problem, done, ok};
-use super::look::{Report, lease_id, outcome, pid, worker};
+use super::lookup::{Report, lease_id, outcome, pid, worker};
 use super::time::stamp;
-use super::words::denial;
+use super::vocabulary::denial;
 use super::{JOBS_LANE, Synthia};
 use crate::names::name_of;
 
-/// Their names for what the engine may refuse.
+/// The dialect's names of fields that the engine may reject.
 const FIELDS: Fields = Fields { cost: "max_units", deadline: "job_id" };
-/// The ways in which a run can be said to have ended.
+/// The values of `status` at a completion.
 const ENDS: [(&str, bool); 2] = [("completed", true), ("failed", false)];
 
-/// A worker asks for work.
+/// A worker requests a lease.
 pub async fn request_base_lease(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Answer {
     let mut form = synthia.form(request).await?;
-    let holder = Holder { worker: worker(&mut form), pid: pid(&mut form) };
-    // What a worker can do is accepted and not looked at, as on their server; kinds are asked for by name.
+    let holder = Holder { worker: worker(&mut form), pid: pid(&mut form), boot: None };
+    // Capabilities are accepted and ignored, as on the original server; kinds are requested by name.
     form.texts("capabilities");
     let kinds = form.texts("job_types").iter().map(|kind| name_of(kind)).collect();
     let max_cost = form.opt_int("max_units", 0..=i64::from(u32::MAX));
@@ -47,6 +47,7 @@ pub async fn request_base_lease(
                 max_cost: max_cost.and_then(|max| u32::try_from(max).ok()),
                 holder,
                 start: false,
+                token: caller.token().cloned(),
             };
             synthia.scheduler.claim(claim).await?
         }
@@ -54,13 +55,13 @@ pub async fn request_base_lease(
     match reply {
         Reply::Granted(grant) => synthia.granted(&caller, &grant).await,
         Reply::Denied(denied) => ok(&denied_body(&denied)),
-        Reply::Refused(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Reply::Rejected(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
         _ => Err(Problem::no_job()),
     }
 }
 
 impl Synthia {
-    /// Somebody asks to run one job.
+    /// Leases one job by its id.
     pub async fn lease_for(&self, caller: &Caller, job: JobId, holder: Holder) -> Result<Reply, Problem> {
         let what = LeaseFor::Job { tenant: caller.scope().cloned(), job };
         Ok(self.scheduler.request_lease(LeaseRequest { what, holder }).await?)
@@ -78,7 +79,7 @@ impl Synthia {
     }
 }
 
-/// No lease: why, and when to ask again.
+/// A denial: the reason, and when to try again.
 fn denied_body(denied: &Denial) -> Value {
     let ms = denied.retry_after.0;
     json!({
@@ -89,7 +90,7 @@ fn denied_body(denied: &Denial) -> Value {
     })
 }
 
-/// A worker says that it lives. The first time, that it runs.
+/// A heartbeat of a worker. The first one marks the job as running.
 pub async fn beat_base_lease(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -103,7 +104,7 @@ pub async fn beat_base_lease(
     ok(&json!({"ok": true, "expires_at": stamp(expires_at)}))
 }
 
-/// A worker says how far it is. Its lease does not start anew.
+/// A progress report of a worker. It does not renew the lease.
 pub async fn report_base_lease(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -123,7 +124,7 @@ pub async fn report_base_lease(
     done()
 }
 
-/// A worker's run has ended. A lease that is not there any more is none of its business any more.
+/// Completes a lease. A lease that no longer exists is an error.
 pub async fn complete_base_lease(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -132,19 +133,19 @@ pub async fn complete_base_lease(
 ) -> Answer {
     let mut form = synthia.form(request).await?;
     let worker = worker(&mut form);
-    let status = form.must_word("status", &ENDS);
+    let status = form.must_choice("status", &ENDS);
     let (result, error) = (form.opt_object("result"), form.opt_text("error"));
     form.finish()?;
     let Ok(lease) = lease_id(&id) else { return done() };
-    let said = Said::Ended(outcome(status.unwrap_or_default(), result, error));
-    match synthia.say(&caller, lease, Some(worker), None, said).await? {
+    let update = LeaseUpdate::Ended(outcome(status.unwrap_or_default(), result, error));
+    match synthia.update_lease(&caller, lease, Some(worker), None, update).await? {
         Reply::NotYours => Err(Problem::not_yours()),
-        Reply::Refused(refusal) => Err(Problem::refused(&refusal, FIELDS)),
+        Reply::Rejected(rejection) => Err(Problem::rejected(&rejection, FIELDS)),
         _ => done(),
     }
 }
 
-/// Somebody takes a lease away: the job has failed.
+/// Revokes a lease: the job has failed.
 pub async fn revoke_base_lease(
     State(synthia): State<Synthia>,
     Extension(caller): Extension<Caller>,
@@ -154,8 +155,8 @@ pub async fn revoke_base_lease(
     let mut form = synthia.form(request).await?;
     let reason = form.opt_text("reason").filter(|reason| !reason.is_empty());
     form.finish()?;
-    let said = Said::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
-    match synthia.say(&caller, lease_id(&id)?, None, None, said).await? {
+    let update = LeaseUpdate::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
+    match synthia.update_lease(&caller, lease_id(&id)?, None, None, update).await? {
         Reply::Done => done(),
         _ => Err(Problem::no_lease()),
     }

@@ -1,4 +1,4 @@
-//! How loaded the host is, as the probe found it.
+//! The load of the host, as the probe measures it.
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -11,13 +11,13 @@ use super::Synthia;
 use super::decode::Form;
 use super::error::{Answer, Problem, ok};
 use super::time::stamp;
-use super::words::quiet_word;
+use super::vocabulary::quiet_name;
 
-/// How far back streaks are looked for.
+/// How far back quiet streaks are searched.
 const DAY: Span = Span::hours(24);
-/// Longest range of a history, in seconds: what is remembered.
+/// Longest range of a history, in seconds: what is kept.
 const RANGE_MAX_S: u64 = 24 * 3_600;
-/// Two minutes further apart than this are not in a row.
+/// Two minutes further apart than this are not consecutive.
 const MINUTE_MS: u64 = 60_000;
 
 fn latest(synthia: &Synthia) -> Result<(Wall, Rating), Problem> {
@@ -30,7 +30,7 @@ fn score(busy: f64) -> i64 {
     (100.0 - 10.0 * busy).round().clamp(0.0, 100.0) as i64
 }
 
-/// The latest look at the host, with every figure behind it.
+/// The latest reading of the host, with all its values.
 pub async fn get_current(State(synthia): State<Synthia>) -> Answer {
     let (at, rating) = latest(&synthia)?;
     let (host, api) = (&rating.host, &rating.api);
@@ -50,14 +50,14 @@ pub async fn get_current(State(synthia): State<Synthia>) -> Answer {
         },
         "quiet": {
             "quiet_score": score(f64::from(rating.busy)),
-            "state": quiet_word(rating.quiet),
+            "state": quiet_name(rating.quiet),
             "reasons": reasons(&rating),
             "inputs": {"busy_rating": rating.busy},
         },
     }))
 }
 
-/// Which figures make the host busy.
+/// The values that make the host busy.
 fn reasons(rating: &Rating) -> Vec<String> {
     let (host, api) = (&rating.host, &rating.api);
     let percent = |name: &str, value: Option<f64>, mark: f64| {
@@ -107,7 +107,7 @@ pub async fn get_history(State(synthia): State<Synthia>, RawQuery(query): RawQue
     ok(&json!({"group": group, "range_s": range, "step_s": step, "points": points}))
 }
 
-/// The minutes, averaged over steps.
+/// The averages of the minutes over steps.
 fn steps(minutes: &[Minute], step_s: u64) -> Vec<(Wall, f64)> {
     let step = i64::try_from(step_s.max(60).saturating_mul(1_000)).unwrap_or(i64::MAX);
     let mut points: Vec<(Wall, f64, f64)> = Vec::new();
@@ -121,7 +121,7 @@ fn steps(minutes: &[Minute], step_s: u64) -> Vec<(Wall, f64)> {
     points.into_iter().map(|(at, sum, count)| (at, sum / count)).collect()
 }
 
-/// A length of time in a query: `500ms`, `60s`, `5m`, `1h`, `1d` or plain seconds; at least one second.
+/// A duration in a query: `500ms`, `60s`, `5m`, `1h`, `1d` or plain seconds; at least one second.
 fn length(form: &mut Form, name: &str, default: u64) -> u64 {
     let Some(text) = form.opt_text(name) else { return default };
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0)];
@@ -130,13 +130,13 @@ fn length(form: &mut Form, name: &str, default: u64) -> u64 {
     match number.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => ((number * worth) as u64).max(1),
         _ => {
-            form.refuse(name, "duration_parsing", "Input should be a duration such as 60s, 5m, 1h or 1d");
+            form.reject(name, "duration_parsing", "Input should be a duration such as 60s, 5m, 1h or 1d");
             default
         }
     }
 }
 
-/// Is the host well?
+/// The health of the host.
 pub async fn get_health(State(synthia): State<Synthia>) -> Answer {
     let (at, rating) = latest(&synthia)?;
     let status = match rating.quiet {
@@ -149,14 +149,14 @@ pub async fn get_health(State(synthia): State<Synthia>) -> Answer {
         "status": status,
         "busy_rating": rating.busy,
         "quiet_score": score(f64::from(rating.busy)),
-        "quiet_state": quiet_word(rating.quiet),
+        "quiet_state": quiet_name(rating.quiet),
         "reasons": reasons(&rating),
         "timestamp": stamp(at),
         "quiet_streaks_24h": streaks(&minutes),
     }))
 }
 
-/// The longest runs of minutes in which the host was quiet.
+/// The longest streaks of minutes in which the host was quiet.
 fn streaks(minutes: &[Minute]) -> Vec<Value> {
     let in_a_row = |before: &Minute, next: &Minute| {
         let quiet = before.quiet == QuietState::Quiet && next.quiet == QuietState::Quiet;
@@ -176,9 +176,9 @@ fn streaks(minutes: &[Minute]) -> Vec<Value> {
     .collect()
 }
 
-/// How much the host can take, by its processors and memory alone.
+/// The capacity of the host, by its processors and memory alone.
 pub async fn get_admission(State(synthia): State<Synthia>, RawQuery(query): RawQuery) -> Answer {
-    let in_force = synthia.scheduler.read(|engine, _| engine.settings().capacity.clone()).await?;
+    let in_force = synthia.scheduler.capacity_settings().await?;
     let mut form = Form::of_query(query.as_deref());
     let units = |form: &mut Form, name: &str, default: u32| {
         u32::try_from(form.int_or(name, default.into(), 0..=1_000_000)).unwrap_or(default)

@@ -1,11 +1,11 @@
-//! The translations alone. What clients see is in `tests/it`.
+//! Translations. Tests of the HTTP API are in `tests/it`.
 
 use laneway_core::{JobState, Wall};
 use serde_json::{Value, json};
 
 use super::decode::{Form, exactly, in_any_case};
 use super::time::{iso, read, stamp};
-use super::words::{PRIORITIES, intent_state, job_state, priority_word};
+use super::vocabulary::{PRIORITIES, intent_state, job_state, priority_name};
 
 fn wrong(form: Form) -> Value {
     use axum::response::IntoResponse;
@@ -52,7 +52,7 @@ fn whole_numbers_are_taken_as_their_server_takes_them() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_errors_of_a_body_are_reported_at_once() {
     let mut form = form(json!({"b": 1, "t": [1, "x"], "when": "soon", "yes": "maybe"}));
     form.text("a");
     form.text("b");
@@ -70,21 +70,21 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn words_match_as_they_must() {
+fn choices_match_exactly_or_in_any_case() {
     for given in ["NORMAL", "normal", "Normal"] {
         let mut form = form(json!({"priority": given}));
-        assert_eq!(form.word("priority", "enum", &PRIORITIES, in_any_case), Some(0));
+        assert_eq!(form.choice("priority", "enum", &PRIORITIES, in_any_case), Some(0));
     }
     let mut form = form(json!({"priority": "HIGHEST"}));
-    assert_eq!(form.word("priority", "enum", &PRIORITIES, in_any_case), None);
+    assert_eq!(form.choice("priority", "enum", &PRIORITIES, in_any_case), None);
     let expected = "'urgent', 'high', 'normal', 'low' or 'background'";
     assert_eq!(wrong(form)[0]["ctx"]["expected"], expected);
     let mut form = self::form(json!({"state": "queued"}));
-    assert_eq!(form.word("state", "enum", &[("QUEUED", ())], exactly), None);
+    assert_eq!(form.choice("state", "enum", &[("QUEUED", ())], exactly), None);
 }
 
 #[test]
-fn bodies_that_are_no_objects_are_told_so() {
+fn bodies_that_are_not_objects_are_rejected() {
     for (body, r#type) in
         [("", "missing"), ("  \n", "missing"), ("[1]", "model_attributes_type"), ("{\"a\":", "json_invalid")]
     {
@@ -115,14 +115,17 @@ fn w5_times_without_an_offset_are_utc() {
 }
 
 #[test]
-fn a3_their_words_are_ours() {
-    let words: Vec<&str> = JobState::ALL.into_iter().map(intent_state).collect();
+fn a3_their_names_map_to_ours() {
+    let vocabulary: Vec<&str> = JobState::ALL.into_iter().map(intent_state).collect();
     let expected = ["QUEUED", "QUEUED", "DISPATCHING", "RUNNING", "DONE", "FAILED", "CANCELED", "FAILED"];
-    assert_eq!(words, expected);
-    let words: Vec<&str> = JobState::ALL.into_iter().map(|state| job_state(state, None)).collect();
-    assert_eq!(words, ["queued", "queued", "leased", "running", "completed", "failed", "failed", "failed"]);
+    assert_eq!(vocabulary, expected);
+    let vocabulary: Vec<&str> = JobState::ALL.into_iter().map(|state| job_state(state, None)).collect();
+    assert_eq!(
+        vocabulary,
+        ["queued", "queued", "leased", "running", "completed", "failed", "failed", "failed"]
+    );
     for (word, priority) in PRIORITIES {
-        assert_eq!(priority_word(priority), word);
+        assert_eq!(priority_name(priority), word);
     }
 }
 

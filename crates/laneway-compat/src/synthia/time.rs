@@ -1,4 +1,4 @@
-//! Times as the dialect writes and reads them.
+//! Times in the formats of the dialect.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -6,15 +6,15 @@ use jiff::{Timestamp, Unit};
 use laneway_core::Wall;
 use serde_json::Value;
 
-/// Numbers above this are milliseconds, below it seconds, as their clients are used to.
+/// Numbers above this are milliseconds, below it seconds, as clients expect.
 const SECONDS_MAX: f64 = 2e10;
 
-/// A time of an object: `2023-11-14T22:13:20.000000Z`.
+/// A time in an object: `2023-11-14T22:13:20.000000Z`.
 pub fn stamp(at: Wall) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// A time beside objects: `2023-11-14T22:13:20+00:00`, with a fraction where there is one.
+/// A time outside of objects: `2023-11-14T22:13:20+00:00`, with a fraction if there is one.
 pub fn iso(at: Wall) -> String {
     let time = timestamp(at);
     let fraction = if at.0.rem_euclid(1_000) == 0 { "%Y-%m-%dT%H:%M:%S" } else { "%Y-%m-%dT%H:%M:%S.%6f" };
@@ -25,8 +25,8 @@ fn timestamp(at: Wall) -> Timestamp {
     Timestamp::from_millisecond(at.0).unwrap_or(if at.0 < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// Reads a time: a text with or without an offset (without one it is UTC), or a number of seconds or milliseconds since
-/// 1970. `None`: it is no time.
+/// Parses a time: a text with or without an offset (without one it is UTC), or a number of seconds or
+/// milliseconds since 1970.
 pub fn read(value: &Value) -> Option<Wall> {
     match value {
         Value::Number(number) => of_number(number.as_f64()?),

@@ -1,10 +1,10 @@
-//! Intents and base jobs into jobs of ours, and back.
+//! Translates intents and base jobs into jobs, and back.
 
 use laneway_core::capacity::Hours;
 use laneway_core::command::Submission;
 use laneway_core::job::{IdempotencyKey, TAGS_MAX};
 use laneway_core::{
-    Backoff, Bytes, JobSpec, JobState, Name, Needs, QuietRule, Reason, RetryPolicy, Span, Wall,
+    Backoff, Bytes, CapacityRequest, JobSpec, JobState, Name, QuietRule, Reason, RetryPolicy, Span, Wall,
 };
 use laneway_runtime::Caller;
 use laneway_runtime::store::JobView;
@@ -14,21 +14,21 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::time::stamp;
+use super::vocabulary::{intent_state, job_state, priority_name};
 use super::wire::{Intent, Job, Lease, Progress};
-use super::words::{intent_state, job_state, priority_word};
 use super::{JOBS_LANE, LANE};
 use crate::names::name_of;
 
-/// How long a job may run that says nothing. Its lease ends it much sooner where nobody is heard of.
+/// The default timeout of a job. Its lease ends it much sooner when its worker is silent.
 const RUNTIME_DEFAULT: Span = Span::hours(24);
-/// A job that failed is not tried again by itself; one whose worker went silent is, this often.
+/// A failed job is not retried; a job whose worker was lost is, this often.
 const RETRY: RetryPolicy = RetryPolicy { retries_max: 0, losses_max: 3, backoff: Backoff::STANDARD };
-/// What the tag of a base job begins with that names its add-on.
+/// The prefix of the tag that names the add-on of a base job.
 const ADDON_TAG: &str = "addon:";
-/// The add-on of base jobs that name none.
+/// The add-on of base jobs without one.
 pub const NO_ADDON: &str = "unknown";
 
-/// A job as a client asks for it, whichever way.
+/// A job as a client submits it, through any route.
 #[derive(Debug, Default)]
 pub struct Asked {
     pub addon: String,
@@ -36,7 +36,7 @@ pub struct Asked {
     pub cost: u32,
     pub priority: i32,
     pub time_sensitive: bool,
-    /// False: it starts in any state of the machine but those without units for it.
+    /// False: it starts in any state of the machine that has units for it.
     pub considerate: bool,
     pub unique: bool,
     pub expected_duration: Option<Span>,
@@ -50,7 +50,7 @@ pub struct Asked {
     pub idempotency_key: Option<String>,
 }
 
-/// The job's payload: what its worker gets, and what only the dialect shows again.
+/// The job's payload: the worker's input, and fields that only the dialect uses.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Payload {
     #[serde(default)]
@@ -61,12 +61,12 @@ struct Payload {
     tags: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     time_sensitive: bool,
-    /// Texts that are no names as they are.
+    /// Texts that are not valid names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     addon_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     job_type: Option<String>,
-    /// True where the client said how long it may run.
+    /// True when the client set a timeout.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     bounded: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ struct Payload {
 }
 
 impl Asked {
-    /// The job of a lane of the dialect.
+    /// The job in a lane of the dialect.
     pub fn into_submission(self, caller: &Caller, lane: &'static str) -> Submission {
         let (agent, kind) = (name_of(&self.addon), name_of(&self.kind));
         let tags = self.tags.iter().filter_map(|tag| Name::new(tag).ok()).take(TAGS_MAX).collect();
@@ -90,7 +90,7 @@ impl Asked {
         };
         let payload = serde_json::to_vec(&payload).expect("texts and JSON values are JSON");
         let quiet = self.considerate.then(|| QuietRule::considerate(self.priority, self.time_sensitive));
-        let needs = Needs {
+        let needs = CapacityRequest {
             cost: self.cost,
             quiet,
             unique: self.unique,
@@ -121,25 +121,25 @@ impl Asked {
         };
         spec.idempotency = self.idempotency_key.map(|key| idempotency(lane, &key, &spec, &payload));
         let (payload, origin) = (Bytes::from(payload), caller.origin());
-        Submission { spec, payload, origin, prior: None, record_refusal: false }
+        Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: false }
     }
 }
 
-/// The client's own name for a submit. It shares no names with keys of other APIs, nor one queue with the other.
+/// The idempotency key of a submit. It is separate from keys of other APIs and of the other queue.
 fn idempotency(lane: &str, key: &str, spec: &JobSpec, payload: &[u8]) -> IdempotencyKey {
     let JobSpec { kind, agent, priority, not_before, deadline, timeout, needs, .. } = spec;
-    let facts = format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {needs:?}");
-    let digest = Sha256::new().chain_update(facts).chain_update(payload).finalize().into();
+    let fields = format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {needs:?}");
+    let digest = Sha256::new().chain_update(fields).chain_update(payload).finalize().into();
     IdempotencyKey { key: name_of(&format!("{lane}:{key}")), digest }
 }
 
-/// The add-on that the tags of a base job name.
+/// The add-on in the tags of a base job.
 pub fn addon_of(tags: &[String]) -> String {
     let named = tags.iter().find_map(|tag| tag.strip_prefix(ADDON_TAG)).filter(|addon| !addon.is_empty());
     named.unwrap_or(NO_ADDON).to_owned()
 }
 
-/// A stored job with what it was submitted with and how far it is.
+/// A stored job with its payload and progress.
 pub struct Seen {
     pub view: JobView,
     pub payload: Bytes,
@@ -152,7 +152,7 @@ impl Seen {
         self.view.row.spec.lane.as_str() == LANE
     }
 
-    /// True for a base job, or one that was made for a lease.
+    /// True for a base job, or a job that was created for a lease.
     pub fn is_base(&self) -> bool {
         self.view.row.spec.lane.as_str() == JOBS_LANE
     }
@@ -169,7 +169,7 @@ impl Seen {
             addon_id: payload.addon_id.unwrap_or_else(|| spec.agent.to_string()),
             job_type: payload.job_type.unwrap_or_else(|| spec.kind.to_string()),
             cost_units: spec.needs.cost,
-            priority: priority_word(spec.priority),
+            priority: priority_name(spec.priority),
             constraints: payload.constraints,
             expected_duration_sec: spec.needs.expected_duration.map(seconds),
             payload: payload.payload,
@@ -180,7 +180,12 @@ impl Seen {
             tags: payload.tags,
             state: intent_state(view.state()),
             attempts: self.attempts(),
-            next_earliest_start_at: row.status.wake_at.filter(|_| waits).map(stamp),
+            next_earliest_start_at: row
+                .status
+                .wake_at
+                .or(row.status.denied_until)
+                .filter(|_| waits)
+                .map(stamp),
             lease_id: self.lease_id(),
             created_at: stamp(row.created_at),
             updated_at: stamp(self.updated_at()),
@@ -205,7 +210,7 @@ impl Seen {
         Job {
             job_id: row.id.to_string(),
             r#type: payload.job_type.unwrap_or_else(|| spec.kind.to_string()),
-            priority: priority_word(spec.priority),
+            priority: priority_name(spec.priority),
             requested_units: spec.needs.cost,
             unique: spec.needs.unique,
             state: job_state(view.state(), view.end.as_ref()),
@@ -222,7 +227,7 @@ impl Seen {
         }
     }
 
-    /// The lease that the job runs under, if it does. `ttl`: how long a lease lives.
+    /// The lease of the running job. `ttl`: the lease time.
     pub fn lease(&self, expires_at: Wall, ttl: Span) -> Option<Lease> {
         let open = self.view.open.as_ref()?;
         let worker = open.holder.as_ref().map_or(String::new(), |holder| holder.worker.to_string());
@@ -238,7 +243,7 @@ impl Seen {
     }
 
     fn read_payload(&self) -> Payload {
-        // A job that was submitted elsewhere may say anything; it is shown as far as it is understood.
+        // A job of another API may have any payload; it is shown as far as it can be parsed.
         serde_json::from_slice(&self.payload).unwrap_or_else(|_| {
             match serde_json::from_slice(&self.payload) {
                 Ok(Value::Object(payload)) => Payload { payload, ..Payload::default() },
@@ -247,16 +252,18 @@ impl Seen {
         })
     }
 
+    /// Every dispatch and every denial counts.
     fn attempts(&self) -> u32 {
         let JobView { row, open, end } = &self.view;
-        match (end, open) {
+        let dispatched = match (end, open) {
             (Some(end), _) => end.attempts,
             (None, Some(open)) => open.fence.attempt,
             (None, None) => row.status.attempts,
-        }
+        };
+        dispatched.saturating_add(row.status.denials)
     }
 
-    /// The lease of the open attempt, or of the one that ended the job; one that ran out is none.
+    /// The lease of the open attempt, or of the one that ended the job; an expired lease is none.
     fn lease_id(&self) -> Option<String> {
         let JobView { open, end, .. } = &self.view;
         let id = match end {
@@ -267,7 +274,7 @@ impl Seen {
         id.map(|id| id.to_string())
     }
 
-    /// When it came into its state, as far as that is known.
+    /// When its state changed last, as far as it is known.
     pub fn updated_at(&self) -> Wall {
         let JobView { row, open, end } = &self.view;
         match (end, open) {
@@ -294,8 +301,12 @@ impl Seen {
     fn error(&self) -> Option<String> {
         let end = self.view.end.as_ref()?;
         let said = end.error.as_ref().map(|error| error.message.to_string());
-        match end.state {
-            JobState::Failed => said.or_else(|| Some(end.reason.word().to_owned())),
+        match (end.state, end.reason) {
+            // A job that ends while it waits has no message of a runner: its reason is all that is known of it here.
+            (JobState::Failed, Reason::Expired | Reason::QueueTimeout) if end.attempt_id.is_none() => {
+                Some(end.reason.as_str().to_owned())
+            }
+            (JobState::Failed, _) => said.or_else(|| Some(end.reason.as_str().to_owned())),
             _ => said,
         }
     }

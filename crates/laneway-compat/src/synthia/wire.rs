@@ -1,4 +1,4 @@
-//! The objects of the dialect, field by field. Fields that their documents do not have come last.
+//! The objects of the dialect. Fields that the original does not have come last.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,7 +26,7 @@ pub struct Intent {
     pub lease_id: Option<String>,
     pub created_at: String,
     pub updated_at: String,
-    /// Ours: who holds it, its process, how far it is, what came out and what went wrong.
+    /// Additional fields: the holder, its process, the progress, the result and the error.
     pub worker_id: Option<String>,
     pub pid: Option<u32>,
     pub progress: Option<Progress>,
@@ -52,13 +52,13 @@ pub struct Job {
     pub lease_id: Option<String>,
     pub created_at: String,
     pub updated_at: String,
-    /// Ours.
+    /// Additional fields.
     pub progress: Option<Progress>,
     pub result: Option<Box<RawValue>>,
     pub error: Option<String>,
 }
 
-/// How far a job is, in its worker's words.
+/// The progress of a job, as its worker reported it.
 #[derive(Debug, Serialize)]
 pub struct Progress {
     pub progress: f64,

@@ -1,7 +1,9 @@
 //! The dialect `astraflow` over real sockets: runs, workers, streams of events.
 
 mod chains;
-pub mod hand;
+mod containers;
+pub mod fake_worker;
+mod kept;
 mod page;
 mod runs;
 mod streams;

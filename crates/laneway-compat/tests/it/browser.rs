@@ -1,4 +1,5 @@
-//! One instance drives a real tab of a headless browser: a click changes the page, and the task's result says so.
+//! One instance drives a real tab of a headless browser: a click changes the page, and the task's result shows
+//! it.
 //!
 //! Needs Debian's `chromium` (or another one named by `LANEWAY_TEST_CHROMIUM`); `scripts/test` installs it where it can.
 
@@ -33,7 +34,7 @@ async fn pt_e2e_a_click_on_a_real_tab_changes_the_page() {
     let (browser, tab) = BrowserInstance::start().await;
     let other = Instance::echo(&["t2"]).await;
     let world = World::in_real_time("").await;
-    // One instance is asked for its tabs, the other one's are registered.
+    // One instance lists its tabs, the tabs of the other one are registered.
     world.put_instance("browser", browser.address, &[]).await;
     world.put_instance("other", other.address, &["t2"]).await;
     for clicks in 1..=2 {
@@ -52,8 +53,8 @@ async fn pt_e2e_a_click_on_a_real_tab_changes_the_page() {
     );
     // The immediate path reaches the same page.
     let body = json!({"kind": "click", "selector": "#b"});
-    let (status, said) = world.ask("POST", &format!("/tabs/{tab}/action"), &body).await;
-    assert_eq!((status, &said["text"]), (200, &json!("3 clicks")));
+    let (status, reply) = world.ask("POST", &format!("/tabs/{tab}/action"), &body).await;
+    assert_eq!((status, &reply["text"]), (200, &json!("3 clicks")));
     let id = world.submit(json!({"agentId": "a1", "action": "click", "tabId": "t2"})).await;
     assert_eq!(world.ended(&id).await["result"]["tab"], "t2");
 }
@@ -77,19 +78,19 @@ impl Drop for Process {
     }
 }
 
-/// What the instance holds: its one tab, and the way to it.
+/// The state of the instance: its one tab, and the connection to it.
 #[derive(Clone)]
 struct Inside {
     tab: Arc<str>,
     page: Arc<Mutex<Page>>,
 }
 
-/// A conversation with the page, one command after the other.
+/// A DevTools connection to the page, one command at a time.
 struct Page {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     session: Value,
     last: u64,
-    /// Names of what happened while answers were waited for.
+    /// Names of events that came while answers were awaited.
     events: Vec<String>,
 }
 
@@ -117,7 +118,7 @@ impl BrowserInstance {
     }
 }
 
-/// Starts a browser of its own, and gives where it is spoken to.
+/// Starts a browser, and returns its DevTools URL.
 fn launch() -> (Process, String) {
     let program = std::env::var_os("LANEWAY_TEST_CHROMIUM").map(PathBuf::from).or_else(installed).unwrap_or_else(|| {
         panic!("there is no chromium; install it (Debian and Ubuntu: apt-get install chromium) or name one in LANEWAY_TEST_CHROMIUM")
@@ -134,16 +135,16 @@ fn launch() -> (Process, String) {
         .spawn()
         .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut said = String::new();
+    let mut reply = String::new();
     let url = loop {
-        let line = lines.next().unwrap_or_else(|| panic!("the browser ended: {said}")).unwrap();
+        let line = lines.next().unwrap_or_else(|| panic!("the browser ended: {reply}")).unwrap();
         if let Some(url) = line.strip_prefix("DevTools listening on ") {
             break url.to_owned();
         }
-        said.push_str(&line);
-        said.push('\n');
+        reply.push_str(&line);
+        reply.push('\n');
     };
-    // Read on, so that the browser is never held up by a full pipe.
+    // Keep reading, so that a full pipe never blocks the browser.
     std::thread::spawn(move || lines.for_each(drop));
     (Process { child, _profile: profile }, url)
 }
@@ -157,7 +158,7 @@ fn installed() -> Option<PathBuf> {
 }
 
 impl Page {
-    /// Says a command and waits for its answer.
+    /// Sends a command and waits for its answer.
     async fn call(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
         let mut command = json!({"id": self.last, "method": method, "params": params});
@@ -166,7 +167,7 @@ impl Page {
         }
         self.socket.send(Message::text(command.to_string())).await.unwrap();
         loop {
-            let answer = self.hear().await;
+            let answer = self.receive().await;
             if answer["id"] == self.last {
                 assert!(answer.get("error").is_none(), "{method}: {answer}");
                 return answer["result"].clone();
@@ -174,22 +175,22 @@ impl Page {
         }
     }
 
-    /// Waits until something happens, or has happened already.
+    /// Waits until an event happens, or has happened already.
     async fn until(&mut self, event: &str) {
         while !self.events.iter().any(|seen| seen == event) {
-            self.hear().await;
+            self.receive().await;
         }
     }
 
-    /// The next thing that the browser says.
-    async fn hear(&mut self) -> Value {
+    /// The next message of the browser.
+    async fn receive(&mut self) -> Value {
         loop {
-            let said =
+            let reply =
                 tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("the browser is silent");
-            let Message::Text(text) = said.unwrap().unwrap() else { continue };
-            let said: Value = serde_json::from_str(&text).unwrap();
-            self.events.extend(said["method"].as_str().map(str::to_owned));
-            return said;
+            let Message::Text(text) = reply.unwrap().unwrap() else { continue };
+            let reply: Value = serde_json::from_str(&text).unwrap();
+            self.events.extend(reply["method"].as_str().map(str::to_owned));
+            return reply;
         }
     }
 
@@ -199,15 +200,15 @@ impl Page {
         self.call("Runtime.evaluate", params).await["result"]["value"].clone()
     }
 
-    /// Clicks into the middle of an element, as a hand would. `None`: there is no such element.
+    /// Clicks into the middle of an element, as a user would. `None`: there is no such element.
     async fn click(&mut self, selector: &str) -> Option<String> {
         let selector = Value::from(selector);
-        let place = self
+        let executor = self
             .evaluate(&format!(
                 "(e => e && (r => [r.x + r.width / 2, r.y + r.height / 2])(e.getBoundingClientRect()))(document.querySelector({selector}))"
             ))
             .await;
-        let [x, y] = [place.get(0)?, place.get(1)?];
+        let [x, y] = [executor.get(0)?, executor.get(1)?];
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", params).await;

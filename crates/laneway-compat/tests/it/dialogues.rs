@@ -1,9 +1,10 @@
-//! Golden dialogues: every file below `scenarios/` is said to a real server, and what it answers must be what is written.
+//! Golden dialogues: the requests of every file below `scenarios/` are sent to a real server, and its answers
+//! must match the file.
 //!
-//! A file is made of lines that prepare (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
-//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>` (of PinchTab's shape), `<run 1>`,
-//! `<job 1>` and `<id 1>` (UUIDs), … in the order in which they appear, and a call's own is `<request>`; the clock stands
-//! still. `UPDATE_EXPECT=1` writes what is answered into the files.
+//! A file has set-up lines (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
+//! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>` (of PinchTab's form),
+//! `<run 1>`, `<job 1>` and `<id 1>` (UUIDs), `<cursor 1>`, … in the order of their appearance, and the id of a
+//! call is `<request>`; the clock does not advance. `UPDATE_EXPECT=1` writes the actual answers into the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use laneway_core::{QuietState, Role, Span};
 use laneway_runtime::config::parse_span;
 
-use crate::astraflow::hand::Hand;
+use crate::astraflow::fake_worker::FakeWorker;
 use crate::instance::Instance;
 use crate::world::World;
 
@@ -27,8 +28,10 @@ const SHOWN: [&str; 7] = [
     "x-request-id",
 ];
 
-/// What stands before the id of a job.
+/// The text before the id of a job.
 const JOB_ID: &str = "\"jobId\":\"";
+/// The text before a cursor.
+const CURSOR: &str = "\"nextCursor\":\"";
 
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
@@ -50,31 +53,31 @@ async fn every_dialogue_of(dialect: &str) {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 8, "the dialogues are gone: {files:?}");
+    assert!(files.len() >= 8, "the dialogues are missing: {files:?}");
     let mut wrong = String::new();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let said = Dialogue::run(&name, &written).await;
-        if said == written {
+        let actual = Dialogue::run(&name, &written).await;
+        if actual == written {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&file, said).unwrap();
+            std::fs::write(&file, actual).unwrap();
         } else {
-            write!(wrong, "\n=== {name}, as it is answered:\n{said}").unwrap();
+            write!(wrong, "\n=== {name}, actual answers:\n{actual}").unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}\nUPDATE_EXPECT=1 writes this into the files");
 }
 
-/// A dialogue that is being held.
+/// A running dialogue.
 struct Dialogue {
     world: World,
-    /// What stands in the file, by what it stands for.
+    /// Placeholders and the values that they stand for.
     names: Vec<(String, String)>,
     instances: Vec<Instance>,
-    hands: Vec<Hand>,
+    hands: Vec<FakeWorker>,
 }
 
 /// One part of a file.
@@ -87,7 +90,7 @@ enum Part {
 }
 
 impl Dialogue {
-    /// Holds the dialogue and gives the file as it should be.
+    /// Runs the dialogue and returns the file as it should be.
     async fn run(name: &str, written: &str) -> String {
         let parts = parts_of(written);
         let config: Vec<&str> = parts
@@ -99,33 +102,33 @@ impl Dialogue {
             .collect();
         let world = World::new(&config.join("\n")).await;
         let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new(), hands: Vec::new() };
-        let mut said = String::new();
+        let mut actual = String::new();
         for part in parts {
             match part {
-                Part::Text(line) => writeln!(said, "{line}").unwrap(),
+                Part::Text(line) => writeln!(actual, "{line}").unwrap(),
                 Part::Prepare(line) => {
-                    writeln!(said, "% {line}").unwrap();
+                    writeln!(actual, "% {line}").unwrap();
                     dialogue.prepare(name, &line).await;
                 }
                 Part::Request(request) => {
-                    said.push_str(&request);
-                    let answer = dialogue.say(&request).await;
-                    said.push_str(&answer);
+                    actual.push_str(&request);
+                    let answer = dialogue.send(&request).await;
+                    actual.push_str(&answer);
                 }
                 Part::Answer => {}
             }
         }
-        said
+        actual
     }
 
     async fn prepare(&mut self, file: &str, line: &str) {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
+        let states: Vec<&str> = line.split(' ').collect();
+        match states[..] {
             ["config", ..] => {}
             ["token", "of", role] => {
-                let role = Role::ALL.into_iter().find(|known| known.word() == role).unwrap();
+                let role = Role::ALL.into_iter().find(|known| known.as_str() == role).unwrap();
                 let token = self.world.token(None, role).await;
-                self.names.push((format!("<token of {}>", role.word()), token));
+                self.names.push((format!("<token of {}>", role.as_str()), token));
             }
             ["instance", id, ref tabs @ ..] => {
                 let instance = Instance::echo(tabs).await;
@@ -134,7 +137,7 @@ impl Dialogue {
                 self.instances.push(instance);
             }
             ["worker", name, package, version] => {
-                let hand = Hand::registered(self.world.address, name, package, version, 4).await;
+                let hand = FakeWorker::registered(self.world.address, name, package, version, 4).await;
                 self.hands.push(hand);
             }
             ["wait", "for", "task", number] => {
@@ -146,14 +149,14 @@ impl Dialogue {
                 self.world.advance(Span(ms)).await;
             }
             ["load", busy, quiet] => {
-                let quiet = QuietState::ALL.into_iter().find(|state| state.word() == quiet).unwrap();
+                let quiet = QuietState::ALL.into_iter().find(|state| state.as_str() == quiet).unwrap();
                 self.world.load(busy.parse().unwrap(), quiet).await;
             }
-            _ => panic!("{file}: nobody knows how to {line:?}"),
+            _ => panic!("{file}: unknown set-up line {line:?}"),
         }
     }
 
-    async fn say(&mut self, request: &str) -> String {
+    async fn send(&mut self, request: &str) -> String {
         let request = self.real(request);
         let (head, body) = request.split_once("\n\n").unwrap_or((request.trim_end(), ""));
         let mut lines = head.lines();
@@ -166,35 +169,37 @@ impl Dialogue {
         }
         let sent_id = head.contains("x-request-id");
         let response = call.send().await.unwrap();
-        let mut said = format!("<<< {}\n", response.status().as_u16());
+        let mut actual = format!("<<< {}\n", response.status().as_u16());
         let id = response.headers().get("x-request-id").map(|value| value.to_str().unwrap().to_owned());
         let id = id.unwrap_or_default();
         assert!(sent_id || id.len() == 16 || !id.is_ascii(), "{path}: the request id is {id:?}");
         for name in SHOWN.iter().filter(|name| **name != "x-request-id" || sent_id) {
             if let Some(value) = response.headers().get(*name) {
-                writeln!(said, "{name}: {}", value.to_str().unwrap()).unwrap();
+                writeln!(actual, "{name}: {}", value.to_str().unwrap()).unwrap();
             }
         }
         let body = response.text().await.unwrap();
         let body = if id.is_empty() { body } else { body.replace(&id, "<request>") };
         let gap = if body.ends_with('\n') { "" } else { "\n" };
-        writeln!(said, "\n{body}{gap}").unwrap();
-        self.shown(&said)
+        writeln!(actual, "\n{body}{gap}").unwrap();
+        self.shown(&actual)
     }
 
-    /// The text with names for what differs from run to run.
+    /// The text with placeholders for values that differ from run to run.
     fn shown(&mut self, text: &str) -> String {
-        for (prefix, len, what) in [("tsk_", 36, "task"), ("run_", 40, "run"), (JOB_ID, 36, "job")] {
+        for (prefix, len, what) in
+            [("tsk_", 36, "task"), ("run_", 40, "run"), (JOB_ID, 36, "job"), (CURSOR, 32, "cursor")]
+        {
             let mut rest = text;
             while let Some(at) = rest.find(prefix) {
                 let named: String = rest[at + prefix.len()..]
                     .chars()
-                    .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '-')
+                    .take_while(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_'))
                     .collect();
                 let id = &rest[at..at + prefix.len() + named.len()];
                 rest = &rest[at + id.len()..];
-                // The prefix is a part of what is named, unless it is the name of a field.
-                let id = if prefix == JOB_ID { &id[prefix.len()..] } else { id }.to_owned();
+                // The prefix is a part of the value, unless it is the name of a field.
+                let id = if prefix.ends_with('"') { &id[prefix.len()..] } else { id }.to_owned();
                 if id.len() == len && !self.names.iter().any(|(_, real)| *real == id) {
                     let begin = format!("<{what} ");
                     let number = self.names.iter().filter(|(name, _)| name.starts_with(&begin)).count() + 1;

@@ -1,4 +1,4 @@
-//! Instances for tests: real HTTP servers with tabs, which remember what they were asked.
+//! Instances for tests: real HTTP servers with tabs, which record their calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Call {
 /// An instance.
 pub struct Instance {
     pub address: SocketAddr,
-    /// Lets one call after the other go on, for instances that hold them.
+    /// Lets one call after the other continue, for instances that hold them.
     pub release: Arc<Semaphore>,
     calls: Mutex<mpsc::Receiver<Call>>,
     lists: Arc<std::sync::atomic::AtomicUsize>,
@@ -51,7 +51,7 @@ struct Inside {
 }
 
 impl Instance {
-    /// Answers every action at once with what it was asked.
+    /// Answers every action at once with its request.
     pub async fn echo(tabs: &[&str]) -> Instance {
         Instance::start(tabs, false, |call| {
             Json(json!({"success": true, "did": call.body, "tab": call.tab})).into_response()
@@ -64,7 +64,7 @@ impl Instance {
         Instance::start(tabs, true, |_| Json(json!({"success": true})).into_response()).await
     }
 
-    /// Answers as told.
+    /// Answers with a function.
     pub async fn answering(answer: impl Fn(&Call) -> Response + Send + Sync + 'static) -> Instance {
         Instance::start(&["t1"], false, answer).await
     }
@@ -96,15 +96,15 @@ impl Instance {
     /// The next call.
     pub async fn call(&self) -> Call {
         let mut calls = self.calls.lock().await;
-        tokio::time::timeout(PATIENCE, calls.recv()).await.expect("nobody calls").unwrap()
+        tokio::time::timeout(PATIENCE, calls.recv()).await.expect("no call comes").unwrap()
     }
 
-    /// True when no call waits to be looked at.
+    /// True when no call waits.
     pub async fn is_quiet(&self) -> bool {
         self.calls.lock().await.is_empty()
     }
 
-    /// How often it was asked for its tabs.
+    /// How often its tabs were listed.
     pub fn lists(&self) -> usize {
         self.lists.load(std::sync::atomic::Ordering::SeqCst)
     }

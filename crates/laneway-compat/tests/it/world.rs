@@ -1,5 +1,6 @@
-//! A server that speaks the dialects on a free port, and a client.
+//! A server with the dialects on a free port, and a client.
 
+use laneway_core::command::AdminCommand;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// When every test on a standing clock begins: 2023-11-14T22:13:20Z.
+/// The start of every test with a manual clock: 2023-11-14T22:13:20Z.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
-/// Waits longer than this mean that something never comes.
+/// The time limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server and a client.
@@ -35,24 +36,40 @@ pub struct World {
 }
 
 impl World {
-    /// A server over a store in memory, on a clock that stands still.
+    /// A server over a store in memory, with a manual clock.
     pub async fn new(toml: &str) -> World {
         World::over(Box::new(MemoryStore::new()), toml, Clock::manual(START)).await
     }
 
-    /// The same where time passes.
+    /// The same in real time.
     pub async fn in_real_time(toml: &str) -> World {
         World::over(Box::new(MemoryStore::new()), toml, Clock::system()).await
     }
 
+    /// A server that keeps only this many events in memory.
+    pub async fn with_ring(toml: &str, events_len_max: usize) -> World {
+        let adjust = |options: &mut Options| options.events_len_max = events_len_max;
+        World::adjusted(Box::new(MemoryStore::new()), toml, Clock::system(), adjust).await
+    }
+
     /// A server over any store and clock.
-    pub async fn over(mut store: Box<dyn Store>, toml: &str, clock: Clock) -> World {
+    pub async fn over(store: Box<dyn Store>, toml: &str, clock: Clock) -> World {
+        World::adjusted(store, toml, clock, |_| ()).await
+    }
+
+    async fn adjusted(
+        mut store: Box<dyn Store>,
+        toml: &str,
+        clock: Clock,
+        adjust: impl FnOnce(&mut Options),
+    ) -> World {
         let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
         let stored = store.overrides().unwrap();
         let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref()).unwrap();
         assert!(left_out.is_empty(), "{left_out:?}");
         let mut options = Options::new(config.settings().clone());
         (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
+        adjust(&mut options);
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         let tabs = Tabs::new(&live).unwrap();
@@ -60,7 +77,7 @@ impl World {
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
         let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
         let astraflow = laneway_compat::astraflow::dialect(scheduler.clone(), live.clone());
-        let synthia = laneway_compat::synthia::dialect(scheduler.clone());
+        let synthia = laneway_compat::synthia::dialect(scheduler.clone(), &live);
         let spoken = vec![gated(spoken), gated(synthia), gated(astraflow)];
         let app = router_with(api.clone(), spoken).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -71,7 +88,7 @@ impl World {
         World { scheduler, live, clock, address, client, running, shutdown, serving }
     }
 
-    /// Stops within `limit` and waits until nothing of it is left.
+    /// Stops within `limit` and waits until the server has stopped.
     pub async fn stop(self, limit: Duration) {
         let World { scheduler, live, client, shutdown, serving, running, .. } = self;
         scheduler.drain(limit).await.unwrap();
@@ -81,7 +98,7 @@ impl World {
         running.ended().await.unwrap();
     }
 
-    /// Ends as a crash would: the store is closed with the run still open.
+    /// Ends like a crash: the store is closed while the attempt is open.
     pub async fn die(self) {
         let World { scheduler, live, client, shutdown, serving, running, .. } = self;
         shutdown.cancel();
@@ -90,7 +107,7 @@ impl World {
         running.ended().await.unwrap();
     }
 
-    /// Makes a token behind the API's back.
+    /// Creates a token without the API.
     pub async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
         let (record, text) = mint(tenant.map(Name::fixed), role, "", START.wall, None).unwrap();
         self.scheduler.put_token(record, Origin::house("test")).await.unwrap();
@@ -110,7 +127,7 @@ impl World {
         (status.as_u16(), answer)
     }
 
-    /// Submits a task that must be taken, and gives its id.
+    /// Submits a task that must be accepted, and returns its id.
     pub async fn submit(&self, task: Value) -> String {
         let (status, answer) = self.ask("POST", "/tasks", &task).await;
         assert_eq!(status, 202, "{answer}");
@@ -131,14 +148,14 @@ impl World {
         self.task(id).await
     }
 
-    /// Figures of now.
+    /// The current statistics.
     pub async fn stats(&self) -> Value {
         let (status, stats) = self.ask("GET", "/scheduler/stats", &Value::Null).await;
         assert_eq!(status, 200, "{stats}");
         stats
     }
 
-    /// Puts an instance behind the API's back.
+    /// Adds an instance without the API.
     pub async fn put_instance(&self, id: &'static str, address: SocketAddr, tabs: &[&str]) {
         let patch = laneway_runtime::config::InstancePatch {
             url: Some(format!("http://{address}")),
@@ -148,19 +165,22 @@ impl World {
         self.live.put_instance(Name::fixed(id), patch, Origin::house("test")).await.unwrap();
     }
 
-    /// Lets time pass, and what follows from it happen.
+    /// Advances the clock and handles everything that becomes due.
     pub async fn advance(&self, span: Span) {
         self.clock.advance(span);
         self.scheduler.kick().await.unwrap();
     }
 
-    /// Says how loaded the machine is, as a probe would.
+    /// Sets the load of the machine, as a probe would.
     pub async fn load(&self, busy: u8, quiet: QuietState) {
         let at = self.clock.now().mono;
-        self.scheduler.send(Command::Load(LoadReading { busy, quiet, at })).await.unwrap();
+        self.scheduler
+            .send(Command::Admin(AdminCommand::Load(LoadReading { busy, quiet, at })))
+            .await
+            .unwrap();
     }
 
-    /// Changes the configuration behind the API's back.
+    /// Changes the configuration without the API.
     pub async fn configure(&self, patch: Value) {
         self.live.patch(patch, Origin::house("test")).await.unwrap();
     }
@@ -173,12 +193,12 @@ pub fn click(agent: &str) -> Value {
 
 /// The dialect behind the gate, as the program mounts it.
 pub fn gated(spoken: laneway_compat::Dialect) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied } = spoken;
+    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
     let route = |route: laneway_compat::Route| {
         let laneway_compat::Route { method, path, operation, right, handler } = route;
         DialectRoute { method, path, operation, right, handler }
     };
-    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied }
+    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied, native }
 }
 
 /// The status and the JSON of the answer.

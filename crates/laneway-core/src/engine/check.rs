@@ -1,40 +1,71 @@
 //! Recounts everything from the jobs and compares: counters are derived, never free-standing.
 
-mod fleet;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Engine;
-use super::chains::ChainKey;
-use super::slab::{Ix, NONE};
-use super::state::{BinKey, Wake};
 use crate::JobState;
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::state::{
+    AgentQueue, BinKey, Class, Executor, Job, KeyEntry, Kind, Lane, SessionEntry, Tenant, Wake,
+};
+use crate::engine::workflows::chain_limits::{self, Level};
 
-/// What a chain has one place in.
+/// What chains share places in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Server,
-    Tenant,
-    Lane(Ix),
-    Agent(Ix),
-    Kind(Ix),
-    Key(Ix),
+    Tenant(Ix<Tenant>),
+    Lane(Ix<Lane>),
+    Agent(Ix<AgentQueue>),
+    Kind(Ix<Kind>),
+    Key(Ix<KeyEntry>),
 }
 
 /// Counts of one thing: waiting jobs and open attempts.
 type Counts<K> = BTreeMap<K, (u32, u32)>;
+
+/// Jobs that wait and open attempts, counted anew.
+#[derive(Default)]
+struct Recount {
+    lanes: Counts<Ix<Lane>>,
+    nodes: Counts<Ix<AgentQueue>>,
+    tenants: Counts<Ix<Tenant>>,
+    kinds: Counts<Ix<Kind>>,
+    executors: Counts<Ix<Executor>>,
+    keys: Counts<Ix<KeyEntry>>,
+    sessions: Counts<Ix<SessionEntry>>,
+    total: (u32, u32),
+    states: BTreeMap<Ix<Tenant>, [u32; JobState::ALL.len()]>,
+}
+
+impl Recount {
+    fn of(&mut self, scope: Scope) -> &mut (u32, u32) {
+        match scope {
+            Scope::Server => &mut self.total,
+            Scope::Tenant(ix) => self.tenants.entry(ix).or_default(),
+            Scope::Lane(ix) => self.lanes.entry(ix).or_default(),
+            Scope::Agent(ix) => self.nodes.entry(ix).or_default(),
+            Scope::Kind(ix) => self.kinds.entry(ix).or_default(),
+            Scope::Key(ix) => self.keys.entry(ix).or_default(),
+        }
+    }
+}
 
 impl Engine {
     /// Recounts everything from the jobs and compares; says what does not agree.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_jobs()?;
         self.check_counts()?;
+        self.check_shares()?;
+        self.check_tokens()?;
         self.check_sessions()?;
         self.check_bins()?;
         self.check_heads()?;
         self.check_deliveries()?;
         self.check_units()?;
-        self.check_fleet()?;
+        self.check_workers()?;
         self.check_timers()?;
         self.check_runs()?;
         self.check_chains()?;
@@ -47,16 +78,16 @@ impl Engine {
             if self.find_job(job.id) != Some(ix) {
                 return fault("is not found by its id");
             }
-            if job.open != NONE && job.bin != NONE {
+            if job.open.is_some() && job.bin.is_some() {
                 return fault("waits and runs at once");
             }
-            if job.state.is_open() != (job.open != NONE && !job.state.is_terminal()) {
+            if job.state.is_open() != (job.open.is_some() && !job.state.is_terminal()) {
                 return fault("its state and its attempt disagree");
             }
-            if job.state.is_terminal() && job.open == NONE {
+            if job.state.is_terminal() && job.open.is_none() {
                 return fault("has ended and is still in memory");
             }
-            if job.state == JobState::Queued && job.bin == NONE {
+            if job.state == JobState::Queued && job.bin.is_none() {
                 return fault("is queued and in no bin");
             }
             if job.wake.is_some() != (job.state == JobState::Scheduled) {
@@ -70,48 +101,14 @@ impl Engine {
     }
 
     fn check_counts(&self) -> Result<(), String> {
-        let mut lanes: Counts<Ix> = BTreeMap::new();
-        let mut nodes: Counts<Ix> = BTreeMap::new();
-        let mut tenants: Counts<Ix> = BTreeMap::new();
-        let (mut kinds, mut places, mut keys, mut sessions) =
-            (Counts::<Ix>::new(), Counts::<Ix>::new(), Counts::<Ix>::new(), Counts::<Ix>::new());
-        let mut total = (0, 0);
-        let mut states: BTreeMap<Ix, [u32; JobState::ALL.len()]> = BTreeMap::new();
-        // What runs of one chain counts once in each of these.
-        let mut seen: BTreeSet<(&ChainKey, Scope)> = BTreeSet::new();
-        for (ix, job) in self.jobs.iter() {
-            let class = &self.classes[job.class];
-            let waits = u32::from(job.open == NONE);
-            let open = 1 - waits;
-            let chain = self.chains.of.get(&ix);
-            let mut once =
-                |scope| u32::from(open == 1 && chain.is_none_or(|chain| seen.insert((chain, scope))));
-            let lane = self.nodes[job.node].lane;
-            let add = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
-            add(&mut total, once(Scope::Server));
-            states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
-            add(lanes.entry(lane).or_default(), once(Scope::Lane(lane)));
-            add(nodes.entry(job.node).or_default(), once(Scope::Agent(job.node)));
-            add(tenants.entry(class.tenant).or_default(), once(Scope::Tenant));
-            add(kinds.entry(class.kind).or_default(), once(Scope::Kind(class.kind)));
-            if job.open != NONE {
-                add(places.entry(self.attempts[job.open].place).or_default(), open);
-            }
-            if job.session != NONE {
-                add(sessions.entry(job.session).or_default(), open);
-            }
-            if job.keyset != NONE {
-                for &key in self.keysets.key(job.keyset).iter() {
-                    add(keys.entry(key).or_default(), once(Scope::Key(key)));
-                }
-            }
-        }
+        let Recount { lanes, nodes, tenants, kinds, executors, keys, sessions, total, states } =
+            self.recount();
         compare("server", &"", (self.waiting, self.open), total)?;
-        for (ix, lane) in self.lanes.iter().enumerate() {
-            let recount = lanes.get(&(ix as Ix)).copied().unwrap_or_default();
+        for (ix, lane) in self.lanes.iter() {
+            let recount = lanes.get(&ix).copied().unwrap_or_default();
             compare("lane", &lane.name, (lane.waiting, lane.open), recount)?;
         }
-        for (ix, key, node) in self.nodes.iter() {
+        for (ix, key, node) in self.agent_queues.iter() {
             compare("agent", key, (node.waiting, node.open), nodes.get(&ix).copied().unwrap_or_default())?;
         }
         for (ix, name, tenant) in self.tenants.iter() {
@@ -125,8 +122,8 @@ impl Engine {
         for (ix, name, kind) in self.kinds.iter() {
             compare_open("kind", name, kind.gate.used, &kinds, ix)?;
         }
-        for (ix, name, place) in self.places.iter() {
-            compare_open("place", name, place.gate.used, &places, ix)?;
+        for (ix, name, executor) in self.executors.iter() {
+            compare_open("executor", name, executor.gate.used, &executors, ix)?;
         }
         for (ix, name, key) in self.keys.iter() {
             compare_open("key", name, key.gate.used, &keys, ix)?;
@@ -140,25 +137,71 @@ impl Engine {
         Ok(())
     }
 
+    /// Counts again what jobs and open attempts take of every limit.
+    fn recount(&self) -> Recount {
+        let mut count = Recount::default();
+        // What runs of chains, counted in the end: they share slots.
+        let mut of_chains: BTreeMap<Scope, Vec<&[Level]>> = BTreeMap::new();
+        for (ix, job) in self.jobs.iter() {
+            let class = &self.classes[job.class];
+            let waits = u32::from(job.open.is_none());
+            let open = 1 - waits;
+            let levels = self.chains.of.get(&ix).filter(|_| open == 1);
+            let mut alone = |scope| match levels {
+                Some(levels) => {
+                    of_chains.entry(scope).or_default().push(levels);
+                    0
+                }
+                None => open,
+            };
+            let lane = self.agent_queues[job.node].lane;
+            let add = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
+            add(&mut count.total, alone(Scope::Server));
+            count.states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
+            add(count.lanes.entry(lane).or_default(), alone(Scope::Lane(lane)));
+            add(count.nodes.entry(job.node).or_default(), alone(Scope::Agent(job.node)));
+            add(count.tenants.entry(class.tenant).or_default(), alone(Scope::Tenant(class.tenant)));
+            let kind = class.own_kind();
+            add(count.kinds.entry(kind).or_default(), alone(Scope::Kind(kind)));
+            if job.open.is_some() {
+                add(count.executors.entry(self.attempts[job.attempt()].executor).or_default(), open);
+            }
+            if let Some(session) = job.session {
+                add(count.sessions.entry(session).or_default(), open);
+            }
+            for &key in self.keys_held_by(ix) {
+                add(count.keys.entry(key).or_default(), alone(Scope::Key(key)));
+            }
+        }
+        for (scope, jobs) in of_chains {
+            count.of(scope).1 += chain_limits::slots(jobs);
+        }
+        count
+    }
+
     fn check_sessions(&self) -> Result<(), String> {
         let mut idle = 0;
         for (ix, (tenant, key), session) in self.sessions.iter() {
             let fault = |what: &str| Err(format!("session {tenant}/{key}: {what}"));
-            if session.runs.iter().any(|&job| self.jobs[job].session != ix || self.jobs[job].open == NONE) {
+            if session
+                .runs
+                .iter()
+                .any(|&job| self.jobs[job].session != Some(ix) || self.jobs[job].open.is_none())
+            {
                 return fault("a run of it is not its run");
             }
             if session.later.values().any(|&job| !matches!(self.jobs[job].wake, Some(Wake::NotBefore(_)))) {
                 return fault("a job of it waits for no time");
             }
-            if let Some(buffer) = &session.buffer
-                && (!matches!(self.jobs[buffer.leader].wake, Some(Wake::Debounce(_)))
-                    || self.jobs[buffer.leader].session != ix)
+            if let Some(batch) = &session.batch
+                && (!matches!(self.jobs[batch.leader].wake, Some(Wake::Debounce(_)))
+                    || self.jobs[batch.leader].session != Some(ix))
             {
                 return fault("the job that others join does not wait for them");
             }
-            let is_idle = session.facts.as_ref().filter(|_| self.sessions.users(ix) == 1);
+            let is_idle = session.state.as_ref().filter(|_| self.sessions.users(ix) == 1);
             idle += usize::from(is_idle.is_some());
-            if is_idle.is_some_and(|facts| !self.idle_sessions.contains(facts.updated_at, ix)) {
+            if is_idle.is_some_and(|state| !self.idle_sessions.contains(state.updated_at, ix)) {
                 return fault("is idle and not known to be");
             }
         }
@@ -174,13 +217,14 @@ impl Engine {
             if bin.jobs.is_empty() || self.bins.find(key) != Some(ix) {
                 return Err(format!("bin {ix} is empty or not found by its key"));
             }
-            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin != ix) {
+            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin != Some(ix)) {
                 return Err(format!("job {} does not know its bin", self.jobs[job].id));
             }
-            if let BinKey::Plain { shelf, .. } = *key
-                && let Some((_, job)) = bin.jobs.iter().find(|(_, job)| !self.may_stand_on(*job, shelf))
+            if let BinKey::Plain { shared_class, .. } = *key
+                && let Some((_, job)) =
+                    bin.jobs.iter().find(|(_, job)| !self.may_stand_on(*job, shared_class))
             {
-                return Err(format!("job {} stands on a shelf of another place", self.jobs[job].id));
+                return Err(format!("job {} stands in a shared class of another place", self.jobs[job].id));
             }
             let Some(at) = bin.at else { continue };
             hanging += 1;
@@ -188,13 +232,13 @@ impl Engine {
             if at.rank != self.rank_of(head) || at.node != self.jobs[head].node {
                 return Err(format!("bin {ix} hangs where its head does not belong"));
             }
-            let group = self.nodes[at.node].groups.get(at.source);
+            let group = self.agent_queues[at.node].groups.get(at.source);
             if !group.is_some_and(|group| group.bins.contains(&(at.rank, ix))) {
                 return Err(format!("bin {ix} is not in the group it hangs in"));
             }
         }
         let grouped: usize = self
-            .nodes
+            .agent_queues
             .iter()
             .flat_map(|(_, _, node)| node.groups.iter())
             .map(|(_, group)| group.bins.len())
@@ -205,36 +249,36 @@ impl Engine {
         Ok(())
     }
 
-    /// A job stands in a bin of its own class or on the shelf of its tenant and place; its kind may have got a limit since.
-    fn may_stand_on(&self, job: Ix, shelf: Ix) -> bool {
+    /// A job stands in a bin of its own class or on the shared class of its tenant and place; its kind may have got a limit since.
+    fn may_stand_on(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
         let class = self.jobs[job].class;
-        let (own, shelf_class) = (&self.classes[class], &self.classes[shelf]);
-        class == shelf
-            || (shelf_class.kind == NONE
-                && shelf_class.tenant == own.tenant
-                && shelf_class.need == own.need
-                && shelf_class.place == self.kinds[own.kind].place)
+        let (own, other) = (&self.classes[class], &self.classes[shared_class]);
+        class == shared_class
+            || (other.kind.is_none()
+                && other.tenant == own.tenant
+                && other.demand == own.demand
+                && other.executor == self.kinds[own.own_kind()].executor)
     }
 
     /// What each level shows is the first of the level below, if the gate in between is open.
     fn check_heads(&self) -> Result<(), String> {
-        for lane in &self.lanes {
-            let (mut shown, mut needy) = (0, 0);
+        for lane in self.lanes.values() {
+            let (mut shown, mut by_demand) = (0, 0);
             for (key, source) in lane.sources.iter() {
-                let open = key.key == NONE || self.keys[key.key].gate.is_open();
+                let open = key.key.is_none_or(|key| self.keys[key].gate.is_open());
                 let head = if open { source.agents.first().copied() } else { None };
                 if head != source.head {
                     return Err(format!("lane {}: source {key:?} shows the wrong head", lane.name));
                 }
-                let Some((turn, node)) = head else { continue };
+                let Some((fair, node)) = head else { continue };
                 let above = match key.class {
-                    NONE => {
+                    None => {
                         shown += 1;
                         &lane.heads
                     }
-                    class => &lane.classes[&class].heads,
+                    Some(class) => &lane.classes[&class].heads,
                 };
-                if !above.contains(&(turn, node, key)) {
+                if !above.contains(&(fair, node, key)) {
                     return Err(format!("lane {}: the head of {key:?} is not shown", lane.name));
                 }
             }
@@ -243,22 +287,22 @@ impl Engine {
                 if head != sources.head {
                     return Err(format!("lane {}: class {class} shows the wrong head", lane.name));
                 }
-                match self.classes[*class].need {
-                    NONE => shown += usize::from(head.is_some()),
-                    need => {
-                        let above = lane.needy.get(&need);
+                match self.classes[*class].demand {
+                    None => shown += usize::from(head.is_some()),
+                    Some(demand) => {
+                        let above = lane.by_demand.get(&demand);
                         if head.is_some_and(|head| !above.is_some_and(|heads| heads.contains(&head))) {
                             return Err(format!(
                                 "lane {}: the head of class {class} is not shown",
                                 lane.name
                             ));
                         }
-                        needy += usize::from(head.is_some());
+                        by_demand += usize::from(head.is_some());
                     }
                 }
             }
-            if lane.needy.values().map(BTreeSet::len).sum::<usize>() != needy {
-                return Err(format!("lane {}: does not show {needy} heads with needs", lane.name));
+            if lane.by_demand.values().map(BTreeSet::len).sum::<usize>() != by_demand {
+                return Err(format!("lane {}: does not show {by_demand} heads with needs", lane.name));
             }
             if lane.heads.len() != shown {
                 return Err(format!(
@@ -271,20 +315,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Units, leases and jobs that are set aside are what open attempts say.
+    /// Units, leases and jobs that are reserved are what open attempts say.
     fn check_units(&self) -> Result<(), String> {
-        let (mut used, mut leases, mut aside) = (0, 0, 0);
+        let (mut used, mut leases, mut reserved) = (0, 0, 0);
         for (ix, job) in self.jobs.iter() {
             let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
             let due = self.capacity.due.contains(&(job.seq, ix));
-            if due && (job.open != NONE || job.state.is_terminal()) {
+            if due && (job.open.is_some() || job.state.is_terminal()) {
                 return fault("is due and does not wait");
             }
-            if job.open == NONE {
+            if job.open.is_none() {
                 continue;
             }
             used += self.cost_of(ix);
-            let open = &self.attempts[job.open];
+            let open = &self.attempts[job.attempt()];
             if open.job != ix {
                 return fault("its attempt is another job's");
             }
@@ -295,12 +339,12 @@ impl Engine {
             if self.capacity.leases.get(&open.attempt_id) != Some(&ix) {
                 return fault("its lease is not found by its id");
             }
-            let lane = &self.lanes[self.nodes[job.node].lane as usize];
-            let is_aside = lane.aside.contains(&(open.number, ix));
-            if is_aside != (self.is_aside(ix) && !job.state.is_terminal()) {
-                return fault("is set aside and taken, or neither");
+            let lane = &self.lanes[self.agent_queues[job.node].lane];
+            let is_reserved = lane.reserved.contains(&(open.number, ix));
+            if is_reserved != (self.is_reserved(ix) && !job.state.is_terminal()) {
+                return fault("is reserved and taken, or neither");
             }
-            aside += usize::from(is_aside);
+            reserved += usize::from(is_reserved);
         }
         if used != self.capacity.used {
             return Err(format!("{} units are counted, but open attempts hold {used}", self.capacity.used));
@@ -308,8 +352,8 @@ impl Engine {
         if leases != self.capacity.leases.len() {
             return Err(format!("{} leases are known, {leases} are open", self.capacity.leases.len()));
         }
-        if aside != self.lanes.iter().map(|lane| lane.aside.len()).sum::<usize>() {
-            return Err("strangers are set aside".into());
+        if reserved != self.lanes.values().map(|lane| lane.reserved.len()).sum::<usize>() {
+            return Err("strangers are reserved".into());
         }
         Ok(())
     }
@@ -379,12 +423,12 @@ fn compare(
     Err(format!("{what} {name:?}: counts (waiting, open) {counted:?}, but jobs say {recount:?}"))
 }
 
-fn compare_open(
+fn compare_open<T>(
     what: &str,
     name: &dyn std::fmt::Debug,
     used: u32,
-    counts: &Counts<Ix>,
-    ix: Ix,
+    counts: &Counts<Ix<T>>,
+    ix: Ix<T>,
 ) -> Result<(), String> {
     let recount = counts.get(&ix).map_or(0, |count| count.1);
     compare(what, name, (0, used), (0, recount))

@@ -2,18 +2,20 @@
 //!
 //! A lower limit starts nothing new and stops nothing that runs; a higher one is used in the same turn.
 
-use super::Engine;
-use super::held::LEASES;
-use super::slab::{Ix, NONE};
-use super::state::{Gate, KeyName, Place};
-use super::submit::refuse;
-use super::workers::WORKERS;
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::submit::reject;
+use crate::engine::leases::by_id::LEASES;
+use crate::engine::state::{Executor, Gate, KeyName};
+use crate::engine::workers::messages::WORKERS;
 use crate::settings::MAIN_LANE;
-use crate::{Bytes, Change, Effects, EventKind, Name, Now, Origin, PlaceOffer, RefusalCode, Reply, Settings};
+use crate::{
+    Bytes, Change, Effects, EventKind, ExecutorOffer, Name, Now, Origin, RejectionCode, Reply, Settings,
+};
 
 impl Engine {
     /// Replaces all settings at once.
-    pub(super) fn configure(
+    pub(in crate::engine) fn configure(
         &mut self,
         now: Now,
         settings: Settings,
@@ -27,10 +29,11 @@ impl Engine {
         let lanes_before: Vec<Name> = self.lane_of.keys().cloned().collect();
         self.apply_lanes(agents_changed);
         self.apply_gates();
+        self.recount_shares();
         if !self.lane_of.keys().eq(&lanes_before) {
             self.review_lanes_served();
         }
-        self.house_event(now, EventKind::ConfigChanged, None, Some(origin), detail, effects);
+        self.server_event(now, EventKind::ConfigChanged, None, Some(origin), detail, effects);
         if let Some(bytes) = overrides {
             effects.changes.push(Change::OverridesPut(bytes));
         }
@@ -41,16 +44,22 @@ impl Engine {
     /// it has, and gets no new ones.
     fn apply_lanes(&mut self, agents_changed: bool) {
         let named = std::mem::take(&mut self.settings.lanes);
+        for (name, &ix) in &self.lane_of {
+            if !named.contains_key(name) && name.as_str() != MAIN_LANE {
+                let retention = self.lanes[ix].settings.retention;
+                self.removed_lanes.insert(name.clone(), retention);
+            }
+        }
+        self.removed_lanes.retain(|name, _| !named.contains_key(name));
         self.lane_of.retain(|name, _| named.contains_key(name) || name.as_str() == MAIN_LANE);
         for (name, settings) in &named {
-            let known = self.lanes.iter().position(|lane| lane.name == *name);
+            let known = self.lanes.iter().find(|(_, lane)| lane.name == *name).map(|(ix, _)| ix);
             let Some(ix) = known else {
                 self.add_lane(name, settings.clone());
                 continue;
             };
-            let ix = u32::try_from(ix).expect("lanes are few");
             self.lane_of.insert(name.clone(), ix);
-            let was = std::mem::replace(&mut self.lanes[ix as usize].settings, settings.clone());
+            let was = std::mem::replace(&mut self.lanes[ix].settings, settings.clone());
             if was.order != settings.order
                 || was.aging_step != settings.aging_step
                 || was.running_per_agent_max != settings.running_per_agent_max
@@ -59,14 +68,14 @@ impl Engine {
             }
             // Only now: a job is found in its bin by the order of the lane.
             if was.pull.is_pull() != settings.pull.is_pull() {
-                self.change_needs_in(ix);
+                self.change_demands_in(ix);
             }
         }
         self.settings.lanes = named;
         if agents_changed {
-            for node in self.nodes.handles() {
-                self.nodes[node].weight = self.weight_of(&self.nodes.key(node).2);
-                self.rekey_node(node);
+            for node in self.agent_queues.handles() {
+                self.agent_queues[node].weight = self.weight_of(&self.agent_queues.key(node).2);
+                self.rekey_agent(node);
             }
         }
     }
@@ -77,7 +86,7 @@ impl Engine {
             let settings = self.settings.kinds.get(self.kinds.key(kind)).cloned().unwrap_or_default();
             self.kinds[kind].gate.limit = settings.running_max.unwrap_or(u32::MAX);
             self.kinds[kind].settings = settings;
-            self.reshelve_kind(kind);
+            self.regroup_kind(kind);
         }
         for tenant in self.tenants.handles() {
             self.tenants[tenant].gate.limit = self.tenant_limits(self.tenants.key(tenant)).running_max;
@@ -93,28 +102,28 @@ impl Engine {
     }
 
     /// A place appears or changes what it offers.
-    pub(super) fn offer_place(&mut self, offer: PlaceOffer) -> Reply {
-        let PlaceOffer { place: name, mode, kinds, slots } = offer;
-        let known = self.places.find(&name);
+    pub(in crate::engine) fn offer_executor(&mut self, offer: ExecutorOffer) -> Reply {
+        let ExecutorOffer { executor: name, mode, kinds, slots } = offer;
+        let known = self.executors.find(&name);
         let taken = kinds.iter().find(|kind| {
-            let owner = self.kinds.find(kind).map_or(NONE, |kind| self.kinds[kind].place);
-            owner != NONE && Some(owner) != known
+            let owner = self.kinds.find(kind).and_then(|kind| self.kinds[kind].executor);
+            owner.is_some() && owner != known
         });
         if let Some(kind) = taken {
             let message =
                 format!("kinds: another place offers {:?} already; a kind runs in one place", kind.as_str());
-            return Reply::Refused(refuse(RefusalCode::Invalid, message));
+            return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
-        let place = known.unwrap_or_else(|| {
-            self.places.hold(&name, || Place {
+        let executor = known.unwrap_or_else(|| {
+            self.executors.hold(&name, || Executor {
                 mode,
                 gate: Gate::with_limit(slots),
                 kinds: Default::default(),
-                shelves: Default::default(),
+                shared_classes: Default::default(),
             })
         });
-        self.places[place].mode = mode;
-        self.places[place].gate.limit = slots;
+        self.executors[executor].mode = mode;
+        self.executors[executor].gate.limit = slots;
         let mut offered = std::collections::BTreeSet::new();
         for kind in &kinds {
             // The place is a user of the kinds it offers.
@@ -123,21 +132,21 @@ impl Engine {
                 self.kinds.release(held);
             }
         }
-        let before = std::mem::replace(&mut self.places[place].kinds, offered.clone());
+        let before = std::mem::replace(&mut self.executors[executor].kinds, offered.clone());
         for &kind in &before {
-            self.kinds[kind].place = NONE;
+            self.kinds[kind].executor = None;
         }
         for &kind in &offered {
-            self.kinds[kind].place = place;
+            self.kinds[kind].executor = Some(executor);
         }
         for &kind in before.union(&offered) {
-            self.reshelve_kind(kind);
+            self.regroup_kind(kind);
             self.reshow_kind(kind);
         }
         if !before.is_subset(&offered) {
-            self.clear_shelves(place);
+            self.clear_shared_classes(executor);
         }
-        self.reshow_place(place);
+        self.reshow_executor(executor);
         for kind in before {
             self.kinds.release(kind);
         }
@@ -145,31 +154,32 @@ impl Engine {
     }
 
     /// A place is gone. Its open attempts end by their own leases or runners.
-    pub(super) fn withdraw_place(&mut self, name: &Name) -> Reply {
-        let Some(place) = self.places.find(name) else { return Reply::NotFound };
-        let (mode, slots) = (self.places[place].mode, self.places[place].gate.limit);
-        let reply = self.offer_place(PlaceOffer { place: name.clone(), mode, kinds: Vec::new(), slots });
-        self.forget_place(place);
+    pub(in crate::engine) fn withdraw_executor(&mut self, name: &Name) -> Reply {
+        let Some(executor) = self.executors.find(name) else { return Reply::NotFound };
+        let (mode, slots) = (self.executors[executor].mode, self.executors[executor].gate.limit);
+        let reply =
+            self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds: Vec::new(), slots });
+        self.forget_executor(executor);
         reply
     }
 
     /// Forgets a place that offers nothing and runs nothing.
-    pub(super) fn forget_place(&mut self, place: Ix) {
-        if self.places[place].kinds.is_empty() && self.places[place].gate.used == 0 {
-            self.places.release(place);
+    pub(in crate::engine) fn forget_executor(&mut self, executor: Ix<Executor>) {
+        if self.executors[executor].kinds.is_empty() && self.executors[executor].gate.used == 0 {
+            self.executors.release(executor);
         }
     }
 
     /// What the places offer now; to be given again to an engine that replaces this one.
-    pub fn offers(&self) -> Vec<PlaceOffer> {
-        self.places
+    pub fn offers(&self) -> Vec<ExecutorOffer> {
+        self.executors
             .iter()
             .filter(|(_, name, _)| !matches!(name.as_str(), LEASES | WORKERS))
-            .map(|(_, name, place)| PlaceOffer {
-                place: name.clone(),
-                mode: place.mode,
-                kinds: place.kinds.iter().map(|&kind| self.kinds.key(kind).clone()).collect(),
-                slots: place.gate.limit,
+            .map(|(_, name, executor)| ExecutorOffer {
+                executor: name.clone(),
+                mode: executor.mode,
+                kinds: executor.kinds.iter().map(|&kind| self.kinds.key(kind).clone()).collect(),
+                slots: executor.gate.limit,
             })
             .collect()
     }

@@ -2,14 +2,15 @@
 //!
 //! An agent's counters live with what the engine remembers of the agent. Agents without jobs are remembered in a bounded
 //! number; when one is forgotten its counters go into a sum of its tenant and lane, so that a lane's figures never go
-//! back. A restart begins at zero, and so does an engine that is built anew because the store refused a row.
+//! back. A restart begins at zero, and so does an engine that is built anew because the store rejected a row.
 
+use crate::engine::state::{Job, Lane, Tenant};
 use std::collections::BTreeMap;
 
-use super::Engine;
-use super::slab::{Ix, NONE};
-use super::submit::Belongs;
-use crate::command::{Refusal, RefusalCode};
+use crate::command::{Rejection, RejectionCode};
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::submit::Belongs;
 use crate::{AttemptEnd, JobSpec, JobState, Name, Now, Reason, Span, Wall};
 
 /// Most sums of forgotten agents; beyond that they go into one sum of the lane that no tenant sees.
@@ -22,7 +23,7 @@ const STRANGERS_MAX: usize = 10_000;
 pub struct Counts {
     /// Jobs that were admitted.
     pub submitted: u64,
-    /// Jobs that were refused because a queue was full, whether that was recorded or not.
+    /// Jobs that were rejected because a queue was full, whether that was recorded or not.
     pub rejected: u64,
     /// Jobs that ended well.
     pub succeeded: u64,
@@ -77,19 +78,19 @@ impl Counts {
 
 /// The counts of agents that the engine does not remember.
 #[derive(Default)]
-pub(super) struct Forgotten {
+pub(in crate::engine) struct Forgotten {
     /// Of those that had jobs once, by lane and tenant. `None`: of tenants beyond the bound.
-    sums: BTreeMap<(Ix, Option<Name>), Counts>,
-    /// How often agents were refused that never got a job in, by lane, tenant and name. To remember them as agents would
+    sums: BTreeMap<(Ix<Lane>, Option<Name>), Counts>,
+    /// How often agents were rejected that never got a job in, by lane, tenant and name. To remember them as agents would
     /// give them a place in the round before they have a job.
     strangers: BTreeMap<Stranger, u64>,
 }
 
 /// Lane, tenant and name of an agent.
-type Stranger = (Ix, Name, Name);
+type Stranger = (Ix<Lane>, Name, Name);
 
 impl Forgotten {
-    fn refuse(&mut self, lane: Ix, tenant: &Name, agent: &Name) {
+    fn reject(&mut self, lane: Ix<Lane>, tenant: &Name, agent: &Name) {
         let stranger = (lane, tenant.clone(), agent.clone());
         if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&stranger) {
             *self.strangers.entry(stranger).or_default() += 1;
@@ -99,7 +100,7 @@ impl Forgotten {
     }
 
     /// What happened to an agent before it got its first job in; it counts for itself from now on.
-    pub(super) fn take_stranger(&mut self, lane: Ix, tenant: &Name, agent: &Name) -> Counts {
+    pub(in crate::engine) fn take_stranger(&mut self, lane: Ix<Lane>, tenant: &Name, agent: &Name) -> Counts {
         if self.strangers.is_empty() {
             return Counts::default();
         }
@@ -108,7 +109,10 @@ impl Forgotten {
     }
 
     /// The strangers that `tenant` may see; all of them without one.
-    pub(super) fn strangers(&self, tenant: Option<&Name>) -> impl Iterator<Item = (&Stranger, Counts)> {
+    pub(in crate::engine) fn strangers(
+        &self,
+        tenant: Option<&Name>,
+    ) -> impl Iterator<Item = (&Stranger, Counts)> {
         let seen = move |of: &Name| tenant.is_none_or(|tenant| tenant == of);
         let counts = |rejected: u64| Counts { rejected, ..Counts::default() };
         self.strangers
@@ -117,7 +121,7 @@ impl Forgotten {
             .map(move |(key, count)| (key, counts(*count)))
     }
 
-    fn add(&mut self, lane: Ix, tenant: Name, counts: &Counts) {
+    fn add(&mut self, lane: Ix<Lane>, tenant: Name, counts: &Counts) {
         if counts.is_empty() {
             return;
         }
@@ -127,54 +131,74 @@ impl Forgotten {
     }
 
     /// A lane's number stands for another lane from now on.
-    pub(super) fn drop_lane(&mut self, lane: Ix) {
+    pub(in crate::engine) fn drop_lane(&mut self, lane: Ix<Lane>) {
         self.sums.retain(|(of, _), _| *of != lane);
         self.strangers.retain(|(of, _, _), _| *of != lane);
     }
 
     /// The sums that `tenant` may see; all of them without one.
-    pub(super) fn seen_by(&self, tenant: Option<&Name>) -> impl Iterator<Item = (Ix, &Counts)> {
+    pub(in crate::engine) fn seen_by(
+        &self,
+        tenant: Option<&Name>,
+    ) -> impl Iterator<Item = (Ix<Lane>, &Counts)> {
         let seen = move |of: &Option<Name>| tenant.is_none_or(|tenant| of.as_ref() == Some(tenant));
         self.sums.iter().filter(move |((_, of), _)| seen(of)).map(|((lane, _), counts)| (*lane, counts))
     }
 }
 
 impl Engine {
-    /// A job was refused; only full queues are counted, for the rest was never asked rightly.
-    pub(super) fn count_refusal(&mut self, spec: &JobSpec, belongs: Belongs, refusal: &Refusal) {
-        if refusal.code != RefusalCode::QueueFull {
+    /// A job was rejected; only full queues are counted, for the rest was never asked rightly.
+    pub(in crate::engine) fn count_rejection(
+        &mut self,
+        spec: &JobSpec,
+        belongs: Belongs,
+        rejection: &Rejection,
+    ) {
+        if rejection.code != RejectionCode::QueueFull {
             return;
         }
         match belongs.node {
-            NONE => self.forgotten.refuse(belongs.lane, &spec.tenant, &spec.agent),
-            node => self.nodes[node].counts.rejected += 1,
+            None => self.forgotten.reject(belongs.lane, &spec.tenant, &spec.agent),
+            Some(node) => self.agent_queues[node].counts.rejected += 1,
         }
     }
 
     /// A job's first attempt opens.
-    pub(super) fn count_dispatch(&mut self, now: Now, job: Ix) {
+    pub(in crate::engine) fn count_dispatch(&mut self, now: Now, job: Ix<Job>) {
         let entry = &self.jobs[job];
         if entry.attempts != 1 {
             return;
         }
         // The rank time is when it might first have started, on the engine's own clock.
         let wait = self.rank_now(now).saturating_sub(entry.rank_time);
-        let counts = &mut self.nodes[entry.node].counts;
+        let counts = &mut self.agent_queues[entry.node].counts;
         counts.dispatched += 1;
         counts.queue_wait.0 = counts.queue_wait.0.saturating_add(wait);
     }
 
     /// An attempt closes.
-    pub(super) fn count_run(&mut self, now: Now, job: Ix, started_at: Option<Wall>, end: AttemptEnd) {
+    pub(in crate::engine) fn count_run(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        started_at: Option<Wall>,
+        end: AttemptEnd,
+    ) {
         let Some(started_at) = started_at.filter(|_| end != AttemptEnd::Lost) else { return };
-        let counts = &mut self.nodes[self.jobs[job].node].counts;
+        let counts = &mut self.agent_queues[self.jobs[job].node].counts;
         counts.runs += 1;
         counts.run_time.0 = counts.run_time.0.saturating_add(now.wall.since(started_at).0);
     }
 
     /// A job ends. `waited`: no attempt of it was open.
-    pub(super) fn count_end(&mut self, job: Ix, state: JobState, reason: Reason, waited: bool) {
-        let counts = &mut self.nodes[self.jobs[job].node].counts;
+    pub(in crate::engine) fn count_end(
+        &mut self,
+        job: Ix<Job>,
+        state: JobState,
+        reason: Reason,
+        waited: bool,
+    ) {
+        let counts = &mut self.agent_queues[self.jobs[job].node].counts;
         match state {
             JobState::Succeeded => counts.succeeded += 1,
             JobState::Canceled => counts.canceled += 1,
@@ -186,7 +210,7 @@ impl Engine {
     }
 
     /// An agent is not remembered any more.
-    pub(super) fn keep_counts(&mut self, lane: Ix, tenant: Ix, counts: &Counts) {
+    pub(in crate::engine) fn keep_counts(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>, counts: &Counts) {
         let tenant = self.tenants.key(tenant).clone();
         self.forgotten.add(lane, tenant, counts);
     }

@@ -2,28 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use super::Engine;
-use super::held::{LEASES, REJECTED_MAX};
-use super::slab::{Ix, NONE};
-use super::state::{MaybeMono, Open, Wake};
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::leases::by_id::{LEASES, REJECTED_MAX};
+use crate::engine::retention_clock::RetentionClock;
+use crate::engine::state::{Job, MaybeMono, Open, Wake};
 use crate::schedule::Plan;
 #[cfg(feature = "zoo")]
 use crate::zoo::{self, Bug};
 use crate::{
-    AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, JobRow, JobState, Name, Now, OpenAttempt,
-    PlaceMode, PlaceOffer, RunId, RunLog, RunRow, Schedule, ScheduleId, Seed, Seq, SessionRow, Settings,
-    Span, TokenRecord, Wall,
+    AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, ExecutorMode, ExecutorOffer, FiringLogEntry,
+    JobRow, JobState, Name, Now, OpenAttempt, RunId, RunRow, Schedule, ScheduleId, Seed, Seq, SessionRow,
+    Settings, Span, TokenRecord, Wall,
 };
 
 /// What the store says besides jobs: where its numbers stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct StoreCounters {
     /// Highest job number ever given, purged ones included.
     pub last_seq: u64,
     /// Highest event number ever given, purged ones included.
     pub last_event: u64,
     /// Highest rank time of a stored job. For people; the engine takes its own from the rows.
     pub last_rank_time: u64,
+    /// The time up to which retention has counted; `None`: it never has.
+    pub clock_seen: Option<Wall>,
 }
 
 /// Why the engine is built from stored rows.
@@ -40,7 +43,7 @@ pub struct Recovery {
     engine: Engine,
     now: Now,
     /// Jobs with an open attempt.
-    open: Vec<Ix>,
+    open: Vec<Ix<Job>>,
     /// Schedules whose timing cannot be read any more.
     unreadable: Vec<ScheduleId>,
     /// Where the nodes of open runs stand in them.
@@ -55,14 +58,18 @@ impl Recovery {
     pub fn new(
         settings: Settings,
         tokens: Vec<TokenRecord>,
-        head: Head,
+        head: StoreCounters,
         seed: impl Into<Seed>,
         now: Now,
     ) -> Recovery {
         let mut engine = Engine::empty(settings, seed.into(), now);
         engine.last_seq = head.last_seq;
         engine.last_event = head.last_event;
-        engine.tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
+        engine.retention_clock = RetentionClock::new(now, head.clock_seen);
+        for token in tokens {
+            engine.tokens.put(token);
+        }
+        engine.recount_shares();
         Recovery {
             engine,
             now,
@@ -70,6 +77,16 @@ impl Recovery {
             unreadable: Vec::new(),
             nodes: BTreeMap::new(),
             firsts: BTreeMap::new(),
+        }
+    }
+
+    /// Takes up the name of a lane that has had jobs. Its ended jobs are forgotten in time, also where it is named no more:
+    /// then by the retention of `main`.
+    pub fn lane(&mut self, lane: Name) {
+        let engine = &mut self.engine;
+        if !engine.lane_of.contains_key(&lane) {
+            let retention = engine.lanes[engine.main_lane()].settings.retention;
+            engine.removed_lanes.insert(lane, retention);
         }
     }
 
@@ -95,7 +112,7 @@ impl Recovery {
     }
 
     /// Takes up an entry of the run log; the newest come last.
-    pub fn run_log(&mut self, log: RunLog) {
+    pub fn run_log(&mut self, log: FiringLogEntry) {
         self.engine.schedules.remember_run(log);
     }
 
@@ -126,8 +143,8 @@ impl Recovery {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
                 let wake = if row.status.attempts > 0 {
                     // Stored as a wall time; a clock that was set must not stretch it.
-                    let longest =
-                        engine.policies.key(engine.jobs[job].policy).backoff.longest().max(REJECTED_MAX);
+                    let longest = engine.policies[engine.jobs[job].policy].backoff.longest();
+                    let longest = longest.max(REJECTED_MAX).max(engine.settings.retry_after_max);
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
                 } else if waits_for_wall || row.spec.member.is_some() {
@@ -160,7 +177,7 @@ impl Recovery {
     }
 
     /// What was waited before the restart counts.
-    fn resume_queue_timeout(&mut self, job: Ix, row: &JobRow) {
+    fn resume_queue_timeout(&mut self, job: Ix<Job>, row: &JobRow) {
         let Some(timeout) = row.spec.queue_timeout else { return };
         let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
         let from = self.engine.released_at(job).map_or(from, |at| at.max(from));
@@ -186,7 +203,7 @@ impl Recovery {
     }
 
     /// Takes up an open attempt whose job has ended already: it holds its gates until its run has ended.
-    pub fn lingering(&mut self, row: JobRow, open: OpenAttempt) {
+    pub fn still_running(&mut self, row: JobRow, open: OpenAttempt) {
         let job = self.engine.remember(&row);
         self.engine.resume_lingering_chain(job, &row);
         self.engine.uncount_waiting(job);
@@ -194,22 +211,28 @@ impl Recovery {
         self.engine.restate(job, JobState::Canceled);
         self.take_up(job, &open);
         let until = self.now.mono + self.engine.settings.stop_grace;
-        let entry = &mut self.engine.attempts[self.engine.jobs[job].open];
+        let entry = &mut self.engine.attempts[self.engine.jobs[job].attempt()];
         entry.stopping = Some((AttemptEnd::Canceled, until));
         entry.timeout_at = None;
         self.engine.arm(job);
     }
 
     /// Every open attempt gets its full lease and its full timeout again: nobody could be heard while nobody listened.
-    fn take_up(&mut self, job: Ix, open: &OpenAttempt) {
+    fn take_up(&mut self, job: Ix<Job>, open: &OpenAttempt) {
         let engine = &mut self.engine;
         let offers_nothing =
-            PlaceOffer { place: open.place.clone(), mode: open.mode, kinds: Vec::new(), slots: 0 };
-        engine.offer_place(offers_nothing);
-        let place = engine.places.find(&open.place).expect("it was just made");
-        let leased = open.mode == PlaceMode::Leased;
+            ExecutorOffer { executor: open.executor.clone(), mode: open.mode, kinds: Vec::new(), slots: 0 };
+        engine.offer_executor(offers_nothing);
+        let executor = engine.executors.find(&open.executor).expect("it was just made");
+        let leased = open.mode == ExecutorMode::Leased;
         let tenant = engine.classes[engine.jobs[job].class].tenant;
-        let worker = open.holder.as_ref().map_or(NONE, |holder| engine.hold_worker(tenant, &holder.worker));
+        let worker = open.holder.as_ref().map(|holder| {
+            let worker = engine.hold_worker(tenant, &holder.worker);
+            if open.executor.as_str() != LEASES {
+                engine.workers[worker].boot.clone_from(&holder.boot);
+            }
+            worker
+        });
         // Its runner goes by what it was told, not by what the settings say by now.
         let lease = engine.lease_of(job).max(open.lease);
         let entry = &mut engine.jobs[job];
@@ -221,30 +244,30 @@ impl Recovery {
         let timeout = Span(entry.timeout_ms);
         #[cfg(feature = "zoo")]
         let lease = if zoo::is_out(Bug::LeaseShortenedOnRecovery) { Span(lease.0 / 4) } else { lease };
-        entry.open = engine.attempts.insert(Open {
+        entry.open = Some(engine.attempts.insert(Open {
             job,
             attempt_id: open.fence.attempt_id,
             lease_epoch: open.fence.lease_epoch,
-            place,
+            executor,
             opened_at: open.opened_at,
             started_at: open.started_at,
             lease: open.lease,
             lease_until: leased.then(|| self.now.mono + lease),
             timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
             stopping: None,
-            pull: open.place.as_str() == LEASES,
+            pull: open.executor.as_str() == LEASES,
             worker,
             acked: open.started_at.is_some(),
             pid: open.holder.as_ref().and_then(|holder| holder.pid),
             number: 0,
             dispatch_seq: open.dispatch_seq,
             next_until: None,
-        });
+        }));
         if engine.jobs[job].in_run {
             engine.resume_member_attempt(job, open.fence.attempt);
         }
         engine.take_gates(job);
-        engine.rekey_node(engine.jobs[job].node);
+        engine.rekey_agent(engine.jobs[job].node);
         engine.refresh_session(job);
         engine.arm(job);
         self.open.push(job);
@@ -279,12 +302,12 @@ impl Recovery {
         engine.stop_outdated(now, effects);
         if restart == Restart::Process {
             for job in open {
-                // One that was set aside for a call that was taken back is closed already.
-                let open = engine.jobs[job].open;
-                if open == NONE || engine.attempts[open].mode() != PlaceMode::Attached {
+                // One that was reserved for a call that was taken back is closed already.
+                let Some(open) = engine.attempt_of(job) else { continue };
+                if open.mode() != ExecutorMode::Attached {
                     continue;
                 }
-                let stopping = engine.attempts[engine.jobs[job].open].stopping;
+                let stopping = open.stopping;
                 match stopping {
                     _ if engine.jobs[job].state.is_terminal() => engine.release_lingering(now, job, effects),
                     Some((cause, _)) => engine.close_stopped(now, job, cause, effects),

@@ -1,10 +1,10 @@
 //! Figures of now, derived from live jobs and open attempts.
 
-use super::Engine;
-use super::counts::Counts;
-use super::deliveries::DeliveryStats;
-use super::slab::Ix;
-use super::state::Node;
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::counts::Counts;
+use crate::engine::state::{AgentQueue, Lane, Tenant};
+use crate::engine::webhooks::deliveries::DeliveryStats;
 use crate::{JobId, JobState, LaneSettings, Name, Wall};
 
 /// Figures of now.
@@ -19,9 +19,11 @@ pub struct Stats {
     /// Jobs that run.
     pub running: u64,
     /// Runs that were told to stop and whose job has ended, but that still hold their gates.
-    pub lingering: u64,
+    pub still_running: u64,
     /// True while the server stops.
     pub draining: bool,
+    /// True while new jobs are rejected and what waits goes on.
+    pub closed: bool,
     /// True while storage runs low.
     pub storage_low: bool,
     /// Most attempts at once, server-wide.
@@ -54,6 +56,8 @@ pub struct LaneStats {
     pub oldest: Option<(JobId, Wall)>,
     /// What happened in it since the start.
     pub counts: Counts,
+    /// True: it is one of [`crate::Settings::shown_once_used`] and has had no job since the start.
+    pub unused: bool,
 }
 
 /// Figures of an agent in a lane.
@@ -78,38 +82,36 @@ impl Engine {
     pub fn stats(&self, tenant: Option<&Name>) -> Stats {
         let mut stats = Stats {
             draining: self.draining,
+            closed: self.closed,
             storage_low: self.storage_low,
             running_max: self.settings.running_max,
             deliveries: if tenant.is_none() { self.delivery_stats() } else { DeliveryStats::default() },
             ..Stats::default()
         };
         let shown = tenant.map(|tenant| self.tenants.find(tenant));
-        let is_shown = |ix: Ix| shown.is_none_or(|tenant| tenant == Some(ix));
+        let is_shown = |ix: Ix<Tenant>| shown.is_none_or(|tenant| tenant == Some(ix));
         self.count_states(&is_shown, &mut stats);
-        let mut lanes: Vec<LaneStats> = self
-            .lanes
-            .iter()
-            .map(|lane| LaneStats {
-                lane: lane.name.clone(),
-                settings: lane.settings.clone(),
-                waiting: 0,
-                open: 0,
-                oldest: None,
-                counts: Counts::default(),
-            })
-            .collect();
+        let mut lanes = self.lanes.map(|lane| LaneStats {
+            lane: lane.name.clone(),
+            settings: lane.settings.clone(),
+            waiting: 0,
+            open: 0,
+            oldest: None,
+            counts: Counts::default(),
+            unused: false,
+        });
         for (lane, counts) in self.forgotten.seen_by(tenant) {
-            lanes[lane as usize].counts.add(counts);
+            lanes[lane].counts.add(counts);
         }
-        for (_, (lane, tenant, agent), node) in self.nodes.iter() {
+        for (_, (lane, tenant, agent), node) in self.agent_queues.iter() {
             if !is_shown(*tenant) {
                 continue;
             }
-            lanes[*lane as usize].counts.add(&node.counts);
+            lanes[*lane].counts.add(&node.counts);
             if node.idle {
                 continue;
             }
-            let figures = &mut lanes[*lane as usize];
+            let figures = &mut lanes[*lane];
             figures.waiting += u64::from(node.waiting);
             figures.open += u64::from(node.open);
             if let Some(oldest) = self.oldest_of(node)
@@ -122,11 +124,17 @@ impl Engine {
             }
         }
         for ((lane, ..), counts) in self.forgotten.strangers(tenant) {
-            lanes[*lane as usize].counts.add(&counts);
+            lanes[*lane].counts.add(&counts);
         }
         self.add_idle_agents(tenant, &is_shown, &mut stats);
+        let mut lanes = lanes.into_vec();
         // A lane that is named no more is shown only while it has jobs.
         lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
+        for lane in &mut lanes {
+            lane.unused = self.settings.shown_once_used.contains(&lane.lane)
+                && lane.waiting + lane.open == 0
+                && lane.counts.is_empty();
+        }
         lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
         stats.agents.sort_by(|a, b| (&a.lane, &a.tenant, &a.agent).cmp(&(&b.lane, &b.tenant, &b.agent)));
         stats.lanes = lanes;
@@ -134,8 +142,14 @@ impl Engine {
     }
 
     /// Adds agents without jobs, as far as there is room.
-    fn add_idle_agents(&self, tenant: Option<&Name>, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {
-        let idle = self.nodes.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
+    fn add_idle_agents(
+        &self,
+        tenant: Option<&Name>,
+        is_shown: &dyn Fn(Ix<Tenant>) -> bool,
+        stats: &mut Stats,
+    ) {
+        let idle =
+            self.agent_queues.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
         let room = Stats::AGENTS_MAX - stats.agents.len();
         for (_, (lane, tenant, agent), node) in idle.filter(|(_, _, node)| !node.counts.is_empty()).take(room)
         {
@@ -146,7 +160,7 @@ impl Engine {
             stats.agents.push(AgentStats {
                 tenant: tenant.clone(),
                 agent: agent.clone(),
-                lane: self.lanes[*lane as usize].name.clone(),
+                lane: self.lanes[*lane].name.clone(),
                 waiting: 0,
                 open: 0,
                 counts,
@@ -158,9 +172,9 @@ impl Engine {
     pub fn agents_in(&self, tenant: Option<&Name>, lane: &Name) -> Vec<AgentStats> {
         let Some(&ix) = self.lane_of.get(lane) else { return Vec::new() };
         let shown = tenant.map(|tenant| self.tenants.find(tenant));
-        let is_shown = |of: Ix| shown.is_none_or(|tenant| tenant == Some(of));
+        let is_shown = |of: Ix<Tenant>| shown.is_none_or(|tenant| tenant == Some(of));
         let here = |idle: bool| {
-            let known = self.nodes.iter().filter(move |(_, (of, tenant, _), node)| {
+            let known = self.agent_queues.iter().filter(move |(_, (of, tenant, _), node)| {
                 *of == ix && is_shown(*tenant) && node.idle == idle && (!idle || !node.counts.is_empty())
             });
             known.map(|(_, (lane, tenant, agent), node)| self.agent_stats(*lane, *tenant, agent, node))
@@ -179,21 +193,21 @@ impl Engine {
 
     /// How many jobs wait in a lane; none in one that is not there.
     pub fn waiting_in(&self, lane: &Name) -> u32 {
-        self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane as usize].waiting)
+        self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane].waiting)
     }
 
-    fn agent_stats(&self, lane: Ix, tenant: Ix, agent: &Name, node: &Node) -> AgentStats {
+    fn agent_stats(&self, lane: Ix<Lane>, tenant: Ix<Tenant>, agent: &Name, node: &AgentQueue) -> AgentStats {
         AgentStats {
             tenant: self.tenants.key(tenant).clone(),
             agent: agent.clone(),
-            lane: self.lanes[lane as usize].name.clone(),
+            lane: self.lanes[lane].name.clone(),
             waiting: u64::from(node.waiting),
             open: u64::from(node.open),
             counts: node.counts,
         }
     }
 
-    fn count_states(&self, is_shown: &dyn Fn(Ix) -> bool, stats: &mut Stats) {
+    fn count_states(&self, is_shown: &dyn Fn(Ix<Tenant>) -> bool, stats: &mut Stats) {
         for (ix, _, tenant) in self.tenants.iter() {
             if !is_shown(ix) {
                 continue;
@@ -205,14 +219,14 @@ impl Engine {
                     JobState::Queued => stats.queued += count,
                     JobState::Assigned => stats.assigned += count,
                     JobState::Running => stats.running += count,
-                    _ => stats.lingering += count,
+                    _ => stats.still_running += count,
                 }
             }
         }
     }
 
     /// The first job of each of an agent's hanging bins is a candidate; the oldest of them is near enough for people.
-    fn oldest_of(&self, node: &Node) -> Option<(JobId, Wall)> {
+    fn oldest_of(&self, node: &AgentQueue) -> Option<(JobId, Wall)> {
         node.groups
             .iter()
             .filter_map(|(_, group)| group.bins.first())

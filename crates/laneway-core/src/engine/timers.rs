@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::slab::Ix;
-use super::state::Armed;
+use crate::engine::collections::slab::Ix;
+use crate::engine::state::{Armed, Job};
 use crate::{Mono, Now, Wall};
 
 /// The timers of all jobs.
 #[derive(Default)]
-pub(super) struct Timers {
-    mono: BTreeSet<(Mono, Ix)>,
-    wall: BTreeSet<(Wall, Ix)>,
+pub(in crate::engine) struct Timers {
+    mono: BTreeSet<(Mono, Ix<Job>)>,
+    wall: BTreeSet<(Wall, Ix<Job>)>,
 }
 
 impl Timers {
     /// Replaces what is armed for `job`.
-    pub(super) fn rearm(&mut self, job: Ix, was: Armed, now: Armed) {
+    pub(in crate::engine) fn rearm(&mut self, job: Ix<Job>, was: Armed, now: Armed) {
         if was.mono != now.mono {
             if let Some(at) = was.mono.get() {
                 self.mono.remove(&(at, job));
@@ -35,7 +35,7 @@ impl Timers {
     }
 
     /// A job whose time has come, earliest first.
-    pub(super) fn due(&self, now: Now) -> Option<Ix> {
+    pub(in crate::engine) fn due(&self, now: Now) -> Option<Ix<Job>> {
         match (self.mono.first(), self.wall.first()) {
             (Some(&(at, job)), _) if at <= now.mono => Some(job),
             (_, Some(&(at, job))) if at <= now.wall => Some(job),
@@ -43,20 +43,20 @@ impl Timers {
         }
     }
 
-    pub(super) fn next_mono(&self) -> Option<Mono> {
+    pub(in crate::engine) fn next_mono(&self) -> Option<Mono> {
         self.mono.first().map(|entry| entry.0)
     }
 
-    pub(super) fn next_wall(&self) -> Option<Wall> {
+    pub(in crate::engine) fn next_wall(&self) -> Option<Wall> {
         self.wall.first().map(|entry| entry.0)
     }
 
-    pub(super) fn holds(&self, job: Ix, armed: Armed) -> bool {
+    pub(in crate::engine) fn holds(&self, job: Ix<Job>, armed: Armed) -> bool {
         armed.mono.get().is_none_or(|at| self.mono.contains(&(at, job)))
             && armed.wall.get().is_none_or(|at| self.wall.contains(&(at, job)))
     }
 
-    pub(super) fn len(&self) -> (usize, usize) {
+    pub(in crate::engine) fn len(&self) -> (usize, usize) {
         (self.mono.len(), self.wall.len())
     }
 }

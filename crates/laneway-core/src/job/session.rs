@@ -1,6 +1,6 @@
 //! A session: jobs that belong together, what each of them asks of it, and what is kept of it.
 //!
-//! Only the words are here. What a session makes of a job that comes for it is decided in `engine/sessions.rs`.
+//! Only the words are here. What a session makes of a job that comes for it is decided in `engine/sessions/arrival.rs`.
 
 use crate::{JobId, Name, Seq, Span, Wall};
 
@@ -34,7 +34,7 @@ pub struct Session {
     pub debounce: Option<Span>,
     /// The longest time that later jobs may put off the start of the first. `None`: ten times `debounce`.
     pub debounce_max: Option<Span>,
-    /// When its sender sent it. Earlier than the session's last stop of everything: it is refused.
+    /// When its sender sent it. Earlier than the session's last stop of everything: it is rejected.
     pub sent_at: Option<Wall>,
 }
 
@@ -55,7 +55,7 @@ impl Session {
 
     /// What a chat wants: ten may wait, the oldest gives way, and what comes within 800 ms is one message.
     pub fn chat(key: Name) -> Session {
-        Session { cap: Some(10), debounce: Some(Span(800)), ..Session::new(key) }
+        ChatSettings::default().session(key)
     }
 
     /// The debounce window, where there is one.
@@ -72,6 +72,42 @@ impl Session {
     /// Most jobs that may wait before this one. A cap of zero that drops the old leaves room for the newest.
     pub fn waiting_max(&self) -> Option<u32> {
         self.cap.map(|cap| if self.drop == DropPolicy::Old { cap.max(1) } else { cap })
+    }
+}
+
+/// What messages of a conversation ask of their session where they do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatSettings {
+    /// What a message does to those before it.
+    pub mode: SessionMode,
+    /// Most messages that may wait.
+    pub cap: u32,
+    /// Which message gives way then.
+    pub drop: DropPolicy,
+    /// Messages within this time of one another run as one; zero: each for itself.
+    pub debounce: Span,
+    /// How many turns of a session may run at once.
+    pub max_concurrent: u32,
+}
+
+impl Default for ChatSettings {
+    fn default() -> ChatSettings {
+        ChatSettings {
+            mode: SessionMode::Queue,
+            cap: 10,
+            drop: DropPolicy::Old,
+            debounce: Span(800),
+            max_concurrent: 1,
+        }
+    }
+}
+
+impl ChatSettings {
+    /// The session of this name, as a message that says nothing more joins it.
+    pub fn session(&self, key: Name) -> Session {
+        let ChatSettings { mode, cap, drop, debounce, max_concurrent } = *self;
+        let debounce = Some(debounce).filter(|window| window.0 > 0);
+        Session { mode, cap: Some(cap), drop, debounce, max_concurrent, ..Session::new(key) }
     }
 }
 
@@ -93,7 +129,7 @@ impl SessionMode {
     pub const ALL: [SessionMode; 3] = [SessionMode::Queue, SessionMode::Followup, SessionMode::Interrupt];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             SessionMode::Queue => "queue",
             SessionMode::Followup => "followup",
@@ -103,7 +139,7 @@ impl SessionMode {
 
     /// The mode that `word` names.
     pub fn parse(word: &str) -> Option<SessionMode> {
-        SessionMode::ALL.into_iter().find(|mode| mode.word() == word)
+        SessionMode::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 
     /// The code in stored rows.
@@ -124,7 +160,7 @@ pub enum DropPolicy {
     /// The oldest that waits ends as dropped.
     #[default]
     Old = 0,
-    /// The new one is refused.
+    /// The new one is rejected.
     New = 1,
 }
 
@@ -133,7 +169,7 @@ impl DropPolicy {
     pub const ALL: [DropPolicy; 2] = [DropPolicy::Old, DropPolicy::New];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             DropPolicy::Old => "old",
             DropPolicy::New => "new",
@@ -142,7 +178,7 @@ impl DropPolicy {
 
     /// The policy that `word` names.
     pub fn parse(word: &str) -> Option<DropPolicy> {
-        DropPolicy::ALL.into_iter().find(|policy| policy.word() == word)
+        DropPolicy::ALL.into_iter().find(|policy| policy.as_str() == word)
     }
 
     /// The code in stored rows.

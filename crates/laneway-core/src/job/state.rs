@@ -22,7 +22,7 @@ pub enum JobState {
     Failed = 5,
     /// Ended because somebody said so.
     Canceled = 6,
-    /// Never admitted; kept as a record of the refusal.
+    /// Never admitted; kept as a record of the rejection.
     Rejected = 7,
 }
 
@@ -63,7 +63,7 @@ impl JobState {
     }
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             JobState::Scheduled => "scheduled",
             JobState::Queued => "queued",
@@ -78,7 +78,7 @@ impl JobState {
 
     /// The state that `word` names.
     pub fn parse(word: &str) -> Option<JobState> {
-        JobState::ALL.into_iter().find(|state| state.word() == word)
+        JobState::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
     /// The code in stored rows.
@@ -94,7 +94,7 @@ impl JobState {
 
 impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
@@ -203,7 +203,7 @@ impl Reason {
     ];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Reason::Done => "done",
             Reason::Permanent => "permanent",
@@ -252,6 +252,6 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }

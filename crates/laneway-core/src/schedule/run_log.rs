@@ -12,7 +12,7 @@ const TRUNCATED: &str = "...[truncated]";
 
 /// One entry of the run log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunLog {
+pub struct FiringLogEntry {
     /// Its number: that of the event which says so. Grows without end.
     pub number: u64,
     /// The schedule, which may be gone by now.
@@ -65,11 +65,13 @@ pub enum RunStatus {
     Interrupted = 5,
     /// It ran too long.
     Timeout = 6,
+    /// It has not started: its job waits.
+    Queued = 7,
 }
 
 impl RunStatus {
     /// Every status, in the order of their codes.
-    pub const ALL: [RunStatus; 7] = [
+    pub const ALL: [RunStatus; 8] = [
         RunStatus::Ok,
         RunStatus::Error,
         RunStatus::Running,
@@ -77,10 +79,11 @@ impl RunStatus {
         RunStatus::Skipped,
         RunStatus::Interrupted,
         RunStatus::Timeout,
+        RunStatus::Queued,
     ];
 
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             RunStatus::Ok => "ok",
             RunStatus::Error => "error",
@@ -89,6 +92,7 @@ impl RunStatus {
             RunStatus::Skipped => "skipped",
             RunStatus::Interrupted => "interrupted",
             RunStatus::Timeout => "timeout",
+            RunStatus::Queued => "queued",
         }
     }
 
@@ -105,7 +109,7 @@ impl RunStatus {
 
 impl fmt::Display for RunStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 

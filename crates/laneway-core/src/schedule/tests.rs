@@ -1,4 +1,4 @@
-//! Timings by table: what is refused, when slots are, what clocks that change do to them.
+//! Timings by table: what is rejected, when slots are, what clocks that change do to them.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
@@ -113,8 +113,8 @@ fn gc_c1_expressions_that_are_none_say_why() {
         "+5 * * * *",
     ];
     for expr in bad {
-        let refused = Plan::new(&cron(expr, "UTC"), Wall(0)).err();
-        assert!(matches!(refused, Some(TimingError::Expression(_))), "{expr:?} gives {refused:?}");
+        let rejected = Plan::new(&cron(expr, "UTC"), Wall(0)).err();
+        assert!(matches!(rejected, Some(TimingError::Expression(_))), "{expr:?} gives {rejected:?}");
     }
     let long = format!("{} * * * *", "1,".repeat(200));
     assert!(Plan::new(&cron(&long, "UTC"), Wall(0)).is_err());

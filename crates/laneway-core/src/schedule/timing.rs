@@ -81,7 +81,7 @@ impl Timing {
     }
 
     /// The word users see.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Timing::At(_) => "at",
             Timing::Every { .. } => "every",

@@ -4,12 +4,14 @@
 //! written out as that before layers are merged, so that there is one value with one place, whoever asks. Zero means what
 //! it means there: leave it as it is.
 
+use laneway_core::Span;
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
 use super::error::{ConfigError, ConfigErrorKind};
 use super::layers::Layer;
 use super::path::KeyPath;
+use super::units::parse_span;
 
 /// A dialect, its own name for a key, and the key of the lane of the same name.
 pub(super) const ALIASES: [(&str, &str, &str); 5] = [
@@ -27,7 +29,7 @@ pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer
         let Some(value) = take(&mut layer.tree, dialect, alias) else { continue };
         let from = KeyPath::of(&["dialects", dialect, alias]);
         let place = layer.places.remove(&from);
-        if value == Value::Integer(0) {
+        if value == Value::Integer(0) || value.as_str().is_some_and(is_zero_span) {
             continue;
         }
         let to = KeyPath::of(&["lanes", dialect, key]);
@@ -65,7 +67,7 @@ pub(super) fn written_out_in_patch(patch: &Map<String, Json>) -> Map<String, Jso
         let Some(value) = own.and_then(Json::as_object_mut).and_then(|own| own.remove(alias)) else {
             continue;
         };
-        if value == 0 {
+        if value == 0 || value.as_str().is_some_and(is_zero_span) {
             continue;
         }
         let lanes = patch.entry("lanes").or_insert_with(|| Json::Object(Map::new()));
@@ -76,6 +78,11 @@ pub(super) fn written_out_in_patch(patch: &Map<String, Json>) -> Map<String, Jso
         }
     }
     patch
+}
+
+/// True for a length of time that is nothing, such as `"0s"`: it leaves the value as it is, as the number 0 does.
+fn is_zero_span(text: &str) -> bool {
+    parse_span(text) == Some(Span(0))
 }
 
 fn take(tree: &mut Table, dialect: &str, alias: &str) -> Option<Value> {

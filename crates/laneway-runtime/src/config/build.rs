@@ -1,6 +1,6 @@
 //! Makes a typed configuration of the merged tree: every key, its type, its range, and what must fit together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -20,20 +20,20 @@ use reqwest::header::{HeaderName, HeaderValue};
 use toml::{Table, Value};
 
 use super::error::ConfigErrors;
-use super::layers::{BUILTIN, Places};
+use super::layers::{BUILTIN, Executors};
 use super::path::KeyPath;
 use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
 use super::workers::TenantPressure;
 use super::{
-    Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, Target, TlsConfig, dialects,
-    instances, webhooks, workers,
+    Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, StorageConfig, StreamsConfig, Target,
+    TlsConfig, chat, dialects, instances, webhooks, workers,
 };
 
 /// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
-const QUEUED_MAX: u32 = 10_000_000;
+pub const QUEUED_MAX: u32 = 10_000_000;
 /// Most attempts a cap may let run.
-pub(super) const RUNNING_MAX: u32 = 1_000_000;
+pub const RUNNING_MAX: u32 = 1_000_000;
 /// Most nodes a cap may let a run have: a run is admitted and canceled in one commit.
 const RUN_NODES_MAX: u32 = 10_000;
 /// Most schedules a cap may let be: each stays in memory.
@@ -42,8 +42,12 @@ const SCHEDULES_MAX: u32 = 1_000_000;
 const LANES_MAX: usize = 1_000;
 /// Most entries of another section with names: each costs memory for as long as the server runs.
 const NAMED_MAX: usize = 10_000;
+/// Most streams of events: each costs a connection, a task and some buffers.
+const STREAMS_MAX: u32 = 100_000;
+/// Fewest connections: below it, a server is of no use to more than one client.
+const CONNECTIONS_MIN: u32 = 4;
 /// Longest length of time: ten years. Everything beyond is a slip of the pen.
-const SPAN_MAX: Span = Span::hours(24 * 3_650);
+pub const SPAN_MAX: Span = Span::hours(24 * 3_650);
 /// Shortest lease, and shortest time to say a word: less than a slow network's round trip only loses work.
 const SECOND: Span = Span::secs(1);
 const MILLISECOND: Span = Span(1);
@@ -65,6 +69,9 @@ const TARGET_HEADERS_TAKEN: [&str; 9] = [
     "upgrade",
 ];
 
+/// Lanes that only dialects submit to by themselves.
+const DIALECT_LANE_NAMES: [&str; 4] = ["pinchtab", "synthia", "synthia_jobs", "astraflow"];
+
 /// What a lane leaves out: as the defaults say for `main`, but for its size, which is that of a gateway's conversations.
 static LANE_DEFAULTS: LazyLock<Table> = LazyLock::new(|| {
     let main = BUILTIN.get("lanes").and_then(|lanes| lanes.get("main")).and_then(Value::as_table);
@@ -74,13 +81,14 @@ static LANE_DEFAULTS: LazyLock<Table> = LazyLock::new(|| {
 });
 
 /// Reads the whole tree, or says everything that is wrong with it.
-pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors> {
+pub(super) fn build(tree: &Table, places: Executors) -> Result<Config, ConfigErrors> {
     let problems = Problems::new(places);
     let root = Section::new(KeyPath::root(), tree, None, &problems);
     let server = server(&root);
     let log = log(&root);
-    let (mut settings, local_slots, storage_low) = limits(&root);
+    let (mut settings, local_slots, storage) = limits(&root);
     settings.lanes = lanes(&root);
+    settings.shown_once_used = dialect_lanes_left_alone(&settings.lanes);
     let (kinds, targets) = kinds(&root);
     settings.kinds = kinds;
     let (tenants, tenant_secrets, tenant_pressures) = tenants(&root);
@@ -92,6 +100,7 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
         pressure_of: workers::pressures(tenant_pressures, worker_settings.pressure),
         ..worker_settings
     };
+    let streams = streams(&root);
     settings.agents = agents(&root);
     settings.keys = keys(&root);
     let dialects = dialects::read(fixed(&root, "dialects"));
@@ -102,10 +111,11 @@ pub(super) fn build(tree: &Table, places: Places) -> Result<Config, ConfigErrors
         server,
         log,
         local_slots,
-        storage_low,
+        storage,
         targets,
         webhooks,
         workers,
+        streams,
         dialects,
         instances,
         settings,
@@ -131,13 +141,27 @@ fn server(root: &Section<'_>) -> ServerConfig {
         listen,
         data_dir: PathBuf::from(data_dir),
         drain_limit: Duration::from_millis(section.span("drain_limit", Span(0)..=Span::hours(24)).0),
+        connections_max: section.count("connections_max", CONNECTIONS_MIN..=STREAMS_MAX),
         body_max: section.size("body_max", 1024..=1024 * MIB) as usize,
+        bodies_max: section.size("bodies_max", MIB..=TIB) as usize,
+        bodies_per_caller_max: section.size("bodies_per_caller_max", MIB..=TIB) as usize,
         allowed_hosts: allowed(&section, "allowed_hosts", is_host, "ops.example"),
         allowed_origins: allowed(&section, "allowed_origins", is_origin, "https://ops.example"),
         tls: tls(&section),
     };
     section.finish();
     server
+}
+
+fn streams(root: &Section<'_>) -> StreamsConfig {
+    let section = fixed(root, "streams");
+    let streams = StreamsConfig {
+        max: section.count("max", 1..=STREAMS_MAX),
+        per_tenant_max: section.count("per_tenant_max", 1..=STREAMS_MAX),
+        per_token_max: section.count("per_token_max", 1..=STREAMS_MAX),
+    };
+    section.finish();
+    streams
 }
 
 fn allowed(
@@ -203,7 +227,7 @@ fn log(root: &Section<'_>) -> LogConfig {
     log
 }
 
-fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
+fn limits(root: &Section<'_>) -> (Settings, u32, StorageConfig) {
     let section = fixed(root, "limits");
     let tenants_default = fixed(root, "tenants_default");
     let retry_section = fixed(root, "retry");
@@ -219,6 +243,8 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         timeout: section.span("timeout", MILLISECOND..=SPAN_MAX),
         queue_timeout: section.span_or_none("queue_timeout", MILLISECOND..=SPAN_MAX),
         retry: retry(&retry_section),
+        retry_after_max: section.span("retry_after_max", Span(0)..=SPAN_MAX),
+        shown_once_used: BTreeSet::new(),
         lanes: BTreeMap::new(),
         kinds: BTreeMap::new(),
         tenants: BTreeMap::new(),
@@ -226,18 +252,24 @@ fn limits(root: &Section<'_>) -> (Settings, u32, u64) {
         agents: BTreeMap::new(),
         keys: BTreeMap::new(),
         key_default: section.count("key_default", 1..=RUNNING_MAX),
+        reserved_percent: u8::try_from(section.count("reserved_percent", 0..=100)).unwrap_or(100),
         schedules: schedules(root),
         runs: runs(root),
         webhooks: WebhookSettings::default(),
         workers: WorkerSettings::default(),
         capacity: capacity(root),
+        chat: chat::read(fixed(root, "chat")),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
-    let storage_low = section.size("storage_low", 0..=1024 * TIB);
+    let storage = StorageConfig {
+        low: section.size("storage_low", 0..=1024 * TIB),
+        reserve: section.size("storage_reserve", 0..=TIB),
+        start_check: Duration::from_millis(section.span("start_check", Span(0)..=Span::hours(1)).0),
+    };
     section.finish();
     tenants_default.finish();
     retry_section.finish();
-    (settings, local_slots, storage_low)
+    (settings, local_slots, storage)
 }
 
 fn schedules(root: &Section<'_>) -> ScheduleSettings {
@@ -295,7 +327,7 @@ fn capacity(root: &Section<'_>) -> CapacitySettings {
         measured: section.flag("measured"),
         failclosed_busy: small("failclosed_busy", BUSY_MAX.into()),
         stale_after: section.span("stale_after", SECOND..=Span::hours(1)),
-        overtakes_max: small("overtakes_max", u8::MAX.into()).max(1),
+        bypasses_max: small("bypasses_max", u8::MAX.into()).max(1),
         near_deadline: section.span("near_deadline", Span(0)..=SPAN_MAX),
         sample_every: section.span("sample_every", Span(100)..=Span::mins(10)),
     };
@@ -308,10 +340,7 @@ fn capacity(root: &Section<'_>) -> CapacitySettings {
 
 fn pull(section: &Section<'_>) -> PullSettings {
     PullSettings {
-        dispatch: section.word(
-            "dispatch",
-            &[("push", Dispatch::Push), ("reserve", Dispatch::Reserve), ("claim", Dispatch::Claim)],
-        ),
+        dispatch: section.word("dispatch", &Dispatch::ALL.map(|dispatch| (dispatch.as_str(), dispatch))),
         lease: section.span_or_none("lease", SECOND..=Span::hours(24)),
         reservation_timeout: section.span("reservation_timeout", SECOND..=Span::hours(24)),
         on_lease_lost: section
@@ -385,6 +414,20 @@ fn jitter(section: &Section<'_>) -> Jitter {
 fn lanes(root: &Section<'_>) -> BTreeMap<Name, LaneSettings> {
     let lanes = root.named("lanes", Some(&LANE_DEFAULTS), LANES_MAX).into_iter();
     lanes.map(|(name, section)| (name, lane(section))).collect()
+}
+
+/// The dialects' own lanes as the defaults have them.
+static DIALECT_LANES: LazyLock<BTreeMap<Name, LaneSettings>> = LazyLock::new(|| {
+    let problems = Problems::new(Executors::default());
+    let mut lanes = lanes(&Section::new(KeyPath::root(), &BUILTIN, None, &problems));
+    lanes.retain(|name, _| DIALECT_LANE_NAMES.contains(&name.as_str()));
+    lanes
+});
+
+/// Lanes of dialects that nobody has set anything for. They are shown once they are used.
+fn dialect_lanes_left_alone(lanes: &BTreeMap<Name, LaneSettings>) -> BTreeSet<Name> {
+    let left_alone = DIALECT_LANES.iter().filter(|(name, settings)| lanes.get(*name) == Some(*settings));
+    left_alone.map(|(name, _)| name.clone()).collect()
 }
 
 fn lane(section: Section<'_>) -> LaneSettings {

@@ -70,8 +70,10 @@ pub struct Goclaw {
     pub mount: Mount,
     /// Most sockets at once.
     pub sockets_max: u32,
-    /// Most sockets at once beside these that have not said who they are.
-    pub strangers_max: u32,
+    /// Most sockets at once beside these that have not shown who they are.
+    pub unauthenticated_max: u32,
+    /// Most of these of one client address.
+    pub unauthenticated_per_address_max: u32,
 }
 
 /// The dialect `synthia`.
@@ -116,7 +118,8 @@ impl Dialects {
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
         }
         self.goclaw.sockets_max = current.goclaw.sockets_max;
-        self.goclaw.strangers_max = current.goclaw.strangers_max;
+        self.goclaw.unauthenticated_max = current.goclaw.unauthenticated_max;
+        self.goclaw.unauthenticated_per_address_max = current.goclaw.unauthenticated_per_address_max;
         self.astraflow.streams_max = current.astraflow.streams_max;
     }
 }
@@ -126,9 +129,9 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     let own = of_dialect(&section, "pinchtab");
     let pinchtab = Pinchtab {
         mount: mount(&own),
-        worker_count: own.count("worker_count", 1..=WORKERS_MAX),
+        worker_count: or_default(own.count("worker_count", 0..=WORKERS_MAX), "pinchtab", "worker_count"),
         strategy: own.text("strategy"),
-        max_batch_size: own.count("max_batch_size", 1..=BATCH_MAX),
+        max_batch_size: or_default(own.count("max_batch_size", 0..=BATCH_MAX), "pinchtab", "max_batch_size"),
     };
     for (_, alias, _) in ALIASES.iter().filter(|(dialect, _, _)| *dialect == "pinchtab") {
         // They are written out as keys of the lane by now; asked for so that a misspelt one is told of them.
@@ -139,7 +142,8 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     let goclaw = Goclaw {
         mount: mount(&own),
         sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX),
-        strangers_max: own.count("strangers_max", 1..=SOCKETS_MAX),
+        unauthenticated_max: own.count("unauthenticated_max", 1..=SOCKETS_MAX),
+        unauthenticated_per_address_max: own.count("unauthenticated_per_address_max", 1..=SOCKETS_MAX),
     };
     own.finish();
     let own = of_dialect(&section, "synthia");
@@ -152,10 +156,21 @@ pub(super) fn read(section: Section<'_>) -> Dialects {
     Dialects { pinchtab, goclaw, synthia, astraflow }
 }
 
+/// A number as it is, or its default where it is 0: so the documents of the dialect have it.
+fn or_default(number: u32, dialect: &str, key: &str) -> u32 {
+    let default = || u32::try_from(builtin(dialect).get(key)?.as_integer()?).ok();
+    if number == 0 { default().expect("the embedded defaults hold every key") } else { number }
+}
+
+/// The section of one dialect in the embedded defaults.
+fn builtin(dialect: &str) -> &'static toml::Table {
+    let section = super::layers::BUILTIN.get("dialects").and_then(|dialects| dialects.get(dialect));
+    section.and_then(toml::Value::as_table).expect("the embedded defaults hold every dialect")
+}
+
 /// The section of one dialect, whether or not anybody wrote one.
 fn of_dialect<'a>(section: &Section<'a>, name: &'static str) -> Section<'a> {
-    let base = super::layers::BUILTIN.get("dialects").and_then(|dialects| dialects.get(name));
-    let base = base.and_then(toml::Value::as_table).expect("the embedded defaults hold every dialect");
+    let base = builtin(name);
     let own = section.section(name, Some(base));
     own.unwrap_or_else(|| Section::new(section.path.join(name), base, None, section.problems()))
 }

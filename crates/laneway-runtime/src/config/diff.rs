@@ -8,12 +8,14 @@ use super::path::KeyPath;
 use super::render::{Entry, entries};
 
 /// Keys and sections whose values hold only after a restart.
-const RESTART_ONLY: [&[&str]; 5] = [
+const RESTART_ONLY: [&[&str]; 7] = [
     &["server"],
     &["log"],
     &["limits", "local_slots"],
     &["workers", "sockets_max"],
-    &["workers", "strangers_max"],
+    &["workers", "unauthenticated_max"],
+    &["workers", "unauthenticated_per_address_max"],
+    &["streams"],
 ];
 
 /// A key whose value changed.

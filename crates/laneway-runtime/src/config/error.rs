@@ -36,7 +36,7 @@ pub enum ConfigErrorKind {
 
 impl ConfigErrorKind {
     /// The word users see.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             ConfigErrorKind::Invalid => "invalid",
             ConfigErrorKind::UnknownKey => "unknown_key",

@@ -18,6 +18,11 @@ const VARIABLES: [(&str, &[&str]); 4] = [
     ("cron", &["LANEWAY_LANE_CRON", "GOCLAW_LANE_CRON"]),
 ];
 
+/// The name of every variable.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    VARIABLES.iter().flat_map(|(_, names)| names.iter().copied())
+}
+
 /// Longest value that a warning shows, in characters.
 const SHOWN_MAX: usize = 60;
 

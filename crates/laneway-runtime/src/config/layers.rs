@@ -42,11 +42,11 @@ pub struct Layers {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
     pub(super) tree: Table,
-    pub(super) places: Places,
+    pub(super) places: Executors,
 }
 
 /// Where keys were written; a key that is not there has its default.
-pub(super) type Places = BTreeMap<KeyPath, Place>;
+pub(super) type Executors = BTreeMap<KeyPath, Place>;
 
 /// Where a key was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,11 @@ impl fmt::Display for Place {
 /// The embedded defaults, read once.
 pub(super) static BUILTIN: LazyLock<Table> =
     LazyLock::new(|| DEFAULTS.parse().expect("the embedded defaults are TOML"));
+
+/// True for the lanes that every server has.
+pub(crate) fn is_builtin_lane(name: &str) -> bool {
+    BUILTIN.get("lanes").is_some_and(|lanes| lanes.get(name).is_some())
+}
 
 impl Layers {
     /// The defaults alone.
@@ -141,7 +146,7 @@ impl Layers {
 
     /// Merges all layers with the stored changes on top, and checks the whole.
     pub fn resolve(&self, overrides: &Overrides) -> Result<Config, ConfigErrors> {
-        let mut whole = Layer { tree: BUILTIN.clone(), places: Places::new() };
+        let mut whole = Layer { tree: BUILTIN.clone(), places: Executors::new() };
         let mut errors = Vec::new();
         for layer in [&self.file, &self.environment, &self.flags] {
             whole.put_over(&aliases::written_out(layer, &mut errors));
@@ -200,7 +205,7 @@ pub fn preview(
 impl Layer {
     /// A layer whose keys were all written in one place.
     pub(super) fn all_from(tree: Table, place: &Place) -> Layer {
-        fn note(table: &Table, path: &KeyPath, place: &Place, places: &mut Places) {
+        fn note(table: &Table, path: &KeyPath, place: &Place, places: &mut Executors) {
             for (key, value) in table {
                 let path = path.join(key);
                 if let Value::Table(table) = value {
@@ -209,7 +214,7 @@ impl Layer {
                 places.insert(path, place.clone());
             }
         }
-        let mut places = Places::new();
+        let mut places = Executors::new();
         note(&tree, &KeyPath::root(), place, &mut places);
         Layer { tree, places }
     }
@@ -262,7 +267,7 @@ fn read_file(path: &Path, errors: &mut Vec<ConfigError>) -> (Option<Arc<[u8]>>, 
         };
         errors.push(unreadable(place, format!("not TOML: {}", error.message().replace('\n', ", "))));
     }
-    let mut reading = FileReading { text: &text, path: Arc::from(path), places: Places::new(), errors };
+    let mut reading = FileReading { text: &text, path: Arc::from(path), places: Executors::new(), errors };
     let tree = reading.table(document.get_ref(), &KeyPath::root());
     let places = reading.places;
     (Some(Arc::from(text.as_bytes())), Layer { tree, places })
@@ -286,7 +291,7 @@ fn line_of(text: &str, at: usize) -> usize {
 struct FileReading<'a> {
     text: &'a str,
     path: Arc<Path>,
-    places: Places,
+    places: Executors,
     errors: &'a mut Vec<ConfigError>,
 }
 

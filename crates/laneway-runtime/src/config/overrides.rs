@@ -57,7 +57,7 @@ impl Overrides {
             return Err(ConfigErrors::one(ConfigErrorKind::Invalid, &KeyPath::root(), "", message));
         };
         let mut errors = Vec::new();
-        refuse_unchangeable(patch, &mut errors);
+        reject_unchangeable(patch, &mut errors);
         let mut tree = self.0.clone();
         merge_patch(&mut tree, &written_out_in_patch(patch));
         ConfigErrors::unless_empty(errors, || Overrides(tree))
@@ -104,26 +104,26 @@ impl Overrides {
     }
 }
 
-fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>) {
-    let mut refuse = |path: KeyPath, message: String| {
+fn reject_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>) {
+    let mut reject = |path: KeyPath, message: String| {
         let (kind, key) = (ConfigErrorKind::NotChangeable, path.to_string());
         errors.push(ConfigError { kind, key, place: String::new(), message });
     };
     for section in patch.keys().filter(|section| matches!(section.as_str(), "server" | "log")) {
-        refuse(KeyPath::of(&[section]), RESTART.to_owned());
+        reject(KeyPath::of(&[section]), RESTART.to_owned());
     }
     if patch.get("limits").is_some_and(|limits| limits.get("local_slots").is_some()) {
-        refuse(KeyPath::of(&["limits", "local_slots"]), RESTART.to_owned());
+        reject(KeyPath::of(&["limits", "local_slots"]), RESTART.to_owned());
     }
     if patch.contains_key("instances") {
         let message = "cannot be changed here, because an instance is sent its token: PUT /v1/instances/{id} changes one";
-        refuse(KeyPath::of(&["instances"]), message.to_owned());
+        reject(KeyPath::of(&["instances"]), message.to_owned());
     }
     for (dialect, keys) in patch.get("dialects").and_then(Value::as_object).into_iter().flatten() {
         for key in keys.as_object().into_iter().flat_map(Map::keys) {
             let path = KeyPath::of(&["dialects", dialect, key]);
             if is_mount(path.parts()) {
-                refuse(path, RESTART.to_owned());
+                reject(path, RESTART.to_owned());
             }
         }
     }
@@ -135,11 +135,11 @@ fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
     for (path, keys) in sections {
         let keys = keys.as_object().into_iter().flat_map(Map::keys);
         for key in keys.filter(|key| key.contains("secret") || *key == "allow_hosts") {
-            refuse(KeyPath::of(&path).join(key), SENT.to_owned());
+            reject(KeyPath::of(&path).join(key), SENT.to_owned());
         }
     }
     if patch.get("workers").and_then(|keys| keys.get("require_certificate")).is_some() {
-        refuse(KeyPath::of(&["workers", "require_certificate"]), SENT.to_owned());
+        reject(KeyPath::of(&["workers", "require_certificate"]), SENT.to_owned());
     }
     let kinds = patch.get("kinds").and_then(Value::as_object).into_iter().flatten();
     for (kind, keys) in kinds {
@@ -148,7 +148,7 @@ fn refuse_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
         {
             let message =
                 "cannot be changed by a call, because a target is sent secrets: change it in the file";
-            refuse(KeyPath::of(&["kinds", kind, key]), message.to_owned());
+            reject(KeyPath::of(&["kinds", kind, key]), message.to_owned());
         }
     }
 }
@@ -181,18 +181,18 @@ fn to_table(tree: &Map<String, Value>, path: &KeyPath, errors: &mut Vec<ConfigEr
 }
 
 fn to_toml(value: &Value, path: &KeyPath, errors: &mut Vec<ConfigError>) -> Option<toml::Value> {
-    let mut refuse = |message: &str| {
+    let mut reject = |message: &str| {
         let (kind, key, place) = (ConfigErrorKind::Invalid, path.to_string(), Place::Stored.to_string());
         errors.push(ConfigError { kind, key, place, message: message.to_owned() });
         None
     };
     match value {
-        Value::Null => refuse("null is no value in a list"),
+        Value::Null => reject("null is no value in a list"),
         Value::Bool(flag) => Some(toml::Value::Boolean(*flag)),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(number), _) => Some(toml::Value::Integer(number)),
             (None, Some(number)) => Some(toml::Value::Float(number)),
-            (None, None) => refuse("the number is beyond every range"),
+            (None, None) => reject("the number is beyond every range"),
         },
         Value::String(text) => Some(toml::Value::String(text.clone())),
         Value::Array(items) => {

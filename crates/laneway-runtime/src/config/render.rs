@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use laneway_core::job::session::ChatSettings;
 use laneway_core::settings::{
     AgentSettings, KindSettings, RunSettings, ScheduleSettings, TenantSettings, WebhookSettings,
 };
 use laneway_core::worker::{Pressure, WorkerSettings};
 use laneway_core::{
-    Backoff, CapacitySettings, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings,
-    RetryPolicy, Settings, ShutdownPolicy, Span,
+    Backoff, CapacitySettings, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings, RetryPolicy,
+    Settings, ShutdownPolicy, Span,
 };
 use toml::{Table, Value};
 
 use super::path::KeyPath;
-use super::secret::REDACTED;
+use super::secret::{REDACTED, shown_url};
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
     Astraflow, Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret,
-    ServerConfig, SigningSecrets, Synthia, Target, WebhookConfig, WorkersConfig,
+    ServerConfig, SigningSecrets, StorageConfig, StreamsConfig, Synthia, Target, WebhookConfig,
+    WorkersConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -33,7 +35,11 @@ pub(super) struct Entry {
 impl Entry {
     /// The value as people may see it.
     pub(super) fn shown(&self) -> Value {
-        if self.secret { Value::from(REDACTED) } else { self.value.clone() }
+        match &self.value {
+            _ if self.secret => Value::from(REDACTED),
+            Value::String(text) if text.contains("://") => Value::from(shown_url(text)),
+            value => value.clone(),
+        }
     }
 }
 
@@ -102,10 +108,11 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         server,
         log,
         local_slots,
-        storage_low,
+        storage,
         targets,
         webhooks,
         workers,
+        streams,
         dialects,
         instances,
         settings,
@@ -114,7 +121,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     let mut list = List::default();
     list.server(server);
     list.log(log);
-    list.limits(settings, *local_slots, *storage_low);
+    list.limits(settings, *local_slots, storage);
     list.section(&["capacity"]);
     list.capacity(&settings.capacity);
     list.section(&["retry"]);
@@ -132,6 +139,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
     }
     list.webhooks(webhooks, &settings.webhooks);
     list.workers(workers, &settings.workers);
+    list.streams(streams);
     list.section(&["tenants_default"]);
     list.tenant(&settings.tenant_default);
     list.tenants(settings, webhooks);
@@ -143,6 +151,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         list.section(&["keys", name.as_str()]);
         list.put("limit", *limit);
     }
+    list.chat(&settings.chat);
     list.dialects(dialects);
     for (name, instance) in instances {
         list.instance(name.as_str(), instance);
@@ -157,7 +166,7 @@ struct List {
 }
 
 impl List {
-    fn limits(&mut self, settings: &Settings, local_slots: u32, storage_low: u64) {
+    fn limits(&mut self, settings: &Settings, local_slots: u32, storage: &StorageConfig) {
         self.section(&["limits"]);
         self.put("queued_max", settings.queued_max);
         self.put("running_max", settings.running_max);
@@ -165,13 +174,20 @@ impl List {
         self.put("strict_kinds", settings.strict_kinds);
         self.put("timeout", span(settings.timeout));
         self.put("queue_timeout", span_or_none(settings.queue_timeout));
+        self.put("retry_after_max", span(settings.retry_after_max));
         self.put("lease", span(settings.lease));
         self.put("ack_timeout", span(settings.ack_timeout));
         self.put("stop_grace", span(settings.stop_grace));
         self.put("idempotency_window", span(settings.idempotency_window));
         self.put("event_retention", span(settings.event_retention));
         self.put("key_default", settings.key_default);
-        self.put("storage_low", format_size(storage_low));
+        self.put("reserved_percent", settings.reserved_percent);
+        self.put("storage_low", format_size(storage.low));
+        self.put("storage_reserve", format_size(storage.reserve));
+        self.put(
+            "start_check",
+            span(Span(u64::try_from(storage.start_check.as_millis()).unwrap_or(u64::MAX))),
+        );
     }
 
     fn section(&mut self, parts: &[&str]) {
@@ -186,7 +202,10 @@ impl List {
             "drain_limit",
             span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))),
         );
+        self.put("connections_max", server.connections_max);
         self.put("body_max", format_size(server.body_max as u64));
+        self.put("bodies_max", format_size(server.bodies_max as u64));
+        self.put("bodies_per_caller_max", format_size(server.bodies_per_caller_max as u64));
         self.put("allowed_hosts", server.allowed_hosts.clone());
         self.put("allowed_origins", server.allowed_origins.clone());
         if let Some(tls) = &server.tls {
@@ -300,14 +319,7 @@ impl List {
 
     fn pull(&mut self, pull: &PullSettings) {
         let PullSettings { dispatch, lease, reservation_timeout, on_lease_lost } = pull;
-        self.put(
-            "dispatch",
-            match dispatch {
-                Dispatch::Push => "push",
-                Dispatch::Reserve => "reserve",
-                Dispatch::Claim => "claim",
-            },
-        );
+        self.put("dispatch", dispatch.as_str());
         self.put("lease", span_or_none(*lease));
         self.put("reservation_timeout", span(*reservation_timeout));
         self.put(
@@ -327,7 +339,7 @@ impl List {
             measured,
             failclosed_busy,
             stale_after,
-            overtakes_max,
+            bypasses_max,
             near_deadline,
             sample_every,
         } = capacity;
@@ -338,7 +350,7 @@ impl List {
         self.put("failclosed_busy", u32::from(*failclosed_busy));
         self.put("stale_after", span(*stale_after));
         self.put("sample_every", span(*sample_every));
-        self.put("overtakes_max", u32::from(*overtakes_max));
+        self.put("bypasses_max", u32::from(*bypasses_max));
         self.put("near_deadline", span(*near_deadline));
     }
 
@@ -374,6 +386,16 @@ impl List {
         }
     }
 
+    fn chat(&mut self, chat: &ChatSettings) {
+        let ChatSettings { mode, cap, drop, debounce, max_concurrent } = *chat;
+        self.section(&["chat"]);
+        self.put("mode", mode.as_str());
+        self.put("cap", cap);
+        self.put("drop", drop.as_str());
+        self.put("debounce", span(debounce));
+        self.put("max_concurrent", max_concurrent);
+    }
+
     fn dialects(&mut self, dialects: &Dialects) {
         let Dialects { pinchtab, goclaw, synthia, astraflow } = dialects;
         let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
@@ -382,11 +404,12 @@ impl List {
         self.put("worker_count", *worker_count);
         self.put("strategy", strategy.clone());
         self.put("max_batch_size", *max_batch_size);
-        let Goclaw { mount, sockets_max, strangers_max } = goclaw;
+        let Goclaw { mount, sockets_max, unauthenticated_max, unauthenticated_per_address_max } = goclaw;
         self.section(&["dialects", "goclaw"]);
         self.mount(mount);
         self.put("sockets_max", *sockets_max);
-        self.put("strangers_max", *strangers_max);
+        self.put("unauthenticated_max", *unauthenticated_max);
+        self.put("unauthenticated_per_address_max", *unauthenticated_per_address_max);
         let Synthia { mount } = synthia;
         self.section(&["dialects", "synthia"]);
         self.mount(mount);
@@ -450,13 +473,27 @@ impl List {
         }
     }
 
+    fn streams(&mut self, streams: &StreamsConfig) {
+        let StreamsConfig { max, per_tenant_max, per_token_max } = streams;
+        self.section(&["streams"]);
+        self.put("max", *max);
+        self.put("per_tenant_max", *per_tenant_max);
+        self.put("per_token_max", *per_token_max);
+    }
+
     fn workers(&mut self, workers: &WorkersConfig, settings: &WorkerSettings) {
-        let WorkersConfig { sockets_max, sockets_per_tenant_max, strangers_max, require_certificate } =
-            workers;
+        let WorkersConfig {
+            sockets_max,
+            sockets_per_tenant_max,
+            unauthenticated_max,
+            unauthenticated_per_address_max,
+            require_certificate,
+        } = workers;
         self.section(&["workers"]);
         self.put("sockets_max", *sockets_max);
         self.put("sockets_per_tenant_max", *sockets_per_tenant_max);
-        self.put("strangers_max", *strangers_max);
+        self.put("unauthenticated_max", *unauthenticated_max);
+        self.put("unauthenticated_per_address_max", *unauthenticated_per_address_max);
         self.put("require_certificate", *require_certificate);
         self.put("workers_max", settings.workers_max);
         self.put("workers_per_tenant_max", settings.workers_per_tenant_max);

@@ -6,11 +6,12 @@
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
+use laneway_core::nearest::nearest;
 use laneway_core::{Name, Span};
 use toml::{Table, Value};
 
 use super::error::{ConfigError, ConfigErrorKind};
-use super::layers::{Place, Places};
+use super::layers::{Executors, Place};
 use super::path::KeyPath;
 use super::units::{format_size, format_span, parse_size, parse_span};
 
@@ -19,12 +20,12 @@ pub(super) const NONE: &str = "none";
 
 /// The problems found so far, and where keys were written.
 pub(super) struct Problems {
-    places: Places,
+    places: Executors,
     list: RefCell<Vec<ConfigError>>,
 }
 
 impl Problems {
-    pub(super) fn new(places: Places) -> Problems {
+    pub(super) fn new(places: Executors) -> Problems {
         Problems { places, list: RefCell::default() }
     }
 
@@ -36,7 +37,7 @@ impl Problems {
     }
 
     /// The places again, and every problem.
-    pub(super) fn finish(self) -> (Places, Vec<ConfigError>) {
+    pub(super) fn finish(self) -> (Executors, Vec<ConfigError>) {
         (self.places, self.list.into_inner())
     }
 
@@ -281,7 +282,7 @@ impl<'a> Section<'a> {
     pub(super) fn finish(self) {
         let known = self.known.into_inner();
         for key in self.table.keys().filter(|key| !known.contains(&key.as_str())) {
-            let message = match nearest(key, &known) {
+            let message = match nearest(key, known.iter().copied()) {
                 Some(near) => format!("unknown key; did you mean `{near}`?"),
                 None => format!("unknown key; known here: {}", known.join(", ")),
             };
@@ -307,64 +308,4 @@ fn shown(value: &Value) -> String {
         value => value.to_string().replace('\n', "\\n"),
     };
     if text.chars().count() <= LEN_MAX { text } else { text.chars().take(LEN_MAX).chain(['…']).collect() }
-}
-
-/// The known key that `key` was probably meant to be.
-fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
-    /// No key is nearly as long; beyond this, comparing is wasted work.
-    const LEN_MAX: usize = 64;
-    if key.len() > LEN_MAX {
-        return None;
-    }
-    let best = known.iter().map(|known| (distance(key, known), *known)).min()?;
-    let allowed = (key.chars().count() / 3).max(1);
-    (best.0 <= allowed).then_some(best.1)
-}
-
-/// How many letters must be added, removed, replaced or swapped with their neighbour to get from `a` to `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            if i == 0 || j == 0 {
-                table[i][j] = i + j;
-                continue;
-            }
-            let replaced = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(table[i - 2][j - 2] + 1);
-            }
-            table[i][j] = least;
-        }
-    }
-    table[a.len()][b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{distance, nearest};
-
-    #[test]
-    fn distance_counts_edits_and_swaps() {
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("a", "", 1),
-            ("", "abc", 3),
-            ("lease", "lease", 0),
-            ("runing_max", "running_max", 1),
-            ("runnign_max", "running_max", 1),
-            ("paused", "pause", 1),
-            ("kitten", "sitting", 3),
-        ] {
-            assert_eq!(distance(a, b), expected, "{a} -> {b}");
-        }
-    }
-
-    #[test]
-    fn far_keys_get_no_suggestion() {
-        assert_eq!(nearest("colour", &["lease", "timeout"]), None);
-        assert_eq!(nearest("time_out", &["lease", "timeout"]), Some("timeout"));
-    }
 }

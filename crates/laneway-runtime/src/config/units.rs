@@ -26,7 +26,7 @@ pub fn parse_span(text: &str) -> Option<Span> {
         let (number, after) = leading_number(rest)?;
         let word_len = after.bytes().take_while(u8::is_ascii_alphabetic).count();
         let (word, next) = after.split_at(word_len);
-        // Searching on in the same iterator refuses units that come twice or in the wrong order.
+        // Searching on in the same iterator rejects units that come twice or in the wrong order.
         let (_, unit) = units.find(|(name, _)| *name == word)?;
         total = total.checked_add(number.checked_mul(*unit)?)?;
         rest = next;

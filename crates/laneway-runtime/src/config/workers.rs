@@ -10,8 +10,8 @@ use super::section::Section;
 
 /// Most sockets of workers: each costs a task and some buffers.
 const SOCKETS_MAX: u32 = 100_000;
-/// Most sockets of strangers.
-const STRANGERS_MAX: u32 = 10_000;
+/// Most sockets whose worker has not shown who it is.
+const UNAUTHENTICATED_MAX: u32 = 10_000;
 
 /// Reads `[workers]`.
 pub(super) fn read(section: Section<'_>) -> (WorkerSettings, WorkersConfig) {
@@ -30,7 +30,9 @@ pub(super) fn read(section: Section<'_>) -> (WorkerSettings, WorkersConfig) {
     let config = WorkersConfig {
         sockets_max: section.count("sockets_max", 1..=SOCKETS_MAX),
         sockets_per_tenant_max: section.count("sockets_per_tenant_max", 1..=SOCKETS_MAX),
-        strangers_max: section.count("strangers_max", 1..=STRANGERS_MAX),
+        unauthenticated_max: section.count("unauthenticated_max", 1..=UNAUTHENTICATED_MAX),
+        unauthenticated_per_address_max: section
+            .count("unauthenticated_per_address_max", 1..=UNAUTHENTICATED_MAX),
         require_certificate: section.flag("require_certificate"),
     };
     section.finish();

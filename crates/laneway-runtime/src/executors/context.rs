@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Work;
 use super::logs::LogBuffer;
+use crate::event_loop::RunnerMessage;
 use crate::events::Progress;
-use crate::run::Word;
 use crate::scheduler::Shared;
 
 /// Longest text of a progress report, in bytes: it is kept in memory for every running job.
@@ -32,7 +32,7 @@ struct Run {
     token: CancellationToken,
     started: Mono,
     logs: LogBuffer,
-    words: mpsc::Sender<Word>,
+    words: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
     handle: Handle,
 }
@@ -41,7 +41,7 @@ impl JobContext {
     pub(crate) fn new(
         work: Work,
         token: CancellationToken,
-        words: mpsc::Sender<Word>,
+        words: mpsc::Sender<RunnerMessage>,
         shared: Arc<Shared>,
         handle: Handle,
     ) -> JobContext {
@@ -173,6 +173,7 @@ impl JobContext {
             stage: None,
             fraction,
             message: cut(message, PROGRESS_LEN_MAX).into(),
+            metrics: Default::default(),
             at: self.run.shared.clock.now().wall,
         };
         self.run.shared.progress.put(progress.clone());
@@ -200,7 +201,7 @@ impl JobContext {
     pub(crate) async fn flush_logs(&self) {
         if let Some(command) = self.run.logs.take(self.run.work.fence) {
             // A loop that has stopped keeps nothing more; there is nobody to tell.
-            drop(self.run.words.send(Word { command, reply: None }).await);
+            drop(self.run.words.send(RunnerMessage { command, reply: None }).await);
         }
     }
 

@@ -8,18 +8,19 @@ pub(crate) mod answer;
 #[cfg(test)]
 mod tests;
 
+use laneway_core::command::AdminCommand;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use laneway_core::{Bytes, Command, Failure, Fence, Name, Outcome, PlaceMode, PlaceOffer, Reply, Wall};
+use laneway_core::{Bytes, Command, ExecutorMode, ExecutorOffer, Failure, Fence, Name, Outcome, Reply, Wall};
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::local::{Handler, HandlerFuture, Handlers, LocalPlace};
+use super::local::{Handler, HandlerFuture, Handlers, LocalExecutor};
 use super::{JobContext, context::cut};
 use crate::config::{Config, Target};
 use crate::live_config::LiveConfig;
@@ -194,16 +195,16 @@ impl Forwarding {
     pub async fn start(scheduler: Scheduler, live: &LiveConfig) -> Result<Forwarding, HttpError> {
         let client = HttpClient::new()?;
         let mut configs = live.subscribe();
-        let mut places =
-            TargetPlaces { scheduler, client, configs: configs.clone(), places: BTreeMap::new() };
+        let mut executors =
+            TargetExecutors { scheduler, client, configs: configs.clone(), executors: BTreeMap::new() };
         let now = configs.borrow_and_update().clone();
         // A loop that has stopped runs nothing; whoever started it knows that already.
-        let _ = places.follow(&now).await;
+        let _ = executors.follow(&now).await;
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
             while configs.changed().await.is_ok() {
                 let now = configs.borrow_and_update().clone();
-                if places.follow(&now).await.is_err() {
+                if executors.follow(&now).await.is_err() {
                     return;
                 }
             }
@@ -212,26 +213,26 @@ impl Forwarding {
     }
 }
 
-struct TargetPlaces {
+struct TargetExecutors {
     scheduler: Scheduler,
     client: HttpClient,
     configs: watch::Receiver<Arc<Config>>,
     /// The place of every kind that ever had a target. It is kept when the target goes: a stop must find its run.
-    places: BTreeMap<Name, TargetPlace>,
+    executors: BTreeMap<Name, TargetExecutor>,
 }
 
-struct TargetPlace {
+struct TargetExecutor {
     name: Name,
-    local: Arc<LocalPlace>,
+    local: Arc<LocalExecutor>,
     offered: bool,
 }
 
-impl TargetPlaces {
+impl TargetExecutors {
     async fn follow(&mut self, config: &Config) -> Result<(), Stopped> {
-        for (kind, place) in &mut self.places {
-            if place.offered && !config.targets.contains_key(kind) {
-                self.scheduler.send(Command::Withdraw(place.name.clone())).await?;
-                place.offered = false;
+        for (kind, executor) in &mut self.executors {
+            if executor.offered && !config.targets.contains_key(kind) {
+                self.scheduler.send(Command::Admin(AdminCommand::Withdraw(executor.name.clone()))).await?;
+                executor.offered = false;
                 tracing::info!(%kind, "jobs of this kind are no longer forwarded");
             }
         }
@@ -242,33 +243,33 @@ impl TargetPlaces {
     }
 
     async fn offer(&mut self, kind: &Name, target: &Target) -> Result<(), Stopped> {
-        let number = self.places.len() + 1;
-        let place = self.places.entry(kind.clone()).or_insert_with(|| {
+        let number = self.executors.len() + 1;
+        let executor = self.executors.entry(kind.clone()).or_insert_with(|| {
             let mut handlers = Handlers::new().result_len_max(usize::MAX);
             handlers.insert(kind.clone(), handler(self.client.clone(), self.configs.clone()));
             let Scheduler { asks: _, words, shared, runners } = &self.scheduler;
-            let local = LocalPlace::new(handlers, words.clone(), Arc::clone(shared));
+            let local = LocalExecutor::new(handlers, words.clone(), Arc::clone(shared));
             runners.add(&local);
             let name = Name::new(&format!("http-{number}")).expect("a word and a number are a name");
-            TargetPlace { name, local, offered: false }
+            TargetExecutor { name, local, offered: false }
         });
-        if place.offered {
+        if executor.offered {
             return Ok(());
         }
-        let offer = PlaceOffer {
-            place: place.name.clone(),
-            mode: PlaceMode::Attached,
+        let offer = ExecutorOffer {
+            executor: executor.name.clone(),
+            mode: ExecutorMode::Attached,
             kinds: vec![kind.clone()],
             slots: SLOTS,
         };
         let host = target.url.host_str().unwrap_or_default();
-        match self.scheduler.add_place(offer, place.local.clone()).await? {
-            Reply::Refused(refusal) => {
-                tracing::error!(%kind, %host, %refusal, "jobs of this kind cannot be forwarded");
+        match self.scheduler.add_executor(offer, executor.local.clone()).await? {
+            Reply::Rejected(rejection) => {
+                tracing::error!(%kind, %host, %rejection, "jobs of this kind cannot be forwarded");
             }
             _ => {
                 tracing::info!(%kind, %host, "jobs of this kind are forwarded");
-                place.offered = true;
+                executor.offered = true;
             }
         }
         Ok(())

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::context::{JobContext, cut};
 use super::{Offered, Place, Work};
 use crate::bindings::{compose, is_bound};
-use crate::run::Word;
-use crate::scheduler::{Shared, query};
+use crate::event_loop::RunnerMessage;
+use crate::scheduler::{Shared, read_store};
 use crate::sessions::estimate_usage_after_run;
 
 /// Longest result of a handler in bytes, where [`Handlers::result_len_max`] does not say.
@@ -158,10 +158,10 @@ impl IntoResult for serde_json::Value {
 }
 
 /// The place that runs [`Handlers`].
-pub(crate) struct LocalPlace {
+pub(crate) struct LocalExecutor {
     handlers: BTreeMap<Name, Handler>,
     result_len_max: usize,
-    words: mpsc::Sender<Word>,
+    words: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
     handle: Handle,
     runs: Mutex<HashMap<AttemptId, Arc<Stop>>>,
@@ -171,7 +171,7 @@ pub(crate) struct LocalPlace {
     closing: AtomicBool,
     /// Canceled when what still runs is to be handed back at once.
     abandon: CancellationToken,
-    me: Weak<LocalPlace>,
+    me: Weak<LocalExecutor>,
 }
 
 /// How a run is told to stop.
@@ -185,12 +185,16 @@ struct Stop {
 /// The engine has not told the run to stop.
 const NOT_TOLD: u64 = u64::MAX;
 
-impl LocalPlace {
+impl LocalExecutor {
     /// Must be called where a tokio runtime is at hand: the handlers run on it.
-    pub(crate) fn new(handlers: Handlers, words: mpsc::Sender<Word>, shared: Arc<Shared>) -> Arc<LocalPlace> {
+    pub(crate) fn new(
+        handlers: Handlers,
+        words: mpsc::Sender<RunnerMessage>,
+        shared: Arc<Shared>,
+    ) -> Arc<LocalExecutor> {
         let Handlers { by_kind, result_len_max } = handlers;
         let handle = Handle::current();
-        Arc::new_cyclic(|me| LocalPlace {
+        Arc::new_cyclic(|me| LocalExecutor {
             handlers: by_kind,
             result_len_max: result_len_max.unwrap_or(RESULT_LEN_MAX),
             words,
@@ -232,8 +236,8 @@ impl LocalPlace {
     pub(crate) async fn hand_back_rest(&self) -> usize {
         let rest: Vec<Fence> = self.runs().values().map(|stop| stop.fence).collect();
         for fence in &rest {
-            let command = Command::Finish(*fence, Outcome::HandedBack);
-            drop(self.words.send(Word { command, reply: None }).await);
+            let command = Command::Finish(*fence, Outcome::Interrupted);
+            drop(self.words.send(RunnerMessage { command, reply: None }).await);
         }
         rest.len()
     }
@@ -287,7 +291,7 @@ impl LocalPlace {
         for _ in 0..READS_MAX {
             let asked = jobs.clone();
             let read =
-                query(&self.shared.readers, &self.shared.reader, move |reader| runnable(reader, &asked))
+                read_store(&self.shared.readers, &self.shared.reader, move |reader| runnable(reader, &asked))
                     .await;
             match read {
                 Ok(rows) => return Some(rows),
@@ -318,7 +322,7 @@ impl LocalPlace {
     async fn end_run(&self, fence: Fence, outcome: Outcome) {
         let command = Command::Finish(fence, bounded(outcome, self.result_len_max));
         // A loop that has stopped finds the attempt open at its next start; there is nobody to tell now.
-        drop(self.words.send(Word { command, reply: None }).await);
+        drop(self.words.send(RunnerMessage { command, reply: None }).await);
         let mut runs = self.runs();
         runs.remove(&fence.attempt_id);
         if runs.is_empty() {
@@ -336,17 +340,19 @@ impl LocalPlace {
             Arc::clone(&self.shared),
             self.handle.clone(),
         );
+        let told_by_engine = || stop.grace_ms.load(Ordering::SeqCst) != NOT_TOLD;
         let outcome = match self.handlers.get(context.kind()) {
             // It was told to stop before it began: what was acknowledged as canceled must not begin.
-            Some(_) if stop.token.is_cancelled() => Outcome::Canceled,
+            Some(_) if stop.token.is_cancelled() && told_by_engine() => Outcome::Canceled,
+            Some(_) if stop.token.is_cancelled() => Outcome::HandedBack,
             Some(handler) => self.carry(handler, &context, &stop).await,
             None => {
                 Outcome::Failed(Failure::retryable("no_handler", "this process has no handler for the kind"))
             }
         };
-        let told_by_engine = stop.grace_ms.load(Ordering::SeqCst) != NOT_TOLD;
-        let interrupted = self.closing.load(Ordering::SeqCst) && stop.token.is_cancelled() && !told_by_engine;
-        let outcome = if interrupted { handed_back_unless_done(outcome) } else { outcome };
+        let interrupted =
+            self.closing.load(Ordering::SeqCst) && stop.token.is_cancelled() && !told_by_engine();
+        let outcome = if interrupted { interrupted_unless_done(outcome) } else { outcome };
         context.flush_logs().await;
         context.forget();
         if let Some(session) = context.session() {
@@ -377,13 +383,13 @@ impl LocalPlace {
         tokio::select! {
             biased;
             outcome = handler_ends => outcome,
-            () = self.abandon.cancelled() => Outcome::HandedBack,
+            () = self.abandon.cancelled() => Outcome::Interrupted,
             () = grace_passes => Outcome::Canceled,
         }
     }
 }
 
-impl Place for LocalPlace {
+impl Place for LocalExecutor {
     fn offer(&self, offered: Vec<Offered>) {
         let Some(me) = self.me.upgrade() else { return };
         let mut begun = Vec::with_capacity(offered.len());
@@ -418,19 +424,19 @@ impl Place for LocalPlace {
 #[derive(Default)]
 pub(crate) struct Runners {
     /// The loop holds on to a place while it is offered, a run while it goes on.
-    places: Mutex<Vec<Weak<LocalPlace>>>,
+    executors: Mutex<Vec<Weak<LocalExecutor>>>,
 }
 
 impl Runners {
-    pub(crate) fn add(&self, place: &Arc<LocalPlace>) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|place| place.strong_count() > 0);
-        places.push(Arc::downgrade(place));
+    pub(crate) fn add(&self, executor: &Arc<LocalExecutor>) {
+        let mut executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        executors.retain(|executor| executor.strong_count() > 0);
+        executors.push(Arc::downgrade(executor));
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<LocalPlace>> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn all(&self) -> Vec<Arc<LocalExecutor>> {
+        let executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        executors.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -451,11 +457,12 @@ fn grace_of_runner(grace: Span) -> Span {
     Span(grace.0 - (grace.0 / 10).min(500))
 }
 
-/// A run that the server itself interrupted failed through no fault of its own.
-fn handed_back_unless_done(outcome: Outcome) -> Outcome {
+/// A run that the server itself interrupted failed through no fault of its own. Only its handler knows whether it can be
+/// begun again without harm, and says so by [`Outcome::HandedBack`].
+fn interrupted_unless_done(outcome: Outcome) -> Outcome {
     match outcome {
-        done @ (Outcome::Succeeded(_) | Outcome::Skipped(_)) => done,
-        Outcome::Failed(_) | Outcome::Canceled | Outcome::HandedBack => Outcome::HandedBack,
+        done @ (Outcome::Succeeded(_) | Outcome::Skipped(_) | Outcome::HandedBack) => done,
+        Outcome::Failed(_) | Outcome::Canceled | Outcome::Interrupted => Outcome::Interrupted,
     }
 }
 

@@ -114,12 +114,12 @@ pub enum Retry {
     Unacknowledged,
     /// The worker came back over another connection.
     Rebound,
-    /// A worker refused it.
+    /// A worker rejected it.
     Rejected,
 }
 
 impl Retry {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Retry::Unacknowledged => "unacknowledged",
             Retry::Rebound => "rebound",
@@ -148,7 +148,7 @@ impl WorkerFigures {
     pub(super) fn register(&self, to: &mut Registry) {
         for reason in [Retry::Unacknowledged, Retry::Rebound, Retry::Rejected] {
             // Shown from the start, so that a rate can be taken.
-            drop(self.retries.get_or_create(&ReasonLabel { reason: reason.word() }));
+            drop(self.retries.get_or_create(&ReasonLabel { reason: reason.as_str() }));
         }
         to.register("ws_conn_active", "Connections of workers", self.connections.clone());
         to.register("ws_heartbeat_miss", "Heartbeats that did not come in time", self.misses.clone());
@@ -182,7 +182,7 @@ impl WorkerFigures {
 
     /// A task was sent again, or sent back.
     pub fn retried(&self, reason: Retry) {
-        self.retries.get_or_create(&ReasonLabel { reason: reason.word() }).inc();
+        self.retries.get_or_create(&ReasonLabel { reason: reason.as_str() }).inc();
     }
 
     /// A result came so long after its dispatch.

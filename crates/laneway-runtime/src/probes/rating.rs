@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn states_have_their_marks() {
-        let states: Vec<&str> = (0..=10).map(|busy| state_of(busy).word()).collect();
+        let states: Vec<&str> = (0..=10).map(|busy| state_of(busy).as_str()).collect();
         let expected = "quiet quiet quiet normal normal normal busy busy panic panic panic";
         assert_eq!(states.join(" "), expected);
     }

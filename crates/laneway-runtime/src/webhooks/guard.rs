@@ -2,7 +2,7 @@
 //!
 //! An address is checked when it is submitted and again before every call, and the call goes to exactly the addresses
 //! that were checked then: a name that meant something public a moment ago and means something private now is not
-//! called. Whatever cannot be checked is refused.
+//! called. Whatever cannot be checked is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -26,7 +26,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(8);
 const RESOLVING_MAX: usize = 64;
 /// Most names of one batch; more are not asked for.
 const BATCH_NAMES_MAX: usize = 256;
-/// Most addresses of a name that are looked at; a name with more is refused.
+/// Most addresses of a name that are looked at; a name with more is rejected.
 const ADDRESSES_MAX: usize = 64;
 
 /// Why an address may not be called. The texts are stable: dialects show them as they are.

@@ -14,7 +14,7 @@ use super::sign::signatures;
 use super::{News, guard};
 use crate::config::WebhookConfig;
 use crate::executors::context::cut;
-use crate::scheduler::{QueryError, Scheduler};
+use crate::scheduler::{ReadError, Scheduler};
 
 /// How long a receiver may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ impl Sender {
     pub(super) async fn send(&self, news: News, config: &WebhookConfig) -> Sent {
         let found = self
             .scheduler
-            .query(move |reader| {
+            .read(move |reader| {
                 let Some(job) = reader.job(news.job)? else { return Ok(None) };
                 Ok(reader.payload(news.seq)?.map(|payload| (job, payload)))
             })
@@ -164,7 +164,7 @@ impl reqwest::dns::Resolve for Nobody {
     }
 }
 
-fn unreadable(error: &QueryError) -> TryOutcome {
+fn unreadable(error: &ReadError) -> TryOutcome {
     TryOutcome::Unanswered(format!("the job could not be read: {error}").into())
 }
 

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused() {
+    fn what_is_no_secret_is_rejected() {
         let short = format!("whsec_{}", BASE64_STANDARD.encode([7; 23]));
         for text in ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_***", &short] {
             assert!(SigningKey::parse(text).is_none(), "{text}");

@@ -1,4 +1,4 @@
-//! The guard: what it refuses, what it lets pass, and that it asks once and in time.
+//! The guard: what it rejects, what it lets pass, and that it asks once and in time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,11 +52,11 @@ fn names() -> Arc<Table> {
 }
 
 #[tokio::test]
-async fn pt_w3_pt_w4_pt_w5_pt_w6_pt_w12_what_may_not_be_called_is_refused_in_these_words() {
+async fn pt_w3_pt_w4_pt_w5_pt_w6_pt_w12_what_may_not_be_called_is_rejected_in_these_words() {
     use GuardError::{Credentials, Invalid, NoHost, NotAllowed, Scheme, Unresolved};
     let guard = Guard::new(names(), &[]);
     let long = format!("https://public.example/{}", "a".repeat(2_048));
-    let refused = [
+    let rejected = [
         ("", Invalid, "invalid callback URL"),
         ("https://public.example/\nx", Invalid, "invalid callback URL"),
         ("http://[::1", Invalid, "invalid callback URL"),
@@ -79,7 +79,7 @@ async fn pt_w3_pt_w4_pt_w5_pt_w6_pt_w12_what_may_not_be_called_is_refused_in_the
         ("http://nowhere.example/", Unresolved, "could not resolve callback host"),
         ("http://empty.example/", Unresolved, "could not resolve callback host"),
     ];
-    for (url, error, words) in refused {
+    for (url, error, words) in rejected {
         assert_eq!(guard.check(url).await, Err(error), "{url}");
         assert_eq!(error.to_string(), words);
     }
@@ -177,7 +177,7 @@ async fn trusted_hosts_pass_whatever_their_addresses_and_others_do_not() {
     for url in passes {
         assert!(guard.check(url).await.is_ok(), "{url}");
     }
-    let refused = [
+    let rejected = [
         "http://127.0.0.1:9001/",
         "http://127.0.0.1/",
         "http://127.0.0.2:9000/",
@@ -187,7 +187,7 @@ async fn trusted_hosts_pass_whatever_their_addresses_and_others_do_not() {
         "http://localhost/",
         "http://private.example.localhost/",
     ];
-    for url in refused {
+    for url in rejected {
         assert_eq!(guard.check(url).await, Err(GuardError::NotAllowed), "{url}");
     }
     assert_eq!(guard.check("ftp://private.example/").await, Err(GuardError::Scheme));

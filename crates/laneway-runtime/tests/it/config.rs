@@ -98,6 +98,7 @@ fn builtin_settings() -> Settings {
     settings.lanes.insert(Name::fixed("synthia_jobs"), synthia(None, Dispatch::Claim, LostPolicy::Fail));
     settings.lanes.insert(Name::fixed("astraflow"), astraflow);
     settings.lanes.insert(Name::fixed("pinchtab"), pinchtab);
+    settings.shown_once_used.extend(["astraflow", "pinchtab", "synthia", "synthia_jobs"].map(Name::fixed));
     settings
 }
 
@@ -107,7 +108,7 @@ fn the_reference_says_what_the_engine_defaults_to() {
     assert_eq!(config.settings(), &builtin_settings());
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7717");
     assert_eq!(config.server.body_max, 1 << 20);
-    assert_eq!(config.storage_low, 512 << 20);
+    assert_eq!(config.storage.low, 512 << 20);
     assert_eq!(config.log.format, LogFormat::Text);
     assert!(config.server.tls.is_none() && config.targets.is_empty());
 }
@@ -258,7 +259,7 @@ fn words_and_units_mean_what_they_say() {
     .config();
     let settings = config.settings();
     assert_eq!(settings.queue_timeout, Some(Span::mins(90)));
-    assert_eq!(config.storage_low, 2 << 30);
+    assert_eq!(config.storage.low, 2 << 30);
     assert_eq!(config.log.format, LogFormat::Json);
     let backoff = Backoff { base: Span(200), factor: 1, max: Span::secs(5), jitter: Jitter::Percent(10) };
     assert_eq!((settings.retry.retries_max, settings.retry.backoff), (0, backoff));
@@ -679,4 +680,37 @@ fn mistakes_in_dialects_and_instances_are_named() {
         laneway.toml:13: instances.c.tabs: holds an id that is empty or longer than 256 bytes
         laneway.toml:12: instances.c.url: is no URL (relative URL without a base); write one such as "http://127.0.0.1:9000/path"
     "#]]);
+}
+
+#[test]
+fn defect_18_zero_is_the_default_of_every_number_of_pinchtab() {
+    let given = Given::file(
+        "[dialects.pinchtab]\nmax_queue_size = 0\nmax_per_agent = 0\nmax_inflight = 0\nmax_per_agent_inflight = 0\n\
+         result_ttl = \"0s\"\nworker_count = 0\nmax_batch_size = 0\n",
+    )
+    .variable("LANEWAY_DIALECTS__PINCHTAB__MAX_INFLIGHT", "0");
+    let config = given.config();
+    let lane = &config.settings().lanes[&Name::fixed("pinchtab")];
+    assert_eq!((lane.queued_max, lane.queued_per_agent_max), (1_000, 100));
+    assert_eq!((lane.running_max, lane.running_per_agent_max, lane.retention), (20, 10, Span::mins(5)));
+    let pinchtab = &config.dialects.pinchtab;
+    assert_eq!((pinchtab.worker_count, pinchtab.max_batch_size), (4, 50));
+    let patch = json!({"dialects": {"pinchtab": {"result_ttl": "0s", "worker_count": 0}}});
+    let changed = preview(&given.layers().unwrap(), &Overrides::none(), &patch).unwrap();
+    assert_eq!(changed.settings().lanes[&Name::fixed("pinchtab")].retention, Span::mins(5));
+}
+
+#[test]
+fn defect_17_what_a_chat_asks_of_its_session_is_a_setting() {
+    let chat = Config::builtin().settings().chat;
+    assert_eq!(chat, laneway_core::job::session::ChatSettings::default(), "as the library has it");
+    let given = Given::file("[chat]\nmode = \"interrupt\"\ncap = 0\ndrop = \"new\"\ndebounce = \"0s\"\n");
+    let chat = given.config().settings().chat;
+    assert_eq!((chat.mode.as_str(), chat.cap, chat.drop.as_str()), ("interrupt", 0, "new"));
+    assert_eq!(chat.session(Name::fixed("s")).debounce, None);
+    let patch = json!({"chat": {"cap": 3}});
+    let changed = preview(&given.layers().unwrap(), &Overrides::none(), &patch).unwrap();
+    assert_eq!(changed.settings().chat.cap, 3, "calls change it while the server runs");
+    let wrong = Given::file("[chat]\nmode = \"shout\"\n").layers().unwrap().resolve(&Overrides::none());
+    assert!(wrong.unwrap_err().to_string().contains("chat.mode"));
 }

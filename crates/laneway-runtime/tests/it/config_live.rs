@@ -67,16 +67,16 @@ impl World {
 
     /// What the engine holds.
     async fn settings(&self) -> Settings {
-        self.scheduler.read(|engine, _| engine.settings().clone()).await.expect("runs")
+        self.scheduler.settings().await.expect("runs")
     }
 
     async fn stats(&self) -> Stats {
-        self.scheduler.read(|engine, _| engine.stats(None)).await.expect("runs")
+        self.scheduler.stats(None).await.expect("runs")
     }
 
     /// The kinds that somebody runs.
     async fn offered(&self) -> Vec<Name> {
-        let offers = self.scheduler.read(|engine, _| engine.offers()).await.expect("runs");
+        let offers = self.scheduler.offers().await.expect("runs");
         offers.into_iter().flat_map(|offer| offer.kinds).collect()
     }
 
@@ -104,8 +104,14 @@ impl World {
             wants: None,
         };
         let payload: Bytes = b"{}".to_vec().into();
-        let submission =
-            Submission { spec, payload, origin: Origin::house("test"), prior: None, record_refusal: false };
+        let submission = Submission {
+            spec,
+            payload,
+            origin: Origin::house("test"),
+            prior: None,
+            record_rejection: false,
+            strict_lane: false,
+        };
         self.scheduler.submit(submission).await.expect("runs").expect("admitted").job
     }
 
@@ -131,9 +137,9 @@ async fn a_call_changes_engine_and_handle_and_is_in_the_audit_list() {
     assert!(world.settings().await.lanes.contains_key(&Name::fixed("bulk")));
     let filter = EventFilter { called: true, ..EventFilter::default() };
     let events =
-        world.scheduler.query(move |reader| reader.events_before(&filter, None, 10)).await.unwrap().items;
+        world.scheduler.read(move |reader| reader.events_before(&filter, None, 10)).await.unwrap().items;
     let event = &events[0];
-    assert_eq!((event.kind.word(), event.actor.clone()), ("config.changed", Some(Name::fixed("tok1"))));
+    assert_eq!((event.kind.as_str(), event.actor.clone()), ("config.changed", Some(Name::fixed("tok1"))));
     let detail = event.detail.as_deref().unwrap();
     assert!(detail.contains("lanes.main.running_max: 10 -> 30"), "{detail}");
 
@@ -164,7 +170,7 @@ async fn changes_survive_a_restart() {
     let (live, scheduler, _running) = boot();
     let main = Name::fixed("main");
     assert_eq!(live.current().settings().lanes[&main].running_max, 7);
-    let in_engine = scheduler.read(|engine, _| engine.settings().clone()).await.unwrap();
+    let in_engine = scheduler.settings().await.unwrap();
     assert_eq!(in_engine.lanes[&main].running_max, 7);
     // Other changes go on from there.
     let next =
@@ -407,9 +413,8 @@ async fn jobs_of_a_kind_with_a_target_are_forwarded_and_targets_can_come_and_go(
     })
     .await;
     let job = world.submit("one", "main").await;
-    let held =
-        world.scheduler.read(move |engine, now| engine.explain(now, None, job)).await.unwrap().unwrap();
-    assert_eq!(held.holds, [Hold::NoPlace { kind: one }]);
+    let held = world.scheduler.explain(None, job).await.unwrap().unwrap();
+    assert_eq!(held.holds, [Hold::NoExecutor { kind: one }]);
     world.write(&format!("[kinds.one]\ntarget = \"http://{address}/again\"\n"));
     world.live.reload().await.unwrap();
     patient(world.scheduler.wait(job)).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use laneway_core::{Failure, JobState, Name, Outcome, RefusalCode, Span};
+use laneway_core::{Failure, JobState, Name, Outcome, RejectionCode, Span};
 use laneway_runtime::{Handlers, JobContext, Stopped};
 use tokio::sync::mpsc;
 
@@ -33,8 +33,8 @@ async fn a_drain_waits_for_what_runs_and_keeps_what_waits() {
     });
     crate::events::event_of_kind(&mut events, laneway_core::EventKind::DrainBegan).await;
     assert!(scheduler.is_draining() && !scheduler.ready());
-    let refusal = scheduler.submit(job_once("work")).await.unwrap().unwrap_err();
-    assert_eq!(refusal.code, RefusalCode::Draining);
+    let rejection = scheduler.submit(job_once("work")).await.unwrap().unwrap_err();
+    assert_eq!(rejection.code, RejectionCode::Draining);
     let_go.send_replace(true);
     assert_eq!(draining.await.unwrap().unwrap().interrupted, 0);
     running.ended().await.unwrap();
@@ -42,15 +42,22 @@ async fn a_drain_waits_for_what_runs_and_keeps_what_waits() {
 
     let (scheduler, _running, _clock) = start(&store, Handlers::new()).await;
     assert_eq!(scheduler.wait(runs).await.unwrap().state(), JobState::Succeeded);
-    let waits = scheduler.query(move |reader| reader.job(waits)).await.unwrap().unwrap();
+    let waits = scheduler.read(move |reader| reader.job(waits)).await.unwrap().unwrap();
     assert_eq!(waits.state(), JobState::Queued);
 }
 
-/// Drains a loop whose handler ends as `handler` says, and runs the job again after the restart.
-async fn drained_and_run_again(handler: Handlers, mut has_entered: mpsc::Receiver<()>) {
+/// Drains a loop whose handler ends as `handler` says, and gives how the job has ended after the restart.
+async fn drained_and_restarted(
+    handler: Handlers,
+    mut has_entered: mpsc::Receiver<()>,
+    losses_max: u32,
+) -> laneway_core::JobEnd {
     let store = TestStore::default();
     let (scheduler, running, clock) = start(&store, handler).await;
     let mut submission = job_once("long");
+    if let Some(retry) = &mut submission.spec.retry {
+        retry.losses_max = losses_max;
+    }
     // The clock below runs ahead of the drain by as much as it likes; no other timer may end the run first.
     submission.spec.timeout = Some(Span::hours(1_000_000));
     let id = submit(&scheduler, submission).await;
@@ -71,9 +78,49 @@ async fn drained_and_run_again(handler: Handlers, mut has_entered: mpsc::Receive
 
     let done = Handlers::new().on("long", |_: JobContext| async { Ok::<(), Failure>(()) });
     let (scheduler, _running, _clock) = start(&store, done).await;
-    let end = scheduler.wait(id).await.unwrap().end.unwrap();
-    // A job without retries and without losses allowed ran to its end all the same: nothing was burnt.
+    scheduler.wait(id).await.unwrap().end.unwrap()
+}
+
+/// A job that allows for a loss runs again after a stop, at no cost.
+async fn drained_and_run_again(handler: Handlers, has_entered: mpsc::Receiver<()>) {
+    let end = drained_and_restarted(handler, has_entered, 1).await;
     assert_eq!((end.state, end.attempts, end.failures, end.losses), (JobState::Succeeded, 2, 0, 0));
+}
+
+#[tokio::test]
+async fn defect_02_a_stop_ends_what_must_run_at_most_once() {
+    for fails in [true, false] {
+        let (entered, has_entered) = mpsc::channel(1);
+        let handlers = Handlers::new().on("long", move |ctx: JobContext| {
+            let entered = entered.clone();
+            async move {
+                entered.send(()).await.unwrap();
+                if fails {
+                    ctx.cancellation().cancelled().await;
+                    return Outcome::Failed(Failure::retryable("interrupted", "the token was canceled"));
+                }
+                std::future::pending::<Outcome>().await
+            }
+        });
+        let end = drained_and_restarted(handlers, has_entered, 0).await;
+        assert_eq!((end.state, end.reason), (JobState::Failed, laneway_core::Reason::Lost));
+        assert_eq!((end.attempts, end.failures, end.losses), (1, 0, 1));
+    }
+}
+
+#[tokio::test]
+async fn defect_02_a_handler_that_gives_its_job_back_runs_it_again() {
+    let (entered, has_entered) = mpsc::channel(1);
+    let handlers = Handlers::new().on("long", move |ctx: JobContext| {
+        let entered = entered.clone();
+        async move {
+            entered.send(()).await.unwrap();
+            ctx.cancellation().cancelled().await;
+            Outcome::HandedBack
+        }
+    });
+    let end = drained_and_restarted(handlers, has_entered, 0).await;
+    assert_eq!((end.state, end.attempts, end.losses), (JobState::Succeeded, 2, 0));
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-//! What goes wrong: commits that fail, panics in the loop, restarts, rows that the store refuses.
+//! What goes wrong: commits that fail, panics in the loop, restarts, rows that the store rejects.
 
-use laneway_core::{Failure, JobState, Name, Outcome, Reason, RefusalCode, Role, TokenRecord, Wall};
-use laneway_runtime::{Fatal, Handlers, JobContext, QueryError, Stopped, WaitError};
-use laneway_store::StoreError;
+use laneway_core::{Failure, JobState, Name, Outcome, Reason, RejectionCode, Role, TokenRecord, Wall};
+use laneway_runtime::{Fatal, Handlers, JobContext, ReadError, Stopped, WaitError};
+use laneway_store::{Store, StoreError};
 use tokio::sync::mpsc;
 
 use crate::house::{START, TestStore, job, job_once, origin, start, submit};
@@ -30,31 +30,41 @@ async fn after_a_failed_commit_nothing_is_told_and_everybody_hears_that_it_is_ov
     assert_eq!(scheduler.submit(job("work")).await, Err(Stopped));
     assert!(matches!(running.ended().await, Err(Fatal::Store(StoreError::Failed(_)))));
     assert!(matches!(waiter.await.unwrap(), Err(WaitError::Stopped(_))));
-    assert!(matches!(events.next().await, Err(QueryError::Stopped(_))));
-    assert_eq!(scheduler.read(|_, _| ()).await, Err(Stopped));
+    assert!(matches!(events.next().await, Err(ReadError::Stopped(_))));
+    assert_eq!(scheduler.barrier().await, Err(Stopped));
     assert!(!scheduler.ready());
     drop(scheduler);
     assert!(has_run.try_recv().is_err(), "the handler was never entered");
 
     store.break_commits(false);
     let (scheduler, _running, _clock) = start(&store, Handlers::new()).await;
-    assert_eq!(scheduler.read(|engine, _| engine.stats(None).queued).await.unwrap(), 1);
+    assert_eq!(scheduler.stats(None).await.unwrap().queued, 1);
 }
 
 #[tokio::test]
 async fn a_panic_in_the_loop_ends_it() {
-    let (scheduler, running, _clock) = start(&TestStore::default(), Handlers::new()).await;
-    let read = scheduler
-        .read(|_, _| {
-            if true {
-                panic!("cannot be")
-            }
-        })
-        .await;
-    assert_eq!(read, Err(Stopped));
+    let store = TestStore::default();
+    let (scheduler, running, _clock) = start(&store, Handlers::new()).await;
+    store.on_next_commit(|| panic!("cannot be"));
+    assert_eq!(scheduler.submit(job("work")).await, Err(Stopped));
     let Err(Fatal::Panicked(text)) = running.ended().await else { panic!("the panic is told") };
     assert_eq!(text, "cannot be");
     assert_eq!(scheduler.submit(job("work")).await, Err(Stopped));
+}
+
+#[tokio::test]
+async fn a_loop_whose_store_was_taken_over_ends_and_writes_nothing() {
+    let store = TestStore::default();
+    let (scheduler, running, _clock) = start(&store, Handlers::new()).await;
+    submit(&scheduler, job("work")).await;
+    let mut elsewhere = store.open_elsewhere();
+    let before = elsewhere.head().unwrap();
+    assert_eq!(scheduler.submit(job("work")).await, Err(Stopped));
+    let Err(fatal @ Fatal::Fenced(StoreError::Fenced { .. })) = running.ended().await else {
+        panic!("the loop ends because of the fence")
+    };
+    assert!(fatal.to_string().starts_with("another server has taken the store over"), "{fatal}");
+    assert_eq!(elsewhere.head().unwrap(), before);
 }
 
 #[tokio::test]
@@ -86,32 +96,32 @@ async fn a_restart_loses_what_ran_here_and_tries_it_again() {
 }
 
 #[tokio::test]
-async fn one_refused_row_does_not_hurt_those_beside_it() {
+async fn one_rejected_row_does_not_hurt_those_beside_it() {
     let store = TestStore::default();
-    store.refuse_kind("poison");
+    store.reject_kind("poison");
     let handlers = Handlers::new().on("fine", |_: JobContext| async { Ok::<(), Failure>(()) });
     let (scheduler, _running, _clock) = start(&store, handlers).await;
     let items = vec![job("fine"), job("poison"), job("fine")];
     let verdicts = scheduler.submit_batch(items, false).await.unwrap();
-    assert_eq!(verdicts[1].as_ref().unwrap_err().code, RefusalCode::Invalid);
+    assert_eq!(verdicts[1].as_ref().unwrap_err().code, RejectionCode::Invalid);
     for verdict in [&verdicts[0], &verdicts[2]] {
         let id = verdict.as_ref().unwrap().job;
         assert_eq!(scheduler.wait(id).await.unwrap().state(), JobState::Succeeded);
     }
 
     let verdicts = scheduler.submit_batch(vec![job("fine"), job("poison")], true).await.unwrap();
-    assert!(verdicts.iter().all(|verdict| verdict.as_ref().unwrap_err().code == RefusalCode::Invalid));
-    let refusal = scheduler.submit(job("poison")).await.unwrap().unwrap_err();
-    assert_eq!(refusal.code, RefusalCode::Invalid);
+    assert!(verdicts.iter().all(|verdict| verdict.as_ref().unwrap_err().code == RejectionCode::Invalid));
+    let rejection = scheduler.submit(job("poison")).await.unwrap().unwrap_err();
+    assert_eq!(rejection.code, RejectionCode::Invalid);
     let id = submit(&scheduler, job("fine")).await;
     assert_eq!(scheduler.wait(id).await.unwrap().state(), JobState::Succeeded);
-    scheduler.read(|engine, _| engine.check_invariants()).await.unwrap().unwrap();
+    scheduler.check_invariants().await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_run_goes_on_while_the_engine_is_built_anew() {
     let store = TestStore::default();
-    store.refuse_kind("poison");
+    store.reject_kind("poison");
     let (entered, mut has_entered) = mpsc::channel(1);
     let (let_go, may_go) = tokio::sync::watch::channel(false);
     let handlers = Handlers::new().on("work", move |_: JobContext| {
@@ -189,18 +199,16 @@ async fn an_attempt_that_is_canceled_in_the_turn_that_opened_it_never_runs() {
     });
     let (scheduler, _running, _clock) = start(&store, Handlers::new()).await;
     let waits = submit(&scheduler, job("work")).await;
-    // Both are in the inbox before the loop looks, so that one turn opens the attempt and cancels the job.
+    // Both are in the inbox while the loop commits, so that one batch opens the attempt and cancels the job.
     let (hold, held) = std::sync::mpsc::sync_channel::<()>(0);
     let (entered, has_entered) = tokio::sync::oneshot::channel();
-    let looking = tokio::spawn({
+    store.on_next_commit(move || {
+        entered.send(()).unwrap();
+        held.recv().unwrap_err();
+    });
+    let committing = tokio::spawn({
         let scheduler = scheduler.clone();
-        async move {
-            let look = move || {
-                entered.send(()).unwrap();
-                held.recv().unwrap_err();
-            };
-            scheduler.read(move |_, _| look()).await
-        }
+        async move { submit(&scheduler, job("other")).await }
     });
     has_entered.await.unwrap();
     let (placed, canceled, released) = tokio::join!(
@@ -211,10 +219,10 @@ async fn an_attempt_that_is_canceled_in_the_turn_that_opened_it_never_runs() {
     placed.unwrap();
     let () = released;
     canceled.unwrap();
-    looking.await.unwrap().unwrap();
+    committing.await.unwrap();
     assert_eq!(scheduler.wait(waits).await.unwrap().state(), JobState::Canceled);
     let mut events = scheduler.events().subscribe(Some(0));
     crate::events::event_of_kind(&mut events, laneway_core::EventKind::AttemptReleased).await;
     assert!(has_run.try_recv().is_err(), "the handler was never entered");
-    scheduler.read(|engine, _| engine.check_invariants()).await.unwrap().unwrap();
+    scheduler.check_invariants().await.unwrap().unwrap();
 }

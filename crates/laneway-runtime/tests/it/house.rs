@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use laneway_core::engine::Head;
+use laneway_core::engine::StoreCounters;
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
-    Backoff, Bytes, Change, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, Prior, RetryPolicy,
-    Settings, Span, Submission, TokenRecord, Wall,
+    Backoff, Bytes, Change, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, RetryPolicy, Settings,
+    Span, Submission, TokenRecord, Wall,
 };
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
-use laneway_store::{Loaded, MemoryStore, Reader, Store, StoreError};
+use laneway_store::{Epoch, Keys, Loaded, MemoryStore, Priors, Reader, Store, StoreError};
 
 /// When tests begin.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
@@ -20,8 +20,11 @@ pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
 pub struct TestStore {
     inner: Arc<Mutex<MemoryStore>>,
     broken: Arc<AtomicBool>,
-    refuses_results: Arc<AtomicBool>,
+    rejects_results: Arc<AtomicBool>,
+    on_next_commit: Arc<Mutex<Option<OnCommit>>>,
 }
+
+type OnCommit = Box<dyn FnOnce() + Send>;
 
 impl TestStore {
     /// From now on every commit fails, and nobody knows what was written.
@@ -29,14 +32,24 @@ impl TestStore {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// From now on a commit that keeps a result is refused.
-    pub fn refuse_results(&self, refuses: bool) {
-        self.refuses_results.store(refuses, Ordering::SeqCst);
+    /// Calls this once, on the loop's thread, before the next commit writes anything.
+    pub fn on_next_commit(&self, act: impl FnOnce() + Send + 'static) {
+        *self.on_next_commit.lock().unwrap() = Some(Box::new(act));
     }
 
-    /// From now on a commit that creates a job of this kind is refused.
-    pub fn refuse_kind(&self, kind: &'static str) {
-        self.inner().refuse_kind(Name::fixed(kind));
+    /// Another process opens the store: from now on commits of this one are fenced.
+    pub fn open_elsewhere(&self) -> MemoryStore {
+        self.inner().reopen()
+    }
+
+    /// From now on a commit that keeps a result is rejected.
+    pub fn reject_results(&self, rejects: bool) {
+        self.rejects_results.store(rejects, Ordering::SeqCst);
+    }
+
+    /// From now on a commit that creates a job of this kind is rejected.
+    pub fn reject_kind(&self, kind: &'static str) {
+        self.inner().reject_kind(Name::fixed(kind));
     }
 
     fn inner(&self) -> MutexGuard<'_, MemoryStore> {
@@ -45,7 +58,7 @@ impl TestStore {
 }
 
 impl Store for TestStore {
-    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+    fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         self.inner().load(visit)
     }
 
@@ -57,23 +70,27 @@ impl Store for TestStore {
         self.inner().overrides()
     }
 
-    fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
+    fn epoch(&self) -> Epoch {
+        self.inner().epoch()
+    }
+
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
+        let act = self.on_next_commit.lock().unwrap().take();
+        if let Some(act) = act {
+            act();
+        }
         if self.broken.load(Ordering::SeqCst) {
             return Err(StoreError::Failed("the disk is gone".into()));
         }
         let keeps_result = |change: &Change| matches!(change, Change::JobEnded(end) if end.result.is_some());
-        if self.refuses_results.load(Ordering::SeqCst) && effects.changes.iter().any(keeps_result) {
-            return Err(StoreError::Refused("results cannot be kept".into()));
+        if self.rejects_results.load(Ordering::SeqCst) && effects.changes.iter().any(keeps_result) {
+            return Err(StoreError::Rejected("results cannot be kept".into()));
         }
-        self.inner().commit(effects)
+        self.inner().commit(epoch, effects)
     }
 
-    fn prior(&mut self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
-        self.inner().prior(tenant, key)
-    }
-
-    fn prior_run(&mut self, tenant: &Name, key: &Name) -> Result<Option<laneway_core::PriorRun>, StoreError> {
-        self.inner().prior_run(tenant, key)
+    fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
+        self.inner().priors(keys)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
@@ -126,7 +143,14 @@ pub fn job(kind: &str) -> Submission {
         member: None,
         wants: None,
     };
-    Submission { spec, payload: Bytes::from([]), origin: origin(), prior: None, record_refusal: false }
+    Submission {
+        spec,
+        payload: Bytes::from([]),
+        origin: origin(),
+        prior: None,
+        record_rejection: false,
+        strict_lane: false,
+    }
 }
 
 /// A job without retries.

@@ -34,7 +34,7 @@ async fn a_job_that_waited_for_its_place_is_read_from_the_store() {
     .await;
     let submission = Submission { payload: b"kept".as_slice().into(), ..job("echo") };
     let id = submit(&scheduler, submission).await;
-    assert_eq!(scheduler.read(move |engine, _| engine.state_of(id)).await.unwrap(), Some(JobState::Queued));
+    assert_eq!(scheduler.state_of(id).await.unwrap(), Some(JobState::Queued));
     let echo =
         Handlers::new().on("echo", |ctx: JobContext| async move { Ok::<_, Failure>(ctx.payload().clone()) });
     assert_eq!(scheduler.run_here(Name::fixed("late"), echo, 1).await.unwrap(), Reply::Done);
@@ -59,7 +59,7 @@ async fn a_failed_attempt_is_tried_again() {
     assert_eq!(done.state(), JobState::Succeeded);
     let end = done.end.unwrap();
     assert_eq!((end.attempts, end.failures), (2, 1));
-    let closed = scheduler.query(move |reader| reader.attempts(done.row.seq)).await.unwrap();
+    let closed = scheduler.read(move |reader| reader.attempts(done.row.seq)).await.unwrap();
     assert_eq!(closed[0].closed.error.as_ref().unwrap().code, Name::fixed("busy"));
     assert_eq!(tries.load(Ordering::SeqCst), 2);
 }
@@ -114,11 +114,11 @@ async fn a_canceled_run_is_told_to_stop_and_frees_its_place_when_it_has() {
     assert!(matches!(reply, Reply::Canceled { was: JobState::Running, .. }), "{reply:?}");
     let done = scheduler.wait(id).await.unwrap();
     assert_eq!(done.state(), JobState::Canceled);
-    assert_eq!(scheduler.read(|engine, _| engine.stats(None).lingering).await.unwrap(), 1);
+    assert_eq!(scheduler.stats(None).await.unwrap().still_running, 1);
     let mut events = scheduler.events().subscribe(None);
     let_go.notify_one();
     crate::events::event_of_kind(&mut events, laneway_core::EventKind::AttemptReleased).await;
-    assert_eq!(scheduler.read(|engine, _| engine.stats(None).lingering).await.unwrap(), 0);
+    assert_eq!(scheduler.stats(None).await.unwrap().still_running, 0);
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn what_a_handler_logs_is_kept_in_order_before_its_end() {
     let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
     let id = submit(&scheduler, job("chatty")).await;
     let seq = scheduler.wait(id).await.unwrap().row.seq;
-    let lines = scheduler.query(move |reader| reader.logs(seq, 0, 10)).await.unwrap();
+    let lines = scheduler.read(move |reader| reader.logs(seq, 0, 10)).await.unwrap();
     let texts: Vec<_> = lines.iter().map(|line| (line.stream.as_str(), &*line.text)).collect();
     assert_eq!(texts, [("log", "one"), ("stderr", "two")]);
 }
@@ -245,18 +245,49 @@ async fn progress_is_heard_while_the_job_runs_and_forgotten_after() {
         }
     };
     assert_eq!((progress.job, progress.fraction, &*progress.message), (id, 0.5, "half"));
-    assert_eq!(scheduler.progress(id), Some(progress));
+    assert_eq!(scheduler.progress(id), Some((*progress).clone()));
     let_go.notify_one();
     scheduler.wait(id).await.unwrap();
     assert_eq!(scheduler.progress(id), None);
 }
 
+/// A listener hears progress from the moment it listens, also what comes before it first waits.
 #[tokio::test]
-async fn a_kind_that_two_places_offer_is_refused() {
+async fn progress_is_heard_from_the_moment_of_listening() {
+    let (go, said) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (may_go, has_said) = (Arc::clone(&go), Arc::clone(&said));
+    let handlers = Handlers::new().on("steps", move |ctx: JobContext| {
+        let (may_go, has_said) = (Arc::clone(&may_go), Arc::clone(&has_said));
+        async move {
+            has_said.notify_one();
+            may_go.notified().await;
+            ctx.progress(0.5, "half");
+            has_said.notify_one();
+            may_go.notified().await;
+            Ok::<(), Failure>(())
+        }
+    });
+    let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
+    let id = submit(&scheduler, job("steps")).await;
+    said.notified().await;
+    // Answered after everything before it was published.
+    scheduler.barrier().await.unwrap();
+    let mut events = scheduler.events().subscribe(None);
+    go.notify_one();
+    said.notified().await;
+    let first = tokio::time::timeout(std::time::Duration::from_secs(20), events.next()).await;
+    let Ok(Ok(laneway_runtime::Item::Progress(progress))) = first else { panic!("{first:?}") };
+    assert_eq!(progress.job, id);
+    go.notify_one();
+    scheduler.wait(id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_kind_that_two_places_offer_is_rejected() {
     let noop = || Handlers::new().on("noop", |_: JobContext| async { Ok::<(), Failure>(()) });
     let (scheduler, _running, _clock) = start(&TestStore::default(), noop()).await;
     let reply = scheduler.run_here(Name::fixed("there"), noop(), 1).await.unwrap();
-    assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+    assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
 }
 
 #[tokio::test]
@@ -283,12 +314,12 @@ async fn a_place_that_is_replaced_still_stops_what_it_runs() {
     scheduler.cancel(None, id, origin()).await.unwrap();
     assert_eq!(told.recv().await, Some("stopped"));
 
-    // An offer that the engine refuses changes nothing.
+    // An offer that the engine rejects changes nothing.
     let other = Handlers::new().on("other", |_: JobContext| async { Ok::<(), Failure>(()) });
     scheduler.run_here(Name::fixed("there"), other, 8).await.unwrap();
     let both = handlers("third").on("other", |_: JobContext| async { Ok::<(), Failure>(()) });
     let reply = scheduler.run_here(Name::fixed("here"), both, 8).await.unwrap();
-    assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+    assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
     submit(&scheduler, job("work")).await;
     assert_eq!(told.recv().await, Some("second"));
 }
@@ -306,7 +337,7 @@ async fn attempts_without_their_runner_end_as_the_engine_says() {
     let done = scheduler.wait(id).await.unwrap();
     let end = done.end.unwrap();
     assert_eq!((end.state, end.attempts, end.failures, end.losses), (JobState::Succeeded, 2, 0, 0));
-    let closed = scheduler.query(move |reader| reader.attempts(done.row.seq)).await.unwrap();
+    let closed = scheduler.read(move |reader| reader.attempts(done.row.seq)).await.unwrap();
     assert_eq!(closed[0].end(), AttemptEnd::HandedBack);
 }
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway_core::engine::{CapacityView, Hold};
-use laneway_core::lease::{LeaseWord, Said};
+use laneway_core::lease::{LeaseMessage, LeaseUpdate};
 use laneway_core::{
-    Bytes, Claim, DenyReason, Dispatch, Holder, JobId, JobState, Name, Needs, Outcome, QuietState, Reason,
-    Reply, Settings,
+    Bytes, CapacityRequest, Claim, DenyReason, Dispatch, Holder, JobId, JobState, Name, Outcome, QuietState,
+    Reason, Reply, Settings,
 };
 use laneway_runtime::config::{Layers, Overrides};
 use laneway_runtime::live_config::LiveConfig;
@@ -17,6 +17,7 @@ use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::MemoryStore;
 
 use crate::house::{self, TestStore, job_once};
+use crate::log_lines::Paper;
 
 /// Far longer than anything here takes; a test that waits for it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ fn world() -> (Scheduler, LiveConfig) {
 
 async fn submit_heavy(scheduler: &Scheduler, cost: u32) -> JobId {
     let mut submission = job_once("heavy");
-    submission.spec.needs = Needs { cost, ..Needs::default() };
+    submission.spec.needs = CapacityRequest { cost, ..CapacityRequest::default() };
     house::submit(scheduler, submission).await
 }
 
@@ -93,7 +94,7 @@ async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
     dial.set(Some(HostSample { cpu_percent: 100.0, memory_percent: 99.0, load_per_core: 9.0, ..IDLE }));
     until_busy(&scheduler, |busy| busy >= 9).await;
     let held = submit_heavy(&scheduler, 60).await;
-    let told = scheduler.read(move |engine, now| engine.explain(now, None, held)).await.unwrap().unwrap();
+    let told = scheduler.explain(None, held).await.unwrap().unwrap();
     assert!(matches!(told.holds[..], [Hold::NoUnits { cost: 60, .. }]), "{told:?}");
     assert_eq!(probe.latest().unwrap().quiet, QuietState::Panic);
 
@@ -103,6 +104,27 @@ async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
     dial.set(None);
     until_busy(&scheduler, |busy| busy == 8).await;
     assert!(!scheduler.capacity().await.unwrap().fresh, "nobody can say how busy the machine is");
+}
+
+#[tokio::test]
+async fn defect_19_another_state_of_the_machine_is_no_line_for_everybody() {
+    let paper = Paper::default();
+    let subscriber =
+        tracing_subscriber::fmt().json().flatten_event(true).with_max_level(tracing::Level::DEBUG);
+    // The probe runs on the thread of this test.
+    let _listens = tracing::subscriber::set_default(subscriber.with_writer(paper.clone()).finish());
+    let (scheduler, live) = world();
+    let dial = Dial(Arc::new(Mutex::new(Some(IDLE))));
+    let _probe = LoadProbe::start_with(scheduler.clone(), live.subscribe(), Box::new(dial.clone()));
+    until_busy(&scheduler, |busy| busy == 0).await;
+    dial.set(Some(HostSample { cpu_percent: 100.0, memory_percent: 99.0, load_per_core: 9.0, ..IDLE }));
+    until_busy(&scheduler, |busy| busy >= 9).await;
+    let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let about: Vec<_> = lines.iter().filter(|line| line.get("quiet").is_some()).collect();
+    assert!(!about.is_empty(), "the state has changed: {text}");
+    assert!(about.iter().all(|line| line["level"] == "DEBUG"), "{about:?}");
 }
 
 /// The same with the real machine and real work: a step of `scripts/test` of its own, because whatever else loads the machine
@@ -129,7 +151,7 @@ async fn a_real_burner_closes_admission_and_its_end_opens_it() {
         .collect();
     until_capacity(&scheduler, |capacity| capacity.fresh && capacity.usable < calm).await;
     let held = submit_heavy(&scheduler, calm).await;
-    let told = scheduler.read(move |engine, now| engine.explain(now, None, held)).await.unwrap().unwrap();
+    let told = scheduler.explain(None, held).await.unwrap().unwrap();
     burn.store(false, std::sync::atomic::Ordering::Relaxed);
     burners.into_iter().for_each(|burner| burner.join().unwrap());
     assert!(matches!(told.holds[..], [Hold::NoUnits { .. }]), "{told:?}");
@@ -157,8 +179,9 @@ fn claim(worker: &'static str) -> Claim {
         agent: None,
         kinds: Vec::new(),
         max_cost: None,
-        holder: Holder { worker: Name::fixed(worker), pid: Some(7) },
+        holder: Holder { worker: Name::fixed(worker), pid: Some(7), boot: None },
         start: true,
+        token: None,
     }
 }
 
@@ -180,9 +203,13 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
     let job = submit_heavy(&scheduler, 40).await;
     let Reply::Granted(grant) = scheduler.claim(claim("w1")).await.unwrap() else { panic!("a job waits") };
     assert_eq!((grant.fence.job, grant.cost, grant.state), (job, 40, JobState::Running));
-    let view = scheduler.query(move |reader| reader.job(job)).await.unwrap().unwrap();
+    let view = scheduler.read(move |reader| reader.job(job)).await.unwrap().unwrap();
     let holder = view.open.and_then(|open| open.holder);
-    assert_eq!(holder, Some(Holder { worker: Name::fixed("w1"), pid: Some(7) }), "who holds it is durable");
+    assert_eq!(
+        holder,
+        Some(Holder { worker: Name::fixed("w1"), pid: Some(7), boot: None }),
+        "who holds it is durable"
+    );
     assert_eq!(scheduler.capacity().await.unwrap().used, 40);
     assert_eq!(scheduler.leases(None).await.unwrap()[0].lease, grant.fence.attempt_id);
     let page = scheduler.render_metrics().await.unwrap();
@@ -193,15 +220,15 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
     assert_eq!(report("w2").await.unwrap(), Reply::NotYours);
     assert_eq!(report("w1").await.unwrap(), Reply::Done);
     assert_eq!(scheduler.progress(job).unwrap().fraction, 0.5);
-    let word = |worker: &'static str| LeaseWord {
+    let word = |worker: &'static str| LeaseMessage {
         lease: grant.fence.attempt_id,
         tenant: None,
         worker: Some(Name::fixed(worker)),
         pid: None,
-        said: Said::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..])))),
+        said: LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..])))),
     };
-    assert_eq!(scheduler.lease_word(word("w2")).await.unwrap(), Reply::NotYours);
-    assert_eq!(scheduler.lease_word(word("w1")).await.unwrap(), Reply::Done);
+    assert_eq!(scheduler.lease_message(word("w2")).await.unwrap(), Reply::NotYours);
+    assert_eq!(scheduler.lease_message(word("w1")).await.unwrap(), Reply::Done);
     let end = patient(scheduler.wait(job)).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.result.as_deref()), (JobState::Succeeded, Some(&b"42"[..])));
     assert_eq!(scheduler.capacity().await.unwrap().used, 0);
@@ -210,15 +237,15 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
 }
 
 #[tokio::test]
-async fn a_result_that_the_store_refuses_fails_the_job_and_frees_its_units() {
+async fn a_result_that_the_store_rejects_fails_the_job_and_frees_its_units() {
     let store = TestStore::default();
     let scheduler = start_claims(&store).await;
     let job = submit_heavy(&scheduler, 40).await;
     let Reply::Granted(grant) = scheduler.claim(claim("w1")).await.unwrap() else { panic!("a job waits") };
-    store.refuse_results(true);
-    let said = Said::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..]))));
-    let word = LeaseWord { lease: grant.fence.attempt_id, tenant: None, worker: None, pid: None, said };
-    scheduler.lease_word(word).await.unwrap();
+    store.reject_results(true);
+    let said = LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..]))));
+    let word = LeaseMessage { lease: grant.fence.attempt_id, tenant: None, worker: None, pid: None, said };
+    scheduler.lease_message(word).await.unwrap();
     let end = patient(scheduler.wait(job)).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.reason), (JobState::Failed, Reason::Permanent));
     assert_eq!(scheduler.capacity().await.unwrap().used, 0);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use laneway_core::{Callback, Failure, JobId, Name};
+use laneway_core::{Callback, Failure, JobId, Name, Reply, RunStatus, Span, Timing};
 use laneway_runtime::config::{Layers, Overrides};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::guard::SystemResolver;
@@ -12,13 +12,14 @@ use laneway_runtime::webhooks::{Formats, Guard};
 use laneway_runtime::{Handlers, Options, Scheduler, Webhooks, job_log};
 use laneway_store::MemoryStore;
 use serde_json::Value;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::house::{TestStore, job_once, origin, start, start_with, submit};
 
 /// Everything that was written, by whatever test of this process.
 #[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
+pub struct Paper(pub Arc<Mutex<Vec<u8>>>);
 
 impl Write for Paper {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -52,9 +53,9 @@ fn lines() -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The messages about a job, in order.
+/// The messages about a job, in order. Lines about failures have a target, and tests, of their own.
 fn about(job: JobId) -> Vec<String> {
-    let is_about = |line: &Value| line["job"] == job.to_string();
+    let is_about = |line: &Value| line["job"] == job.to_string() && line["target"] != "laneway::failures";
     lines()
         .iter()
         .filter(|line| is_about(line))
@@ -79,9 +80,9 @@ async fn every_step_of_a_job_is_one_line_with_its_fields() {
     assert_eq!(about(failed), ["job submitted", "job dispatched", "job failed"]);
     assert_eq!(about(canceled), ["job submitted", "job canceled"]);
     let lines = lines();
-    let line = lines.iter().find(|line| line["job"] == failed.to_string() && line["message"] == "job failed");
-    let line = line.unwrap();
-    assert_eq!((&line["level"], &line["target"]), (&Value::from("INFO"), &Value::from(job_log::TARGET)));
+    let of_jobs = |line: &&Value| line["job"] == failed.to_string() && line["target"] == job_log::TARGET;
+    let line = lines.iter().filter(of_jobs).find(|line| line["message"] == "job failed").unwrap();
+    assert_eq!(line["level"], "INFO");
     for (field, value) in [
         ("agent", "default"),
         ("lane", "main"),
@@ -102,9 +103,9 @@ async fn a_rejection_is_one_line() {
     })
     .await;
     let mut submission = job_once("echo");
-    submission.record_refusal = true;
-    let refusal = scheduler.submit(submission).await.unwrap().unwrap_err();
-    assert_eq!(about(refusal.recorded.unwrap()), ["job rejected"]);
+    submission.record_rejection = true;
+    let rejection = scheduler.submit(submission).await.unwrap().unwrap_err();
+    assert_eq!(about(rejection.recorded.unwrap()), ["job rejected"]);
 }
 
 #[tokio::test]
@@ -121,7 +122,7 @@ async fn a_webhooks_outcome_is_one_line_without_secrets() {
     submission.spec.callback = Some(Callback { url: url.into(), format: Name::fixed("unheard") });
     let job = submit(&scheduler, submission).await;
     let told = async {
-        while scheduler.read(|engine, _| engine.delivery_stats().tries).await.unwrap() == 0 {
+        while scheduler.stats(None).await.unwrap().deliveries.tries == 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -154,4 +155,54 @@ async fn a_reload_is_one_line() {
     let reloads =
         lines().iter().filter(|line| line.to_string().contains("lanes.reloaded.running_max")).count();
     assert_eq!(reloads, 1);
+}
+
+#[tokio::test]
+async fn defect_18_jobs_of_dialects_have_a_target_of_their_own() {
+    LazyLock::force(&PAPER);
+    let handlers = Handlers::new().on("tab_action", async |_| Ok::<_, Failure>(()));
+    let (scheduler, _running, _clock) = start_with(&TestStore::default(), handlers, |options| {
+        options.settings.lanes.insert(Name::fixed("pinchtab"), Default::default());
+    })
+    .await;
+    let mut submission = job_once("tab_action");
+    submission.spec.lane = Name::fixed("pinchtab");
+    let job = submit(&scheduler, submission).await;
+    scheduler.wait(job).await.unwrap();
+    assert_eq!(about(job), ["job submitted", "job dispatched", "job completed"]);
+    let lines = lines();
+    let of = lines.iter().filter(|line| line["job"] == job.to_string());
+    assert!(of.into_iter().all(|line| line["target"] == job_log::DIALECTS_TARGET), "{lines:?}");
+}
+
+#[tokio::test]
+async fn defect_17_a_schedule_whose_kind_is_not_offered_warns_once_and_says_what_to_do() {
+    LazyLock::force(&PAPER);
+    let (scheduler, _running, clock) = start(&TestStore::default(), Handlers::new()).await;
+    let timing = Timing::Every { every: Span::secs(10), anchor: None };
+    let spec = crate::schedules::spec("ghostly", "ghost_turn", timing);
+    let Reply::Schedule(schedule) = scheduler.put_schedule(spec, origin()).await.unwrap() else {
+        panic!("it is made");
+    };
+    for _ in 0..3 {
+        clock.advance(Span::secs(10));
+        scheduler.kick().await.unwrap();
+    }
+    let shown = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
+    assert_eq!(shown.state.last_status, Some(RunStatus::Queued), "it does not run");
+    let warnings: Vec<Value> =
+        lines().into_iter().filter(|line| line["kind"] == "ghost_turn" && line["level"] == "WARN").collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0]["schedule"], "ghostly");
+    let message = warnings[0]["message"].as_str().unwrap();
+    assert!(message.contains("laneway worker") && message.contains("kinds.ghost_turn.target"), "{message}");
+}
+
+/// The systems whose dialects are spoken write these lines, so they are written here without any setting.
+#[test]
+fn defect_18_lines_of_dialects_are_on_by_default() {
+    let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
+    let filter: Targets = config.log.filter.parse().unwrap();
+    assert!(filter.would_enable(job_log::DIALECTS_TARGET, &tracing::Level::INFO), "{}", config.log.filter);
+    assert!(!filter.would_enable(job_log::TARGET, &tracing::Level::INFO), "native jobs write none");
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod batch;
 mod config;
 mod config_live;
 mod drain;
@@ -16,5 +17,4 @@ mod runs;
 mod schedules;
 mod sessions;
 mod sqlite;
-mod turn;
 mod webhooks;

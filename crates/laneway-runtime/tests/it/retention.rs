@@ -1,5 +1,6 @@
 //! How long ended jobs are kept: by their lane, changeable while the server runs, rejected ones included, owed ones not.
 
+use laneway_core::command::DeliveryCommand;
 use laneway_core::{Callback, Command, Failure, JobId, JobState, Name, Reply, Settings, Span};
 use laneway_runtime::{Clock, Handlers, Running, Scheduler};
 
@@ -25,7 +26,7 @@ async fn pass(scheduler: &Scheduler, clock: &Clock, span: Span) {
 }
 
 async fn state(scheduler: &Scheduler, job: JobId) -> Option<JobState> {
-    scheduler.query(move |reader| reader.job(job)).await.unwrap().map(|view| view.state())
+    scheduler.read(move |reader| reader.job(job)).await.unwrap().map(|view| view.state())
 }
 
 async fn done(scheduler: &Scheduler) -> JobId {
@@ -68,9 +69,9 @@ async fn rejected_jobs_leave_by_the_same_time() {
         submit(&scheduler, job_once("nobody")).await;
     }
     let mut submission = job_once("nobody");
-    submission.record_refusal = true;
-    let refusal = scheduler.submit(submission).await.unwrap().unwrap_err();
-    let rejected = refusal.recorded.unwrap();
+    submission.record_rejection = true;
+    let rejection = scheduler.submit(submission).await.unwrap().unwrap_err();
+    let rejected = rejection.recorded.unwrap();
     assert_eq!(state(&scheduler, rejected).await, Some(JobState::Rejected));
     assert_eq!(scheduler.cancel(None, rejected, origin()).await.unwrap(), Reply::NotFound);
     assert_eq!(scheduler.wait(rejected).await.unwrap().state(), JobState::Rejected);
@@ -91,7 +92,12 @@ async fn a_job_whose_news_is_still_owed_is_kept_until_it_is_told() {
     let mut news = scheduler.take_news().unwrap();
     let told = news.recv().await.unwrap();
     let outcome = laneway_core::TryOutcome::Answered(200);
-    let command = Command::DeliveryTried { seq: told.seq, number: told.number, took: Span(1), outcome };
+    let command = Command::Delivery(DeliveryCommand::Tried {
+        seq: told.seq,
+        number: told.number,
+        took: Span(1),
+        outcome,
+    });
     assert_eq!(scheduler.send(command).await.unwrap(), Reply::Done);
     pass(&scheduler, &clock, Span::secs(11)).await;
     assert_eq!(state(&scheduler, owing).await, None);
@@ -101,9 +107,9 @@ async fn a_job_whose_news_is_still_owed_is_kept_until_it_is_told() {
 async fn pt_m9_figures_that_were_taken_do_not_change_with_what_comes() {
     let (scheduler, _running, _clock) = start(Span::mins(5)).await;
     done(&scheduler).await;
-    let taken = scheduler.read(|engine, _| engine.stats(None)).await.unwrap();
+    let taken = scheduler.stats(None).await.unwrap();
     done(&scheduler).await;
-    let later = scheduler.read(|engine, _| engine.stats(None)).await.unwrap();
+    let later = scheduler.stats(None).await.unwrap();
     assert_eq!((taken.lanes[0].counts.submitted, later.lanes[0].counts.submitted), (1, 2));
     assert_eq!((taken.lanes[0].counts.succeeded, later.lanes[0].counts.succeeded), (1, 2));
 }

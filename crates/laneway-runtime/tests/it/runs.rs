@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use laneway_core::{
-    Binding, Bytes, Chain, Failure, FailurePolicy, Fence, JobState, Member, Name, NextAnswer, NextCall,
-    NextCode, Outcome, PlaceMode, PlaceOffer, Reason, Reply, RunId, RunSpec, RunState, RunSubmission, Span,
+    Binding, Bytes, Chain, ExecutorMode, ExecutorOffer, Failure, FailurePolicy, Fence, JobState, Member,
+    Name, NextAnswer, NextCall, NextCode, Outcome, Reason, Reply, RunId, RunSpec, RunState, RunSubmission,
+    Span,
 };
 use laneway_runtime::store::RunFilter;
 use laneway_runtime::{Handlers, JobContext, Offered, Place, Retried, RunView, Scheduler};
@@ -34,6 +35,8 @@ fn node(
         depends_on: depends_on.iter().map(named).collect(),
         bindings: bindings.iter().map(bind).collect(),
         chain: None,
+        group: false,
+        within: None,
     }
 }
 
@@ -47,7 +50,7 @@ fn run_of(members: Vec<Member>) -> RunSubmission {
         idempotency: None,
         tags: Vec::new(),
     };
-    RunSubmission { spec, members, definition: None, origin: origin(), prior: None }
+    RunSubmission { spec, members, definition: None, origin: origin(), prior: None, strict_lanes: false }
 }
 
 async fn look(scheduler: &Scheduler, run: RunId) -> RunView {
@@ -98,7 +101,7 @@ async fn t2_t3_results_and_parameters_go_where_bindings_say() {
     assert_eq!(view.row.state, RunState::Succeeded);
     assert_eq!(result(&view, "b"), json!({"own": 1, "second": 2}));
     assert_eq!(result(&view, "c"), json!({"own": 2, "new": {"place": "slash"}, "from_b": 2}));
-    let stored = scheduler.query(move |reader| reader.payload(view.members[1].row.seq)).await.unwrap();
+    let stored = scheduler.read(move |reader| reader.payload(view.members[1].row.seq)).await.unwrap();
     assert_eq!(stored.as_deref(), Some(&br#"{"own":1}"#[..]), "nothing of it is written");
 }
 
@@ -217,7 +220,7 @@ async fn the_results_of_nodes_stay_as_long_as_their_run_is_open() {
     pass(Span::hours(30 * 24)).await;
     assert_eq!(scheduler.run(None, submitted.run).await.unwrap(), None);
     let job = submitted.jobs[0];
-    assert_eq!(scheduler.query(move |reader| reader.job(job)).await.unwrap(), None);
+    assert_eq!(scheduler.read(move |reader| reader.job(job)).await.unwrap(), None);
 }
 
 /// A place elsewhere: the test plays its workers.
@@ -244,8 +247,8 @@ async fn a_middleware_elsewhere_calls_its_host_and_hears_the_answer() {
     let (offers, mut offered) = mpsc::channel(10);
     let (answers, mut answered) = mpsc::channel(10);
     let kinds = vec![Name::fixed("work")];
-    let offer = PlaceOffer { place: Name::fixed("far"), mode: PlaceMode::Leased, kinds, slots: 9 };
-    scheduler.add_place(offer, Arc::new(Elsewhere { offers, answers })).await.unwrap();
+    let offer = ExecutorOffer { executor: Name::fixed("far"), mode: ExecutorMode::Leased, kinds, slots: 9 };
+    scheduler.add_executor(offer, Arc::new(Elsewhere { offers, answers })).await.unwrap();
     let chain =
         |index| Some(Chain { host: Name::fixed("host"), middlewares: vec![Name::fixed("guard")], index });
     let host = Member { chain: chain(None), ..node("host", "work", json!({"a": 1, "b": 1}), &[], &[]) };
@@ -261,8 +264,8 @@ async fn a_middleware_elsewhere_calls_its_host_and_hears_the_answer() {
         scheduler.call_next(NextCall { fence, request, index: 0, timeout: None, payload })
     };
     assert_eq!(call().await.unwrap(), Reply::NextCalled);
-    let refused = Reply::NextAnswered(NextAnswer::refused(NextCode::Duplicate));
-    assert_eq!(call().await.unwrap(), refused);
+    let rejected = Reply::NextAnswered(NextAnswer::rejected(NextCode::Duplicate));
+    assert_eq!(call().await.unwrap(), rejected);
     let called = offered.recv().await.unwrap();
     assert_eq!((called.fence.job, called.dispatch_seq), (submitted.jobs[0], 2));
     let given = scheduler.payload_of(submitted.jobs[0]).await.unwrap().unwrap().unwrap();

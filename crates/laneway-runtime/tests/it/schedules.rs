@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use laneway_core::schedule::{NotRan, RunMode};
+use laneway_core::schedule::{NotFired, RunMode};
 use laneway_core::{
     Bytes, CatchUp, EventKind, Failure, Name, Outcome, Overlap, Reply, RunStatus, Schedule, ScheduleSpec,
     Span, Timing, Wall,
 };
 use laneway_runtime::{Handlers, JobContext, Scheduler};
-use laneway_store::RunLogFilter;
+use laneway_store::FiringLogFilter;
 use tokio::sync::mpsc;
 
 use crate::events::event_of_kind;
 use crate::house::{START, TestStore, job_once, origin, start};
 
-fn spec(name: &'static str, kind: &str, timing: Timing) -> ScheduleSpec {
+pub fn spec(name: &'static str, kind: &str, timing: Timing) -> ScheduleSpec {
     let job = job_once(kind).spec;
     ScheduleSpec {
         tenant: job.tenant.clone(),
@@ -62,12 +62,12 @@ async fn gc_c7_c12_a_slot_runs_its_handler_and_is_logged() {
     assert_eq!(schedule.state.next_at, Some(START.wall + Span::secs(10)));
     let mut events = scheduler.events().subscribe(None);
     clock.advance(Span::secs(10));
-    event_of_kind(&mut events, EventKind::ScheduleRunEnded).await;
-    let runs = scheduler.run_logs(RunLogFilter::default(), None, 20).await.unwrap();
+    event_of_kind(&mut events, EventKind::ScheduleFiringEnded).await;
+    let runs = scheduler.firing_log(FiringLogFilter::default(), None, 20).await.unwrap();
     assert_eq!((runs.total, runs.next), (1, None));
     let run = &runs.items[0];
     assert_eq!((run.status, run.summary.as_deref()), (RunStatus::Ok, Some("hello")));
-    assert_eq!(scheduler.recent_runs(None).await.unwrap(), runs.items);
+    assert_eq!(scheduler.recent_firings(None).await.unwrap(), runs.items);
     let stored = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
     assert_eq!((stored.state.last_status, stored.state.runs), (Some(RunStatus::Ok), 1));
 }
@@ -79,9 +79,9 @@ async fn x23_a_panic_is_an_entry_of_the_log_and_the_schedule_goes_on() {
     let mut events = scheduler.events().subscribe(None);
     for _ in 0..2 {
         clock.advance(Span::secs(10));
-        event_of_kind(&mut events, EventKind::ScheduleRunEnded).await;
+        event_of_kind(&mut events, EventKind::ScheduleFiringEnded).await;
     }
-    let runs = scheduler.recent_runs(None).await.unwrap();
+    let runs = scheduler.recent_firings(None).await.unwrap();
     assert!(runs.iter().all(|run| run.status == RunStatus::Error && run.error.is_some()), "{runs:?}");
     assert_eq!(runs.len(), 2);
     let stored = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
@@ -97,10 +97,10 @@ async fn x24_the_log_of_a_one_shot_is_read_after_it_is_gone() {
     clock.advance(Span::secs(5));
     event_of_kind(&mut events, EventKind::ScheduleDeleted).await;
     assert_eq!(scheduler.schedule(None, schedule.id).await.unwrap(), None);
-    let filter = RunLogFilter { schedule: Some(schedule.id), tenant: Some(schedule.spec.tenant) };
-    assert_eq!(scheduler.run_logs(filter, None, 20).await.unwrap().total, 1);
-    let others = RunLogFilter { tenant: Some(Name::fixed("other")), schedule: Some(schedule.id) };
-    assert_eq!(scheduler.run_logs(others, None, 20).await.unwrap().total, 0);
+    let filter = FiringLogFilter { schedule: Some(schedule.id), tenant: Some(schedule.spec.tenant) };
+    assert_eq!(scheduler.firing_log(filter, None, 20).await.unwrap().total, 1);
+    let others = FiringLogFilter { tenant: Some(Name::fixed("other")), schedule: Some(schedule.id) };
+    assert_eq!(scheduler.firing_log(others, None, 20).await.unwrap().total, 0);
 }
 
 #[tokio::test]
@@ -120,9 +120,9 @@ async fn gc_c10_c11_a_stop_waits_for_the_run_and_everything_is_there_after_it() 
     let schedule = put(&scheduler, spec("nightly", "work", every(10))).await;
     clock.advance(Span::secs(10));
     has_entered.recv().await.unwrap();
-    // A run by hand is refused while the run of the slot goes on, and nothing is due.
+    // A run by hand is rejected while the run of the slot goes on, and nothing is due.
     let ask = |mode| scheduler.run_schedule(None, schedule.id, mode, origin());
-    let busy = Reply::ScheduleRan { ran: false, reason: Some(NotRan::AlreadyRunning), job: None };
+    let busy = Reply::ScheduleFiredByHand { ran: false, reason: Some(NotFired::AlreadyRunning), job: None };
     assert_eq!(ask(RunMode::Force).await.unwrap(), busy);
 
     let mut events = scheduler.events().subscribe(None);
@@ -141,7 +141,7 @@ async fn gc_c10_c11_a_stop_waits_for_the_run_and_everything_is_there_after_it() 
     assert_eq!((stored.state.last_status, stored.state.runs), (Some(RunStatus::Ok), 1));
     assert_eq!(stored.state.next_at, Some(START.wall + Span::secs(20)));
     clock.advance(Span::secs(15));
-    let recent = scheduler.recent_runs(None).await.unwrap();
+    let recent = scheduler.recent_firings(None).await.unwrap();
     assert_eq!(recent.len(), 1, "{recent:?}");
     let listed = scheduler.schedules(Some(Name::fixed("default")), None, 10, false).await.unwrap();
     assert_eq!(listed.len(), 1);

@@ -8,7 +8,7 @@ use laneway_core::command::StopWhat;
 use laneway_core::engine::SessionView;
 use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{
-    Failure, JobId, JobState, Name, Outcome, Reason, RefusalCode, Session, SessionMode, Span, Submission,
+    Failure, JobId, JobState, Name, Outcome, Reason, RejectionCode, Session, SessionMode, Span, Submission,
 };
 use laneway_runtime::{Handlers, JobContext, Retried, Scheduler};
 use tokio::sync::{Notify, mpsc, watch};
@@ -95,7 +95,7 @@ async fn gc_d5_messages_within_the_window_are_one_run_in_the_order_they_came() {
         assert_eq!(done.end.unwrap().result.as_deref(), Some(b"one two three".as_slice()));
     }
     let absorbed = jobs[1];
-    let stored = scheduler.query(move |reader| reader.job(absorbed)).await.unwrap().unwrap().end.unwrap();
+    let stored = scheduler.read(move |reader| reader.job(absorbed)).await.unwrap().unwrap().end.unwrap();
     assert_eq!((stored.state, stored.reason), (JobState::Canceled, Reason::Merged));
     assert_eq!(stored.merged_into.unwrap().job, jobs[0]);
     assert_eq!(view(&scheduler).await, None, "a session without jobs is forgotten");
@@ -252,8 +252,8 @@ async fn x14_x15_a_stop_of_everything_answers_everybody_who_waits() {
     }
     let mut late = message("late", plain());
     late.spec.session.as_mut().unwrap().sent_at = Some(scheduler.wall().before(Span(1)));
-    let refusal = scheduler.submit(late).await.unwrap().unwrap_err();
-    assert_eq!(refusal.code, RefusalCode::Stale);
+    let rejection = scheduler.submit(late).await.unwrap().unwrap_err();
+    assert_eq!(rejection.code, RejectionCode::Stale);
     slow.let_go.send_replace(true);
     clock.advance(Span::secs(10));
     let next = submit(&scheduler, message("next", plain())).await;
@@ -291,7 +291,9 @@ async fn gc_q8_x17_a_reset_hands_back_what_runs_and_burns_nothing() {
         Outcome::Succeeded(None)
     });
     let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
-    let job = submit(&scheduler, message("hello", plain())).await;
+    let mut repeatable = message("hello", plain());
+    repeatable.spec.retry.as_mut().unwrap().losses_max = 1;
+    let job = submit(&scheduler, repeatable).await;
     scheduler.reset_sessions(origin()).await.unwrap();
     let end = scheduler.wait(job).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.attempts, end.failures, end.losses), (JobState::Succeeded, 2, 0, 0));

@@ -37,10 +37,7 @@ async fn jobs_run_survive_a_drain_and_are_still_there() {
 
     let (scheduler, _running) = start(dir.path()).await;
     assert_eq!(scheduler.wait(ids[7]).await.unwrap().state(), JobState::Succeeded);
-    assert_eq!(
-        scheduler.read(move |engine, _| engine.state_of(waits)).await.unwrap(),
-        Some(JobState::Queued)
-    );
-    let checked = scheduler.query(|reader| reader.verify_events()).await.unwrap();
+    assert_eq!(scheduler.state_of(waits).await.unwrap(), Some(JobState::Queued));
+    let checked = scheduler.read(|reader| reader.verify_events()).await.unwrap();
     assert_eq!(checked, scheduler.events().latest());
 }

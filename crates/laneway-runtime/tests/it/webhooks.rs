@@ -207,13 +207,13 @@ impl World {
     }
 
     async fn delivery(&self, job: JobId) -> Option<DeliveryRow> {
-        self.scheduler.query(move |reader| reader.delivery(job)).await.unwrap()
+        self.scheduler.read(move |reader| reader.delivery(job)).await.unwrap()
     }
 
     /// Waits until so many tries have ended.
     async fn tried(&self, count: u64) {
         patient(async {
-            while self.scheduler.read(|engine, _| engine.delivery_stats().tries).await.unwrap() < count {
+            while self.scheduler.stats(None).await.unwrap().deliveries.tries < count {
                 tokio::task::yield_now().await;
             }
         })
@@ -266,7 +266,7 @@ async fn pt_w1_a_delivery_has_its_body_and_headers_keeps_the_name_and_goes_to_th
     let row = world.delivery(job).await.unwrap();
     assert_eq!((row.state, row.tries, row.last_status), (DeliveryState::Delivered, 1, Some(200)));
     assert_eq!(home.0.load(Ordering::SeqCst), 1, "what was checked is what is called: nobody asks again");
-    let tries = world.scheduler.query(move |reader| reader.delivery_tries(row.seq)).await.unwrap();
+    let tries = world.scheduler.read(move |reader| reader.delivery_tries(row.seq)).await.unwrap();
     assert_eq!((tries.len(), tries[0].status, &tries[0].error), (1, Some(200), &None));
 }
 
@@ -374,14 +374,14 @@ async fn pt_w10_x2_every_end_is_told_once_a_cancel_of_a_running_job_too() {
     world.tried(1).await;
     // The run ends after its job did; that is no second end.
     world.clock.advance(Span::secs(11));
-    let stats = world.scheduler.read(|engine, _| engine.stats(None)).await.unwrap();
+    let stats = world.scheduler.stats(None).await.unwrap();
     assert_eq!((stats.lanes[0].counts.canceled, stats.lanes[0].counts.failed), (1, 0));
     let done = world.submit("echo", &receiver.url()).await;
     assert!(receiver.next().await.body.windows(36).any(|part| part == done.to_string().as_bytes()));
 }
 
 #[tokio::test]
-async fn what_the_guard_refuses_at_the_call_is_final_and_nobody_is_connected_to() {
+async fn what_the_guard_rejects_at_the_call_is_final_and_nobody_is_connected_to() {
     let receiver = Receiver::start().await;
     let port = receiver.address.port();
     let guard = Guard::new(Arc::new(Home::default()), &[]);

@@ -1,11 +1,13 @@
 //! What a submit must be answered, and which job may come of it: I2 (no phantom), I4 (idempotency), I5 (batches) and
 //! I20 (queue caps hold exactly, and nobody is turned away who fits).
 
+use laneway_core::command::{LeaseCommand, WorkflowCommand};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use laneway_core::lease::LeaseFor;
 use laneway_core::{
-    Bytes, Command, JobId, JobRow, JobSpec, Name, RefusalCode, Session, SessionMode, Submission,
+    Bytes, Command, JobId, JobRow, JobSpec, Name, RejectionCode, Session, SessionMode, Submission,
 };
 
 use super::{Checker, Given, KeyUse};
@@ -21,7 +23,7 @@ pub enum Verdict {
     /// The job that the idempotency key stands for; `None`: an earlier one of the same batch.
     Existing(Option<JobId>),
     /// No job.
-    Refused(RefusalCode),
+    Rejected(RejectionCode),
     /// Cannot be said.
     Open,
 }
@@ -60,13 +62,13 @@ impl Checker {
             verdicts.push(verdict);
         }
         if poisoned || verdicts.contains(&Verdict::Open) || self.items_meet(items, moment) {
-            // A batch with a row that the store refuses is submitted again item by item, with starts in between.
+            // A batch with a row that the store rejects is submitted again item by item, with starts in between.
             return vec![Verdict::Open; items.len()];
         }
-        if atomic && verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refused(_))) {
+        if atomic && verdicts.iter().any(|verdict| matches!(verdict, Verdict::Rejected(_))) {
             for verdict in &mut verdicts {
-                if !matches!(verdict, Verdict::Refused(_)) {
-                    *verdict = Verdict::Refused(RefusalCode::BatchRefused);
+                if !matches!(verdict, Verdict::Rejected(_)) {
+                    *verdict = Verdict::Rejected(RejectionCode::BatchRejected);
                 }
             }
         }
@@ -101,7 +103,7 @@ impl Checker {
                 return match known.digest == idempotency.digest {
                     _ if gone => Verdict::Open,
                     true => Verdict::Existing(Some(known.job)),
-                    false => Verdict::Refused(RefusalCode::IdempotencyMismatch),
+                    false => Verdict::Rejected(RejectionCode::IdempotencyMismatch),
                 };
             }
             let earlier = added
@@ -111,27 +113,27 @@ impl Checker {
             if let Some((_, _, digest)) = earlier {
                 return match *digest == idempotency.digest {
                     true => Verdict::Existing(None),
-                    false => Verdict::Refused(RefusalCode::IdempotencyMismatch),
+                    false => Verdict::Rejected(RejectionCode::IdempotencyMismatch),
                 };
             }
         }
         if let Some(code) = self.form_of(spec, moment) {
-            return Verdict::Refused(code);
+            return Verdict::Rejected(code);
         }
         if self.caps(spec, &added.jobs).iter().any(|(_, waiting, cap)| waiting >= cap) {
-            return Verdict::Refused(RefusalCode::QueueFull);
+            return Verdict::Rejected(RejectionCode::QueueFull);
         }
         if let Some(code) = self.session_verdict(submission, moment) {
-            return Verdict::Refused(code);
+            return Verdict::Rejected(code);
         }
         if spec.kind.as_str() == POISON_KIND {
-            Verdict::Refused(RefusalCode::Invalid)
+            Verdict::Rejected(RejectionCode::Invalid)
         } else {
             Verdict::Fresh
         }
     }
 
-    fn form_of(&self, spec: &JobSpec, moment: Moment) -> Option<RefusalCode> {
+    fn form_of(&self, spec: &JobSpec, moment: Moment) -> Option<RejectionCode> {
         let past = spec.deadline.is_some_and(|deadline| {
             deadline <= moment.now.wall || spec.not_before.is_some_and(|not_before| not_before >= deadline)
         });
@@ -139,18 +141,18 @@ impl Checker {
         let pull = self.reference.lane(&lane).is_some_and(|lane| lane.pull.is_pull());
         let known = pull
             || self.reference.settings.kinds.contains_key(&spec.kind)
-            || self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind))
+            || self.reference.executors.iter().any(|executor| executor.kinds.contains(&spec.kind))
             || self.reference.crew.is_offered(&self.reference.settings, &lane, spec);
         if self.reference.draining {
-            Some(RefusalCode::Draining)
+            Some(RejectionCode::Draining)
         } else if self.storage_low {
-            Some(RefusalCode::StorageLow)
+            Some(RejectionCode::StorageLow)
         } else if spec.needs.cost > self.reference.settings.capacity.usable(0) {
-            Some(RefusalCode::NeverFits)
+            Some(RejectionCode::NeverFits)
         } else if past {
-            Some(RefusalCode::DeadlinePast)
+            Some(RejectionCode::DeadlinePast)
         } else if self.reference.settings.strict_kinds && !known {
-            Some(RefusalCode::UnknownKind)
+            Some(RejectionCode::UnknownKind)
         } else {
             None
         }
@@ -169,12 +171,43 @@ impl Checker {
         let of_agent = |at: &Name, other: &JobSpec| {
             *at == lane && other.tenant == spec.tenant && other.agent == spec.agent
         };
+        // Naive: what each known tenant has reserved and does not use, counted anew.
+        let known = self.known_tenants();
+        let cap = |max: u32, here: &dyn Fn(&Name) -> bool| {
+            let reserved = u64::from(max) * u64::from(settings.reserved_percent) / 100;
+            let each = if known.len() < 2 { 0 } else { reserved as usize / known.len() };
+            let has = |tenant: &Name| {
+                let stored = self.ledger.waiting().filter(|entry| entry.row.spec.tenant == *tenant);
+                let added = added.iter().filter(|(lane, other)| here(lane) && other.tenant == *tenant);
+                stored.filter(|entry| here(&entry.lane)).count() + added.count()
+            };
+            if has(&spec.tenant) < each {
+                return max as usize;
+            }
+            let mut tenants = self.tenants_waiting();
+            tenants.extend(added.iter().map(|(_, other)| &other.tenant));
+            let used: usize = tenants.iter().map(|tenant| has(tenant).min(each)).sum();
+            let used_by_others = used - has(&spec.tenant).min(each);
+            let others = each * known.len().saturating_sub(1);
+            (max as usize).saturating_sub(others.saturating_sub(used_by_others))
+        };
         [
-            ("the server", count(&|_, _| true), settings.queued_max as usize),
-            ("the lane", count(&|at, _| *at == lane), limits.queued_max as usize),
+            ("the server", count(&|_, _| true), cap(settings.queued_max, &|_| true)),
+            ("the lane", count(&|at, _| *at == lane), cap(limits.queued_max, &|at| *at == lane)),
             ("the tenant", count(&|_, other| other.tenant == spec.tenant), tenant.queued_max as usize),
             ("the agent", count(&of_agent), limits.queued_per_agent_max as usize),
         ]
+    }
+
+    /// Tenants with a token or with settings of their own.
+    fn known_tenants(&self) -> BTreeSet<&Name> {
+        let known = self.ledger.tokens.values().filter_map(|token| token.tenant.as_ref());
+        known.chain(self.reference.settings.tenants.keys()).collect()
+    }
+
+    /// Tenants with waiting jobs.
+    fn tenants_waiting(&self) -> BTreeSet<&Name> {
+        self.ledger.waiting().map(|entry| &entry.row.spec.tenant).collect()
     }
 
     /// May this job be stored?
@@ -229,7 +262,7 @@ impl Checker {
         })
     }
 
-    /// Would a job of this sort be refused now?
+    /// Would a job of this sort be rejected now?
     pub(super) fn is_turned_away(&self, spec: &JobSpec, moment: Moment) -> bool {
         self.form_of(spec, moment).is_some()
             || self.caps(spec, &[]).iter().any(|(_, waiting, cap)| waiting >= cap)
@@ -238,7 +271,7 @@ impl Checker {
     /// May this job be kept as rejected?
     pub(super) fn may_be_rejected(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
         let number = submit_number(payload).unwrap_or(0);
-        let Some(asked) = find_submission(given, number).filter(|asked| asked.record_refusal) else {
+        let Some(asked) = find_submission(given, number).filter(|asked| asked.record_rejection) else {
             return Err(Violation::new("I2", format!("rejected job {} comes from no submit", row.seq.0)));
         };
         hold("I2", self.submits.insert(number, row.seq).is_none(), || {
@@ -313,7 +346,7 @@ fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<Cow<'a, Submissi
         Command::Submit(submission) => {
             (submit_number(&submission.payload) == Some(number)).then_some(Cow::Borrowed(&**submission))
         }
-        Command::RequestLease(request) => match &request.what {
+        Command::Lease(LeaseCommand::Request(request)) => match &request.what {
             LeaseFor::New(submission) if submit_number(&submission.payload) == Some(number) => {
                 Some(Cow::Borrowed(&**submission))
             }
@@ -322,14 +355,15 @@ fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<Cow<'a, Submissi
         Command::SubmitBatch { items, .. } => {
             items.iter().find(|item| submit_number(&item.payload) == Some(number)).map(Cow::Borrowed)
         }
-        Command::SubmitRun(run) => {
+        Command::Workflow(WorkflowCommand::Submit(run)) => {
             let member = run.members.iter().find(|member| submit_number(&member.payload) == Some(number))?;
             Some(Cow::Owned(Submission {
                 spec: member.spec.clone(),
                 payload: Bytes::clone(&member.payload),
                 origin: run.origin.clone(),
                 prior: None,
-                record_refusal: false,
+                record_rejection: false,
+                strict_lane: false,
             }))
         }
         _ => None,

@@ -4,6 +4,7 @@
 //!
 //! Told by the words of `docs/runs.md`, from what was committed, asked and answered.
 
+use laneway_core::command::WorkflowCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
@@ -68,28 +69,28 @@ pub enum NextReply {
 impl Checker {
     /// What a call must be answered, by the table of codes.
     pub(super) fn expect_next(&self, call: &NextCall) -> NextReply {
-        let refused = |code| NextReply::Answered(NextAnswer::refused(code));
+        let rejected = |code| NextReply::Answered(NextAnswer::rejected(code));
         let found = self.find(&call.fence);
         let Some(caller) = self.ledger.fits(&call.fence).filter(|_| found != Found::Nothing) else {
             return NextReply::Stale;
         };
         if caller.end.is_some() {
-            return refused(NextCode::RunFinalised);
+            return rejected(NextCode::RunFinalised);
         }
-        let Some(chain) = caller.chain() else { return refused(NextCode::NoChain) };
+        let Some(chain) = caller.chain() else { return rejected(NextCode::NoChain) };
         let Some(target) = self.next_of(caller).filter(|_| chain.index == Some(call.index)) else {
-            return refused(NextCode::InvalidChain);
+            return rejected(NextCode::InvalidChain);
         };
         if self.reference.draining || found == Found::Stopping {
-            return refused(NextCode::Unavailable);
+            return rejected(NextCode::Unavailable);
         }
         let prior = self.ledger.calls.get(&target);
         let same = prior
             .is_some_and(|row| row.caller.attempt_id == call.fence.attempt_id && row.request == call.request);
         match prior.map(|row| &row.answer) {
             Some(Some(answer)) if same => return NextReply::Answered(answer.clone()),
-            Some(None) if same => return refused(NextCode::Duplicate),
-            Some(None) => return refused(NextCode::TargetNotReady),
+            Some(None) if same => return rejected(NextCode::Duplicate),
+            Some(None) => return rejected(NextCode::TargetNotReady),
             _ => {}
         }
         let waits = self.ledger.jobs.get(&target).is_some_and(|entry| {
@@ -97,7 +98,7 @@ impl Checker {
             let leaves = run.is_some_and(|run| run.withdrawn);
             entry.end.is_none() && (entry.waits_for_call() || leaves)
         });
-        if waits { NextReply::Called } else { refused(NextCode::TargetNotReady) }
+        if waits { NextReply::Called } else { rejected(NextCode::TargetNotReady) }
     }
 
     /// The node after this one in its chain.
@@ -160,7 +161,7 @@ impl Checker {
     }
 
     /// The call of a node that waits for its answer.
-    fn open_call(&self, target: Seq) -> Option<&CallRow> {
+    pub(super) fn open_call(&self, target: Seq) -> Option<&CallRow> {
         self.ledger.calls.get(&target).filter(|row| row.answer.is_none())
     }
 
@@ -210,7 +211,11 @@ impl Checker {
     fn may_be_made_now(&self, given: Given<'_>, row: &CallRow) -> Checked {
         let story = |what: &str| format!("{} of job {}: {what}", row.request, row.target.0);
         let asked = given.commands.iter().find_map(|command| match command {
-            Command::CallNext(call) if call.fence == row.caller && call.request == row.request => Some(call),
+            Command::Workflow(WorkflowCommand::CallNext(call))
+                if call.fence == row.caller && call.request == row.request =>
+            {
+                Some(call)
+            }
             _ => None,
         });
         let Some(asked) = asked else { return Err(Violation::new("M2", story("nobody calls"))) };
@@ -405,7 +410,7 @@ impl Entry {
 
 impl Ledger {
     /// How many places open attempts of these jobs take in a limit: a chain takes one, whatever runs of it.
-    pub fn places(&self, counts: &dyn Fn(&Entry) -> bool) -> u32 {
+    pub fn executors(&self, counts: &dyn Fn(&Entry) -> bool) -> u32 {
         let (mut alone, mut chains) = (0, BTreeSet::new());
         for entry in self.open().filter(|entry| counts(entry)) {
             match entry.chain_key() {

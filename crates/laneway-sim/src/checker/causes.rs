@@ -4,8 +4,9 @@
 //! (deadlines), I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or
 //! its grace has passed.
 
-use laneway_core::lease::{LeaseWord, Said};
-use laneway_core::worker::WorkerSaid;
+use laneway_core::command::LeaseCommand;
+use laneway_core::lease::{LeaseMessage, LeaseUpdate};
+use laneway_core::worker::WorkerReport;
 use laneway_core::{
     AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobSpec, JobState, JobStatus, LostPolicy, Name,
     Outcome, Reason, Seq, ShutdownPolicy, Span, Wall,
@@ -34,19 +35,22 @@ impl Checker {
         let holder = closed.open.holder.as_ref().map(|holder| &holder.worker);
         let word = word_about(given, &fence, &entry.row.spec.tenant, holder);
         let word = word.or_else(|| self.worker_outcome(given, entry));
-        let refused = matches!(self.worker_word_about(given, entry), Some(WorkerSaid::Rejected(..)));
-        let died = given.restart && !run.leased;
-        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || refused || until <= at)
+        let rejected = matches!(self.worker_word_about(given, entry), Some(WorkerReport::Rejected(..)));
+        let died = (given.restart && !run.leased) || self.lost_its_process(given, entry, &closed.open);
+        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || rejected || until <= at)
             || run.lease_until <= at
             || died;
         let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
+        let drains = self.reference.draining;
+        let interrupted = is_interrupted(word, drains);
+        let given_back = spoke(|word| matches!(word, Outcome::HandedBack));
+        let repeatable = self.is_repeatable(entry, run.started.is_some());
         let proven = match closed.end {
             AttemptEnd::Succeeded => {
-                run.stop.is_none()
+                (run.stop.is_none() || (run.reset && !repeatable))
                     && spoke(|word| matches!(word, Outcome::Succeeded(_) | Outcome::Skipped(_)))
             }
             AttemptEnd::Failed => {
-                let drains = self.reference.draining;
                 run.stop.is_none()
                     && word.is_some_and(|word| {
                         matches!(word, Outcome::Failed(_)) || matches!(word, Outcome::Canceled if !drains)
@@ -54,15 +58,11 @@ impl Checker {
             }
             AttemptEnd::HandedBack if run.withdrawn => entry.end.is_none() && stopped,
             AttemptEnd::HandedBack if self.is_aside(entry) && self.is_outdated(entry) => true,
-            AttemptEnd::HandedBack if run.reset => entry.end.is_none() && stopped,
-            AttemptEnd::HandedBack if refused => run.stop.is_none(),
-            AttemptEnd::HandedBack => {
-                let drains = self.reference.draining;
-                run.stop.is_none()
-                    && word.is_some_and(|word| {
-                        matches!(word, Outcome::HandedBack) || matches!(word, Outcome::Canceled if drains)
-                    })
+            AttemptEnd::HandedBack if run.reset => {
+                entry.end.is_none() && stopped && (repeatable || given_back)
             }
+            AttemptEnd::HandedBack if rejected => run.stop.is_none(),
+            AttemptEnd::HandedBack => run.stop.is_none() && (given_back || (interrupted && repeatable)),
             AttemptEnd::Canceled if self.is_aside(entry) => self.is_canceled_aside(given, entry),
             AttemptEnd::Canceled => entry.end.is_some() && stopped,
             AttemptEnd::TimedOut => {
@@ -75,6 +75,8 @@ impl Checker {
                 entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall)
             }
             AttemptEnd::Expired => entry.row.spec.deadline.is_some() && run.stop.is_some() && stopped,
+            AttemptEnd::Lost if run.stop.is_none() && interrupted => !repeatable,
+            AttemptEnd::Lost if run.reset => !repeatable && entry.end.is_none() && stopped,
             AttemptEnd::Lost => died || (run.leased && run.lease_until <= at),
             AttemptEnd::Unanswered => run.started.is_none() && run.lease_until <= at,
         };
@@ -83,9 +85,24 @@ impl Checker {
                 "attempt {} of job {} closes as {} at {at} without a cause: {run:?}, word {word:?}",
                 fence.attempt,
                 seq.0,
-                closed.end.word()
+                closed.end.as_str()
             )
         })
+    }
+
+    /// May a run that was cut short be followed by another one? One that has begun counts as a loss that its policy must allow
+    /// for, unless its job does not go on by itself.
+    pub(super) fn is_repeatable(&self, entry: &Entry, started: bool) -> bool {
+        let lane = self.reference.lane(&entry.lane);
+        let ends_when_lost =
+            lane.is_some_and(|lane| lane.pull.is_pull() && lane.pull.on_lease_lost == LostPolicy::Fail);
+        let ends_with_server =
+            self.reference.draining && lane.is_some_and(|lane| lane.on_shutdown == ShutdownPolicy::Cancel);
+        let uncalled =
+            entry.is_called() && self.open_call(entry.row.seq).is_none_or(|row| entry.attempts <= row.after);
+        let retry = entry.row.spec.retry.as_ref().expect("defaults are filled in");
+        let allowed = entry.row.status.losses < retry.losses_max && !ends_when_lost;
+        !started || allowed || uncalled || ends_with_server
     }
 
     /// A run is told to stop: somebody canceled its job, or its time is up. Where that is all that happens, nothing is
@@ -122,7 +139,8 @@ impl Checker {
         let withdrawn = self.ledger.jobs.get(&seq).is_some_and(|entry| self.is_withdrawn(entry));
         if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
             run.stop = Some((moment.at, moment.at + grace));
-            run.reset = self.resetting;
+            // Attempts elsewhere outlive a reset of their session.
+            run.reset = self.resetting && !run.leased;
             run.withdrawn = withdrawn;
         }
     }
@@ -274,9 +292,9 @@ impl Checker {
 
     /// A waiting job is hastened when its deadline is near, and not before.
     fn may_be_noted(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
-        let hastened = status.near_deadline && !entry.row.status.near_deadline;
+        let boosted = status.near_deadline && !entry.row.status.near_deadline;
         let near = self.near_at(&entry.row.spec).is_some_and(|at| at <= given.moment.now.wall);
-        hold("I16", !hastened || near, || format!("job {} is hastened before its time", entry.row.seq.0))
+        hold("I16", !boosted || near, || format!("job {} is hastened before its time", entry.row.seq.0))
     }
 
     /// When a job's deadline is near.
@@ -292,11 +310,11 @@ impl Checker {
 
     /// A job that nobody took waits longer each time.
     fn may_be_deferred(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
-        let refused = self.refused_wait(entry, status.rejections);
-        let unanswered = refused.is_some()
+        let rejected = self.rejected_wait(entry, status.rejections);
+        let unanswered = rejected.is_some()
             || entry.closed.last().is_some_and(|closed| closed.end == AttemptEnd::Unanswered);
         let doubled = status.rejections.saturating_sub(1).min(6);
-        let wanted = refused.unwrap_or((5_000_u64 << doubled).min(300_000));
+        let wanted = rejected.unwrap_or((5_000_u64 << doubled).min(300_000));
         let wait = status.wake_at.map_or(0, |at| at.since(given.moment.now.wall).0);
         hold("I15", unanswered && status.rejections > 0 && wait == wanted, || {
             format!("job {} is put off for {wait} ms, not for {wanted}", entry.row.seq.0)
@@ -308,6 +326,15 @@ impl Checker {
         end.attempt_id
             .and_then(|attempt_id| self.ledger.fences.get(&attempt_id))
             .is_some_and(|known| known.1.is_some())
+    }
+}
+
+/// Does the word say that a run was cut short because its runner stops?
+fn is_interrupted(word: Option<&Outcome>, drains: bool) -> bool {
+    match word {
+        Some(Outcome::Interrupted) => true,
+        Some(Outcome::Canceled) => drains,
+        _ => false,
     }
 }
 
@@ -327,16 +354,18 @@ pub(super) fn word_about<'a>(
     owner: &Name,
     holder: Option<&Name>,
 ) -> Option<&'a Outcome> {
-    let may_say = |word: &LeaseWord| {
+    let may_say = |word: &LeaseMessage| {
         word.tenant.as_ref().is_none_or(|tenant| tenant == owner)
             && (word.worker.is_none() || word.worker.as_ref() == holder)
     };
     given.commands.iter().find_map(|command| match command {
         Command::Finish(fence, outcome) if fence == about => Some(outcome),
-        Command::Lease(word) if word.lease == about.attempt_id && may_say(word) => match &word.said {
-            Said::Ended(outcome) => Some(outcome),
-            _ => None,
-        },
+        Command::Lease(LeaseCommand::Message(word)) if word.lease == about.attempt_id && may_say(word) => {
+            match &word.said {
+                LeaseUpdate::Ended(outcome) => Some(outcome),
+                _ => None,
+            }
+        }
         _ => None,
     })
 }

@@ -1,16 +1,18 @@
 //! Workers that are told: I10 and I11 (an attempt belongs to one connection, and only what that one says counts), I12 (a
-//! result counts once), I37 (a worker gets what it can run, no more than it takes, and nothing while it must not).
+//! result counts once), I37 (a worker gets what it can run, no more than it takes, and nothing while it must not), I38 (an
+//! attempt is given to at most one process of a worker, and is lost with it).
 
-use laneway_core::worker::{WorkerSaid, WorkerWord};
+use laneway_core::command::WorkerCommand;
+use laneway_core::worker::{Register, WorkerMessage, WorkerReport};
 use laneway_core::{
     AttemptEnd, Change, ClosedAttempt, Command, Effects, Event, EventKind, Fence, JobState, Name, Notice,
-    OpenAttempt, Outcome, Reply, Task,
+    OpenAttempt, Outcome, RejectionCode, Reply, Task, TasksKept,
 };
 
 use super::{Checker, Given};
 use crate::clock::Moment;
 use crate::ledger::Entry;
-use crate::reference::crew::{WORKERS, Who, held, is_lane, pin, pin_expiry, wants_worker};
+use crate::reference::crew::{WORKERS, Who, held, is_held, is_lane, pin, pin_expiry, wants_worker};
 use crate::violation::{Checked, Violation, hold};
 
 /// What a word about a task finds.
@@ -38,22 +40,31 @@ pub struct WordAnswer {
 
 impl Checker {
     /// Workers come and go at the moment they say so.
-    pub(super) fn prepare_crew(&mut self, command: &Command, moment: Moment) {
+    pub(super) fn prepare_crew(&mut self, command: &Command, moment: Moment, rebuilds: bool) {
+        if let Command::Worker(WorkerCommand::Register(register)) = command {
+            // A rebuilt engine has just heard of all its connections.
+            let at = if rebuilds { 0 } else { moment.at };
+            if self.reference.crew.is_taken(register, at) {
+                return self.denied.push(register.connection);
+            }
+        }
         let starts = self.reference.starts();
         let (settings, ledger) = (&self.reference.settings, &self.ledger);
         let crew = &mut self.reference.crew;
         match command {
-            Command::Register(register) => crew.register(settings, register, moment.at, starts),
-            Command::DrainWorker { tenant, worker, drain, .. } => {
+            Command::Worker(WorkerCommand::Register(register)) => {
+                crew.register(settings, register, moment.at, starts)
+            }
+            Command::Worker(WorkerCommand::Drain { tenant, worker, drain, .. }) => {
                 crew.drain(&(tenant.clone(), worker.clone()), *drain);
             }
-            Command::RebindWorker { tenant, worker, lanes, .. } => {
+            Command::Worker(WorkerCommand::Rebind { tenant, worker, lanes, .. }) => {
                 crew.rebind(settings, &(tenant.clone(), worker.clone()), lanes);
             }
-            Command::Worker(word) => match &word.said {
-                WorkerSaid::Beat(beat) => crew.beat(settings, word.connection, *beat, moment.at),
-                WorkerSaid::Offers(offer) => crew.offers(word.connection, offer),
-                WorkerSaid::Gone => crew.gone(ledger, word.connection),
+            Command::Worker(WorkerCommand::Message(word)) => match &word.said {
+                WorkerReport::Beat(beat) => crew.beat(settings, word.connection, *beat, moment.at),
+                WorkerReport::Offers(offer) => crew.offers(word.connection, offer),
+                WorkerReport::Gone => crew.gone(ledger, word.connection),
                 _ => {}
             },
             _ => {}
@@ -61,11 +72,11 @@ impl Checker {
     }
 
     /// A sign of life keeps all that its worker took; a word that it took something begins that.
-    pub(super) fn hear_worker(&mut self, word: &WorkerWord, at: u64) {
+    pub(super) fn hear_worker(&mut self, word: &WorkerMessage, at: u64) {
         let Some(who) = self.reference.crew.speaks(word.connection).cloned() else { return };
         let Some(member) = self.reference.crew.members.get(&who) else { return };
         let (until, lease) = (member.lease_until, member.lease);
-        if let WorkerSaid::Accepted(task) = word.said
+        if let WorkerReport::Accepted(task) = word.said
             && let Some(seq) = self.task_of(&who, task).map(|entry| entry.row.seq)
             && let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut())
         {
@@ -87,17 +98,17 @@ impl Checker {
     fn task_of(&self, who: &Who, task: Task) -> Option<&Entry> {
         let entry = self.ledger.find(task.job)?;
         let open = entry.open.as_ref()?;
-        let mine = open.place.as_str() == WORKERS
+        let mine = open.executor.as_str() == WORKERS
             && entry.row.spec.tenant == who.0
             && open.holder.as_ref().is_some_and(|holder| holder.worker == who.1);
         (mine && task.dispatch_seq == open.dispatch_seq).then_some(entry)
     }
 
-    pub(super) fn expect_worker(&self, word: &WorkerWord) -> Option<WordAnswer> {
+    pub(super) fn expect_worker(&self, word: &WorkerMessage) -> Option<WordAnswer> {
         let task = match &word.said {
-            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => {
-                *task
-            }
+            WorkerReport::Accepted(task)
+            | WorkerReport::Rejected(task, _)
+            | WorkerReport::Ended { task, .. } => *task,
             _ => return None,
         };
         let nothing = WordAnswer { found: TaskFound::Nothing, taken: false };
@@ -135,25 +146,25 @@ impl Checker {
     /// An answer over a connection was told.
     pub(super) fn told_worker(
         &self,
-        word: &WorkerWord,
+        word: &WorkerMessage,
         reply: &Reply,
         wanted: Option<WordAnswer>,
     ) -> Checked {
         let known = self.reference.crew.speaks(word.connection).is_some();
         let same = match (&word.said, reply) {
             // A connection that is gone by now was somebody's when it said so; what it says twice is stale.
-            (WorkerSaid::Gone, reply) => matches!(reply, Reply::Done | Reply::Stale) && !known,
-            (WorkerSaid::Beat(_), Reply::Alive { lease, .. }) => {
+            (WorkerReport::Gone, reply) => matches!(reply, Reply::Done | Reply::Stale) && !known,
+            (WorkerReport::Beat(_), Reply::Alive { lease, .. }) => {
                 let who = self.reference.crew.speaks(word.connection);
                 let member = who.and_then(|who| self.reference.crew.members.get(who));
                 let settings = self.reference.settings.lease.0;
                 member.is_some_and(|member| lease.0 == settings.max(3 * member.heartbeat))
             }
-            (WorkerSaid::Offers(_), Reply::Done) => known,
-            (WorkerSaid::Beat(_) | WorkerSaid::Offers(_), reply) => *reply == Reply::Stale && !known,
+            (WorkerReport::Offers(_), Reply::Done) => known,
+            (WorkerReport::Beat(_) | WorkerReport::Offers(_), reply) => *reply == Reply::Stale && !known,
             (said, reply) => match wanted {
                 None => true,
-                Some(WordAnswer { taken: true, .. }) if matches!(said, WorkerSaid::Ended { .. }) => {
+                Some(WordAnswer { taken: true, .. }) if matches!(said, WorkerReport::Ended { .. }) => {
                     *reply == Reply::Duplicate
                 }
                 Some(WordAnswer { found, .. }) => {
@@ -164,10 +175,10 @@ impl Checker {
         hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.said))
     }
 
-    /// Does somebody who may say so end or refuse this attempt in this turn?
-    pub(super) fn worker_word_about<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a WorkerSaid> {
+    /// Does somebody who may say so end or reject this attempt in this turn?
+    pub(super) fn worker_word_about<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a WorkerReport> {
         given.commands.iter().find_map(|command| {
-            let Command::Worker(word) = command else { return None };
+            let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
             let who = self.reference.crew.speaks(word.connection)?;
             let task = ending_task(&word.said)?;
             self.task_of(who, task).is_some_and(|found| found.row.seq == entry.row.seq).then_some(&word.said)
@@ -175,8 +186,8 @@ impl Checker {
     }
 
     /// Whose time was over is told so when it takes its task, and was stopped in this turn.
-    fn is_stopped_now(&self, said: &WorkerSaid, reply: &Reply) -> bool {
-        let (WorkerSaid::Accepted(task), Reply::Alive { stop: true, .. }) = (said, reply) else {
+    fn is_stopped_now(&self, said: &WorkerReport, reply: &Reply) -> bool {
+        let (WorkerReport::Accepted(task), Reply::Alive { stop: true, .. }) = (said, reply) else {
             return false;
         };
         let seq = self.ledger.ids.get(&task.job);
@@ -187,7 +198,7 @@ impl Checker {
     /// What a worker says about how its attempt ended.
     pub(super) fn worker_outcome<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a Outcome> {
         match self.worker_word_about(given, entry)? {
-            WorkerSaid::Ended { outcome, .. } => Some(outcome),
+            WorkerReport::Ended { outcome, .. } => Some(outcome),
             _ => None,
         }
     }
@@ -201,10 +212,10 @@ impl Checker {
         holder: Option<&Name>,
     ) -> Option<&'a Outcome> {
         given.commands.iter().find_map(|command| {
-            let Command::Worker(word) = command else { return None };
+            let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
             let who = self.reference.crew.speaks(word.connection)?;
             match &word.said {
-                WorkerSaid::Ended { task, outcome, .. }
+                WorkerReport::Ended { task, outcome, .. }
                     if task.job == entry.row.id
                         && task.dispatch_seq == dispatch_seq
                         && holder.is_none_or(|holder| *holder == who.1)
@@ -223,10 +234,48 @@ impl Checker {
         let same = match reply {
             Reply::NotFound => true,
             Reply::Done => known,
-            Reply::Refused(_) => !known,
+            Reply::Rejected(_) => !known,
             _ => false,
         };
         hold("I37", same, || format!("a rebind to {lanes:?} is answered with {reply:?}"))
+    }
+
+    /// A registration is denied exactly while another process of that name answers; and whatever another process had is
+    /// closed with it.
+    pub(super) fn told_register(&self, register: &Register, reply: &Reply) -> Checked {
+        let denied = self.denied.contains(&register.connection);
+        let same = match reply {
+            Reply::Registered(_) => !denied,
+            Reply::Rejected(rejection) => denied && rejection.code == RejectionCode::NameTaken,
+            _ => false,
+        };
+        hold("I38", same, || format!("the registration of {} is answered {reply:?}", register.connection))?;
+        let who = (register.offer.tenant.clone(), register.offer.worker.clone());
+        let Some(member) = self.reference.crew.members.get(&who) else { return Ok(()) };
+        let boot = |entry: &Entry| {
+            let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
+            holder.and_then(|holder| holder.boot.clone())
+        };
+        let other = held(&self.ledger, &who).find(|entry| boot(entry) != member.boot);
+        hold("I38", other.is_none(), || {
+            let seq = other.map_or(0, |entry| entry.row.seq.0);
+            format!("job {seq} is open at {}, whose process is another one now", who.1)
+        })
+    }
+
+    /// Has another process of its worker come in this turn, which does not have this attempt?
+    pub(super) fn lost_its_process(&self, given: Given<'_>, entry: &Entry, open: &OpenAttempt) -> bool {
+        given.commands.iter().any(|command| match command {
+            Command::Worker(WorkerCommand::Register(register)) => {
+                let holder = open.holder.as_ref();
+                open.executor.as_str() == WORKERS
+                    && holder.is_some_and(|holder| holder.worker == register.offer.worker)
+                    && register.offer.tenant == entry.row.spec.tenant
+                    && !self.denied.contains(&register.connection)
+                    && !keeps(register, open)
+            }
+            _ => false,
+        })
     }
 
     /// I37: is this the worker that must get it?
@@ -242,15 +291,16 @@ impl Checker {
             let lane = &entry.lane;
             return wrong(format!("of lane {lane} goes to {}, who cannot run it", holder.worker));
         }
-        let used = held(&self.ledger, &who).count() as u32;
-        if used >= member.offer.max_parallel {
+        let here = |other: &Entry| is_held(other, &who);
+        let used = self.ledger.executors(&here);
+        if used >= member.offer.max_parallel && !self.ledger.chain_has_place(entry, &here) {
             return wrong(format!("is number {} at {}, who takes {used}", used + 1, holder.worker));
         }
-        let placed = self.reference.places.iter().any(|place| place.kinds.contains(&spec.kind));
+        let placed = self.reference.executors.iter().any(|executor| executor.kinds.contains(&spec.kind));
         if placed && !wants_worker(spec) && !self.rebuilding {
             return wrong("goes to a worker although a place runs its kind".into());
         }
-        let wanted = self.reference.crew.pick(&self.reference.settings, &self.ledger, entry);
+        let wanted = self.reference.crew.pick(&self.reference.settings, &self.ledger, entry, true);
         if !wanted.contains(&holder.worker) {
             return wrong(format!("goes to {} and not to {wanted:?}", holder.worker));
         }
@@ -259,22 +309,31 @@ impl Checker {
 
     /// A result is remembered with its task, so that it is known when it comes again.
     pub(super) fn note_result(&mut self, given: Given<'_>, closed: &ClosedAttempt) {
-        let by_result =
-            matches!(closed.end, AttemptEnd::Succeeded | AttemptEnd::Failed | AttemptEnd::HandedBack);
+        let by_result = matches!(
+            closed.end,
+            AttemptEnd::Succeeded | AttemptEnd::Failed | AttemptEnd::HandedBack | AttemptEnd::Lost
+        );
         let Some(entry) = self.ledger.jobs.get(&closed.open.seq) else { return };
         let run = self.watches.get(&closed.open.seq).and_then(|watch| watch.run.as_ref());
         let stopped = run.is_some_and(|run| run.stop.is_some());
-        if !by_result || stopped || closed.open.place.as_str() != WORKERS {
+        if !by_result || stopped || closed.open.executor.as_str() != WORKERS {
             return;
         }
         let said = given.commands.iter().find_map(|command| {
-            let Command::Worker(word) = command else { return None };
+            let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
             let task = ending_task(&word.said)?;
             let found = self.task_of(self.reference.crew.speaks(word.connection)?, task)?;
             (found.row.seq == entry.row.seq).then_some((word, task))
         });
-        // Whoever refused it first has not ended it.
-        let said = said.filter(|(word, _)| matches!(word.said, WorkerSaid::Ended { .. }));
+        // Whoever rejected it first has not ended it.
+        let said = said.filter(|(word, _)| match &word.said {
+            // A run that was cut short and cannot be repeated is lost, and so is one that went silent.
+            WorkerReport::Ended { outcome, .. } if closed.end == AttemptEnd::Lost => {
+                matches!(outcome, Outcome::Interrupted | Outcome::Canceled)
+            }
+            WorkerReport::Ended { .. } => true,
+            _ => false,
+        });
         let said = said.map(|(word, task)| (word.connection, task));
         if let Some((connection, task)) = said {
             self.reference.crew.took(connection, task);
@@ -284,7 +343,7 @@ impl Checker {
     /// A worker that is away and held nothing else is forgotten.
     pub(super) fn worker_freed(&mut self, closed: &ClosedAttempt) {
         let Some(entry) = self.ledger.jobs.get(&closed.open.seq) else { return };
-        let Some(holder) = closed.open.holder.as_ref().filter(|_| closed.open.place.as_str() == WORKERS)
+        let Some(holder) = closed.open.holder.as_ref().filter(|_| closed.open.executor.as_str() == WORKERS)
         else {
             return;
         };
@@ -297,15 +356,23 @@ impl Checker {
         let Some(entry) = self.ledger.jobs.get(&open.seq) else {
             return Err(Violation::new("I11", format!("job {} is rebound and not there", open.seq.0)));
         };
-        let came = self.rebuilding
-            || given.commands.iter().any(|command| match command {
-                Command::Register(register) => {
-                    let holder = open.holder.as_ref().map(|holder| &holder.worker);
-                    holder == Some(&register.offer.worker) && register.offer.tenant == entry.row.spec.tenant
-                }
-                _ => false,
-            });
-        hold("I11", came, || format!("job {} is rebound, and nobody came", open.seq.0))?;
+        let came: Vec<&Register> = given
+            .commands
+            .iter()
+            .filter_map(|command| match command {
+                Command::Worker(WorkerCommand::Register(register)) => Some(&**register),
+                _ => None,
+            })
+            .filter(|register| {
+                let holder = open.holder.as_ref().map(|holder| &holder.worker);
+                holder == Some(&register.offer.worker) && register.offer.tenant == entry.row.spec.tenant
+            })
+            .collect();
+        hold("I11", self.rebuilding || !came.is_empty(), || {
+            format!("job {} is rebound, and nobody came", open.seq.0)
+        })?;
+        let kept = self.rebuilding || came.iter().any(|register| keeps(register, open));
+        hold("I38", kept, || format!("job {} is rebound to a process that does not have it", open.seq.0))?;
         let run = self.watches.get(&open.seq).and_then(|watch| watch.run.as_ref());
         let until = run.map_or(0, |run| run.lease_until).max(self.floor);
         hold("I12", until > given.moment.at, || {
@@ -315,7 +382,7 @@ impl Checker {
 
     /// True for a run whose worker has no connection: it hears nothing, and goes on until its lease ends.
     pub(super) fn hears_nothing(&self, entry: &Entry) -> bool {
-        let open = entry.open.as_ref().filter(|open| open.place.as_str() == WORKERS);
+        let open = entry.open.as_ref().filter(|open| open.executor.as_str() == WORKERS);
         let Some(holder) = open.and_then(|open| open.holder.as_ref()) else { return false };
         let who = (entry.row.spec.tenant.clone(), holder.worker.clone());
         self.reference.crew.members.get(&who).is_none_or(|member| member.connection.is_none())
@@ -432,30 +499,41 @@ impl Checker {
     }
 
     /// A job that no worker took waits 1, 2, 4, … s.
-    pub(super) fn refused_wait(&self, entry: &Entry, rejections: u32) -> Option<u64> {
+    pub(super) fn rejected_wait(&self, entry: &Entry, rejections: u32) -> Option<u64> {
         let closed = entry.closed.last()?;
-        (closed.open.place.as_str() == WORKERS).then(|| 1_000 << rejections.saturating_sub(1).min(16))
+        (closed.open.executor.as_str() == WORKERS).then(|| 1_000 << rejections.saturating_sub(1).min(16))
     }
 }
 
-/// The task that is ended by a word, or refused.
-fn ending_task(said: &WorkerSaid) -> Option<Task> {
+/// The task that is ended by a word, or rejected.
+fn ending_task(said: &WorkerReport) -> Option<Task> {
     match said {
-        WorkerSaid::Ended { task, .. } | WorkerSaid::Rejected(task, _) => Some(*task),
+        WorkerReport::Ended { task, .. } | WorkerReport::Rejected(task, _) => Some(*task),
         _ => None,
     }
 }
 
-fn answers(said: &WorkerSaid, found: TaskFound, reply: &Reply) -> bool {
+/// Does the process that registers so keep this attempt?
+fn keeps(register: &Register, open: &OpenAttempt) -> bool {
+    let task = Task { job: open.fence.job, dispatch_seq: open.dispatch_seq };
+    let boot = open.holder.as_ref().and_then(|holder| holder.boot.as_ref());
+    let unheard = register.boot.is_some() && open.started_at.is_none();
+    match &register.tasks {
+        TasksKept::All => true,
+        TasksKept::Listed(tasks) => register.boot.as_ref() == boot && (unheard || tasks.contains(&task)),
+    }
+}
+
+fn answers(said: &WorkerReport, found: TaskFound, reply: &Reply) -> bool {
     match (found, said) {
         (TaskFound::Nothing, _) => *reply == Reply::Stale,
         (TaskFound::Others, _) => *reply == Reply::NotYours,
         (TaskFound::Ahead, _) => *reply == Reply::Gap,
-        (found, WorkerSaid::Accepted(_)) => match reply {
+        (found, WorkerReport::Accepted(_)) => match reply {
             Reply::Alive { stop, .. } => *stop == (found == TaskFound::Stopping),
             _ => false,
         },
-        (_, WorkerSaid::Rejected(..)) => *reply == Reply::Done,
+        (_, WorkerReport::Rejected(..)) => *reply == Reply::Done,
         (TaskFound::Running, _) => *reply == Reply::Done,
         (TaskFound::Stopping, _) => *reply == Reply::Stale,
     }
@@ -465,7 +543,7 @@ fn answers(said: &WorkerSaid, found: TaskFound, reply: &Reply) -> bool {
 pub(super) fn unanswered(effects: &Effects) -> Vec<Fence> {
     let closed = effects.changes.iter().filter_map(|change| match change {
         Change::AttemptClosed(closed)
-            if closed.end == AttemptEnd::Unanswered && closed.open.place.as_str() == WORKERS =>
+            if closed.end == AttemptEnd::Unanswered && closed.open.executor.as_str() == WORKERS =>
         {
             Some(closed.open.fence)
         }
@@ -476,5 +554,5 @@ pub(super) fn unanswered(effects: &Effects) -> Vec<Fence> {
 
 /// Is a worker's attempt open in this state?
 pub(super) fn is_pushed(open: &OpenAttempt) -> bool {
-    open.place.as_str() == WORKERS && (open.state == JobState::Assigned || open.started_at.is_some())
+    open.executor.as_str() == WORKERS && (open.state == JobState::Assigned || open.started_at.is_some())
 }

@@ -1,6 +1,7 @@
 //! News of ended jobs: exactly one record for each job that owes it (N1), nothing of it is told before it is durable or
 //! when it is not due (N2), every change of a record has a cause (N3), and everybody hears in the end (N4).
 
+use laneway_core::command::DeliveryCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
@@ -36,7 +37,7 @@ impl Checker {
         let next =
             record.is_some_and(|row| row.state == DeliveryState::Waiting && row.tries + 1 == tried.number);
         let said = given.commands.iter().any(|command| {
-            matches!(command, Command::DeliveryTried { seq, number, .. } if *seq == tried.seq && *number == tried.number)
+            matches!(command, Command::Delivery(DeliveryCommand::Tried { seq, number, .. }) if *seq == tried.seq && *number == tried.number)
         });
         hold("N3", next && said, || format!("{tried:?} is kept, and the record is {record:?}"))?;
         self.news.tried.insert(tried.seq, tried.number);
@@ -47,7 +48,7 @@ impl Checker {
     pub(super) fn may_be_owed(&mut self, given: Given<'_>, row: &DeliveryRow) -> Checked {
         let Some(known) = self.ledger.deliveries.get(&row.seq) else { return self.is_newly_owed(row) };
         let mut replays = given.commands.iter().filter(|command| match command {
-            Command::Redeliver { job, tenant, .. } => {
+            Command::Delivery(DeliveryCommand::Redeliver { job, tenant, .. }) => {
                 *job == row.job && tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
             }
             _ => false,
@@ -101,12 +102,14 @@ impl Checker {
     /// What is said about a try, or to somebody who wants another one, is true.
     pub(super) fn told_news(&self, command: &Command, reply: &Reply) -> Checked {
         match (command, reply) {
-            (Command::DeliveryTried { seq, number, .. }, Reply::Done) => {
+            (Command::Delivery(DeliveryCommand::Tried { seq, number, .. }), Reply::Done) => {
                 let tries = self.ledger.deliveries.get(seq).map_or(0, |row| row.tries);
                 hold("I6", tries >= *number, || format!("try {number} of job {} is not durable", seq.0))
             }
-            (Command::DeliveryTried { .. }, Reply::Stale) => Ok(()),
-            (Command::Redeliver { tenant, job, .. }, _) => self.told_replay(tenant.as_ref(), *job, reply),
+            (Command::Delivery(DeliveryCommand::Tried { .. }), Reply::Stale) => Ok(()),
+            (Command::Delivery(DeliveryCommand::Redeliver { tenant, job, .. }), _) => {
+                self.told_replay(tenant.as_ref(), *job, reply)
+            }
             _ => Err(Violation::new("N3", format!("{command:?} is answered with {reply:?}"))),
         }
     }
@@ -115,7 +118,7 @@ impl Checker {
         let record = self.ledger.deliveries.values().find(|row| row.job == job);
         let mine = record.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant));
         let told = match reply {
-            Reply::Done | Reply::Refused(_) => mine.is_some(),
+            Reply::Done | Reply::Rejected(_) => mine.is_some(),
             // It may have come into being in this very turn, or its job may be gone.
             Reply::NotFound => true,
             _ => false,

@@ -6,6 +6,11 @@ use super::{Checker, Given};
 use crate::ledger::Entry;
 use crate::violation::{Checked, hold};
 
+/// A wall clock that has been ahead for this long is believed.
+const JUMP_LASTED: Span = Span::hours(1);
+/// Small steps of the wall clock are believed at once; all those of a world together come to less than this.
+const JUMP_SLACK: Span = Span::mins(1);
+
 impl Checker {
     pub(super) fn follow_change(&mut self, given: Given<'_>, change: &Change) -> Checked {
         match change {
@@ -32,11 +37,11 @@ impl Checker {
             Change::AttemptOpened(open) => {
                 self.may_open(given, open)?;
                 self.is_numbered(open)?;
-                self.reference.overtakes(&self.ledger, given.moment, open.seq);
+                self.reference.bypasses(&self.ledger, given.moment, open.seq);
                 self.ledger.change(change)?;
                 self.opened(open, given.moment);
             }
-            Change::AttemptStarted(open) => {
+            Change::AttemptStarted(open) | Change::LeaseExtended(open) | Change::HolderChanged(open) => {
                 self.ledger.change(change)?;
                 self.started(open, given.moment);
             }
@@ -57,12 +62,13 @@ impl Checker {
                 self.session_job_ended(given, end)?;
                 self.run_ended(end);
                 self.ended_now(end);
+                self.ended_at.insert(end.seq, given.moment.at);
                 self.ledger.change(change)?;
-                self.reference.forget_overtaken(end.seq);
+                self.reference.forget_bypassed(end.seq);
             }
             Change::CallPut(row) => self.follow_call(given, row)?,
             Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
-            Change::JobsPurged { lane, finished_before, keyed_finished_before, .. } => {
+            Change::JobsPruned { lane, finished_before, keyed_finished_before, .. } => {
                 self.may_purge(given, lane, *finished_before, *keyed_finished_before)?;
                 self.ledger.change(change)?;
             }
@@ -71,7 +77,7 @@ impl Checker {
             | Change::ScheduleMoved { .. }
             | Change::ScheduleRemoved(_)
             | Change::SlotFired { .. }
-            | Change::RunLogged(_) => self.follow_schedule(given, change)?,
+            | Change::FiringLogged(_) => self.follow_schedule(given, change)?,
             other => self.ledger.change(other)?,
         }
         Ok(())
@@ -99,6 +105,22 @@ impl Checker {
         let keyed = self.reference.settings.idempotency_window;
         let wall = given.moment.now.wall;
         let due = before <= wall.before(kept) && keyed_before <= wall.before(keyed);
-        hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))
+        hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))?;
+        // A wall clock says nothing about age until it has been ahead for long: time must really have passed.
+        let ended =
+            self.ledger.ended.values().filter(|entry| entry.row.spec.lane == *lane && !entry.purgeable);
+        for entry in ended {
+            let (limit, window) = match entry.row.spec.idempotency {
+                Some(_) => (before.min(keyed_before), kept.max(keyed)),
+                None => (before, kept),
+            };
+            let Some(end) = entry.end.as_ref().filter(|end| end.finished_at < limit) else { continue };
+            let passed = given.moment.at - self.ended_at.get(&end.seq).copied().unwrap_or(0);
+            let least = window.0.min(JUMP_LASTED.0).saturating_sub(JUMP_SLACK.0);
+            hold("I1", passed >= least, || {
+                format!("job {} is forgotten {passed} ms after its end, not after {least}", end.seq.0)
+            })?;
+        }
+        Ok(())
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! I11 (an attempt has one holder), I17 (units and quiet hold when an attempt opens), I23 and I24c for claims.
 
-use laneway_core::lease::{Grant, LeaseFor, LeaseRequest, LeaseWord, Said};
-use laneway_core::{Claim, Command, JobState, Name, OpenAttempt, RefusalCode, Reply, Seq};
+use laneway_core::command::LeaseCommand;
+use laneway_core::lease::{Grant, LeaseFor, LeaseMessage, LeaseRequest, LeaseUpdate};
+use laneway_core::{Claim, Command, JobState, Name, OpenAttempt, RejectionCode, Reply, Seq};
 
 use super::told::Found;
 use super::{Checker, Given, Verdict};
@@ -21,7 +22,7 @@ pub enum Answer {
     /// Nothing of that name is there.
     NotFound,
     /// This cannot be asked.
-    Refused(RefusalCode),
+    Rejected(RejectionCode),
     /// One of these jobs.
     Granted(Vec<Seq>),
     /// A job, or nothing: which one it may be is seen when it opens.
@@ -35,7 +36,7 @@ impl Checker {
     pub(super) fn expect_claim(&mut self, claim: &Claim, moment: Moment) -> Answer {
         let Some(lane) = self.reference.settings.lanes.get(&claim.lane) else { return Answer::NotFound };
         if !lane.pull.is_pull() {
-            return Answer::Refused(RefusalCode::Invalid);
+            return Answer::Rejected(RejectionCode::Invalid);
         }
         let aside = self.ledger.open().filter(|entry| self.is_aside(entry));
         let aside: Vec<Seq> = aside
@@ -62,10 +63,10 @@ impl Checker {
         match &request.what {
             LeaseFor::New(submission) => match self.verdict(submission, moment) {
                 _ if !self.is_pull_lane(&self.lane_of(&submission.spec)) => {
-                    Answer::Refused(RefusalCode::Invalid)
+                    Answer::Rejected(RejectionCode::Invalid)
                 }
-                // What the store refuses is seen only when it is stored.
-                Verdict::Refused(code) if code != RefusalCode::Invalid => Answer::Refused(code),
+                // What the store rejects is seen only when it is stored.
+                Verdict::Rejected(code) if code != RejectionCode::Invalid => Answer::Rejected(code),
                 // Whether there is room is seen when it opens.
                 _ => Answer::Either,
             },
@@ -114,7 +115,7 @@ impl Checker {
         entry.end.is_none()
             && !stopping
             && open.is_some_and(|open| {
-                open.holder.is_none() && open.started_at.is_none() && open.place.as_str() == LEASES
+                open.holder.is_none() && open.started_at.is_none() && open.executor.as_str() == LEASES
             })
     }
 
@@ -135,7 +136,7 @@ impl Checker {
         let same = match (expected, reply) {
             (None, _) => true,
             (Some(Answer::NotFound), reply) => *reply == Reply::NotFound,
-            (Some(Answer::Refused(code)), Reply::Refused(refusal)) => refusal.code == *code,
+            (Some(Answer::Rejected(code)), Reply::Rejected(rejection)) => rejection.code == *code,
             (Some(Answer::Granted(jobs)), Reply::Granted(grant)) => jobs.contains(&grant.seq),
             (Some(Answer::Either), reply) => matches!(reply, Reply::Granted(_) | Reply::Denied(_)),
             (Some(Answer::Denied), reply) => matches!(reply, Reply::Denied(_)),
@@ -162,7 +163,7 @@ impl Checker {
             format!("job {} costs {} of {} free units", open.seq.0, need.cost, room.free)
         })?;
         hold("I17", room.is_quiet_for(need.rule), || {
-            format!("job {} starts in a machine that is {}", open.seq.0, room.quiet.word())
+            format!("job {} starts in a machine that is {}", open.seq.0, room.quiet.as_str())
         })?;
         let due = room.due.filter(|(seq, cost)| *seq != open.seq && *cost > room.free && need.cost > 0);
         hold("I25", due.is_none(), || {
@@ -178,11 +179,11 @@ impl Checker {
     pub(super) fn right_answer(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
         self.decisions += 1;
         let asked = given.commands.iter().find_map(|command| match command {
-            Command::Claim(claim) => {
+            Command::Lease(LeaseCommand::Claim(claim)) => {
                 let choice = self.reference.claim_choice(&self.ledger, given.moment, claim);
                 Some(choice == Some(open.seq))
             }
-            Command::RequestLease(request) => {
+            Command::Lease(LeaseCommand::Request(request)) => {
                 let room = self.reference.room(&self.ledger, given.moment);
                 let entry = self.ledger.jobs.get(&open.seq)?;
                 let asked = match &request.what {
@@ -199,15 +200,16 @@ impl Checker {
     }
 
     /// What a word by a lease's id must be answered.
-    pub(super) fn expect_lease_word(&self, word: &LeaseWord) -> LeaseAnswer {
+    pub(super) fn expect_lease_word(&self, word: &LeaseMessage) -> LeaseAnswer {
         let fence = self.ledger.fences.get(&word.lease).map(|known| known.0);
         let entry = fence.and_then(|fence| self.ledger.fits(&fence));
-        let leased = |entry: &&Entry| entry.open.as_ref().is_some_and(|open| open.place.as_str() == LEASES);
+        let leased =
+            |entry: &&Entry| entry.open.as_ref().is_some_and(|open| open.executor.as_str() == LEASES);
         let owned =
             |entry: &&Entry| word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant);
         let Some(entry) = entry.filter(leased).filter(owned) else { return LeaseAnswer::NotFound };
         let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
-        let takes = holder.is_none() && word.said == Said::Alive && entry.end.is_none();
+        let takes = holder.is_none() && word.said == LeaseUpdate::Alive && entry.end.is_none();
         let mine =
             word.worker.as_ref().is_none_or(|worker| holder.is_some_and(|holder| holder.worker == *worker));
         if !mine && !takes {
@@ -215,17 +217,19 @@ impl Checker {
         }
         let found = fence.map_or(Found::Nothing, |fence| self.find(&fence));
         match (&word.said, found) {
-            (Said::Revoke(_), _) if entry.end.is_some() => LeaseAnswer::NotFound,
-            (Said::Report | Said::Revoke(_), _) | (Said::Ended(_), Found::Running) => LeaseAnswer::Done,
-            (Said::Ended(_), _) => LeaseAnswer::Stale,
-            (Said::Alive, found) => LeaseAnswer::Alive(found == Found::Stopping),
+            (LeaseUpdate::Revoke(_), _) if entry.end.is_some() => LeaseAnswer::NotFound,
+            (LeaseUpdate::Report | LeaseUpdate::Revoke(_), _) | (LeaseUpdate::Ended(_), Found::Running) => {
+                LeaseAnswer::Done
+            }
+            (LeaseUpdate::Ended(_), _) => LeaseAnswer::Stale,
+            (LeaseUpdate::Alive, found) => LeaseAnswer::Alive(found == Found::Stopping),
         }
     }
 
     /// The answer to a word by a lease's id was told.
     pub(super) fn told_lease_word(
         &self,
-        word: &LeaseWord,
+        word: &LeaseMessage,
         reply: &Reply,
         expected: Option<LeaseAnswer>,
     ) -> Checked {
@@ -247,8 +251,8 @@ impl Checker {
     }
 
     /// A word by a lease's id that is taken makes the lease start anew.
-    pub(super) fn hear_lease_word(&mut self, word: &LeaseWord, moment: Moment) {
-        if word.said != Said::Alive || !matches!(self.expect_lease_word(word), LeaseAnswer::Alive(_)) {
+    pub(super) fn hear_lease_word(&mut self, word: &LeaseMessage, moment: Moment) {
+        if word.said != LeaseUpdate::Alive || !matches!(self.expect_lease_word(word), LeaseAnswer::Alive(_)) {
             return;
         }
         let Some((fence, _)) = self.ledger.fences.get(&word.lease) else { return };
@@ -279,9 +283,9 @@ pub enum LeaseAnswer {
 pub(super) fn revoke_about(given: Given<'_>, entry: &Entry) -> bool {
     let Some(open) = &entry.open else { return false };
     given.commands.iter().any(|command| match command {
-        Command::Lease(word) => {
+        Command::Lease(LeaseCommand::Message(word)) => {
             word.lease == open.fence.attempt_id
-                && matches!(word.said, Said::Revoke(_))
+                && matches!(word.said, LeaseUpdate::Revoke(_))
                 && word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
         }
         _ => false,
@@ -291,8 +295,8 @@ pub(super) fn revoke_about(given: Given<'_>, entry: &Entry) -> bool {
 /// An attempt that is set aside opens as assigned, one that is claimed as its claim says.
 pub(super) fn opens_as_asked(given: Given<'_>, open: &OpenAttempt) -> Checked {
     let starts = given.commands.iter().find_map(|command| match command {
-        Command::Claim(claim) => Some(claim.start),
-        Command::RequestLease(_) => Some(true),
+        Command::Lease(LeaseCommand::Claim(claim)) => Some(claim.start),
+        Command::Lease(LeaseCommand::Request(_)) => Some(true),
         _ => None,
     });
     let wanted = open.holder.is_some() && starts == Some(true);

@@ -25,7 +25,7 @@ impl Checker {
         self.in_time(given, entry)?;
         self.machine_takes(given, open)?;
         self.age_goes_first(given, open)?;
-        if open.place.as_str() == LEASES {
+        if open.executor.as_str() == LEASES {
             opens_as_asked(given, open)?;
         }
         self.right_choice(given, open)
@@ -36,7 +36,7 @@ impl Checker {
         let settings = &self.reference.settings;
         let check = |scope: &str, limit: u32, counts: &dyn Fn(&Entry) -> bool| {
             // A called node runs in a place of its chain, where that has one.
-            let used = u64::from(self.ledger.places(counts)) + 1;
+            let used = u64::from(self.ledger.executors(counts)) + 1;
             let free = used <= u64::from(limit) || self.ledger.chain_has_place(entry, counts);
             hold("I17", free, || {
                 format!("job {} is number {used} in {scope}, whose limit is {limit}", open.seq.0)
@@ -71,24 +71,25 @@ impl Checker {
         }
         let pull = self.reference.lane(&entry.lane).is_some_and(|lane| lane.pull.is_pull());
         if pull {
-            return hold("I17", open.place.as_str() == LEASES, || {
-                format!("job {} runs at {}, although workers ask for it", open.seq.0, open.place)
+            return hold("I17", open.executor.as_str() == LEASES, || {
+                format!("job {} runs at {}, although workers ask for it", open.seq.0, open.executor)
             });
         }
         // While a rebuilt engine gets its places back, which of them it has is not known here.
         if self.rebuilding {
             return Ok(());
         }
-        if open.place.as_str() == WORKERS {
+        if open.executor.as_str() == WORKERS {
             return Ok(());
         }
-        let place = self.reference.places.iter().find(|place| place.place == open.place);
-        let place = place.filter(|place| place.kinds.contains(&spec.kind) && place.mode == open.mode);
-        let slots = place.map_or(0, |place| place.slots);
-        let here = |other: &&Entry| other.open.as_ref().is_some_and(|other| other.place == open.place);
+        let executor = self.reference.executors.iter().find(|executor| executor.executor == open.executor);
+        let executor =
+            executor.filter(|executor| executor.kinds.contains(&spec.kind) && executor.mode == open.mode);
+        let slots = executor.map_or(0, |executor| executor.slots);
+        let here = |other: &&Entry| other.open.as_ref().is_some_and(|other| other.executor == open.executor);
         let used = self.ledger.open().filter(here).count() as u64 + 1;
         hold("I17", used <= u64::from(slots), || {
-            format!("job {} is number {used} at {}, which has {slots} slots", open.seq.0, open.place)
+            format!("job {} is number {used} at {}, which has {slots} slots", open.seq.0, open.executor)
         })
     }
 
@@ -119,7 +120,8 @@ impl Checker {
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
         let due = room.due.is_some_and(|(seq, _)| seq == open.seq);
         let due = due || self.ledger.chain_has_place(entry, &|_| true);
-        if open.place.as_str() == LEASES && open.holder.is_some() || due || entry.row.status.near_deadline {
+        if open.executor.as_str() == LEASES && open.holder.is_some() || due || entry.row.status.near_deadline
+        {
             return Ok(());
         }
         let Some(lane) = self.reference.lane(&entry.lane) else { return Ok(()) };
@@ -160,6 +162,7 @@ impl Checker {
         hold("I16", !late, || format!("job {} starts after its deadline", seq.0))?;
         let queue_late = entry.queue_until.is_some_and(|until| until <= now.at);
         hold("I16", !queue_late, || format!("job {} starts after its queue timeout", seq.0))?;
+        hold("I14", !self.storage_low, || format!("job {} starts while storage is low", seq.0))?;
         hold("I14", !self.reference.draining, || format!("job {} starts in a server that stops", seq.0))
     }
 }

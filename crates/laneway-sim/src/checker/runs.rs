@@ -2,12 +2,13 @@
 //! its last dependency and nobody waits for what cannot come (R2), the roll-up is what the members say (R3), attempts of a
 //! run are numbered 1, 2, 3, … (R4), and a run that is canceled or failed leaves nothing behind (R5).
 
+use laneway_core::command::WorkflowCommand;
 use std::collections::BTreeSet;
 
 use laneway_core::run::RunLine;
 use laneway_core::{
     Change, Command, Effects, EventKind, FailurePolicy, JobEnd, JobRow, JobState, JobStatus, Member,
-    MemberOf, Name, OpenAttempt, Refusal, RefusalCode, Reply, RunId, RunState, RunSubmission, Seq, Wall,
+    MemberOf, Name, OpenAttempt, Rejection, RejectionCode, Reply, RunId, RunState, RunSubmission, Seq, Wall,
 };
 
 use super::admission::submit_number;
@@ -38,7 +39,7 @@ impl Checker {
     /// A member waits for others exactly if it names some, and is what was asked for.
     pub(super) fn member_may_be_created(&self, given: Given<'_>, row: &JobRow, number: u64) -> Checked {
         let asked = given.commands.iter().find_map(|command| match command {
-            Command::SubmitRun(run) => {
+            Command::Workflow(WorkflowCommand::Submit(run)) => {
                 run.members.iter().find(|member| submit_number(&member.payload) == Some(number))
             }
             _ => None,
@@ -228,22 +229,22 @@ impl Checker {
                 let whole = run.members.iter().all(made) && stored.row.nodes.len() == run.members.len();
                 hold("I5", whole, || format!("{} is admitted and not all of it is durable", told.run))
             }
-            Reply::Refused(refusal) => {
+            Reply::Rejected(rejection) => {
                 hold("I5", !run.members.iter().any(made), || {
-                    "a run is refused and some of it is durable".to_owned()
+                    "a run is rejected and some of it is durable".to_owned()
                 })?;
-                self.is_not_poisoned(run, refusal)
+                self.is_not_poisoned(run, rejection)
             }
             other => Err(Violation::new("I5", format!("a run is answered with {other:?}"))),
         }
     }
 
     /// A run is invalid only if it has a cycle, or something that the store cannot hold.
-    fn is_not_poisoned(&self, run: &RunSubmission, refusal: &Refusal) -> Checked {
+    fn is_not_poisoned(&self, run: &RunSubmission, rejection: &Rejection) -> Checked {
         let poisoned = run.members.iter().any(|member| member.spec.kind.as_str() == POISON_KIND);
-        let invalid = refusal.code == RefusalCode::Invalid;
+        let invalid = rejection.code == RejectionCode::Invalid;
         hold("D7", !invalid || poisoned || has_cycle(run) || has_odd_chain(run), || {
-            format!("a good run is refused: {refusal:?}")
+            format!("a good run is rejected: {rejection:?}")
         })
     }
 
@@ -270,7 +271,7 @@ impl Checker {
 /// Is the run canceled as one in this turn?
 fn cancels_run(given: Given<'_>, run: &RunEntry) -> bool {
     given.commands.iter().any(|command| match command {
-        Command::CancelRun { tenant, run: id, .. } => {
+        Command::Workflow(WorkflowCommand::Cancel { tenant, run: id, .. }) => {
             *id == run.row.id && tenant.as_ref().is_none_or(|tenant| *tenant == run.row.spec.tenant)
         }
         _ => false,
@@ -286,7 +287,7 @@ fn waited_for(given: Given<'_>, asked: &Member) -> Vec<Name> {
         return vec![first.clone()];
     }
     let run = given.commands.iter().find_map(|command| match command {
-        Command::SubmitRun(run) => {
+        Command::Workflow(WorkflowCommand::Submit(run)) => {
             run.members.iter().any(|member| std::ptr::eq(member, asked)).then_some(run)
         }
         _ => None,
@@ -300,11 +301,11 @@ fn waited_for(given: Given<'_>, asked: &Member) -> Vec<Name> {
 
 /// Does some chain of the run contradict itself? Every node that it names must say the same of it, at its place.
 fn has_odd_chain(run: &RunSubmission) -> bool {
-    let place = |name: &Name| run.members.iter().find(|member| member.node == *name)?.chain.as_ref();
+    let executor = |name: &Name| run.members.iter().find(|member| member.node == *name)?.chain.as_ref();
     run.members.iter().any(|member| {
         let Some(chain) = &member.chain else { return false };
         let says = |name: &Name, index: Option<u32>| {
-            place(name).is_some_and(|other| {
+            executor(name).is_some_and(|other| {
                 (&other.host, &other.middlewares, other.index) == (&chain.host, &chain.middlewares, index)
             })
         };

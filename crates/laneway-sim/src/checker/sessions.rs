@@ -3,12 +3,13 @@
 //!
 //! A naive model: one burst a session, written down as the commits say, and everything else counted anew from the ledger.
 
+use laneway_core::command::SessionCommand;
 use std::collections::BTreeMap;
 
 use laneway_core::job::session::{SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX};
 use laneway_core::{
     Bytes, Change, Command, DropPolicy, Effects, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Reason,
-    RefusalCode, Seq, Session, SessionMode, SessionRow, SessionStopped, Span, StopWhat, Submission,
+    RejectionCode, Seq, Session, SessionMode, SessionRow, SessionStopped, Span, StopWhat, Submission,
 };
 
 use super::{Checker, Given};
@@ -62,17 +63,17 @@ fn key_of(spec: &JobSpec) -> Option<(Name, Name)> {
 
 impl Checker {
     /// What a session makes of a submit that everything else would take.
-    pub(super) fn session_verdict(&self, submission: &Submission, moment: Moment) -> Option<RefusalCode> {
+    pub(super) fn session_verdict(&self, submission: &Submission, moment: Moment) -> Option<RejectionCode> {
         let session = submission.spec.session.as_ref()?;
         if self.is_stale(&submission.spec, session) {
-            return Some(RefusalCode::Stale);
+            return Some(RejectionCode::Stale);
         }
         if self.joins(&submission.spec, submission.payload.len() as u64, moment).is_some() {
             return None;
         }
         let waiting = self.waiting_before(&submission.spec, session);
         let full = session.waiting_max().is_some_and(|max| waiting >= max as usize);
-        (full && session.drop == DropPolicy::New).then_some(RefusalCode::SessionFull)
+        (full && session.drop == DropPolicy::New).then_some(RejectionCode::SessionFull)
     }
 
     /// True when the job would not wait: it joins a burst.
@@ -297,7 +298,10 @@ impl Checker {
         }
         let stopped_now = row.cutoff == Some(given.moment.now.wall) && stopped;
         // The cutoff is written by the stop itself, after everything that it ended.
-        let usage = given.commands.iter().any(|command| matches!(command, Command::SessionUsage { .. }));
+        let usage = given
+            .commands
+            .iter()
+            .any(|command| matches!(command, Command::Session(SessionCommand::Usage { .. })));
         let left = self.live_of(&key).next().map(|entry| entry.row.seq.0);
         hold("I22", !stopped_now || usage || given.commands.len() > 1 || left.is_none(), || {
             format!("session {} is stopped and job {left:?} goes on", row.key)
@@ -456,7 +460,7 @@ fn submissions<'a>(given: Given<'a>) -> impl Iterator<Item = &'a Submission> {
 /// Does somebody stop this session in this turn?
 fn stops(given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(StopWhat) -> bool) -> bool {
     given.commands.iter().any(|command| match command {
-        Command::StopSession { tenant, key: session, what, .. } => {
+        Command::Session(SessionCommand::Stop { tenant, key: session, what, .. }) => {
             (tenant, session) == (&key.0, &key.1) && wanted(*what)
         }
         _ => false,
@@ -465,5 +469,5 @@ fn stops(given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(StopWhat) -> bool
 
 /// Does somebody begin all sessions anew in this turn?
 pub(super) fn resets(given: Given<'_>) -> bool {
-    given.commands.iter().any(|command| matches!(command, Command::ResetSessions { .. }))
+    given.commands.iter().any(|command| matches!(command, Command::Session(SessionCommand::ResetAll { .. })))
 }

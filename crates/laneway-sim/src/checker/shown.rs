@@ -18,7 +18,7 @@ impl Checker {
             mine.filter(|entry| counts(entry)).count() as u64
         };
         let live = |state: JobState| count(&|entry| entry.end.is_none() && entry.state == state);
-        let shown = (stats.scheduled, stats.queued, stats.assigned, stats.running, stats.lingering);
+        let shown = (stats.scheduled, stats.queued, stats.assigned, stats.running, stats.still_running);
         let durable = (
             live(JobState::Scheduled),
             live(JobState::Queued),

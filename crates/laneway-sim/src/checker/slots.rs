@@ -1,12 +1,13 @@
 //! Slots and runs of schedules: I26 (a slot comes exactly once, on its plan, as its policies say), I27 (no clock makes one
 //! come again, and the next one is always ahead), and the log that tells every run and every slot without one.
 
+use laneway_core::command::ScheduleCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::schedule::RunMode;
 use laneway_core::{
-    CatchUp, Change, Command, Effects, EventKind, JobEnd, JobId, JobRow, JobSpec, JobState, Name, Origin,
-    Overlap, Reason, Reply, RunLog, RunStatus, Schedule, ScheduleId, ScheduleRef, ScheduleSpec,
+    CatchUp, Change, Command, Effects, EventKind, FiringLogEntry, JobEnd, JobId, JobRow, JobSpec, JobState,
+    Name, Origin, Overlap, Reason, Reply, RunStatus, Schedule, ScheduleId, ScheduleRef, ScheduleSpec,
     ScheduleState, Submission, Timing, Wall,
 };
 
@@ -48,7 +49,7 @@ impl Checker {
             Change::ScheduleMoved { id, enabled, state } => self.may_move_on(given, *id, *enabled, state)?,
             Change::ScheduleRemoved(id) => self.may_be_removed(given, *id)?,
             Change::SlotFired { schedule, slot, job } => self.may_come(given, *schedule, *slot, *job)?,
-            Change::RunLogged(log) => self.may_be_logged(given, log)?,
+            Change::FiringLogged(log) => self.may_be_logged(given, log)?,
             _ => {}
         }
         self.ledger.change(change)
@@ -58,10 +59,11 @@ impl Checker {
         let id = schedule.id;
         let old = self.ledger.calendar.schedules.get(&id);
         let asked = given.commands.iter().any(|command| match command {
-            Command::PutSchedule(spec, _) => old.is_none() && spec.name == schedule.spec.name,
-            Command::UpdateSchedule { id: other, .. } | Command::ToggleSchedule { id: other, .. } => {
-                *other == id
+            Command::Schedule(ScheduleCommand::Put(spec, _)) => {
+                old.is_none() && spec.name == schedule.spec.name
             }
+            Command::Schedule(ScheduleCommand::Update { id: other, .. })
+            | Command::Schedule(ScheduleCommand::Toggle { id: other, .. }) => *other == id,
             _ => false,
         });
         hold("I2", asked, || format!("nobody asked for schedule {id}"))?;
@@ -154,7 +156,7 @@ impl Checker {
         hold("I26", cause, || format!("slot {slot:?} of {id} passes without a cause"))
     }
 
-    /// Would the session of the template refuse its job now? It joins no burst, whatever gathers.
+    /// Would the session of the template reject its job now? It joins no burst, whatever gathers.
     fn session_turns_away(&self, id: ScheduleId, spec: &ScheduleSpec, moment: Moment) -> bool {
         let of = ScheduleRef { id, name: spec.name.clone(), slot: moment.now.wall, by_hand: false };
         let submission = Submission {
@@ -162,7 +164,8 @@ impl Checker {
             payload: spec.payload.clone(),
             origin: Origin::house("schedule"),
             prior: None,
-            record_refusal: false,
+            record_rejection: false,
+            strict_lane: false,
         };
         self.session_verdict(&submission, moment).is_some()
     }
@@ -177,7 +180,7 @@ impl Checker {
         };
         let now = given.moment.now.wall;
         let asked = given.commands.iter().any(|command| {
-            matches!(command, Command::RunSchedule { id, mode: RunMode::Force, .. } if *id == of.id)
+            matches!(command, Command::Schedule(ScheduleCommand::Fire { id, mode: RunMode::Force, .. }) if *id == of.id)
         });
         // A slot that came and waited is due, whatever the clock says by now.
         let due = schedule.state.next_at.is_some_and(|at| at <= of.slot) && of.slot <= now;
@@ -244,7 +247,7 @@ impl Checker {
         }
     }
 
-    fn may_be_logged(&mut self, given: Given<'_>, log: &RunLog) -> Checked {
+    fn may_be_logged(&mut self, given: Given<'_>, log: &FiringLogEntry) -> Checked {
         hold("I26", log.ended_at == given.moment.now.wall, || {
             format!("run {} ends at another time", log.number)
         })?;
@@ -279,7 +282,7 @@ impl Checker {
         let asked = given
             .commands
             .iter()
-            .any(|command| matches!(command, Command::DeleteSchedule { id: other, .. } if *other == id));
+            .any(|command| matches!(command, Command::Schedule(ScheduleCommand::Delete { id: other, .. }) if *other == id));
         let ran = self.slots.ran.contains(&id);
         let once =
             self.ledger.calendar.schedules.get(&id).is_some_and(|schedule| schedule.spec.deletes_itself());
@@ -293,9 +296,9 @@ impl Checker {
         hold("I26", ended.is_empty(), || format!("the ends of jobs {:?} are not logged", ended.keys()))?;
         self.slots.came.clear();
         self.slots.ran.clear();
-        let told = effects.events.iter().filter(|event| event.kind == EventKind::ScheduleRunEnded);
+        let told = effects.events.iter().filter(|event| event.kind == EventKind::ScheduleFiringEnded);
         let logged = effects.changes.iter().filter_map(|change| match change {
-            Change::RunLogged(log) => Some(log.number),
+            Change::FiringLogged(log) => Some(log.number),
             _ => None,
         });
         hold("I7", told.map(|event| event.number).eq(logged), || {
@@ -343,11 +346,11 @@ impl Checker {
     /// A reply about a schedule was told.
     pub(super) fn told_schedule(&self, command: &Command, reply: &Reply) -> Checked {
         let (id, tenant) = match command {
-            Command::PutSchedule(..) => (None, None),
-            Command::UpdateSchedule { id, tenant, .. }
-            | Command::DeleteSchedule { id, tenant, .. }
-            | Command::ToggleSchedule { id, tenant, .. }
-            | Command::RunSchedule { id, tenant, .. } => (Some(*id), tenant.as_ref()),
+            Command::Schedule(ScheduleCommand::Put(..)) => (None, None),
+            Command::Schedule(ScheduleCommand::Update { id, tenant, .. })
+            | Command::Schedule(ScheduleCommand::Delete { id, tenant, .. })
+            | Command::Schedule(ScheduleCommand::Toggle { id, tenant, .. })
+            | Command::Schedule(ScheduleCommand::Fire { id, tenant, .. }) => (Some(*id), tenant.as_ref()),
             _ => return Ok(()),
         };
         let calendar = &self.ledger.calendar;
@@ -361,10 +364,12 @@ impl Checker {
                     format!("{} is shown to tenant {tenant:?}", told.id)
                 })
             }
-            Reply::ScheduleRan { job: Some(job), .. } => hold("I6", self.ledger.find(*job).is_some(), || {
-                format!("the run {job} is told and not durable")
-            }),
-            Reply::ScheduleRan { ran, reason, .. } => {
+            Reply::ScheduleFiredByHand { job: Some(job), .. } => {
+                hold("I6", self.ledger.find(*job).is_some(), || {
+                    format!("the run {job} is told and not durable")
+                })
+            }
+            Reply::ScheduleFiredByHand { ran, reason, .. } => {
                 hold("I6", !*ran && reason.is_some(), || "a run is told without a job".to_owned())
             }
             Reply::NotFound => {
@@ -372,7 +377,7 @@ impl Checker {
                 let theirs = known.filter(|known| tenant.is_none_or(|tenant| *tenant == known.spec.tenant));
                 hold("I1", theirs.is_none(), || format!("{id:?} is there and not found"))
             }
-            Reply::Refused(_) => Ok(()),
+            Reply::Rejected(_) => Ok(()),
             other => Err(Violation::new("I5", format!("{command:?} is answered with {other:?}"))),
         }
     }

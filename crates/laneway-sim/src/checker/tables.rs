@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::schedule::RECENT_RUNS_MAX;
-use laneway_core::{DeliveryRow, EndedMember, JobRow, OpenAttempt, RunLog, Seq};
+use laneway_core::schedule::RECENT_FIRINGS_MAX;
+use laneway_core::{DeliveryRow, EndedMember, FiringLogEntry, JobRow, OpenAttempt, Seq};
 use laneway_store::{JobFilter, Loaded};
 
 use super::Checker;
@@ -40,7 +40,7 @@ impl Checker {
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
-                Loaded::Schedule(_) | Loaded::Run(_) | Loaded::Call(_) => {}
+                Loaded::Lane(_) | Loaded::Schedule(_) | Loaded::Run(_) | Loaded::Call(_) => {}
                 Loaded::OpenRun(row, ended) => {
                     let run = self.ledger.runs.get(&row.first);
                     let known = row.seqs().filter_map(|seq| self.ledger.member(Seq(seq)));
@@ -59,7 +59,7 @@ impl Checker {
                 Loaded::Open(open) => {
                     opens.insert(open.seq, open);
                 }
-                Loaded::Lingering(row, open) => {
+                Loaded::StillRunning(row, open) => {
                     opens.insert(open.seq, open);
                     hold(
                         "I8",
@@ -118,7 +118,7 @@ impl Checker {
         hold("I1", schedules.eq(calendar.schedules.values()), || {
             "schedules are not what was committed".to_owned()
         })?;
-        let runs: Vec<&RunLog> = stored
+        let runs: Vec<&FiringLogEntry> = stored
             .loaded
             .iter()
             .filter_map(|item| match item {
@@ -127,7 +127,7 @@ impl Checker {
             })
             .collect();
         let known = runs.iter().all(|run| calendar.logs.get(&run.number) == Some(*run));
-        let whole = calendar.purged || runs.len() == calendar.logs.len().min(RECENT_RUNS_MAX);
+        let whole = calendar.purged || runs.len() == calendar.logs.len().min(RECENT_FIRINGS_MAX);
         hold("I7", known && whole, || "the run log is not what was committed".to_owned())
     }
 

@@ -2,8 +2,9 @@
 //! attempt is taken exactly when its fence fits (I11), and what is said is true (I1, I4, I5, I14, X2).
 
 use laneway_core::command::Submitted;
+use laneway_core::command::{AdminCommand, LeaseCommand, SessionCommand, WorkerCommand, WorkflowCommand};
 use laneway_core::{
-    Command, Fence, JobId, JobState, Name, Notice, Outcome, Refusal, RefusalCode, Reply, Submission,
+    Command, Fence, JobId, JobState, Name, Notice, Outcome, Rejection, RejectionCode, Reply, Submission,
     TokenRecord,
 };
 
@@ -31,7 +32,7 @@ pub enum Expected {
     /// What somebody who asks gets.
     Answer(Answer),
     /// What a word by a lease's id is answered.
-    LeaseWord(LeaseAnswer),
+    LeaseMessage(LeaseAnswer),
     /// What a word over a worker's connection is answered.
     Worker(WordAnswer),
     /// What a call of the next element of a chain is answered.
@@ -55,9 +56,13 @@ impl Checker {
     /// What a command must be answered, if it is the first of its turn.
     pub fn expect(&mut self, command: &Command, moment: Moment) -> Expected {
         match command {
-            Command::Claim(claim) => Expected::Answer(self.expect_claim(claim, moment)),
-            Command::RequestLease(request) => Expected::Answer(self.expect_request(request, moment)),
-            Command::Lease(word) => Expected::LeaseWord(self.expect_lease_word(word)),
+            Command::Lease(LeaseCommand::Claim(claim)) => Expected::Answer(self.expect_claim(claim, moment)),
+            Command::Lease(LeaseCommand::Request(request)) => {
+                Expected::Answer(self.expect_request(request, moment))
+            }
+            Command::Lease(LeaseCommand::Message(word)) => {
+                Expected::LeaseMessage(self.expect_lease_word(word))
+            }
             Command::Submit(submission) => Expected::Submits(vec![self.verdict(submission, moment)]),
             Command::SubmitBatch { items, atomic } => {
                 Expected::Submits(self.batch_verdicts(items, *atomic, moment))
@@ -65,13 +70,21 @@ impl Checker {
             Command::Cancel { tenant, job, .. } => {
                 Expected::Cancel(self.can_be_canceled(tenant.as_ref(), *job))
             }
+            Command::Finish(fence, outcome) if self.counts_after_reset(fence, outcome) => {
+                // Where its time was over in the same batch, either of the two stopped it.
+                if self.was_timed_out(fence) { Expected::Free } else { Expected::Word(Found::Running) }
+            }
             Command::Start(fence)
             | Command::Heartbeat(fence)
             | Command::Log(fence, _)
             | Command::Finish(fence, _) => Expected::Word(self.find(fence)),
-            Command::CallNext(call) => Expected::Next(self.expect_next(call)),
-            Command::StopSession { tenant, key, .. } => Expected::Stop(self.stopping(tenant, key)),
-            Command::Worker(word) => self.expect_worker(word).map_or(Expected::Free, Expected::Worker),
+            Command::Workflow(WorkflowCommand::CallNext(call)) => Expected::Next(self.expect_next(call)),
+            Command::Session(SessionCommand::Stop { tenant, key, .. }) => {
+                Expected::Stop(self.stopping(tenant, key))
+            }
+            Command::Worker(WorkerCommand::Message(word)) => {
+                self.expect_worker(word).map_or(Expected::Free, Expected::Worker)
+            }
             _ => Expected::Free,
         }
     }
@@ -89,13 +102,33 @@ impl Checker {
         if stopping { Found::Stopping } else { Found::Running }
     }
 
+    /// Does a result count although a reset of its session asked the attempt to stop? It does where the job allows no second
+    /// attempt.
+    fn counts_after_reset(&self, fence: &Fence, outcome: &Outcome) -> bool {
+        let Some(entry) = self.ledger.fits(fence) else { return false };
+        let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
+        let Some(run) = run.filter(|run| run.reset && entry.end.is_none()) else { return false };
+        matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_))
+            && !self.is_repeatable(entry, run.started.is_some())
+    }
+
+    /// Was the time of an attempt over, or its job's deadline past, when it was told to stop?
+    fn was_timed_out(&self, fence: &Fence) -> bool {
+        let Some(entry) = self.ledger.fits(fence) else { return false };
+        let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
+        let Some((run, (stopped, _))) = run.and_then(|run| Some((run, run.stop?))) else { return false };
+        let timeout = entry.row.spec.timeout.map_or(u64::MAX, |timeout| timeout.0);
+        let over = run.started.is_some_and(|started| started.saturating_add(timeout) <= stopped);
+        over || entry.row.spec.deadline.is_some()
+    }
+
     /// A reply was told.
     pub fn told(&self, command: &Command, reply: &Reply, expected: &Expected) -> Checked {
         match (command, reply) {
-            (Command::Submit(submission), Reply::Submitted(_) | Reply::Refused(_)) => {
+            (Command::Submit(submission), Reply::Submitted(_) | Reply::Rejected(_)) => {
                 let verdict = match reply {
                     Reply::Submitted(submitted) => Ok(submitted.clone()),
-                    Reply::Refused(refusal) => Err(refusal.clone()),
+                    Reply::Rejected(rejection) => Err(rejection.clone()),
                     _ => return Ok(()),
                 };
                 let wanted = if let Expected::Submits(verdicts) = expected { verdicts.first() } else { None };
@@ -111,48 +144,54 @@ impl Checker {
             }
             (Command::Finish(fence, outcome), _) => self.told_finish(fence, outcome, reply, expected),
             (
-                Command::Configure { .. } | Command::Drain | Command::StorageLow(_) | Command::Load(_),
+                Command::Session(SessionCommand::Usage { .. } | SessionCommand::ResetAll { .. }),
                 Reply::Done,
             ) => Ok(()),
-            (Command::SessionUsage { .. } | Command::ResetSessions { .. }, Reply::Done) => Ok(()),
-            (Command::StopSession { what, .. }, Reply::SessionStopped(stopped)) => {
+            (Command::Session(SessionCommand::Stop { what, .. }), Reply::SessionStopped(stopped)) => {
                 let wanted = if let Expected::Stop(stopping) = expected { Some(stopping) } else { None };
                 self.told_stopped(*what, stopped, wanted)
             }
-            (Command::Claim(claim), _) => self.told_answer(&claim.holder.worker, reply, answer(expected)),
-            (Command::RequestLease(request), _) => {
+            (Command::Lease(LeaseCommand::Claim(claim)), _) => {
+                self.told_answer(&claim.holder.worker, reply, answer(expected))
+            }
+            (Command::Lease(LeaseCommand::Request(request)), _) => {
                 self.told_answer(&request.holder.worker, reply, answer(expected))
             }
-            (Command::Lease(word), _) => {
-                let wanted = if let Expected::LeaseWord(answer) = expected { Some(*answer) } else { None };
+            (Command::Lease(LeaseCommand::Message(word)), _) => {
+                let wanted = if let Expected::LeaseMessage(answer) = expected { Some(*answer) } else { None };
                 self.told_lease_word(word, reply, wanted)
             }
-            (Command::SubmitRun(run), _) => self.told_run(run, reply),
-            (Command::CallNext(call), _) => {
+            (Command::Workflow(WorkflowCommand::Submit(run)), _) => self.told_run(run, reply),
+            (Command::Workflow(WorkflowCommand::CallNext(call)), _) => {
                 let wanted = if let Expected::Next(wanted) = expected { Some(wanted) } else { None };
                 self.told_next(call, reply, wanted)
             }
-            (Command::CancelRun { run, .. }, _) => self.told_run_canceled(*run, reply),
-            (Command::Worker(word), _) => {
+            (Command::Workflow(WorkflowCommand::Cancel { run, .. }), _) => {
+                self.told_run_canceled(*run, reply)
+            }
+            (Command::Worker(WorkerCommand::Message(word)), _) => {
                 let wanted = if let Expected::Worker(answer) = expected { Some(*answer) } else { None };
                 self.told_worker(word, reply, wanted)
             }
-            (Command::Register(_), Reply::Registered(_)) => Ok(()),
-            (Command::DrainWorker { .. }, Reply::Done | Reply::NotFound) => Ok(()),
-            (Command::RebindWorker { lanes, .. }, _) => self.told_rebind(lanes, reply),
-            (Command::Offer(_), Reply::Done | Reply::Refused(_)) => Ok(()),
-            (Command::DeliveryTried { .. } | Command::Redeliver { .. }, _) => self.told_news(command, reply),
-            (Command::PutToken(token, _), Reply::Done) => self.told_token(token),
-            (Command::RevokeToken { id, tenant, .. }, _) => self.told_revoked(id, tenant.as_ref(), reply),
-            (Command::Withdraw(_), Reply::Done | Reply::NotFound) => Ok(()),
-            (
-                Command::PutSchedule(..)
-                | Command::UpdateSchedule { .. }
-                | Command::DeleteSchedule { .. }
-                | Command::ToggleSchedule { .. }
-                | Command::RunSchedule { .. },
-                _,
-            ) => self.told_schedule(command, reply),
+            (Command::Worker(WorkerCommand::Register(register)), _) => self.told_register(register, reply),
+            (Command::Worker(WorkerCommand::Drain { .. }), Reply::Done | Reply::NotFound) => Ok(()),
+            (Command::Worker(WorkerCommand::Rebind { lanes, .. }), _) => self.told_rebind(lanes, reply),
+            (Command::Delivery(_), _) => self.told_news(command, reply),
+            (Command::Admin(admin), _) => self.told_admin(admin, reply),
+            (Command::Schedule(_), _) => self.told_schedule(command, reply),
+            _ => Err(Violation::new("I5", format!("{command:?} is answered with {reply:?}"))),
+        }
+    }
+
+    fn told_admin(&self, command: &AdminCommand, reply: &Reply) -> Checked {
+        use AdminCommand::{Configure, Drain, Load, Offer, PutToken, RevokeToken, StorageLow, Withdraw};
+        match (command, reply) {
+            (Configure { .. } | Drain | StorageLow(_) | Load(_), Reply::Done) => Ok(()),
+            (Offer(_), Reply::Done | Reply::Rejected(_)) => Ok(()),
+            (Withdraw(_), Reply::Done | Reply::NotFound) => Ok(()),
+            (PutToken(token, _), Reply::Done) => self.told_token(token),
+            (PutToken(..), Reply::Rejected(rejection)) if is_taken(rejection) => Ok(()),
+            (RevokeToken { id, tenant, .. }, _) => self.told_revoked(id, tenant.as_ref(), reply),
             _ => Err(Violation::new("I5", format!("{command:?} is answered with {reply:?}"))),
         }
     }
@@ -160,7 +199,7 @@ impl Checker {
     fn told_submit(
         &self,
         submission: &Submission,
-        told: &Result<Submitted, Refusal>,
+        told: &Result<Submitted, Rejection>,
         wanted: Option<&Verdict>,
     ) -> Checked {
         if let Ok(submitted) = told {
@@ -172,12 +211,12 @@ impl Checker {
             };
             self.is_what_was_told(submission, submitted, entry)?;
         }
-        if let Err(Refusal { recorded: Some(job), .. }) = told {
+        if let Err(Rejection { recorded: Some(job), .. }) = told {
             let entry = self.ledger.find(*job);
             let kept = entry.is_some_and(|entry| entry.state == JobState::Rejected);
-            hold("I6", kept && submission.record_refusal, || {
+            hold("I6", kept && submission.record_rejection, || {
                 format!(
-                    "a refusal is said to be kept as {job}, which is {:?}",
+                    "a rejection is said to be kept as {job}, which is {:?}",
                     entry.map(|entry| entry.state)
                 )
             })?;
@@ -188,18 +227,18 @@ impl Checker {
             (Some(Verdict::Existing(job)), Ok(submitted)) => {
                 submitted.existing && job.is_none_or(|job| job == submitted.job)
             }
-            (Some(Verdict::Refused(code)), Err(refusal)) => refusal.code == *code,
+            (Some(Verdict::Rejected(code)), Err(rejection)) => rejection.code == *code,
             _ => false,
         };
         let rule = if submission.spec.idempotency.is_some() { "I4" } else { "I20" };
         hold(rule, same, || format!("a submit is answered with {told:?} and not with {wanted:?}"))
     }
 
-    /// D7: only the guilty one is refused.
-    fn is_not_poison(&self, submission: &Submission, told: &Result<Submitted, Refusal>) -> Checked {
-        let invalid = told.as_ref().is_err_and(|refusal| refusal.code == RefusalCode::Invalid);
+    /// D7: only the guilty one is rejected.
+    fn is_not_poison(&self, submission: &Submission, told: &Result<Submitted, Rejection>) -> Checked {
+        let invalid = told.as_ref().is_err_and(|rejection| rejection.code == RejectionCode::Invalid);
         hold("D7", !invalid || submission.spec.kind.as_str() == POISON_KIND, || {
-            format!("a job that the store can hold is refused: {told:?}")
+            format!("a job that the store can hold is rejected: {told:?}")
         })
     }
 
@@ -226,7 +265,7 @@ impl Checker {
         &self,
         items: &[Submission],
         atomic: bool,
-        told: &[Result<Submitted, Refusal>],
+        told: &[Result<Submitted, Rejection>],
         expected: &Expected,
     ) -> Checked {
         hold("I5", told.len() == items.len(), || {
@@ -246,7 +285,7 @@ impl Checker {
             let made = self.submits.contains_key(&number);
             let kept = match verdict {
                 Ok(submitted) => !submitted.existing,
-                Err(refusal) => refusal.recorded.is_some() && !atomic,
+                Err(rejection) => rejection.recorded.is_some() && !atomic,
             };
             hold("I5", made == kept, || format!("item {index} of a batch is answered with {verdict:?}"))?;
         }
@@ -344,7 +383,10 @@ impl Checker {
             | Notice::Stop { fence, .. }
             | Notice::Next { fence, .. } => fence,
             Notice::Deliver { seq, job, number } => return self.news_noticed(*seq, *job, *number),
-            Notice::Superseded(_) | Notice::DrainConnection(_) => return Ok(()),
+            Notice::Superseded(_)
+            | Notice::DrainConnection(_)
+            | Notice::ProbeConnection(_)
+            | Notice::Unserved { .. } => return Ok(()),
         };
         // One that was rebound twice in a turn is told of twice.
         let known = self.ledger.fences.get(&fence.attempt_id).is_some_and(|(known, _)| {
@@ -358,4 +400,9 @@ impl Checker {
 
 fn answer(expected: &Expected) -> Option<&Answer> {
     if let Expected::Answer(answer) = expected { Some(answer) } else { None }
+}
+
+/// Does another token have the secret?
+fn is_taken(rejection: &Rejection) -> bool {
+    rejection.code == RejectionCode::NameTaken
 }

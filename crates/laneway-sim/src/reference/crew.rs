@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use laneway_core::settings::MAIN_LANE;
 use laneway_core::worker::{AffinityMode, Beat, Orders, Register};
-use laneway_core::{ConnectionId, JobSpec, Name, Settings, Task, Wall, Wants, WorkerOffer};
+use laneway_core::{ConnectionId, JobSpec, Name, Placement, Settings, Task, TasksKept, Wall, WorkerOffer};
 
 use crate::ledger::{Entry, Ledger};
 
@@ -33,6 +33,8 @@ pub struct Member {
     pub offer: WorkerOffer,
     /// Its connection, if it has one.
     pub connection: Option<ConnectionId>,
+    /// Its process, if that has a boot id.
+    pub boot: Option<Name>,
     /// How often it gives a sign of life, in milliseconds.
     pub heartbeat: u64,
     /// When it last did.
@@ -88,7 +90,7 @@ impl Member {
 /// Must a worker run it, whatever places there are?
 pub fn wants_worker(spec: &JobSpec) -> bool {
     spec.wants.as_ref().is_some_and(|wants| {
-        let Wants { package, features, labels, affinity: _, resources } = &**wants;
+        let Placement { package, features, labels, affinity: _, resources } = &**wants;
         package.is_some() || !features.is_empty() || !labels.is_empty() || !resources.is_empty()
     })
 }
@@ -126,17 +128,20 @@ fn lease_for(settings: &Settings, heartbeat: u64) -> u64 {
 
 /// Attempts that a worker was told of.
 pub fn held<'a>(ledger: &'a Ledger, who: &'a Who) -> impl Iterator<Item = &'a Entry> {
-    ledger.open().filter(move |entry| {
-        let open = entry.open.as_ref();
-        let holder = open.filter(|open| open.place.as_str() == WORKERS).and_then(|open| open.holder.as_ref());
-        entry.row.spec.tenant == who.0 && holder.is_some_and(|holder| holder.worker == who.1)
-    })
+    ledger.open().filter(move |entry| is_held(entry, who))
+}
+
+/// Is its attempt one that this worker was told of?
+pub fn is_held(entry: &Entry, who: &Who) -> bool {
+    let open = entry.open.as_ref();
+    let holder = open.filter(|open| open.executor.as_str() == WORKERS).and_then(|open| open.holder.as_ref());
+    entry.row.spec.tenant == who.0 && holder.is_some_and(|holder| holder.worker == who.1)
 }
 
 impl Crew {
     /// A worker registers, or takes its place again.
     pub fn register(&mut self, settings: &Settings, register: &Register, at: u64, starts: u64) {
-        let Register { connection, offer, heartbeat, orders } = register;
+        let Register { connection, offer, heartbeat, orders, boot, tasks: _ } = register;
         let who = (offer.tenant.clone(), offer.worker.clone());
         let before = self.members.remove(&who);
         if let Some(old) = before.as_ref().and_then(|member| member.connection) {
@@ -146,6 +151,7 @@ impl Crew {
         let member = Member {
             offer: offer.clone(),
             connection: Some(*connection),
+            boot: boot.clone(),
             heartbeat: heartbeat.0,
             heard: at,
             lost: false,
@@ -161,13 +167,23 @@ impl Crew {
         self.members.insert(who, member);
     }
 
+    /// Must a registration be denied, because another process of that name answers?
+    pub fn is_taken(&self, register: &Register, at: u64) -> bool {
+        let who = (register.offer.tenant.clone(), register.offer.worker.clone());
+        self.members.get(&who).is_some_and(|member| {
+            let same = register.boot.is_some() && register.boot == member.boot;
+            member.connection.is_some() && !member.is_silent(at) && !same
+        })
+    }
+
     /// What must be said again to an engine that was built anew.
     pub fn registrations(&self) -> Vec<Register> {
         let of = |(connection, who): (&ConnectionId, &Who)| {
             let member = self.members.get(who)?;
             let heartbeat = laneway_core::Span(member.heartbeat);
             let (offer, orders) = (member.offer.clone(), member.orders.clone());
-            Some(Register { connection: *connection, offer, heartbeat, orders })
+            let (boot, tasks) = (member.boot.clone(), TasksKept::All);
+            Some(Register { connection: *connection, offer, heartbeat, orders, boot, tasks })
         };
         self.connections.iter().filter_map(of).collect()
     }
@@ -260,21 +276,28 @@ impl Crew {
         self.members.values().any(|member| member.fits(settings, lane, spec))
     }
 
-    fn is_free(&self, ledger: &Ledger, who: &Who, member: &Member, spec: &JobSpec) -> bool {
-        let limit = member.offer.kind_limits.iter().find(|(kind, _)| *kind == spec.kind);
-        let of_kind = held(ledger, who).filter(|entry| entry.row.spec.kind == spec.kind).count() as u32;
+    /// Has it a slot for this job? `shared`: what runs of its chain there has one for it.
+    fn is_free(&self, ledger: &Ledger, who: &Who, member: &Member, entry: &Entry, shared: bool) -> bool {
+        let kind = &entry.row.spec.kind;
+        let limit = member.offer.kind_limits.iter().find(|(of, _)| of == kind);
+        let here = |other: &Entry| is_held(other, who);
+        let of_kind = |other: &Entry| here(other) && other.row.spec.kind == *kind;
+        let is_open = |limit: u32, counts: &dyn Fn(&Entry) -> bool| {
+            ledger.executors(counts) < limit || (shared && ledger.chain_has_place(entry, counts))
+        };
         member.is_willing()
-            && (held(ledger, who).count() as u32) < member.offer.max_parallel
-            && limit.is_none_or(|(_, limit)| of_kind < *limit)
+            && is_open(member.offer.max_parallel, &here)
+            && limit.is_none_or(|(_, limit)| is_open(*limit, &of_kind))
     }
 
-    /// Workers of which one must get the job: several where nothing tells them apart; none where it must wait.
-    pub fn pick(&self, settings: &Settings, ledger: &Ledger, entry: &Entry) -> Vec<Name> {
+    /// Workers of which one must get the job: several where nothing tells them apart; none where it must wait. `shared`: its
+    /// chain's slots are its own, too.
+    pub fn pick(&self, settings: &Settings, ledger: &Ledger, entry: &Entry, shared: bool) -> Vec<Name> {
         let (lane, spec) = (&entry.lane, &entry.row.spec);
         let who = |worker: &Name| (spec.tenant.clone(), worker.clone());
         let free = |worker: &Name| {
             let who = who(worker);
-            self.members.get(&who).is_some_and(|member| self.is_free(ledger, &who, member, spec))
+            self.members.get(&who).is_some_and(|member| self.is_free(ledger, &who, member, entry, shared))
         };
         let fits = |member: &Member| member.fits(settings, lane, spec);
         let fitting = |worker: &Name| self.members.get(&who(worker)).is_some_and(fits);
@@ -292,16 +315,23 @@ impl Crew {
                 return Vec::new();
             }
         }
-        let candidates = self
+        let candidates: Vec<(&Who, &Member)> = self
             .members
             .iter()
-            .filter(|(who, member)| fits(member) && self.is_free(ledger, who, member, spec));
+            .filter(|(who, member)| fits(member) && self.is_free(ledger, who, member, entry, shared))
+            .collect();
+        let has_chain = |who: &Who| shared && ledger.chain_has_place(entry, &|other| is_held(other, who));
+        let of_chain: Vec<Name> =
+            candidates.iter().filter(|(who, _)| has_chain(who)).map(|(who, _)| who.1.clone()).collect();
+        if !of_chain.is_empty() {
+            return of_chain;
+        }
         let load = |who: &Who, member: &Member| {
-            let used = held(ledger, who).count() as u64;
+            let used = u64::from(ledger.executors(&|other| is_held(other, who)));
             ((used << 32) / u64::from(member.offer.max_parallel), member.served)
         };
         let ranked: Vec<((u64, u64), &Name)> =
-            candidates.map(|(who, member)| (load(who, member), &who.1)).collect();
+            candidates.into_iter().map(|(who, member)| (load(who, member), &who.1)).collect();
         let least = ranked.iter().map(|(load, _)| *load).min();
         ranked.into_iter().filter(|(load, _)| Some(*load) == least).map(|(_, name)| name.clone()).collect()
     }

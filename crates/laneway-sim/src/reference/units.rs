@@ -1,6 +1,6 @@
 //! The machine as the reference sees it: units counted anew every time, who was overtaken, and what a claim must get.
 
-use laneway_core::{Claim, Dispatch, LoadReading, Name, Needs, QuietRule, QuietState, Seq};
+use laneway_core::{CapacityRequest, Claim, Dispatch, LoadReading, Name, QuietRule, QuietState, Seq};
 
 use super::{Reference, is_overdue};
 use crate::clock::Moment;
@@ -47,7 +47,7 @@ impl Room {
 impl Reference {
     /// What a job asks for now.
     pub fn need(&self, entry: &Entry) -> Need {
-        let Needs { cost, quiet, unique, .. } = entry.row.spec.needs;
+        let CapacityRequest { cost, quiet, unique, .. } = entry.row.spec.needs;
         let pull = self.lane(&entry.lane).is_some_and(|lane| lane.pull.is_pull());
         let rule = match quiet {
             Some(QuietRule::Quiet) if entry.row.status.near_deadline => Some(QuietRule::Normal),
@@ -69,7 +69,7 @@ impl Reference {
                 room.due = Some((seq, cost));
                 break;
             }
-            self.forget_overtaken(seq);
+            self.forget_bypassed(seq);
         }
         room
     }
@@ -111,7 +111,7 @@ impl Reference {
 
     /// A job is about to start: older ones that only others' units hold back are overtaken, of every lane the first of
     /// every need; in a lane that waits for claims only by claims of that lane.
-    pub fn overtakes(&mut self, ledger: &Ledger, moment: Moment, starter: Seq) {
+    pub fn bypasses(&mut self, ledger: &Ledger, moment: Moment, starter: Seq) {
         let Some(starter) = ledger.jobs.get(&starter) else { return };
         if self.need(starter).cost == 0 {
             return;
@@ -130,30 +130,30 @@ impl Reference {
             held.iter().map(|entry| (&entry.lane, self.need(entry))).collect();
         groups.sort();
         groups.dedup();
-        let mut overtaken = Vec::new();
+        let mut bypassed = Vec::new();
         for (lane, need) in groups {
             let group = held.iter().copied().filter(|entry| entry.lane == *lane && self.need(entry) == need);
-            overtaken.extend(self.first_in_lane(ledger, lane, group));
+            bypassed.extend(self.first_in_lane(ledger, lane, group));
         }
-        for seq in overtaken {
+        for seq in bypassed {
             let late = ledger.jobs.get(&seq).is_some_and(|entry| is_overdue(moment, entry));
             if seq < starter.row.seq && !late {
-                self.overtake(seq);
+                self.bypass(seq);
             }
         }
     }
 
-    fn overtake(&mut self, seq: Seq) {
-        let count = self.overtaken.entry(seq).or_default();
+    fn bypass(&mut self, seq: Seq) {
+        let count = self.bypassed.entry(seq).or_default();
         *count += 1;
-        if *count >= u32::from(self.settings.capacity.overtakes_max) {
+        if *count >= u32::from(self.settings.capacity.bypasses_max) {
             self.due.insert(seq);
         }
     }
 
     /// The job has started or ended, or had its chance.
-    pub fn forget_overtaken(&mut self, seq: Seq) {
-        self.overtaken.remove(&seq);
+    pub fn forget_bypassed(&mut self, seq: Seq) {
+        self.bypassed.remove(&seq);
         self.due.remove(&seq);
     }
 

@@ -1,6 +1,7 @@
 //! Workers that ask for work, whoever speaks by a lease's id, and the probe that says how the machine is.
 
-use laneway_core::lease::{Grant, LeaseFor, LeaseRequest, LeaseWord, Said};
+use laneway_core::command::{AdminCommand, LeaseCommand};
+use laneway_core::lease::{Grant, LeaseFor, LeaseMessage, LeaseRequest, LeaseUpdate};
 use laneway_core::{Claim, Command, Holder, LoadReading, Name, QuietState, Reply};
 
 use super::World;
@@ -18,12 +19,12 @@ impl World {
             QuietState::Panic,
         ]);
         let busy = if self.rng.chance(60) { 0 } else { self.rng.below(11) as u8 };
-        Command::Load(LoadReading { busy, quiet, at: self.clock.moment().now.mono })
+        Command::Admin(AdminCommand::Load(LoadReading { busy, quiet, at: self.clock.moment().now.mono }))
     }
 
     fn holder(&mut self) -> Holder {
         let worker = *self.rng.pick(&["w1", "w2", "w3"]);
-        Holder { worker: Name::fixed(worker), pid: self.rng.chance(20).then_some(7) }
+        Holder { worker: Name::fixed(worker), pid: self.rng.chance(20).then_some(7), boot: None }
     }
 
     /// A worker asks for the next job that suits it.
@@ -33,7 +34,7 @@ impl World {
             if self.rng.chance(90) { self.pull_lane() } else { self.rng.pick(&self.shape.lanes).clone() };
         let (rng, shape) = (&mut self.rng, &self.shape);
         let some_kinds = rng.chance(30);
-        Command::Claim(Box::new(Claim {
+        Command::Lease(LeaseCommand::Claim(Box::new(Claim {
             tenant: rng.pick(&shape.tenants).clone(),
             lane,
             agent: rng.chance(30).then(|| rng.pick(&shape.agents).clone()),
@@ -41,7 +42,8 @@ impl World {
             max_cost: rng.chance(30).then(|| *rng.pick(&[0, 5, 10, 50])),
             holder,
             start: rng.chance(50),
-        }))
+            token: None,
+        })))
     }
 
     fn pull_lane(&mut self) -> Name {
@@ -71,13 +73,13 @@ impl World {
             let tenant = self.rng.chance(50).then(|| self.rng.pick(&self.shape.tenants).clone());
             LeaseFor::Job { tenant, job }
         };
-        Some(Command::RequestLease(Box::new(LeaseRequest { what, holder })))
+        Some(Command::Lease(LeaseCommand::Request(Box::new(LeaseRequest { what, holder }))))
     }
 
     /// Somebody speaks by a lease's id: mostly its holder, or a stranger, or an operator who takes it away.
-    pub(super) fn lease_word(&mut self) -> Option<Command> {
+    pub(super) fn lease_message(&mut self) -> Option<Command> {
         let open = self.checker.ledger.open().filter_map(|entry| entry.open.clone());
-        let mut leases: Vec<_> = open.filter(|open| open.place.as_str() == "leases").collect();
+        let mut leases: Vec<_> = open.filter(|open| open.executor.as_str() == "leases").collect();
         if leases.is_empty() {
             return None;
         }
@@ -85,25 +87,29 @@ impl World {
         let open = leases.swap_remove(at);
         let holder = open.holder.map(|holder| holder.worker);
         let run = self.runs.iter().position(|run| run.fence == open.fence);
-        let mut word = LeaseWord {
+        let mut word = LeaseMessage {
             lease: open.fence.attempt_id,
             tenant: self.rng.chance(10).then(|| self.rng.pick(&self.shape.tenants).clone()),
             worker: None,
             pid: self.rng.chance(20).then_some(9),
-            said: Said::Alive,
+            said: LeaseUpdate::Alive,
         };
         match self.rng.below(10) {
             0 => {
-                word.said = Said::Revoke("enough".into());
-                return Some(Command::Lease(Box::new(word)));
+                word.said = LeaseUpdate::Revoke("enough".into());
+                return Some(Command::Lease(LeaseCommand::Message(Box::new(word))));
             }
             // Whoever knows the fence of a job that is set aside may take it without a name.
             2 if holder.is_none() => return Some(Command::Start(open.fence)),
             1 => {
                 word.worker = Some(self.holder().worker);
-                word.said = if self.rng.chance(50) { Said::Report } else { Said::Ended(self.outcome()) };
+                word.said = if self.rng.chance(50) {
+                    LeaseUpdate::Report
+                } else {
+                    LeaseUpdate::Ended(self.outcome())
+                };
                 let stranger = word.worker != holder;
-                return stranger.then(|| Command::Lease(Box::new(word)));
+                return stranger.then(|| Command::Lease(LeaseCommand::Message(Box::new(word))));
             }
             _ => {}
         }
@@ -111,10 +117,10 @@ impl World {
         let run = run.filter(|&run| !self.runs[run].cut && self.runs[run].lives())?;
         word.worker = holder;
         if self.runs[run].works() && self.rng.chance(40) {
-            word.said = Said::Ended(self.outcome());
+            word.said = LeaseUpdate::Ended(self.outcome());
             self.runs[run].phase = crate::runs::Phase::Ended;
         }
-        Some(Command::Lease(Box::new(word)))
+        Some(Command::Lease(LeaseCommand::Message(Box::new(word))))
     }
 
     /// What a worker makes of the answer to what it asked.

@@ -1,6 +1,7 @@
 //! Clients that make schedules, change them, switch them, run them by hand and delete them.
 
 use laneway_core::command::Origin;
+use laneway_core::command::ScheduleCommand;
 use laneway_core::schedule::RunMode;
 use laneway_core::{
     Bytes, CatchUp, Command, Name, Overlap, ScheduleId, SchedulePatch, ScheduleSpec, Span, Timing, Wall,
@@ -22,7 +23,7 @@ impl World {
             .collect();
         let origin = Origin::house("client");
         if known.is_empty() || self.rng.chance(35) {
-            return Command::PutSchedule(Box::new(self.schedule_spec()), origin);
+            return Command::Schedule(ScheduleCommand::Put(Box::new(self.schedule_spec()), origin));
         }
         let (id, owner) = known[self.rng.below(known.len() as u64) as usize].clone();
         let tenant = match self.rng.below(5) {
@@ -31,15 +32,20 @@ impl World {
             _ => Some(owner),
         };
         match self.rng.below(10) {
-            0 => Command::DeleteSchedule { tenant, id, origin },
+            0 => Command::Schedule(ScheduleCommand::Delete { tenant, id, origin }),
             1 | 2 => {
                 let patch = Box::new(self.schedule_patch());
-                Command::UpdateSchedule { tenant, id, patch, origin }
+                Command::Schedule(ScheduleCommand::Update { tenant, id, patch, origin })
             }
-            3..=6 => Command::ToggleSchedule { tenant, id, enabled: self.rng.chance(70), origin },
+            3..=6 => Command::Schedule(ScheduleCommand::Toggle {
+                tenant,
+                id,
+                enabled: self.rng.chance(70),
+                origin,
+            }),
             _ => {
                 let mode = if self.rng.chance(70) { RunMode::Force } else { RunMode::Due };
-                Command::RunSchedule { tenant, id, mode, origin }
+                Command::Schedule(ScheduleCommand::Fire { tenant, id, mode, origin })
             }
         }
     }
@@ -54,7 +60,7 @@ impl World {
         job.deadline = None;
         job.idempotency = None;
         if job.kind.as_str() == POISON_KIND {
-            // A row that the store refuses is the fault of whoever asked for it; nobody asks for a slot.
+            // A row that the store rejects is the fault of whoever asked for it; nobody asks for a slot.
             job.kind = self.rng.pick(&self.shape.kinds).clone();
         }
         ScheduleSpec {

@@ -1,11 +1,12 @@
 //! Clients and operators: what they ask of the house.
 
+use laneway_core::command::{AdminCommand, SessionCommand};
 use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::AgentSettings;
 use laneway_core::{
-    Bytes, Callback, Command, DropPolicy, JobId, JobSpec, Key, Name, Needs, PlaceMode, PlaceOffer, QuietRule,
-    Role, Session, SessionMode, Settings, Span, StopWhat, TokenRecord, Wall,
+    Bytes, Callback, CapacityRequest, Command, DropPolicy, ExecutorMode, ExecutorOffer, JobId, JobSpec, Key,
+    Name, QuietRule, Role, Session, SessionMode, Settings, Span, StopWhat, TokenRecord, Wall,
 };
 
 use super::{REMEMBERED_JOBS, World};
@@ -31,14 +32,15 @@ impl World {
         payload.resize(8 + self.rng.below(8) as usize, 7);
         let spec = self.spec();
         // A job that the store cannot hold cannot be kept as rejected, either.
-        let record_refusal =
-            self.rng.chance(self.shape.habits.record_refusal) && spec.kind.as_str() != POISON_KIND;
+        let record_rejection =
+            self.rng.chance(self.shape.habits.record_rejection) && spec.kind.as_str() != POISON_KIND;
         Submission {
             spec,
             payload: Bytes::from(payload),
             origin: Origin::house("client"),
             prior: None,
-            record_refusal,
+            record_rejection,
+            strict_lane: false,
         }
     }
 
@@ -49,7 +51,7 @@ impl World {
             // A job whose resource is gone fails when its turn comes; whom it holds back until then is not compared.
             let pinned = spec.wants.as_ref().is_some_and(|wants| !wants.resources.is_empty());
             if pinned {
-                spec.needs = Needs::default();
+                spec.needs = CapacityRequest::default();
             }
         }
         let World { rng, shape, .. } = self;
@@ -102,7 +104,7 @@ impl World {
             _ => StopWhat::Reset,
         };
         let (tenant, key) = self.some_session();
-        Command::StopSession { tenant, key, what, origin: Origin::house("client") }
+        Command::Session(SessionCommand::Stop { tenant, key, what, origin: Origin::house("client") })
     }
 
     /// Somebody says how full the context of a session is.
@@ -114,7 +116,7 @@ impl World {
             1 => u64::MAX,
             _ => self.rng.below(101),
         };
-        Command::SessionUsage { tenant, key, tokens, window }
+        Command::Session(SessionCommand::Usage { tenant, key, tokens, window })
     }
 
     pub(super) fn some_session(&mut self) -> (Name, Name) {
@@ -217,12 +219,12 @@ impl World {
             Bytes::from((self.settings.len() as u64 - 1).to_le_bytes().to_vec())
         });
         let detail = "settings changed".into();
-        Command::Configure {
+        Command::Admin(AdminCommand::Configure {
             settings: Box::new(settings),
             overrides,
             detail,
             origin: Origin::house("operator"),
-        }
+        })
     }
 
     fn change_a_setting(&mut self, settings: &mut Settings) {
@@ -297,7 +299,7 @@ impl World {
         let tenant = self.rng.chance(70).then(|| self.rng.pick(&self.shape.tenants).clone());
         let origin = Origin::house("operator");
         if self.rng.chance(40) {
-            return Command::RevokeToken { id, tenant, origin };
+            return Command::Admin(AdminCommand::RevokeToken { id, tenant, origin });
         }
         let record = TokenRecord {
             id,
@@ -309,14 +311,14 @@ impl World {
             expires_at: None,
             revoked_at: None,
         };
-        Command::PutToken(Box::new(record), origin)
+        Command::Admin(AdminCommand::PutToken(Box::new(record), origin))
     }
 
     pub(super) fn change_place(&mut self) -> Command {
-        let at = self.rng.below(self.places.len() as u64) as usize;
-        let mut offer = self.places[at].clone();
+        let at = self.rng.below(self.executors.len() as u64) as usize;
+        let mut offer = self.executors[at].clone();
         match self.rng.below(6) {
-            0 => return Command::Withdraw(offer.place),
+            0 => return Command::Admin(AdminCommand::Withdraw(offer.executor)),
             2 => offer.slots = cap(&mut self.rng, 3),
             3 => {
                 offer.kinds = self.shape.kinds.iter().filter(|_| self.rng.chance(50)).cloned().collect();
@@ -327,27 +329,30 @@ impl World {
             }
             4 if self.rng.chance(20) => {
                 offer.mode = match offer.mode {
-                    PlaceMode::Attached => PlaceMode::Leased,
-                    PlaceMode::Leased => PlaceMode::Attached,
+                    ExecutorMode::Attached => ExecutorMode::Leased,
+                    ExecutorMode::Leased => ExecutorMode::Attached,
                 }
             }
             _ => {}
         }
-        Command::Offer(offer)
+        Command::Admin(AdminCommand::Offer(offer))
     }
 
     /// The house took an offer, or took a place away.
     pub(super) fn place_changed(&mut self, command: &Command) {
         match command {
-            Command::Offer(offer) => {
-                if let Some(place) = self.places.iter_mut().find(|place| place.place == offer.place) {
-                    *place = PlaceOffer::clone(offer);
+            Command::Admin(AdminCommand::Offer(offer)) => {
+                if let Some(executor) =
+                    self.executors.iter_mut().find(|executor| executor.executor == offer.executor)
+                {
+                    *executor = ExecutorOffer::clone(offer);
                 }
             }
             // A place that was taken away stays away after a start, or comes back with it.
-            Command::Withdraw(name) if self.rng.chance(20) => {
-                if let Some(place) = self.places.iter_mut().find(|place| place.place == *name) {
-                    place.kinds.clear();
+            Command::Admin(AdminCommand::Withdraw(name)) if self.rng.chance(20) => {
+                if let Some(executor) = self.executors.iter_mut().find(|executor| executor.executor == *name)
+                {
+                    executor.kinds.clear();
                 }
             }
             _ => {}
@@ -364,8 +369,8 @@ fn change_the_machine(rng: &mut Rng, lane: &Name, settings: &mut Settings) {
 }
 
 /// What a job asks of the machine: small and big costs, so that they get in each other's way.
-fn draw_needs(rng: &mut Rng, habits: &Habits) -> Needs {
-    Needs {
+fn draw_needs(rng: &mut Rng, habits: &Habits) -> CapacityRequest {
+    CapacityRequest {
         cost: if rng.chance(habits.cost) { *rng.pick(&[1, 5, 9, 10, 20, 30, 45, 60, 80, 90, 95]) } else { 0 },
         quiet: rng.chance(habits.quiet).then(|| *rng.pick(&QuietRule::ALL)),
         unique: rng.chance(habits.unique),

@@ -1,18 +1,19 @@
 //! Workers with connections: they register, take tasks, say the same thing twice, lose their connections and come back.
 
+use laneway_core::command::WorkerCommand;
 use laneway_core::effect::{Offer, OfferTo};
 use laneway_core::worker::{
-    Affinity, AffinityMode, Beat, Orders, Package, Register, ResourceRef, WorkerSaid, WorkerWord,
+    Affinity, AffinityMode, Beat, Orders, Package, Register, ResourceRef, WorkerMessage, WorkerReport,
 };
 use laneway_core::{
-    Command, ConnectionId, Name, Origin, Outcome, Reply, Span, Task, Wall, Wants, WorkerOffer,
+    Command, ConnectionId, Name, Origin, Outcome, Placement, Reply, Span, Task, TasksKept, Wall, WorkerOffer,
 };
 
 use super::World;
 use crate::reference::crew;
 use crate::rng::Rng;
 use crate::runs::{At, Phase, Run};
-use crate::violation::Checked;
+use crate::violation::{Checked, hold};
 
 /// Connections that are remembered, those that are out included.
 const REMEMBERED_HANDS: usize = 8;
@@ -28,21 +29,98 @@ pub(super) struct Hand {
     pub(super) offer: WorkerOffer,
     /// The socket is still there as far as its worker knows.
     pub(super) live: bool,
+    /// Whose it is.
+    pub(super) process: Process,
+}
+
+/// A process of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// Never given to another one.
+    pub(super) number: u64,
+    /// The boot id that it tells, if it is of the sort that does.
+    pub(super) boot: Option<Name>,
 }
 
 impl World {
-    /// A worker connects: for the first time, again, or while its older connection is still there.
+    /// A worker connects: its first process, the same one again, one that replaces a process that has crashed, or a second
+    /// one beside a process that lives.
     pub(super) fn connect(&mut self) -> Command {
-        let (tenant, worker) = self.whoever_connects();
+        let who = self.whoever_connects();
         let heartbeat = Span(self.rng.between(1, 20) * 1_000);
-        let offer = self.draw_offer(tenant, worker);
-        self.register(offer, heartbeat)
+        let offer = self.draw_offer(who.0.clone(), who.1.clone());
+        let dice = self.rng.below(100);
+        let process = match self.processes.get(&who).cloned() {
+            Some(process) if dice < 60 => process,
+            Some(_) if dice < 70 && self.is_live(&who) => {
+                let second = self.start_process();
+                return self.register(offer, heartbeat, second);
+            }
+            before => {
+                if let Some(before) = before {
+                    self.crash(&before);
+                }
+                self.start_process()
+            }
+        };
+        self.processes.insert(who.clone(), process.clone());
+        for hand in &mut self.hands {
+            // A process has one connection: its older one is one that it gave up.
+            hand.live &= (&hand.offer.tenant, &hand.offer.worker) != (&who.0, &who.1);
+        }
+        self.register(offer, heartbeat, process)
+    }
+
+    fn start_process(&mut self) -> Process {
+        self.processes_started += 1;
+        let number = self.processes_started;
+        // One in four is of the old sort, which tells no boot id.
+        let boot = self.rng.chance(75).then(|| Name::new(&format!("b{number}")).expect("a short name"));
+        Process { number, boot }
+    }
+
+    /// A process dies, and everything that it ran with it.
+    fn crash(&mut self, process: &Process) {
+        self.diary.note(|| format!("process {} crashes", process.number));
+        let theirs = |run: &Run| run.at.as_ref().is_some_and(|at| at.process == process.number);
+        while let Some(at) = self.runs.iter().position(theirs) {
+            self.forget_run(at);
+        }
+    }
+
+    /// Has a worker a connection, as far as its process knows?
+    fn is_live(&self, who: &crew::Who) -> bool {
+        let theirs = |hand: &Hand| (&hand.offer.tenant, &hand.offer.worker) == (&who.0, &who.1);
+        self.hands.iter().any(|hand| hand.live && theirs(hand))
+    }
+
+    /// A registration was answered.
+    pub(super) fn register_heard(&mut self, register: &Register, reply: &Reply) {
+        let Some(at) = self.hands.iter().position(|hand| hand.connection == register.connection) else {
+            return;
+        };
+        if !matches!(reply, Reply::Registered(_)) {
+            self.hands[at].live = false;
+            return;
+        }
+        let process = self.hands[at].process.clone();
+        let who = (register.offer.tenant.clone(), register.offer.worker.clone());
+        if let Some(before) = self.processes.insert(who.clone(), process.clone())
+            && before != process
+        {
+            // Whoever may come although another process was there has come after its end.
+            self.crash(&before);
+            for hand in &mut self.hands {
+                let theirs = (&hand.offer.tenant, &hand.offer.worker) == (&who.0, &who.1);
+                hand.live &= !theirs || hand.process == process;
+            }
+        }
     }
 
     /// Mostly one that holds something and has lost its connection, if there is one.
     fn whoever_connects(&mut self) -> (Name, Name) {
         let open = self.checker.ledger.open().filter_map(|entry| {
-            let open = entry.open.as_ref().filter(|open| open.place.as_str() == crew::WORKERS)?;
+            let open = entry.open.as_ref().filter(|open| open.executor.as_str() == crew::WORKERS)?;
             Some((entry.row.spec.tenant.clone(), open.holder.as_ref()?.worker.clone()))
         });
         let is_there = |who: &crew::Who| {
@@ -56,19 +134,28 @@ impl World {
         (self.rng.pick(&self.shape.tenants).clone(), pick_name(&mut self.rng, &WORKERS))
     }
 
-    fn register(&mut self, offer: WorkerOffer, heartbeat: Span) -> Command {
+    fn register(&mut self, offer: WorkerOffer, heartbeat: Span, process: Process) -> Command {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
-        for hand in &mut self.hands {
-            // A worker has one process: its older connection is one that it gave up.
-            hand.live &= (&hand.offer.tenant, &hand.offer.worker) != (&offer.tenant, &offer.worker);
-        }
         if self.hands.len() == REMEMBERED_HANDS {
             let out = self.hands.iter().position(|hand| !hand.live).unwrap_or(0);
             self.hands.remove(out);
         }
-        self.hands.push(Hand { connection, offer: offer.clone(), live: true });
-        Command::Register(Box::new(Register { connection, offer, heartbeat, orders: Orders::default() }))
+        let has = self.runs.iter().filter_map(|run| {
+            let at = run.at.as_ref().filter(|at| at.process == process.number)?;
+            Some(Task { job: run.fence.job, dispatch_seq: at.dispatch_seq })
+        });
+        let (tasks, boot) = (TasksKept::Listed(has.collect()), process.boot.clone());
+        self.hands.push(Hand { connection, offer: offer.clone(), live: true, process });
+        let orders = Orders::default();
+        Command::Worker(WorkerCommand::Register(Box::new(Register {
+            connection,
+            offer,
+            heartbeat,
+            orders,
+            boot,
+            tasks,
+        })))
     }
 
     fn draw_offer(&mut self, tenant: Name, worker: Name) -> WorkerOffer {
@@ -100,13 +187,20 @@ impl World {
         Some(self.hands[at].clone())
     }
 
-    /// A connection ends: mostly one that is there, now and then one that lost its place long ago.
+    /// A connection ends: one that was probed and did not answer, mostly one that is there, now and then one that lost its
+    /// place long ago.
     pub(super) fn disconnect(&mut self) -> Option<Command> {
+        let dead = |connection: &ConnectionId| {
+            !self.hands.iter().any(|hand| hand.live && hand.connection == *connection)
+        };
+        if let Some(probed) = std::mem::take(&mut self.probed).into_iter().find(dead) {
+            return Some(said(probed, WorkerReport::Gone));
+        }
         let hand = self.some_hand()?;
         for known in &mut self.hands {
             known.live &= known.connection != hand.connection;
         }
-        Some(said(hand.connection, WorkerSaid::Gone))
+        Some(said(hand.connection, WorkerReport::Gone))
     }
 
     /// A worker gives a sign of life, or offers something else.
@@ -114,7 +208,7 @@ impl World {
         let hand = self.some_hand()?;
         if self.rng.chance(8) {
             let offer = self.draw_offer(hand.offer.tenant.clone(), hand.offer.worker.clone());
-            return Some(said(hand.connection, WorkerSaid::Offers(Box::new(offer))));
+            return Some(said(hand.connection, WorkerReport::Offers(Box::new(offer))));
         }
         let rng = &mut self.rng;
         let beat = Beat {
@@ -124,28 +218,28 @@ impl World {
             disk: rng.chance(10).then(|| rng.between(850, 1_000) as u16),
             ..Beat::default()
         };
-        Some(said(hand.connection, WorkerSaid::Beat(beat)))
+        Some(said(hand.connection, WorkerReport::Beat(beat)))
     }
 
     /// An operator wants a worker to drain, or no longer.
     pub(super) fn drain_worker(&mut self) -> Command {
-        Command::DrainWorker {
+        Command::Worker(WorkerCommand::Drain {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             drain: self.rng.chance(50),
             origin: Origin::house("operator"),
-        }
+        })
     }
 
     /// An operator says which lanes a worker serves: now and then every one, or one that is not there.
     pub(super) fn rebind_worker(&mut self) -> Command {
         let there = if self.rng.chance(10) { &self.shape.lanes[..] } else { self.shape.real_lanes() };
-        Command::RebindWorker {
+        Command::Worker(WorkerCommand::Rebind {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             lanes: some_lanes(&mut self.rng, there),
             origin: Origin::house("operator"),
-        }
+        })
     }
 
     /// Somebody says something about a task: again, too late, over another connection, or with a wrong number.
@@ -164,10 +258,10 @@ impl World {
         }
         let what = match self.rng.below(5) {
             // A run that goes on is not ended behind its back by who runs it.
-            _ if self.is_running(connection, task) => WorkerSaid::Accepted(task),
-            0 => WorkerSaid::Accepted(task),
-            1 => WorkerSaid::Rejected(task, Name::fixed("E.INTERNAL")),
-            _ => WorkerSaid::Ended { task, outcome: self.outcome(), stored: None },
+            _ if self.is_running(connection, task) => WorkerReport::Accepted(task),
+            0 => WorkerReport::Accepted(task),
+            1 => WorkerReport::Rejected(task, Name::fixed("E.INTERNAL")),
+            _ => WorkerReport::Ended { task, outcome: self.outcome(), stored: None },
         };
         Some(said(connection, what))
     }
@@ -190,16 +284,16 @@ impl World {
         let connection = task_at.connection;
         let dice = self.rng.below(100);
         let what = match phase {
-            Phase::Offered if dice < 70 => WorkerSaid::Accepted(task),
+            Phase::Offered if dice < 70 => WorkerReport::Accepted(task),
             Phase::Offered if dice < 85 => {
                 self.runs[at].phase = Phase::Ended;
-                WorkerSaid::Rejected(task, Name::fixed("E.CMD.CONCURRENCY_VIOLATION"))
+                WorkerReport::Rejected(task, Name::fixed("E.CMD.CONCURRENCY_VIOLATION"))
             }
             // Its word is lost on the way.
             Phase::Offered if dice < 95 => return None,
-            Phase::Working if !task_at.accepted && dice < 70 => WorkerSaid::Accepted(task),
+            Phase::Working if !task_at.accepted && dice < 70 => WorkerReport::Accepted(task),
             Phase::Working if stops && dice < 80 => return Some(self.task_ends(at, Outcome::Canceled)),
-            Phase::Working if dice < 30 => WorkerSaid::Beat(Beat::default()),
+            Phase::Working if dice < 30 => WorkerReport::Beat(Beat::default()),
             _ => {
                 let outcome = self.outcome();
                 return Some(self.task_ends(at, outcome));
@@ -217,7 +311,7 @@ impl World {
             run.at.as_ref().map_or((ConnectionId(0), 0), |at| (at.connection, at.dispatch_seq));
         let task = Task { job: run.fence.job, dispatch_seq };
         self.remember_task(connection, task);
-        said(connection, WorkerSaid::Ended { task, outcome, stored: None })
+        said(connection, WorkerReport::Ended { task, outcome, stored: None })
     }
 
     fn remember_task(&mut self, connection: ConnectionId, task: Task) {
@@ -235,8 +329,8 @@ impl World {
     }
 
     /// What a worker makes of an answer.
-    pub(super) fn hand_heard(&mut self, word: &WorkerWord, reply: &Reply, at: u64) {
-        if let (WorkerSaid::Beat(_), Reply::Alive { lease, .. }) = (&word.said, reply) {
+    pub(super) fn hand_heard(&mut self, word: &WorkerMessage, reply: &Reply, at: u64) {
+        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&word.said, reply) {
             let theirs = |run: &&mut Run| {
                 run.at.as_ref().is_some_and(|at| at.connection == word.connection && at.accepted)
             };
@@ -246,9 +340,9 @@ impl World {
             return;
         }
         let task = match &word.said {
-            WorkerSaid::Accepted(task) | WorkerSaid::Rejected(task, _) | WorkerSaid::Ended { task, .. } => {
-                *task
-            }
+            WorkerReport::Accepted(task)
+            | WorkerReport::Rejected(task, _)
+            | WorkerReport::Ended { task, .. } => *task,
             _ => return,
         };
         let found = self.runs.iter().position(|run| {
@@ -260,7 +354,7 @@ impl World {
         });
         let Some(found) = found else { return };
         match (&word.said, reply) {
-            (WorkerSaid::Accepted(_), Reply::Alive { lease, stop }) => {
+            (WorkerReport::Accepted(_), Reply::Alive { lease, stop }) => {
                 let run = &mut self.runs[found];
                 if let Some(at) = run.at.as_mut() {
                     at.accepted = true;
@@ -276,15 +370,26 @@ impl World {
         }
     }
 
-    /// A worker hears of a task, perhaps of one that it knows.
-    pub(super) fn hand_offered(&mut self, offer: &Offer, to: &OfferTo, at: u64) {
+    /// A worker hears of a task, perhaps of one that it knows. What is sent over a dead connection reaches nobody.
+    pub(super) fn hand_offered(&mut self, offer: &Offer, to: &OfferTo, at: u64) -> Checked {
+        let hand = self.hands.iter().find(|hand| hand.live && hand.connection == to.connection);
+        let Some(process) = hand.map(|hand| hand.process.number) else { return Ok(()) };
+        let task = (offer.fence.job, offer.dispatch_seq);
+        let first = *self.given_to.entry(task).or_insert(process);
+        hold("I38", first == process, || {
+            format!("dispatch {} of job {} is given to two processes", offer.dispatch_seq, offer.seq.0)
+        })?;
         let known = self.runs.iter().position(|run| run.fence.attempt_id == offer.fence.attempt_id);
         if let Some(known) = known.filter(|&known| self.runs[known].lives()) {
             let run = &mut self.runs[known];
             run.fence = offer.fence;
-            run.at =
-                Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
-            return;
+            run.at = Some(At {
+                connection: to.connection,
+                process,
+                dispatch_seq: offer.dispatch_seq,
+                accepted: false,
+            });
+            return Ok(());
         }
         if let Some(known) = known {
             self.forget_run(known);
@@ -292,21 +397,27 @@ impl World {
         let mut run = Run::new(offer, true, at);
         let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
         run.timed = to.again && open.is_some_and(|open| open.started_at.is_some());
-        run.at = Some(At { connection: to.connection, dispatch_seq: offer.dispatch_seq, accepted: false });
+        run.at = Some(At {
+            connection: to.connection,
+            process,
+            dispatch_seq: offer.dispatch_seq,
+            accepted: false,
+        });
         run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
         run.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
         run.caller = self.caller_of(&offer.fence);
         self.runs.push(run);
+        Ok(())
     }
 
     /// What a job wants of a worker: mostly nothing.
-    pub(super) fn draw_wants(&mut self, wall: Wall) -> Option<Box<Wants>> {
+    pub(super) fn draw_wants(&mut self, wall: Wall) -> Option<Box<Placement>> {
         let (rng, percent) = (&mut self.rng, self.shape.habits.wants);
         if !rng.chance(percent) {
             return None;
         }
         let later = |rng: &mut Rng| rng.chance(30).then(|| Wall(wall.0 + rng.below(40_000) as i64));
-        let mut wants = Wants::default();
+        let mut wants = Placement::default();
         match rng.below(6) {
             0 => wants.package = Some(package()),
             1 => wants.features = vec![Name::fixed("gpu")],
@@ -331,7 +442,7 @@ impl World {
             self.checker.reference.crew.connections.keys().copied().collect();
         self.hands.clear();
         for connection in connections {
-            self.turn(vec![said(connection, WorkerSaid::Gone)])?;
+            self.turn(vec![said(connection, WorkerReport::Gone)])?;
         }
         for tenant in self.shape.tenants.clone() {
             let offer = WorkerOffer {
@@ -344,7 +455,12 @@ impl World {
                 lanes: Vec::new(),
                 ..self.draw_offer(tenant, Name::fixed("healer"))
             };
-            let command = self.register(offer, Span::mins(10));
+            let who = (offer.tenant.clone(), offer.worker.clone());
+            let process = match self.processes.get(&who) {
+                Some(process) => process.clone(),
+                None => self.start_process(),
+            };
+            let command = self.register(offer, Span::mins(10), process);
             self.turn(vec![command])?;
         }
         Ok(())
@@ -361,14 +477,14 @@ impl World {
         let silent: Vec<ConnectionId> =
             self.hands.iter().map(|hand| hand.connection).filter(|c| silent(*c, self)).collect();
         for connection in silent {
-            self.turn(vec![said(connection, WorkerSaid::Beat(Beat::default()))])?;
+            self.turn(vec![said(connection, WorkerReport::Beat(Beat::default()))])?;
         }
         Ok(())
     }
 }
 
-fn said(connection: ConnectionId, said: WorkerSaid) -> Command {
-    Command::Worker(Box::new(WorkerWord { connection, said }))
+fn said(connection: ConnectionId, said: WorkerReport) -> Command {
+    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection, said })))
 }
 
 fn package() -> Package {

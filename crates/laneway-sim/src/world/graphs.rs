@@ -1,6 +1,7 @@
 //! Clients that ask for runs: small graphs of jobs, some with middleware chains, now and then one that cannot be; and
 //! middlewares that call the next element of their chain.
 
+use laneway_core::command::WorkflowCommand;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     Bytes, Chain, Command, FailurePolicy, Fence, Member, Name, NextCall, Origin, RunSpec, RunSubmission,
@@ -33,6 +34,8 @@ impl World {
                 depends_on,
                 bindings: Vec::new(),
                 chain: None,
+                group: false,
+                within: None,
             });
         }
         if self.rng.chance(self.shape.habits.chains) {
@@ -62,7 +65,14 @@ impl World {
             tags: Vec::new(),
         };
         let origin = Origin::house("client");
-        Command::SubmitRun(Box::new(RunSubmission { spec, members, definition: None, origin, prior: None }))
+        Command::Workflow(WorkflowCommand::Submit(Box::new(RunSubmission {
+            spec,
+            members,
+            definition: None,
+            origin,
+            prior: None,
+            strict_lanes: false,
+        })))
     }
 
     /// A node gets one to three middlewares, which may depend on earlier nodes; now and then they contradict one another.
@@ -88,6 +98,8 @@ impl World {
                 depends_on,
                 bindings: Vec::new(),
                 chain: Some(chain(Some(index))),
+                group: false,
+                within: None,
             });
         }
         members[host].spec.not_before = None;
@@ -141,7 +153,13 @@ impl World {
         let request = Name::new(&format!("q{number}")).expect("a letter and a number are a name");
         let timeout = self.rng.chance(50).then(|| Span(self.rng.between(0, 20_000)));
         let payload = self.rng.chance(30).then(|| Bytes::from(&b"{}"[..]));
-        Command::CallNext(Box::new(NextCall { fence, request, index, timeout, payload }))
+        Command::Workflow(WorkflowCommand::CallNext(Box::new(NextCall {
+            fence,
+            request,
+            index,
+            timeout,
+            payload,
+        })))
     }
 
     /// A client cancels a run, perhaps another tenant's or one that has ended.
@@ -155,7 +173,7 @@ impl World {
             1 => Some(self.rng.pick(&self.shape.tenants).clone()),
             _ => Some(owner),
         };
-        Some(Command::CancelRun { tenant, run, origin: Origin::house("client") })
+        Some(Command::Workflow(WorkflowCommand::Cancel { tenant, run, origin: Origin::house("client") }))
     }
 
     /// Remembers a run that a client was told of, and its jobs.

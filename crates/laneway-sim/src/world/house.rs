@@ -1,13 +1,14 @@
 //! The house from outside: it starts, takes turns, fails, starts again; and after every turn the checker is asked.
 
+use laneway_core::command::{AdminCommand, DeliveryCommand, ScheduleCommand, WorkflowCommand};
 use std::collections::VecDeque;
 
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
-    CapacitySettings, Change, Command, Dispatch, Effects, Notice, Origin, Outcome as Ending, PlaceOffer,
+    CapacitySettings, Change, Command, Dispatch, Effects, ExecutorOffer, Notice, Origin, Outcome as Ending,
     Reply, ScheduleId, Settings, Span,
 };
-use laneway_runtime::{Told, Turn};
+use laneway_runtime::{Committed, Driver};
 use laneway_store::StoreError;
 
 use super::{HEAL_TURNS_MAX, World};
@@ -29,7 +30,7 @@ impl World {
             self.plan_fault();
             let seed = self.rng.word();
             let store = self.disk.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
-            let result = caught(|| Turn::recover(store, settings, seed, moment.now))?;
+            let result = caught(|| Driver::recover(store, settings, seed, moment.now))?;
             let noted = self.take_notes();
             let given = Given { moment, commands: &[], restart: true };
             self.checker.follow(given, &noted, &[])?;
@@ -66,10 +67,10 @@ impl World {
 
     /// Every place says again what it offers.
     pub(super) fn offer_places(&mut self) -> Checked {
-        for at in 0..self.places.len() {
-            let offer = self.places[at].clone();
+        for at in 0..self.executors.len() {
+            let offer = self.executors[at].clone();
             if !offer.kinds.is_empty() {
-                self.turn(vec![Command::Offer(offer)])?;
+                self.turn(vec![Command::Admin(AdminCommand::Offer(offer))])?;
             }
         }
         Ok(())
@@ -107,7 +108,10 @@ impl World {
         }
         let mut inbox: VecDeque<Command> = commands.iter().cloned().collect();
         let house = self.house.as_mut().expect("a house runs between starts");
-        let result = caught(|| house.turn(moment.now, &mut inbox))?;
+        let result = caught(|| {
+            let batch = house.apply(moment.now, &mut inbox)?;
+            house.commit(batch)
+        })?;
         let noted = self.take_notes();
         let given = Given { moment, commands: &commands, restart: false };
         self.checker.follow(given, &noted, &self.offers)?;
@@ -121,7 +125,7 @@ impl World {
             }
             Err(error) => {
                 self.must_be_planned(&noted, &error)?;
-                let leaked = self.house.as_mut().map(Turn::leaked).unwrap_or_default();
+                let leaked = self.house.as_mut().map(Driver::leaked).unwrap_or_default();
                 self.leaks_nothing(&commands, &leaked)?;
                 self.diary.note(|| format!("the house dies: {error}"));
                 self.reboot()
@@ -130,7 +134,7 @@ impl World {
     }
 
     /// Where a stop is all that happens, nothing is written, and the notice alone says so.
-    fn stops_told(&mut self, told: &Told, given: Given<'_>) -> Checked {
+    fn stops_told(&mut self, told: &Committed, given: Given<'_>) -> Checked {
         told.notices.iter().try_for_each(|notice| match notice {
             Notice::Stop { seq, fence, .. } => self.checker.told_to_stop(*seq, fence, given),
             _ => Ok(()),
@@ -165,7 +169,7 @@ impl World {
 
     fn note_written(&mut self, effects: &Effects) {
         for change in &effects.changes {
-            if !matches!(change, Change::JobsPurged { .. } | Change::EventsPurged { .. }) {
+            if !matches!(change, Change::JobsPruned { .. } | Change::EventsPruned { .. }) {
                 self.diary.note(|| format!("          {change:?}"));
             }
         }
@@ -180,7 +184,7 @@ impl World {
     fn all_told(
         &mut self,
         commands: &[Command],
-        told: &Told,
+        told: &Committed,
         expected: &Expected,
         moment: Moment,
     ) -> Checked {
@@ -197,12 +201,12 @@ impl World {
         self.notices_told(told, moment.at)
     }
 
-    fn notices_told(&mut self, told: &Told, at: u64) -> Checked {
+    fn notices_told(&mut self, told: &Committed, at: u64) -> Checked {
         for notice in &told.notices {
             self.diary.mark(notice);
             self.checker.noticed(notice)?;
             self.payloads_agree(notice)?;
-            self.place_heard(notice, at);
+            self.place_heard(notice, at)?;
         }
         self.settle_runs()
     }
@@ -223,7 +227,7 @@ impl World {
     }
 
     /// What a failed turn lets out all the same must be durable.
-    fn leaks_nothing(&mut self, commands: &[Command], leaked: &Told) -> Checked {
+    fn leaks_nothing(&mut self, commands: &[Command], leaked: &Committed) -> Checked {
         for (command, reply) in commands.iter().zip(&leaked.replies) {
             self.checker.told(command, reply, &Expected::Free)?;
         }
@@ -242,11 +246,14 @@ impl World {
                     }
                 }
             }
-            (Command::SubmitRun(run), Reply::RunSubmitted(submitted)) => {
+            (Command::Workflow(WorkflowCommand::Submit(run)), Reply::RunSubmitted(submitted)) => {
                 self.remember_run(&run.spec.tenant, submitted);
             }
-            (Command::Offer(_) | Command::Withdraw(_), Reply::Done) => self.place_changed(command),
-            (Command::DeliveryTried { .. }, _) => self.news_heard(command),
+            (
+                Command::Admin(AdminCommand::Offer(_)) | Command::Admin(AdminCommand::Withdraw(_)),
+                Reply::Done,
+            ) => self.place_changed(command),
+            (Command::Delivery(DeliveryCommand::Tried { .. }), _) => self.news_heard(command),
             _ => self.run_heard(command, reply, at),
         }
     }
@@ -306,7 +313,7 @@ impl World {
         let Some(fork) = self.disk.fork() else { return self.checker.tables_agree(&self.disk) };
         let store = fork.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
         let (settings, now) = (self.kept_settings()?, self.clock.moment().now);
-        let again = caught(|| Turn::recover(store, settings, 1, now))?;
+        let again = caught(|| Driver::recover(store, settings, 1, now))?;
         let mut again =
             again.map_err(|error| Violation::new("I7", format!("a second start fails: {error}")))?;
         let changes = again.recovered().changes;
@@ -321,7 +328,7 @@ impl World {
         if self.checker.reference.draining {
             self.reboot()?;
         }
-        self.turn(vec![Command::StorageLow(false)])?;
+        self.turn(vec![Command::Admin(AdminCommand::StorageLow(false))])?;
         self.put_schedules_to_rest()?;
         let mut settings = self.checker.reference.settings.clone();
         for lane in self.shape.real_lanes() {
@@ -331,10 +338,10 @@ impl World {
         let command = self.configure_with(settings, true);
         self.turn(vec![command])?;
         for offer in self.healed_places() {
-            self.turn(vec![Command::Withdraw(offer.place.clone())])?;
+            self.turn(vec![Command::Admin(AdminCommand::Withdraw(offer.executor.clone()))])?;
         }
         for offer in self.healed_places() {
-            self.turn(vec![Command::Offer(offer)])?;
+            self.turn(vec![Command::Admin(AdminCommand::Offer(offer))])?;
         }
         self.heal_crew()?;
         let began = self.clock.moment().at;
@@ -356,8 +363,10 @@ impl World {
         for id in ids {
             let origin = Origin::house("operator");
             let command = match self.rng.chance(50) {
-                true => Command::DeleteSchedule { tenant: None, id, origin },
-                false => Command::ToggleSchedule { tenant: None, id, enabled: false, origin },
+                true => Command::Schedule(ScheduleCommand::Delete { tenant: None, id, origin }),
+                false => {
+                    Command::Schedule(ScheduleCommand::Toggle { tenant: None, id, enabled: false, origin })
+                }
             };
             self.turn(vec![command])?;
         }
@@ -403,17 +412,17 @@ impl World {
     }
 
     /// Every kind has a place with room.
-    fn healed_places(&self) -> Vec<PlaceOffer> {
-        let mut places = self.shape.places.clone();
-        for place in &mut places {
-            place.slots = place.slots.max(1);
+    fn healed_places(&self) -> Vec<ExecutorOffer> {
+        let mut executors = self.shape.executors.clone();
+        for executor in &mut executors {
+            executor.slots = executor.slots.max(1);
         }
         for kind in &self.shape.kinds {
-            if !places.iter().any(|place| place.kinds.contains(kind)) {
-                places[0].kinds.push(kind.clone());
+            if !executors.iter().any(|executor| executor.kinds.contains(kind)) {
+                executors[0].kinds.push(kind.clone());
             }
         }
-        places
+        executors
     }
 
     /// Somebody looks: what is shown is what is durable, and nothing of another tenant.

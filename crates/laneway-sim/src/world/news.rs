@@ -1,5 +1,6 @@
 //! Those who tell news of ended jobs, and those who want to hear it again.
 
+use laneway_core::command::DeliveryCommand;
 use laneway_core::{Command, JobId, Origin, Seq, Span, TryOutcome};
 
 use super::World;
@@ -30,7 +31,7 @@ impl World {
             _ => TryOutcome::Unanswered("nobody answers".into()),
         };
         let took = Span(self.rng.below(10_000));
-        Some(Command::DeliveryTried { seq, number, took, outcome })
+        Some(Command::Delivery(DeliveryCommand::Tried { seq, number, took, outcome }))
     }
 
     /// Somebody wants to hear the news again, perhaps somebody else's.
@@ -44,12 +45,17 @@ impl World {
             1 => Some(self.rng.pick(&self.shape.tenants).clone()),
             _ => Some(owner),
         };
-        Some(Command::Redeliver { tenant, job, stored: None, origin: Origin::house("client") })
+        Some(Command::Delivery(DeliveryCommand::Redeliver {
+            tenant,
+            job,
+            stored: None,
+            origin: Origin::house("client"),
+        }))
     }
 
     /// What was said about a try is not said again.
     pub(super) fn news_heard(&mut self, command: &Command) {
-        if let Command::DeliveryTried { seq, number, .. } = command {
+        if let Command::Delivery(DeliveryCommand::Tried { seq, number, .. }) = command {
             self.news.retain(|news| (news.seq, news.number) != (*seq, *number));
         }
     }

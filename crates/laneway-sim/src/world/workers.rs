@@ -1,10 +1,11 @@
 //! Runs and those who pretend to be runs: what they say to the house, and what they make of its answers.
 
 use laneway_core::command::LogLine;
-use laneway_core::lease::Said;
+use laneway_core::command::{LeaseCommand, WorkerCommand, WorkflowCommand};
+use laneway_core::lease::LeaseUpdate;
 use laneway_core::{
-    AttemptId, Bytes, Command, Failure, Fence, JobId, Name, NextAnswer, NextCode, Notice, Outcome, PlaceMode,
-    Reply,
+    AttemptId, Bytes, Command, ExecutorMode, Failure, Fence, JobId, Name, NextAnswer, NextCode, Notice,
+    Outcome, Reply,
 };
 
 use super::news::News;
@@ -58,12 +59,14 @@ impl World {
                 message: "it broke".into(),
                 retryable: self.rng.chance(80),
                 detail: None,
+                retry_after: None,
             });
         }
         match self.rng.below(20) {
             0 => Outcome::HandedBack,
             1 => Outcome::Canceled,
             2 => Outcome::Skipped(None),
+            3 => Outcome::Interrupted,
             _ => Outcome::Succeeded(Some(Bytes::from(&b"result"[..]))),
         }
     }
@@ -137,29 +140,41 @@ impl World {
 
     /// What a run makes of an answer.
     pub(super) fn run_heard(&mut self, command: &Command, reply: &Reply, at: u64) {
-        if matches!(command, Command::Claim(_) | Command::RequestLease(_)) {
+        if matches!(
+            command,
+            Command::Lease(LeaseCommand::Claim(_)) | Command::Lease(LeaseCommand::Request(_))
+        ) {
             return self.worker_heard(reply, at);
         }
-        if let Command::Worker(word) = command {
+        if let Command::Worker(WorkerCommand::Message(word)) = command {
             return self.hand_heard(word, reply, at);
+        }
+        if let Command::Worker(WorkerCommand::Register(register)) = command {
+            return self.register_heard(register, reply);
         }
         let found = match command {
             Command::Start(fence) | Command::Heartbeat(fence) | Command::Finish(fence, _) => {
                 self.runs.iter().position(|run| run.fence == *fence)
             }
-            Command::CallNext(call) => self.runs.iter().position(|run| run.fence == call.fence),
-            Command::Lease(word) => self.runs.iter().position(|run| run.fence.attempt_id == word.lease),
+            Command::Workflow(WorkflowCommand::CallNext(call)) => {
+                self.runs.iter().position(|run| run.fence == call.fence)
+            }
+            Command::Lease(LeaseCommand::Message(word)) => {
+                self.runs.iter().position(|run| run.fence.attempt_id == word.lease)
+            }
             _ => None,
         };
         let Some(found) = found else { return };
         if let (Reply::NextAnswered(answer), Some(caller)) = (reply, self.runs[found].caller.as_mut()) {
             // One that waits already waits on.
-            caller.waits &= *answer == NextAnswer::refused(NextCode::Duplicate);
+            caller.waits &= *answer == NextAnswer::rejected(NextCode::Duplicate);
         }
         let ended = match command {
             Command::Finish(..) => true,
             // What a stranger or an operator says is not the run's own word.
-            Command::Lease(word) => matches!(word.said, Said::Ended(_)) && *reply != Reply::NotYours,
+            Command::Lease(LeaseCommand::Message(word)) => {
+                matches!(word.said, LeaseUpdate::Ended(_)) && *reply != Reply::NotYours
+            }
             _ => false,
         };
         match (command, reply) {
@@ -181,17 +196,20 @@ impl World {
     }
 
     /// What places make of a notice.
-    pub(super) fn place_heard(&mut self, notice: &Notice, at: u64) {
+    pub(super) fn place_heard(&mut self, notice: &Notice, at: u64) -> Checked {
         match notice {
             Notice::Offer(offer) if offer.to.is_some() => {
                 if let Some(to) = &offer.to {
-                    self.hand_offered(offer, to, at);
+                    self.hand_offered(offer, to, at)?;
                 }
             }
             Notice::Offer(offer) => {
                 let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
-                let Some(open) = open else { return self.remember_fence(offer.fence) };
-                let mut run = Run::new(offer, open.mode == PlaceMode::Leased, at);
+                let Some(open) = open else {
+                    self.remember_fence(offer.fence);
+                    return Ok(());
+                };
+                let mut run = Run::new(offer, open.mode == ExecutorMode::Leased, at);
                 run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
                 run.cut = !self.healed && run.leased && self.rng.chance(self.shape.faults.cut);
                 run.caller = self.caller_of(&offer.fence);
@@ -200,7 +218,8 @@ impl World {
             Notice::Deliver { seq, job, number } => {
                 self.news.push(News { seq: *seq, job: *job, number: *number });
             }
-            Notice::Superseded(_) | Notice::DrainConnection(_) => {}
+            Notice::ProbeConnection(connection) => self.probed.push(*connection),
+            Notice::Superseded(_) | Notice::DrainConnection(_) | Notice::Unserved { .. } => {}
             Notice::Stop { fence, connection, .. } => {
                 let same = |run: &&mut Run| run.fence.attempt_id == fence.attempt_id && !run.cut;
                 if let Some(run) = self.runs.iter_mut().find(same) {
@@ -219,6 +238,7 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 
     /// Time passed: runs look at their own clocks.

@@ -2,16 +2,18 @@
 //!
 //! Seeds are not kept: a world that learns a new step is another world. These stories stay the same.
 
+use laneway_core::command::AdminCommand;
 use std::collections::VecDeque;
 
 use laneway_core::command::{Origin, Submission, Submitted};
 use laneway_core::engine::Engine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    AttemptId, Bytes, Change, Command, Effects, EventKind, Fence, JobId, JobSpec, LaneOrder, LaneSettings,
-    Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, RefusalCode, Reply, Settings, Span, Wall,
+    AttemptId, Bytes, Change, Command, Effects, EventKind, ExecutorMode, ExecutorOffer, Fence, JobId,
+    JobSpec, LaneOrder, LaneSettings, Mono, Name, Notice, Now, Outcome, RejectionCode, Reply, Settings, Span,
+    Wall,
 };
-use laneway_runtime::{Told, Turn};
+use laneway_runtime::{Committed, Driver};
 use laneway_store::MemoryStore;
 
 const START: i64 = 1_800_000_000_000;
@@ -51,7 +53,8 @@ fn submission(spec: JobSpec) -> Submission {
         payload: Bytes::from(&b"{}"[..]),
         origin: Origin::house("test"),
         prior: None,
-        record_refusal: false,
+        record_rejection: false,
+        strict_lane: false,
     }
 }
 
@@ -59,20 +62,26 @@ fn submit(spec: JobSpec) -> Command {
     Command::Submit(Box::new(submission(spec)))
 }
 
-fn place(mode: PlaceMode, kinds: &[&'static str]) -> Command {
+fn executor(mode: ExecutorMode, kinds: &[&'static str]) -> Command {
     let kinds = kinds.iter().map(|kind| Name::fixed(kind)).collect();
-    Command::Offer(PlaceOffer { place: Name::fixed("place"), mode, kinds, slots: 8 })
+    Command::Admin(AdminCommand::Offer(ExecutorOffer {
+        executor: Name::fixed("executor"),
+        mode,
+        kinds,
+        slots: 8,
+    }))
 }
 
-fn start_house(store: MemoryStore, now: Now) -> Turn {
-    Turn::recover(Box::new(store), Settings::default(), 7, now).expect("recovers")
+fn start_house(store: MemoryStore, now: Now) -> Driver {
+    Driver::recover(Box::new(store), Settings::default(), 7, now).expect("recovers")
 }
 
-fn turn(house: &mut Turn, now: Now, commands: impl Into<VecDeque<Command>>) -> Told {
-    house.turn(now, &mut commands.into()).expect("the store is well")
+fn turn(house: &mut Driver, now: Now, commands: impl Into<VecDeque<Command>>) -> Committed {
+    let batch = house.apply(now, &mut commands.into()).expect("the store is well");
+    house.commit(batch).expect("the store is well")
 }
 
-fn offered(told: &Told) -> Vec<Fence> {
+fn offered(told: &Committed) -> Vec<Fence> {
     let offers = told.notices.iter().filter_map(|notice| match notice {
         Notice::Offer(offer) => Some(offer.fence),
         _ => None,
@@ -87,14 +96,14 @@ fn job_of(reply: &Reply) -> JobId {
     }
 }
 
-/// A refused row makes the loop build its engine anew. Its ids began again one step later, so that two attempts could
+/// A rejected row makes the loop build its engine anew. Its ids began again one step later, so that two attempts could
 /// have the same id.
 #[test]
 fn a_rebuilt_engine_draws_other_ids() {
     let mut store = MemoryStore::new();
-    store.refuse_kind(Name::fixed("poison"));
+    store.reject_kind(Name::fixed("poison"));
     let mut house = start_house(store, at(0));
-    turn(&mut house, at(0), [place(PlaceMode::Attached, &["noop"])]);
+    turn(&mut house, at(0), [executor(ExecutorMode::Attached, &["noop"])]);
     let mut seen: Vec<AttemptId> = Vec::new();
     for step in 0..20 {
         let told =
@@ -117,12 +126,12 @@ fn a_rebuilt_engine_draws_other_ids() {
 fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
     let store = MemoryStore::new();
     let mut house = start_house(store, at(0));
-    turn(&mut house, at(0), [place(PlaceMode::Leased, &["noop"])]);
+    turn(&mut house, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
     let told = turn(&mut house, at(1), [submit(spec("noop"))]);
     let (job, fence) = (job_of(&told.replies[0]), offered(&told)[0]);
     turn(&mut house, at(2), [Command::Start(fence)]);
     turn(&mut house, at(3), [Command::Cancel { tenant: None, job, origin: Origin::house("test") }]);
-    let mut house = Turn::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
+    let mut house = Driver::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
     turn(&mut house, at(5), [Command::Finish(fence, Outcome::Canceled)]);
     let reader = house.reader();
     let seq = reader.job(job).expect("reads").expect("is there").row.seq;
@@ -137,11 +146,11 @@ fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
 #[test]
 fn an_attempt_keeps_the_mode_it_opened_with() {
     let mut house = start_house(MemoryStore::new(), at(0));
-    turn(&mut house, at(0), [place(PlaceMode::Leased, &["noop"])]);
+    turn(&mut house, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
     let fence = offered(&turn(&mut house, at(1), [submit(spec("noop"))]))[0];
-    turn(&mut house, at(2), [place(PlaceMode::Attached, &["noop"])]);
+    turn(&mut house, at(2), [executor(ExecutorMode::Attached, &["noop"])]);
     turn(&mut house, at(3), [Command::Start(fence)]);
-    let mut house = Turn::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
+    let mut house = Driver::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
     assert!(house.recovered().changes.is_empty(), "the run still goes on");
     let told = turn(&mut house, at(5), [Command::Finish(fence, Outcome::Succeeded(None))]);
     assert_eq!(told.replies, [Reply::Done]);
@@ -152,13 +161,13 @@ fn an_attempt_keeps_the_mode_it_opened_with() {
 #[test]
 fn a_restart_gives_no_less_than_the_lease_that_was_told() {
     let mut house = start_house(MemoryStore::new(), at(0));
-    turn(&mut house, at(0), [place(PlaceMode::Leased, &["noop"])]);
+    turn(&mut house, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
     let fence = offered(&turn(&mut house, at(1), [submit(spec("noop"))]))[0];
     let told = turn(&mut house, at(2), [Command::Start(fence)]);
     let long = Settings::default().lease;
     assert_eq!(told.replies, [Reply::Alive { lease: long, stop: false }]);
     let short = Settings { lease: Span::secs(1), ..Settings::default() };
-    let mut house = Turn::recover(house.into_store(), short, 8, at(3)).expect("recovers");
+    let mut house = Driver::recover(house.into_store(), short, 8, at(3)).expect("recovers");
     for ms in (1_000..long.0).step_by(500) {
         let changes = turn(&mut house, at(ms), []).changes;
         let closed = changes.iter().any(|change| matches!(change, Change::AttemptClosed(_)));
@@ -175,7 +184,7 @@ fn a_restart_gives_no_less_than_the_lease_that_was_told() {
 fn a_stopped_run_that_starts_late_does_not_spin() {
     let mut engine = Engine::new(Settings::default(), 7, at(0));
     let mut effects = Effects::default();
-    engine.apply(at(0), place(PlaceMode::Leased, &["noop"]), &mut effects);
+    engine.apply(at(0), executor(ExecutorMode::Leased, &["noop"]), &mut effects);
     let deadline = Some(Wall(START + 1_000));
     let late = JobSpec { deadline, timeout: Some(Span(100)), ..spec("noop") };
     engine.apply(at(0), submit(late), &mut effects);
@@ -205,7 +214,7 @@ fn jobs_age_although_the_wall_clock_was_set_back() {
     let settings = Settings { lanes: [(Name::fixed("main"), lane)].into(), ..Settings::default() };
     let mut engine = Engine::new(settings, 7, at(0));
     let mut effects = Effects::default();
-    engine.apply(at(0), place(PlaceMode::Attached, &["noop"]), &mut effects);
+    engine.apply(at(0), executor(ExecutorMode::Attached, &["noop"]), &mut effects);
     engine.apply(at(0), submit(spec("noop")), &mut effects);
     let back = |ms: u64| Now { wall: Wall(at(ms).wall.0 - 3_600_000), ..at(ms) };
     engine.apply(back(1_000), submit(JobSpec { priority: 1, ..spec("noop") }), &mut effects);
@@ -222,10 +231,10 @@ fn jobs_age_although_the_wall_clock_was_set_back() {
     assert_eq!(opened(&effects), [1, 2], "a minute of waiting is worth more than one level");
 }
 
-/// In an atomic batch, an item of which the idempotency key stood in an earlier item that was refused got the verdict
+/// In an atomic batch, an item of which the idempotency key stood in an earlier item that was rejected got the verdict
 /// of a job that never was.
 #[test]
-fn a_refused_item_makes_no_job_that_a_later_one_could_be() {
+fn a_rejected_item_makes_no_job_that_a_later_one_could_be() {
     let lane = LaneSettings { queued_max: 0, ..LaneSettings::default() };
     let settings = Settings { lanes: [(Name::fixed("main"), lane)].into(), ..Settings::default() };
     let mut engine = Engine::new(settings, 7, at(0));
@@ -237,7 +246,7 @@ fn a_refused_item_makes_no_job_that_a_later_one_could_be() {
     let Reply::Batch(verdicts) = engine.apply(at(0), batch, &mut Effects::default()) else {
         panic!("a batch")
     };
-    let codes: Vec<Option<RefusalCode>> =
-        verdicts.into_iter().map(|verdict| verdict.err().map(|refusal| refusal.code)).collect();
-    assert_eq!(codes, [Some(RefusalCode::QueueFull); 3]);
+    let codes: Vec<Option<RejectionCode>> =
+        verdicts.into_iter().map(|verdict| verdict.err().map(|rejection| rejection.code)).collect();
+    assert_eq!(codes, [Some(RejectionCode::QueueFull); 3]);
 }

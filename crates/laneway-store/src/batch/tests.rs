@@ -8,7 +8,7 @@ use crate::{MemoryStore, Store};
 
 struct Memory;
 
-impl crate::suite::Place for Memory {
+impl crate::suite::Fixture for Memory {
     fn open(&self) -> Box<dyn Store> {
         Box::new(MemoryStore::new())
     }
@@ -97,7 +97,7 @@ fn rows_are_in_key_order_and_ends_in_their_own() {
 fn a_purge_parts_what_comes_before_from_what_comes_after() {
     let mut driver = driver();
     driver.submit_plain();
-    let purge = Change::JobsPurged {
+    let purge = Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: Wall(1),
         keyed_finished_before: Wall(1),
@@ -105,7 +105,7 @@ fn a_purge_parts_what_comes_before_from_what_comes_after() {
     };
     driver.effects.changes.push(purge);
     driver.submit_plain();
-    driver.effects.changes.push(Change::EventsPurged { before: Wall(1) });
+    driver.effects.changes.push(Change::EventsPruned { before: Wall(1) });
     let steps = fold(&driver.effects.changes).unwrap();
     assert!(
         matches!(&steps[..], [Step::Write(_), Step::PurgeJobs(_), Step::PurgeEvents(_), Step::Write(_)]),

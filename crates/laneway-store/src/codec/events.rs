@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use laneway_core::event::JobLine;
+use laneway_core::event::{ErrorLine, JobLine};
 use laneway_core::{Event, EventKind, JobId, Name, Reason, Seq, Wall};
 
 use super::{Input, put_bytes, put_i64, put_u64};
@@ -21,7 +21,8 @@ const REASON: u8 = 1 << 2;
 const ACTOR: u8 = 1 << 3;
 const REQUEST: u8 = 1 << 4;
 const DETAIL: u8 = 1 << 5;
-const ALL: u8 = (1 << 6) - 1;
+const ERROR: u8 = 1 << 6;
+const ALL: u8 = (1 << 7) - 1;
 
 /// Writes batches of events; keeps its room from one batch to the next.
 #[derive(Default)]
@@ -49,6 +50,7 @@ impl EventWriter {
     fn event(&mut self, event: &Event, previous_at: i64) {
         let Event { number, at, kind, tenant, job, actor, request, detail } = event;
         let reason = job.as_ref().and_then(|line| line.reason);
+        let error = job.as_ref().and_then(|line| line.error.as_deref());
         let flag = |present: bool, bit: u8| if present { bit } else { 0 };
         self.bytes.push(kind.code());
         self.bytes.push(
@@ -57,7 +59,8 @@ impl EventWriter {
                 | flag(reason.is_some(), REASON)
                 | flag(actor.is_some(), ACTOR)
                 | flag(request.is_some(), REQUEST)
-                | flag(detail.is_some(), DETAIL),
+                | flag(detail.is_some(), DETAIL)
+                | flag(error.is_some(), ERROR),
         );
         put_i64(&mut self.bytes, at.0.wrapping_sub(previous_at));
         if let Some(tenant) = tenant {
@@ -72,10 +75,14 @@ impl EventWriter {
         if let Some(detail) = detail {
             put_bytes(&mut self.bytes, detail.as_bytes());
         }
+        if let Some(ErrorLine { code, message }) = error {
+            self.name(code);
+            put_bytes(&mut self.bytes, message.as_bytes());
+        }
     }
 
     fn job(&mut self, line: &JobLine, number: u64) {
-        let JobLine { seq, id, kind, lane, agent, attempt, reason, previous } = line;
+        let JobLine { seq, id, kind, lane, agent, attempt, reason, previous, error: _ } = line;
         put_u64(&mut self.bytes, seq.0);
         self.bytes.extend_from_slice(&id.0.to_be_bytes());
         for name in [kind, lane, agent] {
@@ -90,12 +97,12 @@ impl EventWriter {
     }
 
     fn name(&mut self, name: &Name) {
-        if let Some(place) = self.names.get(name) {
-            put_u64(&mut self.bytes, *place);
+        if let Some(executor) = self.names.get(name) {
+            put_u64(&mut self.bytes, *executor);
             return;
         }
-        let place = self.names.len() as u64 + 1;
-        self.names.insert(name.clone(), place);
+        let executor = self.names.len() as u64 + 1;
+        self.names.insert(name.clone(), executor);
         put_u64(&mut self.bytes, 0);
         put_bytes(&mut self.bytes, name.as_str().as_bytes());
     }
@@ -131,10 +138,17 @@ impl<'a> EventReader<'a> {
         }
         self.at = self.at.wrapping_add(self.input.i64()?);
         let tenant = self.optional_name(flags & TENANT != 0)?;
-        let job = if flags & JOB != 0 { Some(self.job(flags & REASON != 0)?) } else { None };
+        let mut job = if flags & JOB != 0 { Some(self.job(flags & REASON != 0)?) } else { None };
         let actor = self.optional_name(flags & ACTOR != 0)?;
         let request = self.optional_name(flags & REQUEST != 0)?;
         let detail = if flags & DETAIL != 0 { Some(self.input.text()?.into()) } else { None };
+        if flags & ERROR != 0 {
+            let error = ErrorLine { code: self.name()?, message: self.input.text()?.into() };
+            let Some(line) = &mut job else {
+                return Err(self.input.damaged("an event of no job has a job's error"));
+            };
+            line.error = Some(Box::new(error));
+        }
         let number = self.number;
         self.number += 1;
         Ok(Event { number, at: Wall(self.at), kind, tenant, job, actor, request, detail })
@@ -153,7 +167,7 @@ impl<'a> EventReader<'a> {
                 previous.ok_or_else(|| self.input.damaged("an event comes before the first"))?
             }
         };
-        Ok(JobLine { seq, id, kind, lane, agent, attempt, reason, previous })
+        Ok(JobLine { seq, id, kind, lane, agent, attempt, reason, previous, error: None })
     }
 
     fn reason(&mut self) -> Result<Reason, StoreError> {
@@ -166,13 +180,13 @@ impl<'a> EventReader<'a> {
     }
 
     fn name(&mut self) -> Result<Name, StoreError> {
-        let place = self.input.u64()?;
-        if place == 0 {
+        let executor = self.input.u64()?;
+        if executor == 0 {
             let name = self.input.name()?;
             self.names.push(name.clone());
             return Ok(name);
         }
-        let known = usize::try_from(place - 1).ok().and_then(|place| self.names.get(place));
+        let known = usize::try_from(executor - 1).ok().and_then(|executor| self.names.get(executor));
         known.cloned().ok_or_else(|| self.input.damaged("a name is used before it is given"))
     }
 }

@@ -11,7 +11,8 @@ const DETAIL: u8 = 2;
 
 /// Appends the form of `failure` to `out`.
 pub(crate) fn write_failure(out: &mut Vec<u8>, failure: &Failure) {
-    let Failure { code, message, retryable, detail } = failure;
+    // What a runner asked for has become the time of the next attempt by now.
+    let Failure { code, message, retryable, detail, retry_after: _ } = failure;
     out.push(VERSION);
     out.push(if *retryable { RETRYABLE } else { 0 } | if detail.is_some() { DETAIL } else { 0 });
     put_bytes(out, code.as_str().as_bytes());
@@ -34,6 +35,7 @@ pub(crate) fn read_failure(bytes: &[u8]) -> Result<Failure, StoreError> {
         message: input.text()?.into(),
         retryable: flags & RETRYABLE != 0,
         detail: (flags & DETAIL != 0).then(|| input.bytes().map(Bytes::from)).transpose()?,
+        retry_after: None,
     };
     input.end()?;
     Ok(failure)

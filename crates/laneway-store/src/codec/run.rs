@@ -64,7 +64,7 @@ pub(crate) fn read_run(bytes: &[u8]) -> Result<RunRest, StoreError> {
 
 /// Appends the form of `member` to `out`.
 pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
-    let MemberOf { run, node, depends_on, bindings, chain } = member;
+    let MemberOf { run, node, depends_on, bindings, chain, group: _, within: _ } = member;
     out.extend_from_slice(&run.0.to_be_bytes());
     put_bytes(out, node.as_str().as_bytes());
     put_names(out, depends_on);
@@ -81,6 +81,19 @@ pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
     put_names(out, middlewares);
 }
 
+/// Appends where a member stands among groups, where it is one or is in one.
+pub(super) fn write_grouping(out: &mut Vec<u8>, member: &MemberOf) {
+    out.push(u8::from(member.group));
+    put_names(out, member.within.as_slice());
+}
+
+/// Reads that back.
+pub(super) fn read_grouping(input: &mut Input<'_>, member: &mut MemberOf) -> Result<(), StoreError> {
+    member.group = input.u8()? != 0;
+    member.within = read_names(input)?.pop();
+    Ok(())
+}
+
 /// Reads a form back.
 pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError> {
     let run = RunId(u128::from_be_bytes(input.array()?));
@@ -93,13 +106,13 @@ pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError>
     }
     let chain = match input.u64()? {
         0 => None,
-        place => {
-            let index = place.checked_sub(2).map(u32::try_from).transpose();
+        executor => {
+            let index = executor.checked_sub(2).map(u32::try_from).transpose();
             let index = index.map_err(|_| input.damaged("a place in a chain is too large"))?;
             Some(Chain { host: input.name()?, middlewares: read_names(input)?, index })
         }
     };
-    Ok(MemberOf { run, node, depends_on, bindings, chain })
+    Ok(MemberOf { run, node, depends_on, bindings, chain, group: false, within: None })
 }
 
 fn put_names(out: &mut Vec<u8>, names: &[Name]) {

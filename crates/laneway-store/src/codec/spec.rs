@@ -3,11 +3,11 @@
 use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, Callback, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name, Needs, QuietRule,
-    RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall, Wants,
+    Backoff, Callback, CapacityRequest, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name,
+    Placement, QuietRule, RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
 };
 
-use super::run::{read_member, write_member};
+use super::run::{read_grouping, read_member, write_grouping, write_member};
 use super::wants::{read_wants, write_wants};
 use super::{Input, put_bytes, put_i64, put_u64};
 use crate::StoreError;
@@ -33,7 +33,9 @@ const POSITION: u64 = 1 << 20;
 const NEEDS: u64 = 1 << 14;
 const WANTS: u64 = 1 << 13;
 const MEMBER: u64 = 1 << 24;
-const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER;
+/// Beside [`MEMBER`]: the node is a group, or is in one.
+const GROUPING: u64 = 1 << 25;
+const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER | GROUPING;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -70,9 +72,9 @@ pub(crate) struct SpecRest {
     pub callback: Option<Callback>,
     pub schedule: Option<ScheduleRef>,
     /// Without the cost, which has a column.
-    pub needs: Needs,
+    pub needs: CapacityRequest,
     pub member: Option<Box<MemberOf>>,
-    pub wants: Option<Box<Wants>>,
+    pub wants: Option<Box<Placement>>,
 }
 
 /// A session without its key, which has a column.
@@ -136,6 +138,7 @@ pub(super) fn write_rest(
             | flag(spec.schedule.is_some(), SCHEDULE)
             | flag(spec.callback.is_some(), CALLBACK)
             | flag(spec.member.is_some(), MEMBER)
+            | flag(spec.member.as_deref().is_some_and(is_grouped), GROUPING)
             | flag(position > 0, POSITION)
             | flag(asks_more_than_units(&spec.needs), NEEDS)
             | flag(spec.wants.is_some(), WANTS),
@@ -201,10 +204,26 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
     }
     if let Some(member) = &spec.member {
         write_member(out, member);
+        if is_grouped(member) {
+            write_grouping(out, member);
+        }
     }
     if let Some(wants) = &spec.wants {
         write_wants(out, wants);
     }
+}
+
+/// True for a group, and for a node that is in one.
+fn is_grouped(member: &MemberOf) -> bool {
+    member.group || member.within.is_some()
+}
+
+fn read_membership(input: &mut Input<'_>, grouped: bool) -> Result<Box<MemberOf>, StoreError> {
+    let mut member = read_member(input)?;
+    if grouped {
+        read_grouping(input, &mut member)?;
+    }
+    Ok(Box::new(member))
 }
 
 /// True for a session that asks for more than to run so many at once, in order.
@@ -239,13 +258,13 @@ fn write_rules(out: &mut Vec<u8>, session: &Session) {
     }
 }
 
-fn asks_more_than_units(needs: &Needs) -> bool {
-    let Needs { cost: _, quiet, unique, expected_duration, hours } = needs;
+fn asks_more_than_units(needs: &CapacityRequest) -> bool {
+    let CapacityRequest { cost: _, quiet, unique, expected_duration, hours } = needs;
     quiet.is_some() || *unique || expected_duration.is_some() || hours.is_some()
 }
 
-fn write_needs(out: &mut Vec<u8>, needs: &Needs) {
-    let Needs { cost: _, quiet, unique, expected_duration, hours } = needs;
+fn write_needs(out: &mut Vec<u8>, needs: &CapacityRequest) {
+    let CapacityRequest { cost: _, quiet, unique, expected_duration, hours } = needs;
     let flag = |present: bool, bit: u8| if present { bit } else { 0 };
     out.push(
         flag(quiet.is_some(), QUIET)
@@ -318,8 +337,8 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
-        needs: if has(NEEDS) { read_needs(&mut input)? } else { Needs::default() },
-        member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
+        needs: if has(NEEDS) { read_needs(&mut input)? } else { CapacityRequest::default() },
+        member: has(MEMBER).then(|| read_membership(&mut input, has(GROUPING))).transpose()?,
         wants: has(WANTS).then(|| read_wants(&mut input, intern).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
     };
@@ -362,7 +381,7 @@ fn read_retry(input: &mut Input<'_>) -> Result<RetryPolicy, StoreError> {
     Ok(RetryPolicy { retries_max, losses_max, backoff: Backoff { base, factor, max, jitter } })
 }
 
-fn read_needs(input: &mut Input<'_>) -> Result<Needs, StoreError> {
+fn read_needs(input: &mut Input<'_>) -> Result<CapacityRequest, StoreError> {
     let flags = input.u8()?;
     if flags & !NEEDS_ALL != 0 {
         return Err(input.damaged("it needs what this program does not know"));
@@ -374,7 +393,7 @@ fn read_needs(input: &mut Input<'_>) -> Result<Needs, StoreError> {
     };
     let expected_duration = has(EXPECTED).then(|| input.u64().map(Span)).transpose()?;
     let hours = has(HOURS).then(|| read_hours(input, has(ZONE))).transpose()?;
-    Ok(Needs { cost: 0, quiet, unique: has(UNIQUE), expected_duration, hours })
+    Ok(CapacityRequest { cost: 0, quiet, unique: has(UNIQUE), expected_duration, hours })
 }
 
 fn read_hours(input: &mut Input<'_>, by_zone: bool) -> Result<Hours, StoreError> {

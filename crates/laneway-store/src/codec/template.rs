@@ -1,6 +1,6 @@
 //! The template of a schedule's jobs, in one column.
 
-use laneway_core::{JobSpec, Name, Needs};
+use laneway_core::{CapacityRequest, JobSpec, Name};
 
 use super::spec::{SpecRest, read_spec, write_rest};
 use super::{Input, put_bytes, put_i64, put_u64};
@@ -79,7 +79,7 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
-        needs: Needs { cost, ..needs },
+        needs: CapacityRequest { cost, ..needs },
         member,
         wants,
     })

@@ -1,8 +1,8 @@
-//! What was written comes back; what was damaged is refused, whatever the damage.
+//! What was written comes back; what was damaged is rejected, whatever the damage.
 
 use laneway_core::{
-    Binding, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, Needs, RunId, RunRow, RunSpec,
-    RunState, Seq, Session, Wall,
+    Binding, CapacityRequest, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, RunId, RunRow,
+    RunSpec, RunState, Seq, Session, Wall,
 };
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::{MemoryStore, Store};
 
 struct Memory;
 
-impl crate::suite::Place for Memory {
+impl crate::suite::Fixture for Memory {
     fn open(&self) -> Box<dyn Store> {
         Box::new(MemoryStore::new())
     }
@@ -82,6 +82,8 @@ fn member_row() -> JobRow {
             middlewares: vec![Name::fixed("a"), Name::fixed("b")],
             index: Some(1),
         }),
+        group: true,
+        within: Some(Name::fixed("around")),
     }));
     row
 }
@@ -99,7 +101,7 @@ fn what_a_member_knows_of_its_run_comes_back() {
 }
 
 #[test]
-fn every_prefix_of_a_run_is_refused() {
+fn every_prefix_of_a_run_is_rejected() {
     let bytes = run_bytes();
     assert_eq!(read_run(&bytes).unwrap().nodes, run_row().nodes);
     for len in 0..bytes.len() {
@@ -133,7 +135,7 @@ fn read_all(bytes: &[u8]) {
 fn a_session_without_rules_has_the_old_form() {
     let mut row = rich_row();
     (row.spec.schedule, row.spec.callback, row.position) = (None, None, 0);
-    row.spec.needs = Needs::default();
+    row.spec.needs = CapacityRequest::default();
     row.spec.wants = None;
     row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
     let mut bytes = Vec::new();
@@ -169,7 +171,7 @@ fn numbers_of_every_length_come_back() {
 }
 
 #[test]
-fn a_number_that_is_too_long_is_refused() {
+fn a_number_that_is_too_long_is_rejected() {
     for bytes in [&[0x80; 10][..], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]]
     {
         assert!(Input::new("a number", bytes).u64().is_err(), "{bytes:?}");
@@ -177,7 +179,7 @@ fn a_number_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn every_prefix_is_refused() {
+fn every_prefix_is_rejected() {
     let (spec, failure) = (spec_bytes(), failure_bytes());
     for len in 0..spec.len() {
         assert!(matches!(
@@ -197,7 +199,7 @@ fn every_prefix_is_refused() {
 }
 
 #[test]
-fn bytes_left_over_and_other_versions_are_refused() {
+fn bytes_left_over_and_other_versions_are_rejected() {
     for edit in [|bytes: &mut Vec<u8>| bytes.push(0), |bytes: &mut Vec<u8>| bytes[0] = 2] {
         let (mut spec, mut failure) = (spec_bytes(), failure_bytes());
         edit(&mut spec);

@@ -1,7 +1,7 @@
 //! What a job wants of the worker that runs it.
 
 use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
-use laneway_core::{Name, Wall, Wants};
+use laneway_core::{Name, Placement, Wall};
 
 use super::spec::read_count;
 use super::{Input, put_bytes, put_i64, put_u64};
@@ -20,8 +20,8 @@ const ALL_OF_PART: u8 = (1 << 2) - 1;
 type Intern<'a> = dyn FnMut(&str) -> Result<Name, StoreError> + 'a;
 
 /// Appends the form of `wants` to `out`.
-pub(super) fn write_wants(out: &mut Vec<u8>, wants: &Wants) {
-    let Wants { package, features, labels, affinity, resources } = wants;
+pub(super) fn write_wants(out: &mut Vec<u8>, wants: &Placement) {
+    let Placement { package, features, labels, affinity, resources } = wants;
     let flag = |present: bool, bit: u8| if present { bit } else { 0 };
     out.push(flag(package.is_some(), PACKAGE) | flag(affinity.is_some(), AFFINITY));
     if let Some(Package { name, version }) = package {
@@ -63,7 +63,7 @@ fn put_time(out: &mut Vec<u8>, time: Option<Wall>) {
 }
 
 /// Reads a form back.
-pub(super) fn read_wants(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Wants, StoreError> {
+pub(super) fn read_wants(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Placement, StoreError> {
     let flags = input.u8()?;
     if flags & !ALL != 0 {
         return Err(input.damaged("it wants what this program does not know"));
@@ -85,7 +85,7 @@ pub(super) fn read_wants(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Resu
     for _ in 0..read_count(input)? {
         resources.push(read_resource(input, intern)?);
     }
-    Ok(Wants { package, features, labels, affinity, resources })
+    Ok(Placement { package, features, labels, affinity, resources })
 }
 
 fn read_affinity(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Affinity, StoreError> {

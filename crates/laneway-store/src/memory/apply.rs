@@ -55,6 +55,7 @@ struct Before {
     tokens: Option<BTreeMap<Name, TokenRecord>>,
     sessions: Option<BTreeMap<(Name, Name), SessionRow>>,
     overrides: Option<Bytes>,
+    clock_seen: Option<Wall>,
     last_seq: u64,
     ended: u64,
     calendar: Vec<calendar::Undo>,
@@ -69,6 +70,7 @@ impl Before {
             tokens: None,
             sessions: None,
             overrides: state.overrides.clone(),
+            clock_seen: state.clock_seen,
             last_seq: state.last_seq,
             ended: state.ended,
             calendar: Vec::new(),
@@ -83,16 +85,18 @@ impl Commit<'_> {
             Change::JobCreated { row, payload } => self.create_job(row, payload),
             Change::JobMoved { seq, status } => self.move_job(*seq, status),
             Change::AttemptOpened(open) => self.open_attempt(open),
-            Change::AttemptStarted(open) => self.start_attempt(open),
+            Change::AttemptStarted(open) | Change::LeaseExtended(open) | Change::HolderChanged(open) => {
+                self.put_attempt(open)
+            }
             Change::AttemptRebound(open) => self.rebind_attempt(open),
             Change::AttemptClosed(closed) => self.close_attempt(closed),
             Change::JobEnded(end) => self.end_job(end),
             Change::LogAppended { seq, attempt, lines } => self.append_log(*seq, *attempt, lines),
-            Change::JobsPurged { lane, finished_before, keyed_finished_before, max } => {
+            Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
                 self.purge_jobs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
-            Change::EventsPurged { before } => {
+            Change::EventsPruned { before } => {
                 self.purge_events(*before);
                 Ok(())
             }
@@ -101,20 +105,23 @@ impl Commit<'_> {
                 Ok(())
             }
             Change::DeliveryPut(row) => {
-                if let Ok(job) = self.stored_job(row.seq) {
-                    job.delivery = Some(DeliveryRow::clone(row));
-                }
+                self.put_delivery(row);
                 Ok(())
             }
             Change::DeliveryTried(tried) => {
-                if let Ok(job) = self.stored_job(tried.seq) {
-                    job.tries.push(DeliveryTry::clone(tried));
-                }
+                self.put_try(tried);
                 Ok(())
             }
             Change::TokenPut(token) => {
-                self.before.tokens.get_or_insert_with(|| self.state.tokens.clone());
-                self.state.tokens.insert(token.id.clone(), TokenRecord::clone(token));
+                self.tokens().insert(token.id.clone(), TokenRecord::clone(token));
+                Ok(())
+            }
+            Change::TokenForgotten(id) => {
+                self.tokens().remove(id);
+                Ok(())
+            }
+            Change::ClockSeen(at) => {
+                self.state.clock_seen = Some(*at);
                 Ok(())
             }
             Change::SessionPut(row) => {
@@ -133,12 +140,31 @@ impl Commit<'_> {
             Change::RunCreated(_) | Change::RunMoved { .. } | Change::CallPut(_) => {
                 runs::apply(self.state, change, &mut self.before.runs)
             }
-            Change::EndedRunsPurged { lane, finished_before, keyed_finished_before, max } => {
+            Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
                 self.purge_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
             of_schedule => calendar::apply(self.state, of_schedule, &mut self.before.calendar),
         }
+    }
+
+    /// Not where the job is gone.
+    fn put_delivery(&mut self, row: &DeliveryRow) {
+        if let Ok(job) = self.stored_job(row.seq) {
+            job.delivery = Some(row.clone());
+        }
+    }
+
+    /// Not where the job is gone.
+    fn put_try(&mut self, tried: &DeliveryTry) {
+        if let Ok(job) = self.stored_job(tried.seq) {
+            job.tries.push(tried.clone());
+        }
+    }
+
+    fn tokens(&mut self) -> &mut BTreeMap<Name, TokenRecord> {
+        self.before.tokens.get_or_insert_with(|| self.state.tokens.clone());
+        &mut self.state.tokens
     }
 
     fn sessions(&mut self) -> &mut BTreeMap<(Name, Name), SessionRow> {
@@ -147,12 +173,12 @@ impl Commit<'_> {
     }
 
     fn create_job(&mut self, row: &JobRow, payload: &Bytes) -> Result<(), StoreError> {
-        let refused = |what: &str| Err(StoreError::Refused(format!("job {}: {what} is taken", row.id)));
+        let rejected = |what: &str| Err(StoreError::Rejected(format!("job {}: {what} is taken", row.id)));
         if self.state.jobs.contains_key(&row.seq) {
-            return refused("its number");
+            return rejected("its number");
         }
         if self.state.ids.contains_key(&row.id) {
-            return refused("its id");
+            return rejected("its id");
         }
         let job = Job {
             row: row.clone(),
@@ -168,7 +194,7 @@ impl Commit<'_> {
             tries: Vec::new(),
         };
         if job.key().is_some_and(|key| self.state.keys.contains_key(&key)) {
-            return refused("its idempotency key");
+            return rejected("its idempotency key");
         }
         self.before.jobs.entry(row.seq).or_insert(None);
         self.state.last_seq = self.state.last_seq.max(row.seq.0);
@@ -191,7 +217,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    fn start_attempt(&mut self, open: &OpenAttempt) -> Result<(), StoreError> {
+    fn put_attempt(&mut self, open: &OpenAttempt) -> Result<(), StoreError> {
         let job = self.fenced_job(open.seq, &open.fence)?;
         job.open = Some(open.clone());
         Ok(())
@@ -329,8 +355,18 @@ impl Commit<'_> {
     }
 
     fn undo(self) {
-        let Before { jobs, batches, tokens, sessions, overrides, last_seq, ended, calendar, runs } =
-            self.before;
+        let Before {
+            jobs,
+            batches,
+            tokens,
+            sessions,
+            overrides,
+            clock_seen,
+            last_seq,
+            ended,
+            calendar,
+            runs,
+        } = self.before;
         calendar::undo(self.state, calendar);
         runs::undo(self.state, runs);
         // All out before any goes in: a purged job may have had the key of a new one.
@@ -352,6 +388,7 @@ impl Commit<'_> {
             self.state.sessions = sessions;
         }
         self.state.overrides = overrides;
+        self.state.clock_seen = clock_seen;
         self.state.last_seq = last_seq;
         self.state.ended = ended;
     }

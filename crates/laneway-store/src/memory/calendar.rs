@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use laneway_core::{Change, JobId, RunLog, Schedule, ScheduleId, Wall};
+use laneway_core::{Change, FiringLogEntry, JobId, Schedule, ScheduleId, Wall};
 
 use super::state::State;
 use crate::StoreError;
@@ -16,7 +16,7 @@ pub(super) enum Undo {
     SlotPurged(Wall, ScheduleId, Option<JobId>),
     /// It was not there.
     Logged(u64),
-    Purged(Arc<RunLog>),
+    Purged(Arc<FiringLogEntry>),
 }
 
 /// Takes everything back, the latest first.
@@ -41,7 +41,7 @@ pub(super) fn apply(state: &mut State, change: &Change, done: &mut Vec<Undo>) ->
             let name = (&schedule.spec.tenant, &schedule.spec.name);
             let mut others = state.schedules.values().filter(|other| other.id != schedule.id);
             if others.any(|other| (&other.spec.tenant, &other.spec.name) == name) {
-                return Err(StoreError::Refused(format!("schedule {}: its name is taken", schedule.id)));
+                return Err(StoreError::Rejected(format!("schedule {}: its name is taken", schedule.id)));
             }
             let was = state.schedules.insert(schedule.id, Arc::new(Schedule::clone(schedule)));
             done.push(Undo::Schedule(schedule.id, was));
@@ -65,14 +65,14 @@ pub(super) fn apply(state: &mut State, change: &Change, done: &mut Vec<Undo>) ->
             state.slots.insert((*slot, *schedule), *job);
             done.push(Undo::SlotCame(*slot, *schedule));
         }
-        Change::RunLogged(log) => {
+        Change::FiringLogged(log) => {
             if state.runs.contains_key(&log.number) {
-                return Err(StoreError::Refused(format!("run {}: its number is taken", log.number)));
+                return Err(StoreError::Rejected(format!("run {}: its number is taken", log.number)));
             }
-            state.runs.insert(log.number, Arc::new(RunLog::clone(log)));
+            state.runs.insert(log.number, Arc::new(FiringLogEntry::clone(log)));
             done.push(Undo::Logged(log.number));
         }
-        Change::RunsPurged { ended_before, keep, slots_before, max } => {
+        Change::FiringLogPruned { ended_before, keep, slots_before, max } => {
             purge(state, *ended_before, *keep, *slots_before, *max, done);
         }
         _ => {}

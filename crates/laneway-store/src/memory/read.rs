@@ -2,14 +2,14 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, RunId, RunLog, RunRow, Seq};
+use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, FiringLogEntry, JobId, RunId, RunRow, Seq};
 
 use super::Shared;
 use super::state::State;
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{
-    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunFilter,
-    RunLogFilter, RunPage, Runnable, StoreError,
+    AttemptView, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView, LogView,
+    Page, Reader, RunFilter, Runnable, StoreError,
 };
 
 /// Reads what the writer has committed.
@@ -170,22 +170,25 @@ impl Reader for MemoryReader {
         Ok(walked)
     }
 
-    fn run_logs(
+    fn firing_log(
         &self,
-        filter: &RunLogFilter,
+        filter: &FiringLogFilter,
         before: Option<u64>,
         limit: usize,
-    ) -> Result<RunPage, StoreError> {
+    ) -> Result<FiringLogPage, StoreError> {
         let state = self.0.read();
         let all = || state.runs.values().rev().filter(|run| filter.matches(run));
         let before = before.unwrap_or(u64::MAX);
         let limit = limit.max(1);
-        let mut items: Vec<RunLog> =
-            all().filter(|run| run.number < before).take(limit + 1).map(|run| RunLog::clone(run)).collect();
+        let mut items: Vec<FiringLogEntry> = all()
+            .filter(|run| run.number < before)
+            .take(limit + 1)
+            .map(|run| FiringLogEntry::clone(run))
+            .collect();
         let more = items.len() > limit;
         items.truncate(limit);
         let next = items.last().filter(|_| more).map(|run| run.number);
-        Ok(RunPage { items, next, total: all().count() as u64 })
+        Ok(FiringLogPage { items, next, total: all().count() as u64 })
     }
 
     fn first_event(&self) -> Result<u64, StoreError> {

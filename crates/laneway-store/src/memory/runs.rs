@@ -19,19 +19,19 @@ pub(super) struct Before {
 pub(super) fn apply(state: &mut State, change: &Change, before: &mut Before) -> Result<(), StoreError> {
     match change {
         Change::RunCreated(row) => {
-            let refused = |what: &str| Err(StoreError::Refused(format!("{}: {what} is taken", row.id)));
+            let rejected = |what: &str| Err(StoreError::Rejected(format!("{}: {what} is taken", row.id)));
             if state.run_rows.contains_key(&row.first) {
-                return refused("its number");
+                return rejected("its number");
             }
             if state.run_rows.values().any(|other| other.id == row.id) {
-                return refused("its id");
+                return rejected("its id");
             }
             let key = |row: &RunRow| row.spec.idempotency.as_ref().map(|key| key.key.clone());
             let same_key = |other: &&Arc<RunRow>| {
                 key(row).is_some() && key(other) == key(row) && other.spec.tenant == row.spec.tenant
             };
             if state.run_rows.values().any(|other| same_key(&other)) {
-                return refused("its idempotency key");
+                return rejected("its idempotency key");
             }
             before.rows.entry(row.first).or_insert(None);
             state.run_rows.insert(row.first, Arc::new(RunRow::clone(row)));

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use laneway_core::engine::Head;
+use laneway_core::engine::StoreCounters;
 use laneway_core::{
-    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, JobEnd, JobId, JobRow,
-    Name, OpenAttempt, Prior, PriorRun, RunLog, RunRow, Schedule, ScheduleId, Seq, SessionRow, TokenRecord,
-    Wall,
+    Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, FiringLogEntry, JobEnd,
+    JobId, JobRow, Name, OpenAttempt, Prior, PriorRun, RunRow, Schedule, ScheduleId, Seq, SessionRow,
+    TokenRecord, Wall,
 };
 
 use crate::logs::LogTally;
@@ -30,6 +30,8 @@ pub(super) struct State {
     pub sessions: BTreeMap<(Name, Name), SessionRow>,
     /// The runtime's own settings bytes.
     pub overrides: Option<Bytes>,
+    /// The time up to which retention has counted.
+    pub clock_seen: Option<Wall>,
     /// Highest job number ever stored.
     pub last_seq: u64,
     /// Highest event number ever stored.
@@ -41,7 +43,7 @@ pub(super) struct State {
     /// Slots that came, with the jobs that they made.
     pub slots: BTreeMap<(Wall, ScheduleId), Option<JobId>>,
     /// The run log.
-    pub runs: BTreeMap<u64, Arc<RunLog>>,
+    pub runs: BTreeMap<u64, Arc<FiringLogEntry>>,
     /// Runs by their first jobs.
     pub run_rows: BTreeMap<Seq, Arc<RunRow>>,
     /// The latest call of each node that was called.
@@ -86,12 +88,13 @@ pub(super) struct EventBatch {
 
 impl State {
     /// Where the numbers stand.
-    pub fn head(&self) -> Head {
-        Head {
+    pub fn head(&self) -> StoreCounters {
+        StoreCounters {
             last_seq: self.last_seq,
             last_event: self.last_event,
             // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
             last_rank_time: self.jobs.last_key_value().map_or(0, |(_, job)| job.row.rank_time),
+            clock_seen: self.clock_seen,
         }
     }
 

@@ -55,13 +55,19 @@ impl Default for Checkpoints {
 }
 
 impl Checkpoints {
-    /// Checkpoints when the log has grown enough. An error is as bad as one of the commit itself: its fsync may have
-    /// lost pages.
-    pub fn after_commit(&mut self, conn: &Connection, bytes: usize) -> Result<(), StoreError> {
+    /// Checkpoints when the log has grown enough; `number` is called before, to write down that one begins. True: one was
+    /// made and everything is in the database. An error is as bad as one of the commit itself: its fsync may have lost
+    /// pages.
+    pub fn after_commit(
+        &mut self,
+        conn: &Connection,
+        bytes: usize,
+        number: impl FnOnce(&Connection) -> Result<(), StoreError>,
+    ) -> Result<bool, StoreError> {
         self.unseen += 1;
         self.unseen_bytes += bytes;
         if self.unseen < self.look_every && self.unseen_bytes < LOOK_BYTES {
-            return Ok(());
+            return Ok(false);
         }
         (self.unseen, self.unseen_bytes) = (0, 0);
         let log = state(conn, "PRAGMA wal_checkpoint(NOOP)")?;
@@ -70,18 +76,42 @@ impl Checkpoints {
             self.tried_at = 0;
         }
         if log.pages - log.moved.max(self.tried_at) < self.due {
-            return Ok(());
+            return Ok(false);
         }
         self.tried_at = log.pages;
+        number(conn)?;
         if log.pages < self.many {
-            state(conn, "PRAGMA wal_checkpoint(PASSIVE)")?;
-            return Ok(());
+            return Ok(state(conn, "PRAGMA wal_checkpoint(PASSIVE)")?.is_moved());
         }
         conn.busy_timeout(PATIENCE)?;
-        state(conn, "PRAGMA wal_checkpoint(RESTART)")?;
+        let log = state(conn, "PRAGMA wal_checkpoint(RESTART)")?;
         conn.busy_timeout(BUSY)?;
-        Ok(())
+        Ok(log.is_moved())
     }
+}
+
+impl Log {
+    /// Is everything in the database?
+    pub fn is_moved(&self) -> bool {
+        self.moved >= self.pages
+    }
+}
+
+/// Moves everything; the log stays. False: a reader is in the way.
+pub(super) fn full(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(state(conn, "PRAGMA wal_checkpoint(FULL)")?.is_moved())
+}
+
+/// Moves everything and empties the log. False: a reader is in the way.
+pub(super) fn truncate(conn: &Connection) -> Result<bool, StoreError> {
+    let mut statement = conn.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    let busy: i64 = statement.query_row([], |row| row.get(0))?;
+    Ok(busy == 0)
+}
+
+/// How many frames SQLite reads from the log.
+pub(super) fn frames(conn: &Connection) -> Result<u64, StoreError> {
+    Ok(state(conn, "PRAGMA wal_checkpoint(NOOP)")?.pages.max(0).cast_unsigned())
 }
 
 fn state(conn: &Connection, pragma: &str) -> Result<Log, StoreError> {
@@ -101,7 +131,7 @@ mod tests {
 
     fn write(conn: &Connection, checkpoints: &mut Checkpoints) -> i64 {
         conn.execute("INSERT INTO t VALUES (zeroblob(4000))", []).unwrap();
-        checkpoints.after_commit(conn, 0).unwrap();
+        checkpoints.after_commit(conn, 0, |_| Ok(())).unwrap();
         state(conn, "PRAGMA wal_checkpoint(NOOP)").unwrap().pages
     }
 

@@ -1,12 +1,13 @@
 //! Which columns make which row, and back. Every query that reads a job, an attempt or an end reads it here.
 
 use laneway_core::{
-    AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec, JobStatus,
-    MergedInto, Needs, OpenAttempt, Seq, Span, Wall,
+    AttemptId, Bytes, CapacityRequest, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec,
+    JobStatus, MergedInto, OpenAttempt, Seq, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
+use super::sums::{check_sum, in_row};
 use crate::StoreError;
 use crate::codec::{SpecRest, read_failure, read_spec};
 use crate::rows::{
@@ -17,23 +18,40 @@ use crate::rows::{
 /// The columns that [`read_job`] reads, in its order. All of table `job`.
 pub(super) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, job.lane, job.session, job.priority, \
      job.rank_time, job.created_at, job.spec, job.state, job.wake_at, job.attempts, job.failures, job.losses, \
-     job.last_event, job.cost, job.rejections, job.near_deadline";
+     job.last_event, job.cost, job.rejections, job.near_deadline, job.denials, job.denied_until, \
+     job.sum";
 /// How many columns [`JOB`] has.
-pub(super) const JOB_LEN: usize = 20;
+pub(super) const JOB_LEN: usize = 23;
+/// Columns of [`JOB`] that never change and are in its checksum.
+const JOB_SUMMED: [usize; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17];
+
+/// The columns that [`read_payload`] reads, in its order.
+pub(super) const PAYLOAD: &str = "payload.seq, payload.bytes, payload.sum";
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
 pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, \
-     dispatch_seq";
+     dispatch_seq, boot";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
 pub(super) const CLOSED: &str = "ended, error, closed_at";
 
 /// The columns that [`read_end`] reads, in its order.
 pub(super) const END: &str = "seq, state, reason, attempt_id, started_at, finished_at, attempts, failures, losses, \
-     last_event, error, result";
+     last_event, error, result, sum";
 
 /// A job, from the columns [`JOB`] from the first on.
 pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, StoreError> {
+    let read = check_sum(row, JOB_SUMMED, JOB_LEN - 1).and_then(|()| decode_job(row, names));
+    read.map_err(|error| in_row("job", row, error))
+}
+
+/// A payload, from the columns [`PAYLOAD`], the first of which is the column `from`.
+pub(super) fn read_payload(row: &Row<'_>, from: usize) -> Result<Bytes, StoreError> {
+    check_sum(row, [from, from + 1], from + 2).map_err(|error| in_row("payload", row, error))?;
+    Ok(Bytes::from(row.get_ref(from + 1)?.as_blob()?))
+}
+
+fn decode_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, StoreError> {
     let spec = read_spec(row.get_ref(10)?.as_blob()?, &mut |text| names.name(text))?;
     let SpecRest {
         payload_len,
@@ -82,7 +100,7 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
             tags,
             schedule,
             callback,
-            needs: Needs { cost: small(row, 17)?, ..needs },
+            needs: CapacityRequest { cost: small(row, 17)?, ..needs },
             member,
             wants,
         },
@@ -91,16 +109,23 @@ pub(super) fn read_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, St
         rank_time: number(row, 8)?,
         submitted_by,
         position,
-        status: JobStatus {
-            state: stored_state(small(row, 11)?)?,
-            wake_at: row.get_ref(12)?.as_i64_or_null()?.map(Wall),
-            attempts: small(row, 13)?,
-            failures: small(row, 14)?,
-            losses: small(row, 15)?,
-            rejections: small(row, 18)?,
-            near_deadline: number(row, 19)? != 0,
-            last_event: number(row, 16)?,
-        },
+        status: read_status(row)?,
+    })
+}
+
+/// What changes of a live job, from the same columns.
+fn read_status(row: &Row<'_>) -> Result<JobStatus, StoreError> {
+    Ok(JobStatus {
+        state: stored_state(small(row, 11)?)?,
+        wake_at: row.get_ref(12)?.as_i64_or_null()?.map(Wall),
+        attempts: small(row, 13)?,
+        failures: small(row, 14)?,
+        losses: small(row, 15)?,
+        rejections: small(row, 18)?,
+        near_deadline: number(row, 19)? != 0,
+        denials: small(row, 20)?,
+        denied_until: row.get_ref(21)?.as_i64_or_null()?.map(Wall),
+        last_event: number(row, 16)?,
     })
 }
 
@@ -116,7 +141,7 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
             attempt_id: stored_attempt_id(row.get_ref(2)?.as_blob()?)?,
             lease_epoch: small(row, 3)?,
         },
-        place: stored_name(row.get_ref(4)?.as_str()?)?,
+        executor: stored_name(row.get_ref(4)?.as_str()?)?,
         mode: stored_mode(small(row, 5)?)?,
         state: stored_state(small(row, 6)?)?,
         opened_at: Wall(row.get_ref(7)?.as_i64()?),
@@ -131,22 +156,28 @@ pub(super) fn read_open(row: &Row<'_>, job: JobId) -> Result<OpenAttempt, StoreE
 fn read_holder(row: &Row<'_>) -> Result<Option<Holder>, StoreError> {
     let Some(worker) = row.get_ref(11)?.as_str_or_null()? else { return Ok(None) };
     let pid = row.get_ref(12)?.as_i64_or_null()?.map(|_| small(row, 12)).transpose()?;
-    Ok(Some(Holder { worker: stored_name(worker)?, pid }))
+    let boot = row.get_ref(14)?.as_str_or_null()?.map(stored_name).transpose()?;
+    Ok(Some(Holder { worker: stored_name(worker)?, pid, boot }))
 }
 
 /// A closed attempt of `job`, from the columns [`OPEN`] and [`CLOSED`] from the first on.
 pub(super) fn read_closed(row: &Row<'_>, job: JobId) -> Result<ClosedAttempt, StoreError> {
     Ok(ClosedAttempt {
         open: read_open(row, job)?,
-        end: stored_attempt_end(small(row, 14)?)?,
-        error: read_error(row.get_ref(15)?)?,
-        closed_at: Wall(row.get_ref(16)?.as_i64()?),
+        end: stored_attempt_end(small(row, 15)?)?,
+        error: read_error(row.get_ref(16)?)?,
+        closed_at: Wall(row.get_ref(17)?.as_i64()?),
         last: false,
     })
 }
 
 /// An end, from the columns [`END`] from the first on. Where a merged job went stands in another table.
 pub(super) fn read_end(row: &Row<'_>) -> Result<JobEnd, StoreError> {
+    let read = check_sum(row, 0..12, 12).and_then(|()| decode_end(row));
+    read.map_err(|error| in_row("done", row, error))
+}
+
+fn decode_end(row: &Row<'_>) -> Result<JobEnd, StoreError> {
     let attempt_id: Option<AttemptId> =
         row.get_ref(3)?.as_blob_or_null()?.map(stored_attempt_id).transpose()?;
     Ok(JobEnd {

@@ -1,22 +1,40 @@
-//! The hot path: one transaction for each turn, one statement for each row that changed.
+//! The hot path: one transaction for each batch, one statement for each row that changed.
 //!
-//! The rows come folded and in key order from `batch.rs`. Statements are prepared once for the connection and fetched
-//! once a batch, not once a row.
+//! The rows come folded and in key order from `batch.rs`. Statements are fetched once a batch, not once a row.
 
-use laneway_core::{Change, Effects, Event, Name, Seq, TokenRecord};
+use laneway_core::{Change, Effects, Event, JobEnd, JobRow, Name, Seq, TokenRecord};
+use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
 use super::live::{MEMBERS, Shelf};
-use super::{SqliteStore, deliveries, open, prune, runs, schedules, sessions};
-use crate::StoreError;
+use super::sums::sum_of;
+use super::{
+    SqliteStore, at_commit, deliveries, epoch, files, lacks_index_space, open, prune, runs, schedules,
+    sessions,
+};
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
 use crate::logs::{LogTally, stream_of};
 use crate::rows::stored_name;
+use crate::{Epoch, StoreError};
 
-/// Makes all changes and events durable, or writes nothing.
-pub(super) fn commit(store: &mut SqliteStore, effects: &Effects) -> Result<(), StoreError> {
+/// Makes all changes and events durable, or writes nothing. A full disk is tried again with the space that the store can
+/// find by itself.
+pub(super) fn commit(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
+    for _ in 0..SPACE_TRIES {
+        match commit_once(store, epoch, effects) {
+            Err(StoreError::Full(_)) if store.make_space() => {}
+            other => return other.map_err(|error| files::name_full(&store.dir, error)),
+        }
+    }
+    commit_once(store, epoch, effects).map_err(|error| files::name_full(&store.dir, error))
+}
+
+/// How often space is looked for: the reserve is given back in halves, and then there is the log.
+const SPACE_TRIES: u32 = 32;
+
+fn commit_once(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
     let steps = fold(&effects.changes)?;
     check_numbers(store.head.last_event, &effects.events)?;
     if steps.is_empty() && effects.events.is_empty() {
@@ -24,15 +42,28 @@ pub(super) fn commit(store: &mut SqliteStore, effects: &Effects) -> Result<(), S
     }
     let head = store.head;
     store.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-    if let Err(error) = write(store, &steps, &effects.events) {
+    let written = epoch::check(&store.conn, epoch).and_then(|()| write(store, &steps, &effects.events));
+    if let Err(error) = written {
         store.head = head;
         roll_back(store)?;
         return Err(error);
     }
-    // From here on an error leaves it unknown what is on disk; the caller stops.
-    store.conn.prepare_cached("COMMIT")?.execute([])?;
+    // From here on an error leaves it unknown what is on disk; the caller stops. Except where the disk is full: the frame
+    // that ends the commit was not written.
+    let committed = store.conn.prepare_cached("COMMIT")?.execute([]);
+    if let Err(error) = committed {
+        if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
+            store.head = head;
+            roll_back(store)?;
+        } else if lacks_index_space(&error) {
+            // The next start will read the log and needs space for the index, too.
+            files::release_reserve(&store.dir);
+        }
+        return Err(at_commit(error));
+    }
     store.live.committed();
-    store.checkpoints.after_commit(&store.conn, effects.changes.iter().map(opaque_len).sum())
+    store.mark_commit();
+    store.checkpoint_if_due(effects.changes.iter().map(opaque_len).sum())
 }
 
 /// How many bytes of payload or result a change carries.
@@ -58,6 +89,12 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
                 store.conn.prepare_cached("UPDATE head SET overrides = ?1")?.execute([&bytes[..]])?;
             }
             Step::PutToken(token) => put_token(&store.conn, token)?,
+            Step::ForgetToken(id) => {
+                store.conn.prepare_cached("DELETE FROM token WHERE id = ?1")?.execute([id.as_str()])?;
+            }
+            Step::SeeClock(at) => {
+                store.conn.prepare_cached("UPDATE head SET clock_seen = ?1")?.execute([at.0])?;
+            }
             Step::PutSession(row) => sessions::put(&store.conn, row)?,
             Step::ForgetSession { tenant, key } => sessions::forget(&store.conn, tenant, key)?,
             Step::PutSchedule(schedule) => schedules::put(&store.conn, &mut store.blob, schedule)?,
@@ -125,8 +162,9 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO job (seq, id, tenant, kind, agent, lane, session, priority, rank_time, created_at, spec, \
-         state, wake_at, attempts, failures, losses, last_event, cost, rejections, near_deadline) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+         state, wake_at, attempts, failures, losses, last_event, cost, rejections, near_deadline, \
+         denials, denied_until, sum) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
     )?;
     for JobImage { row, status, .. } in jobs {
         let spec = &row.spec;
@@ -153,18 +191,66 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
             spec.needs.cost,
             status.rejections,
             status.near_deadline,
+            status.denials,
+            status.denied_until.map(|time| time.0),
+            job_sum(row, &store.blob),
         ]);
-        inserted.map_err(|error| refused(error, || format!("job {}", row.id)))?;
+        inserted.map_err(|error| rejected(error, || format!("job {}", row.id)))?;
         store.head.last_seq = store.head.last_seq.max(row.seq.0);
         let lane = store.lanes.get(&spec.lane).copied().unwrap_or_default();
         store.live.add(row.seq, shelf(lane, spec.idempotency.is_some(), spec.member.is_some()));
     }
-    let mut insert = store.conn.prepare_cached("INSERT INTO payload (seq, bytes) VALUES (?1, ?2)")?;
+    let mut insert =
+        store.conn.prepare_cached("INSERT INTO payload (seq, bytes, sum) VALUES (?1, ?2, ?3)")?;
     for JobImage { row, payload, .. } in jobs {
-        let inserted = insert.execute(params![row.seq.0.cast_signed(), &payload[..]]);
-        inserted.map_err(|error| refused(error, || format!("payload of job {}", row.id)))?;
+        let seq = row.seq.0.cast_signed();
+        let sum = sum_of([ValueRef::Integer(seq), ValueRef::Blob(payload)]);
+        let inserted = insert.execute(params![seq, &payload[..], sum]);
+        inserted.map_err(|error| rejected(error, || format!("payload of job {}", row.id)))?;
     }
     insert_idempotency_keys(&store.conn, jobs)
+}
+
+/// The checksum of what never changes in a job's row, in the order of the columns that readers check.
+fn job_sum(row: &JobRow, rest: &[u8]) -> i64 {
+    let spec = &row.spec;
+    fn text(name: &Name) -> &[u8] {
+        name.as_str().as_bytes()
+    }
+    let session = spec.session.as_ref().map_or(ValueRef::Null, |session| ValueRef::Text(text(&session.key)));
+    sum_of([
+        ValueRef::Integer(row.seq.0.cast_signed()),
+        ValueRef::Blob(&row.id.0.to_be_bytes()),
+        ValueRef::Text(text(&spec.tenant)),
+        ValueRef::Text(text(&spec.kind)),
+        ValueRef::Text(text(&spec.agent)),
+        ValueRef::Text(text(&spec.lane)),
+        session,
+        ValueRef::Integer(spec.priority.into()),
+        ValueRef::Integer(row.rank_time.cast_signed()),
+        ValueRef::Integer(row.created_at.0),
+        ValueRef::Blob(rest),
+        ValueRef::Integer(spec.needs.cost.into()),
+    ])
+}
+
+/// The checksum of an end, in the order of the columns that readers check.
+fn end_sum(end: &JobEnd, error: Option<&[u8]>) -> i64 {
+    let attempt_id = end.attempt_id.map(|id| id.0.to_be_bytes());
+    sum_of([
+        ValueRef::Integer(end.seq.0.cast_signed()),
+        ValueRef::Integer(end.state.code().into()),
+        ValueRef::Integer(end.reason.code().into()),
+        attempt_id.as_ref().map_or(ValueRef::Null, |id| ValueRef::Blob(id)),
+        end.started_at.map_or(ValueRef::Null, |time| ValueRef::Integer(time.0)),
+        ValueRef::Integer(end.finished_at.0),
+        ValueRef::Integer(end.attempts.into()),
+        ValueRef::Integer(end.failures.into()),
+        ValueRef::Integer(end.losses.into()),
+        ValueRef::Integer(end.last_event.cast_signed()),
+        error.map_or(ValueRef::Null, ValueRef::Blob),
+        end.result.as_deref().map_or(ValueRef::Null, ValueRef::Blob),
+    ])
 }
 
 fn insert_idempotency_keys(conn: &Connection, jobs: &[JobImage<'_>]) -> Result<(), StoreError> {
@@ -182,7 +268,7 @@ fn insert_idempotency_keys(conn: &Connection, jobs: &[JobImage<'_>]) -> Result<(
                 &row.id.0.to_be_bytes()[..],
                 &idempotency.digest[..],
             ]);
-            inserted.map_err(|error| refused(error, || format!("idempotency key of job {}", row.id)))?;
+            inserted.map_err(|error| rejected(error, || format!("idempotency key of job {}", row.id)))?;
         }
     }
     Ok(())
@@ -206,7 +292,7 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
     }
     let mut update = conn.prepare_cached(
         "UPDATE job SET state = ?2, wake_at = ?3, attempts = ?4, failures = ?5, losses = ?6, last_event = ?7, \
-         rejections = ?8, near_deadline = ?9 WHERE seq = ?1",
+         rejections = ?8, near_deadline = ?9, denials = ?10, denied_until = ?11 WHERE seq = ?1",
     )?;
     for (seq, status) in &batch.moved {
         let updated = update.execute(params![
@@ -219,8 +305,10 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
             status.last_event.cast_signed(),
             status.rejections,
             status.near_deadline,
+            status.denials,
+            status.denied_until.map(|time| time.0),
         ]);
-        let updated = updated.map_err(|error| refused(error, || format!("status of job {}", seq.0)))?;
+        let updated = updated.map_err(|error| rejected(error, || format!("status of job {}", seq.0)))?;
         one_row(updated, *seq, "is not stored")?;
     }
     Ok(())
@@ -250,8 +338,8 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.started.is_empty() {
         let mut update = conn.prepare_cached(
             "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10, \
-             lease_ms = ?11, worker = ?12, pid = ?13, dispatch_seq = ?14, lease_epoch = ?4 \
-             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?15",
+             lease_ms = ?11, worker = ?12, pid = ?13, dispatch_seq = ?14, boot = ?15, lease_epoch = ?4 \
+             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?16",
         )?;
         for (open, stored) in &batch.started {
             let put = put_open(&mut update, open, Some(*stored))?;
@@ -261,8 +349,8 @@ fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), Store
     if !batch.opened.is_empty() {
         let mut insert = conn.prepare_cached(
             "INSERT INTO open_attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, \
-             started_at, last_event, lease_ms, worker, pid, dispatch_seq) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             started_at, last_event, lease_ms, worker, pid, dispatch_seq, boot) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         )?;
         for open in &batch.opened {
             put_open(&mut insert, open, None)?;
@@ -284,7 +372,7 @@ fn put_open(
         open.fence.attempt,
         &attempt_id[..],
         open.fence.lease_epoch,
-        open.place.as_str(),
+        open.executor.as_str(),
         open.mode.code(),
         open.state.code(),
         open.opened_at.0,
@@ -294,14 +382,15 @@ fn put_open(
         open.holder.as_ref().map(|holder| holder.worker.as_str()),
         open.holder.as_ref().and_then(|holder| holder.pid),
         dispatch_seq_of(open),
+        boot_of(open),
         stored,
     ];
     let columns = if stored.is_some() { columns } else { &columns[..columns.len() - 1] };
     let put = statement.execute(columns);
     // Two open attempts of one job, or a state that no open attempt has: not a client's doing.
     put.map_err(|error| {
-        match refused(error, || format!("job {} cannot have this open attempt", open.seq.0)) {
-            StoreError::Refused(why) => StoreError::Disagree(why),
+        match rejected(error, || format!("job {} cannot have this open attempt", open.seq.0)) {
+            StoreError::Rejected(why) => StoreError::Disagree(why),
             other => other,
         }
     })
@@ -312,14 +401,19 @@ fn dispatch_seq_of(open: &laneway_core::OpenAttempt) -> Option<i64> {
     (open.dispatch_seq != u64::from(open.fence.attempt)).then_some(open.dispatch_seq.cast_signed())
 }
 
+/// The process that has it, if it told its boot id.
+fn boot_of(open: &laneway_core::OpenAttempt) -> Option<&str> {
+    open.holder.as_ref()?.boot.as_ref().map(Name::as_str)
+}
+
 fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
     if batch.attempts.is_empty() {
         return Ok(());
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, \
-         last_event, lease_ms, worker, pid, dispatch_seq, ended, error, closed_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+         last_event, lease_ms, worker, pid, dispatch_seq, boot, ended, error, closed_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
     )?;
     for closed in &batch.attempts {
         let open = &closed.open;
@@ -332,7 +426,7 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
             open.fence.attempt,
             &open.fence.attempt_id.0.to_be_bytes()[..],
             open.fence.lease_epoch,
-            open.place.as_str(),
+            open.executor.as_str(),
             open.mode.code(),
             open.state.code(),
             open.opened_at.0,
@@ -342,12 +436,13 @@ fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), Sto
             open.holder.as_ref().map(|holder| holder.worker.as_str()),
             open.holder.as_ref().and_then(|holder| holder.pid),
             dispatch_seq_of(open),
+            boot_of(open),
             closed.end.code(),
             closed.error.as_ref().map(|_| &store.blob[..]),
             closed.closed_at.0,
         ]);
         inserted.map_err(|error| {
-            refused(error, || format!("attempt {} of job {}", open.fence.attempt, open.fence.job))
+            rejected(error, || format!("attempt {} of job {}", open.fence.attempt, open.fence.job))
         })?;
     }
     Ok(())
@@ -359,7 +454,8 @@ fn end_jobs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO done (ended, seq, shelf, state, reason, attempt_id, started_at, finished_at, attempts, failures, \
-         losses, last_event, error, result) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         losses, last_event, error, result, sum) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?;
     for end in &batch.ends {
         let shelf = match store.live.get(end.seq) {
@@ -387,8 +483,9 @@ fn end_jobs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError
             end.last_event.cast_signed(),
             end.error.as_ref().map(|_| &store.blob[..]),
             end.result.as_deref(),
+            end_sum(end, end.error.as_ref().map(|_| &store.blob[..])),
         ]);
-        inserted.map_err(|error| refused(error, || format!("end of job {}", end.seq.0)))?;
+        inserted.map_err(|error| rejected(error, || format!("end of job {}", end.seq.0)))?;
         store.live.remove(end.seq);
     }
     Ok(())
@@ -438,7 +535,7 @@ fn append_logs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
             let (number, bytes) = (tally.lines.cast_signed(), tally.bytes.cast_signed());
             let inserted =
                 insert.execute(params![key, number, attempt, line.at.0, stream.as_str(), text, bytes]);
-            inserted.map_err(|error| refused(error, || format!("log of job {}", seq.0)))?;
+            inserted.map_err(|error| rejected(error, || format!("log of job {}", seq.0)))?;
         }
     }
     Ok(())
@@ -460,7 +557,7 @@ fn put_token(conn: &Connection, token: &TokenRecord) -> Result<(), StoreError> {
         expires_at.map(|time| time.0),
         revoked_at.map(|time| time.0),
     ]);
-    done.map_err(|error| refused(error, || format!("token {id}")))?;
+    done.map_err(|error| rejected(error, || format!("token {id}")))?;
     Ok(())
 }
 
@@ -477,7 +574,7 @@ fn write_events(store: &mut SqliteStore, events: &[Event]) -> Result<(), StoreEr
     )?;
     let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
     let inserted = insert.execute(params![first.number.cast_signed(), count, at.0, &hash[..], bytes]);
-    inserted.map_err(|error| refused(error, || format!("events from {} on", first.number)))?;
+    inserted.map_err(|error| rejected(error, || format!("events from {} on", first.number)))?;
     store.head.last_event = last.number;
     store.head.hash = hash;
     Ok(())
@@ -493,10 +590,10 @@ fn one_row(count: usize, seq: Seq, what: &str) -> Result<(), StoreError> {
 }
 
 /// Tells a row that cannot be stored from a store that cannot store.
-pub(super) fn refused(error: rusqlite::Error, row: impl FnOnce() -> String) -> StoreError {
+pub(super) fn rejected(error: rusqlite::Error, row: impl FnOnce() -> String) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
-            StoreError::Refused(format!("{}: {error}", row()))
+            StoreError::Rejected(format!("{}: {error}", row()))
         }
         _ => error.into(),
     }

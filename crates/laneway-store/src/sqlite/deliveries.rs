@@ -10,7 +10,7 @@ use crate::store::ROWS_SCANNED_MAX;
 use crate::{DeliveryFilter, Loaded, Page, StoreError};
 
 /// The columns that [`read`] reads, in its order. All of table `delivery`.
-const DELIVERY: &str =
+pub(super) const DELIVERY: &str =
     "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error, host";
 
 /// Keeps deliveries and tries of a batch. Those of a job that is gone are not kept: nobody could find them.
@@ -127,7 +127,7 @@ pub(super) fn tries(conn: &Connection, job: Seq) -> Result<Vec<DeliveryTry>, Sto
     Ok(tries)
 }
 
-fn read(row: &Row<'_>) -> Result<DeliveryRow, StoreError> {
+pub(super) fn read(row: &Row<'_>) -> Result<DeliveryRow, StoreError> {
     Ok(DeliveryRow {
         seq: Seq(number(row, 0)?),
         job: stored_job_id(row.get_ref(1)?.as_blob()?)?,

@@ -68,7 +68,7 @@ impl Live {
 
     /// The shelf of a live job; `None`: it is not live.
     pub fn get(&self, seq: Seq) -> Option<Shelf> {
-        let (chunk, at) = place(seq);
+        let (chunk, at) = executor(seq);
         match self.chunks.get(&chunk)?[at] {
             GONE => None,
             UNKNOWN => Some(Shelf::Unknown),
@@ -89,7 +89,7 @@ impl Live {
 
     /// A live job's shelf has become known. Not a change: nothing is written and nothing can be undone.
     pub fn learn(&mut self, seq: Seq, shelf: i64) {
-        let (chunk, at) = place(seq);
+        let (chunk, at) = executor(seq);
         if let Some(marks) = self.chunks.get_mut(&chunk)
             && marks[at] == UNKNOWN
         {
@@ -123,7 +123,7 @@ impl Live {
     /// The changes so far are rolled back.
     pub fn rolled_back(&mut self) {
         while let Some((seq, mark)) = self.undo.pop() {
-            let (chunk, at) = place(seq);
+            let (chunk, at) = executor(seq);
             if let Some(marks) = self.chunks.get_mut(&chunk) {
                 marks[at] = mark;
             }
@@ -144,7 +144,7 @@ impl Live {
     }
 
     fn set(&mut self, seq: Seq, mark: u16) {
-        let (chunk, at) = place(seq);
+        let (chunk, at) = executor(seq);
         let marks = self.chunks.entry(chunk).or_insert_with(|| Box::new([GONE; CHUNK as usize]));
         self.undo.push((seq, marks[at]));
         marks[at] = mark;
@@ -152,7 +152,7 @@ impl Live {
     }
 }
 
-fn place(seq: Seq) -> (u64, usize) {
+fn executor(seq: Seq) -> (u64, usize) {
     (seq.0 / CHUNK, (seq.0 % CHUNK) as usize)
 }
 

@@ -1,10 +1,10 @@
 //! What the writer reads: everything live at a start, and rows and payloads of jobs about to run.
 
-use laneway_core::engine::Head;
+use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::columns::{JOB, JOB_LEN, OPEN, number, read_job, read_open, small};
+use super::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
 use super::commit::shelf;
 use super::deliveries;
 use super::live::CHUNK;
@@ -16,8 +16,12 @@ use crate::{Loaded, Runnable, StoreError};
 const SPARSE: usize = 64;
 
 /// Gives every schedule and open run, then every live job, then every open attempt, then what is known of sessions, then every delivery that waits.
-pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Result<Head, StoreError> {
+pub(super) fn load(
+    store: &mut SqliteStore,
+    visit: &mut dyn FnMut(Loaded),
+) -> Result<StoreCounters, StoreError> {
     let mut names = Interner::default();
+    load_lanes(&store.conn, visit)?;
     schedules::load(&store.conn, &mut names, visit)?;
     runs::load(&store.conn, visit)?;
     for chunk in store.live.chunks() {
@@ -30,15 +34,36 @@ pub(super) fn load(store: &mut SqliteStore, visit: &mut dyn FnMut(Loaded)) -> Re
     head(store)
 }
 
+/// The name of every lane that ever had a job. Lanes of runs are looked up by their index, one after the other.
+fn load_lanes(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let mut select = conn.prepare(
+        "WITH RECURSIVE of_runs(lane) AS (
+             SELECT min(lane) FROM run WHERE finished_at IS NOT NULL
+             UNION ALL
+             SELECT (SELECT min(lane) FROM run WHERE finished_at IS NOT NULL AND lane > of_runs.lane) FROM of_runs
+             WHERE of_runs.lane IS NOT NULL
+         )
+         SELECT name FROM lane UNION SELECT lane FROM of_runs WHERE lane IS NOT NULL ORDER BY 1",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        visit(Loaded::Lane(stored_name(row.get_ref(0)?.as_str()?)?));
+    }
+    Ok(())
+}
+
 /// Where the numbers stand.
-pub(super) fn head(store: &SqliteStore) -> Result<Head, StoreError> {
+pub(super) fn head(store: &SqliteStore) -> Result<StoreCounters, StoreError> {
     // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
     let sql = "SELECT rank_time FROM job ORDER BY seq DESC LIMIT 1";
     let rank_time: Option<i64> = store.conn.query_row(sql, [], |row| row.get(0)).optional()?;
-    Ok(Head {
+    let clock_seen: Option<i64> =
+        store.conn.query_row("SELECT clock_seen FROM head", [], |row| row.get(0))?;
+    Ok(StoreCounters {
         last_seq: store.head.last_seq,
         last_event: store.head.last_event,
         last_rank_time: rank_time.unwrap_or(0).cast_unsigned(),
+        clock_seen: clock_seen.map(Wall),
     })
 }
 
@@ -107,7 +132,7 @@ fn load_open(
             let mut ends = end.query([seq.0.cast_signed()])?;
             job.status.last_event = number(ends.next()?.ok_or_else(missing)?, 0)?;
             let open = read_open(row, job.id)?;
-            visit(Loaded::Lingering(job, open));
+            visit(Loaded::StillRunning(job, open));
         }
     }
     Ok(())
@@ -139,13 +164,20 @@ pub(super) fn overrides(conn: &Connection) -> Result<Option<Bytes>, StoreError> 
     Ok(bytes.map(Bytes::from))
 }
 
-pub(super) fn prior(conn: &Connection, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+/// What idempotency keys of jobs stand for, in the order of the keys.
+pub(super) fn priors(conn: &Connection, keys: &[(&Name, &Name)]) -> Result<Vec<Option<Prior>>, StoreError> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut select =
         conn.prepare_cached("SELECT job, digest FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
-    let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let job = stored_job_id(row.get_ref(0)?.as_blob()?)?;
-    Ok(Some(Prior { job, digest: stored_digest(row.get_ref(1)?.as_blob()?)? }))
+    let find = |(tenant, key): &(&Name, &Name)| {
+        let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let job = stored_job_id(row.get_ref(0)?.as_blob()?)?;
+        Ok(Some(Prior { job, digest: stored_digest(row.get_ref(1)?.as_blob()?)? }))
+    };
+    keys.iter().map(find).collect()
 }
 
 pub(super) fn payloads(
@@ -154,13 +186,13 @@ pub(super) fn payloads(
     jobs: &[Seq],
 ) -> Result<Vec<Runnable>, StoreError> {
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {JOB}, payload.bytes FROM job CROSS JOIN payload WHERE job.seq = ?1 AND payload.seq = ?1"
+        "SELECT {JOB}, {PAYLOAD} FROM job CROSS JOIN payload WHERE job.seq = ?1 AND payload.seq = ?1"
     ))?;
     let mut found = Vec::with_capacity(jobs.len());
     for seq in jobs {
         let mut rows = select.query([seq.0.cast_signed()])?;
         let row = rows.next()?.ok_or_else(|| StoreError::Disagree(format!("there is no job {}", seq.0)))?;
-        let payload = Bytes::from(row.get_ref(JOB_LEN)?.as_blob()?);
+        let payload = read_payload(row, JOB_LEN)?;
         let row = read_job(row, names)?;
         let merged = sessions::merged_payloads(conn, &row)?;
         found.push(Runnable { row, payload, merged });

@@ -58,10 +58,35 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0012_call_payloads",
         sql: include_str!("../../migrations/sqlite/0012_call_payloads.sql"),
     },
+    Migration {
+        version: 13,
+        name: "0013_store_state",
+        sql: include_str!("../../migrations/sqlite/0013_store_state.sql"),
+    },
+    Migration {
+        version: 14,
+        name: "0014_worker_boot",
+        sql: include_str!("../../migrations/sqlite/0014_worker_boot.sql"),
+    },
+    Migration {
+        version: 15,
+        name: "0015_clock_seen",
+        sql: include_str!("../../migrations/sqlite/0015_clock_seen.sql"),
+    },
+    Migration {
+        version: 16,
+        name: "0016_denials",
+        sql: include_str!("../../migrations/sqlite/0016_denials.sql"),
+    },
+    Migration {
+        version: 17,
+        name: "0017_epoch",
+        sql: include_str!("../../migrations/sqlite/0017_epoch.sql"),
+    },
 ];
 
-/// Runs the migrations that the file has not seen, and checks the ones that it has.
-pub(super) fn migrate(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {
+/// Is this a database of ours, of a version that this program knows? Gives the version; 0: it is empty.
+pub(super) fn check_ours(conn: &Connection, migrations: &[Migration]) -> Result<i32, StoreError> {
     let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
     let (version, application) = (pragma("user_version")?, pragma("application_id")?);
     let newest = migrations.last().map_or(0, |migration| migration.version);
@@ -76,6 +101,12 @@ pub(super) fn migrate(conn: &Connection, migrations: &[Migration]) -> Result<(),
             "its database has schema version {version}, this program knows versions up to {newest}; use the newer program"
         )));
     }
+    Ok(version)
+}
+
+/// Runs the migrations that the file has not seen, and checks the ones that it has.
+pub(super) fn migrate(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {
+    let version = check_ours(conn, migrations)?;
     for migration in migrations {
         if migration.version > version {
             run(conn, migration)?;

@@ -1,9 +1,9 @@
 //! Opens the data directory: lock, checks, settings of the connections, migrations.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use laneway_core::Name;
@@ -13,15 +13,15 @@ use rusqlite::{Connection, OpenFlags};
 use super::checkpoint::Checkpoints;
 use super::live::Live;
 use super::lock::{DirLock, check_file_system};
+use super::mark::Marker;
 use super::migrate::{MIGRATIONS, migrate};
 use super::pool::Pool;
-use super::{Numbers, SqliteStore};
-use crate::StoreError;
+use super::whole::{Found, State, Whole, read_state};
+use super::{Numbers, SqliteStore, check, checkpoint, epoch, files};
 use crate::codec::EventWriter;
 use crate::rows::{stored_digest, stored_name};
+use crate::{Epoch, StoreError};
 
-/// The database's file within the data directory.
-const FILE: &str = "laneway.db";
 /// Older versions may lose a commit when a WAL is reset.
 const VERSION_MIN: i32 = 3_051_003;
 /// Statements kept prepared on one connection; more than the store has.
@@ -38,8 +38,10 @@ pub struct SqliteOptions {
     pub cache_kib: u32,
     /// Page cache of each reading connection in KiB. Defaults to 4 MiB.
     pub reader_cache_kib: u32,
-    /// True: a network file system is not refused. Defaults to false.
+    /// True: a network file system is not rejected. Defaults to false.
     pub allow_network_file_system: bool,
+    /// True: files that do not belong together are opened all the same; what is missing stays missing. Defaults to false.
+    pub accept_loss: bool,
 }
 
 impl Default for SqliteOptions {
@@ -49,64 +51,132 @@ impl Default for SqliteOptions {
             cache_kib: 16 * 1024,
             reader_cache_kib: 4 * 1024,
             allow_network_file_system: false,
+            accept_loss: false,
         }
     }
 }
 
 /// Opens the store in `dir`; makes both where they are missing.
 pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
-    let SqliteOptions { readers_max, cache_kib, reader_cache_kib, allow_network_file_system } = options;
-    if rusqlite::version_number() < VERSION_MIN {
-        let found = rusqlite::version();
-        return Err(StoreError::Unusable(format!("SQLite {found} is too old; 3.51.3 or later is needed")));
-    }
-    make_dir(dir)?;
+    let SqliteOptions { readers_max, cache_kib, reader_cache_kib, allow_network_file_system, accept_loss } =
+        options;
+    check_version()?;
+    files::make_dir(dir)?;
     if !allow_network_file_system {
         check_file_system(dir)?;
     }
     let lock = DirLock::take(dir)?;
-    let path = dir.join(FILE);
-    let conn = open_writer(&path, cache_kib).map_err(|error| in_dir(dir, error))?;
+    files::narrow(dir);
+    if !files::has_database(dir)? {
+        files::create(dir).map_err(|error| in_dir(dir, error))?;
+    }
+    let found = Found::look(dir);
+    let path = dir.join(files::DB);
+    let mut conn = open_writer(&path, cache_kib).map_err(|error| in_dir(dir, error))?;
+    let frames = Arc::new(AtomicU64::new(0));
+    let whole = check_whole(&conn, &found, accept_loss).map_err(|error| in_dir(dir, error))?;
+    frames.store(whole.log.frames, Ordering::Relaxed);
+    watch_log(&mut conn, &frames)?;
     migrate(&conn, MIGRATIONS).map_err(|error| in_dir(dir, error))?;
-    sync_dirs(dir)?;
+    files::sync_dirs(dir)?;
     let live = Live::read(&conn)?;
     let head = read_numbers(&conn)?;
     let lanes = read_lanes(&conn)?;
+    let mark = dir.join(files::MARK);
+    let cannot = |error| files::not_written(&mark, &error);
+    let mut marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
+    marker.settle(&head, whole.log, whole.moved).map_err(cannot)?;
+    files::sync_dirs(dir)?;
+    let (epoch, begun) = begin(&conn)?;
+    // A commit that changes no page writes no frame, so SQLite does not say where the log stands now.
+    let log_frames = checkpoint::frames(&conn)?;
+    frames.store(log_frames, Ordering::Relaxed);
+    if log_frames > 0 {
+        marker.committed(&head, log_frames, begun);
+    }
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
     Ok(SqliteStore {
         conn,
         pool,
         live,
         head,
+        epoch,
         lanes,
         events: EventWriter::default(),
         blob: Vec::new(),
         checkpoints: Checkpoints::default(),
+        marker,
+        frames,
+        begun,
         failed: None,
+        dir: dir.to_owned(),
         _lock: lock,
     })
 }
 
-fn make_dir(dir: &Path) -> Result<(), StoreError> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let cannot =
-        |error| StoreError::Unusable(format!("cannot make data directory {}: {error}", dir.display()));
-    builder.create(dir).map_err(cannot)
-}
-
-/// Makes the names of new files and of the directory itself durable. SQLite does so for the WAL only.
-fn sync_dirs(dir: &Path) -> Result<(), StoreError> {
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let sync = |dir: &Path| File::open(dir).and_then(|dir| dir.sync_all());
-    sync(&dir).map_err(|error| StoreError::Failed(format!("cannot sync {}: {error}", dir.display())))?;
-    // The directory above may not be ours to open; then it was not made by us either.
-    if let Some(above) = dir.parent() {
-        let _ = sync(above);
+pub(super) fn check_version() -> Result<(), StoreError> {
+    if rusqlite::version_number() < VERSION_MIN {
+        let found = rusqlite::version();
+        return Err(StoreError::Unusable(format!("SQLite {found} is too old; 3.51.3 or later is needed")));
     }
     Ok(())
+}
+
+/// Are the files what a stop or a crash leaves? Nothing is written before that is known.
+fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<Whole, StoreError> {
+    if !is_ours(conn)? {
+        // Another program's, or one that died at its very first start: the migrations say which.
+        return Ok(Whole::default());
+    }
+    let checked = (|| {
+        let (head, state, frames) = (read_numbers(conn)?, read_state(conn)?, checkpoint::frames(conn)?);
+        let whole = found.check(conn, &head, state, frames)?;
+        if whole.doubtful {
+            tracing::info!("the data directory is a copy of one that was in use: every row is checked");
+            check::every_row(conn)?;
+        }
+        Ok(whole)
+    })();
+    match checked {
+        Err(StoreError::Damaged(why)) if accept_loss => {
+            tracing::warn!(%why, "damage accepted");
+            Ok(found.accepted(checkpoint::frames(conn)?))
+        }
+        other => other,
+    }
+}
+
+/// Has the database the tables of a store?
+pub(super) fn is_ours(conn: &Connection) -> Result<bool, StoreError> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'head'";
+    Ok(conn.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0)
+}
+
+/// Hears from SQLite how many frames the log has after each commit.
+fn watch_log(conn: &mut Connection, frames: &Arc<AtomicU64>) -> Result<(), StoreError> {
+    let frames = Arc::clone(frames);
+    conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
+        frames.store(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    }))?;
+    Ok(())
+}
+
+/// Takes the next epoch. From here on the database needs its log; the database itself says so before anything is
+/// acknowledged. Gives the epoch and the number of the latest checkpoint.
+fn begin(conn: &Connection) -> Result<(Epoch, u64), StoreError> {
+    let missing = || StoreError::Damaged("the row of table store_state is missing".into());
+    let State { closed, checkpoints } = read_state(conn)?.ok_or_else(missing)?;
+    let transaction = conn.unchecked_transaction()?;
+    let epoch = epoch::take_next(&transaction)?;
+    if closed {
+        transaction.execute("UPDATE store_state SET closed = 0", [])?;
+    }
+    transaction.commit()?;
+    if closed {
+        checkpoint::truncate(conn)?;
+    }
+    Ok((epoch, checkpoints))
 }
 
 fn open_writer(path: &Path, cache_kib: u32) -> Result<Connection, StoreError> {
@@ -122,14 +192,17 @@ fn open_writer(path: &Path, cache_kib: u32) -> Result<Connection, StoreError> {
         "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;",
     )?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // A log that is found damaged must stay as it is when the start is given up.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(conn)
 }
 
-fn open_reader(path: &Path, cache_kib: u32) -> Result<Connection, StoreError> {
+pub(super) fn open_reader(path: &Path, cache_kib: u32) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     settle(&conn, cache_kib)?;
     conn.execute_batch("PRAGMA query_only = ON;")?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(conn)
 }
 
@@ -144,7 +217,7 @@ fn settle(conn: &Connection, cache_kib: u32) -> Result<(), StoreError> {
 }
 
 /// Says which directory an error is about.
-fn in_dir(dir: &Path, error: StoreError) -> StoreError {
+pub(super) fn in_dir(dir: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Unusable(why) => {
             StoreError::Unusable(format!("data directory {} cannot be used: {why}", dir.display()))
@@ -152,6 +225,7 @@ fn in_dir(dir: &Path, error: StoreError) -> StoreError {
         StoreError::Failed(why) => {
             StoreError::Failed(format!("cannot open data directory {}: {why}", dir.display()))
         }
+        StoreError::Damaged(why) => StoreError::Damaged(format!("data directory {}: {why}", dir.display())),
         other => other,
     }
 }
@@ -166,7 +240,7 @@ pub(super) fn read_lanes(conn: &Connection) -> Result<HashMap<Name, i64>, StoreE
     Ok(lanes)
 }
 
-fn read_numbers(conn: &Connection) -> Result<Numbers, StoreError> {
+pub(super) fn read_numbers(conn: &Connection) -> Result<Numbers, StoreError> {
     let sql = "SELECT max(last_seq, coalesce((SELECT max(seq) FROM job), 0)),
                       max(last_ended, coalesce((SELECT max(ended) FROM done), 0)),
                       purged_event, purged_hash

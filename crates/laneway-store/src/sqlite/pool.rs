@@ -42,11 +42,18 @@ impl Pool {
         conn.prepare_cached("BEGIN")?.execute([])?;
         let result = read(conn);
         let ended = conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
-        if ended.is_err() || matches!(result, Err(StoreError::Failed(_))) {
+        if ended.is_err() || matches!(result, Err(StoreError::Failed(_) | StoreError::Full(_))) {
             // Whatever is wrong with it, the next reader shall not have it.
             loan.conn = None;
         }
         result
+    }
+
+    /// Closes connections that nobody reads with.
+    pub fn close_idle(&self) {
+        let mut state = self.lock();
+        state.count -= state.idle.len();
+        state.idle.clear();
     }
 
     /// An idle connection; `None`: the caller may open one.

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, Reason, RunId, RunRow, Seq, Wall};
 use rusqlite::{Connection, Row};
 
-use super::columns::{CLOSED, END, JOB, OPEN, number, read_closed, read_end, read_job, read_open, small};
+use super::columns::{
+    CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
+};
 use super::pool::Pool;
 use super::{deliveries, events, runs, schedules, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{
-    AttemptView, DeliveryFilter, EventFilter, JobFilter, JobView, LogView, Page, Reader, RunFilter,
-    RunLogFilter, RunPage, Runnable, StoreError,
+    AttemptView, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView, LogView,
+    Page, Reader, RunFilter, Runnable, StoreError,
 };
 
 /// Reads what the writer has committed.
@@ -97,10 +99,10 @@ impl Reader for SqliteReader {
 
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {
         self.0.read(|conn| {
-            let mut select = conn.prepare_cached("SELECT bytes FROM payload WHERE seq = ?1")?;
+            let mut select = conn.prepare_cached(&format!("SELECT {PAYLOAD} FROM payload WHERE seq = ?1"))?;
             let mut rows = select.query([job.0.cast_signed()])?;
             match rows.next()? {
-                Some(row) => Ok(Some(Bytes::from(row.get_ref(0)?.as_blob()?))),
+                Some(row) => read_payload(row, 0).map(Some),
                 None => Ok(None),
             }
         })
@@ -140,12 +142,12 @@ impl Reader for SqliteReader {
         self.0.read(|conn| events::of_job(conn, job, limit))
     }
 
-    fn run_logs(
+    fn firing_log(
         &self,
-        filter: &RunLogFilter,
+        filter: &FiringLogFilter,
         before: Option<u64>,
         limit: usize,
-    ) -> Result<RunPage, StoreError> {
+    ) -> Result<FiringLogPage, StoreError> {
         self.0.read(|conn| schedules::runs(conn, filter, before, limit))
     }
 

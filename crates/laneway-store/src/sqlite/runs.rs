@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::SqliteStore;
 use super::columns::{number, small};
-use super::commit::refused;
+use super::commit::rejected;
 use crate::batch::JobPurge;
 use crate::codec::{RunRest, read_run, write_run};
 use crate::rows::{
@@ -20,10 +20,10 @@ use crate::store::ROWS_SCANNED_MAX;
 use crate::{Loaded, Page, RunFilter, StoreError};
 
 /// The columns that [`read_call`] reads, in its order. All of table `run_call`.
-const CALL: &str = "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result, called_at, attempts_before, payload";
+pub(super) const CALL: &str = "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result, called_at, attempts_before, payload";
 
 /// The columns that [`read`] reads, in its order.
-const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";
+pub(super) const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";
 
 /// Inserts a run.
 pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Result<(), StoreError> {
@@ -47,7 +47,7 @@ pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Res
         key.map(|key| &key.digest[..]),
         &blob[..],
     ]);
-    inserted.map_err(|error| refused(error, || format!("{}", row.id)))?;
+    inserted.map_err(|error| rejected(error, || format!("{}", row.id)))?;
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result
     let mut insert = conn.prepare_cached("INSERT INTO run_definition (seq, bytes) VALUES (?1, ?2)")?;
     let inserted = insert.execute(params![first.0.cast_signed(), definition]);
     inserted
-        .map_err(|error| refused(error, || format!("the definition of the run from job {} on", first.0)))?;
+        .map_err(|error| rejected(error, || format!("the definition of the run from job {} on", first.0)))?;
     Ok(())
 }
 
@@ -137,7 +137,7 @@ pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreErro
         after,
         payload.as_deref(),
     ]);
-    done.map_err(|error| refused(error, || format!("a call of job {}", target.0)))?;
+    done.map_err(|error| rejected(error, || format!("a call of job {}", target.0)))?;
     Ok(())
 }
 
@@ -165,7 +165,7 @@ pub(super) fn call_payload(conn: &Connection, node: Seq) -> Result<Option<Bytes>
     Ok(row.get_ref(0)?.as_blob_or_null()?.map(Bytes::from))
 }
 
-fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
+pub(super) fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
     let result: Option<Bytes> = row.get_ref(10)?.as_blob_or_null()?.map(Bytes::from);
     let answer = match small::<u8>(row, 7)? {
         0 => None,
@@ -190,13 +190,22 @@ fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
     })
 }
 
-/// What a committed idempotency key stands for.
-pub(super) fn prior(conn: &Connection, tenant: &Name, key: &Name) -> Result<Option<PriorRun>, StoreError> {
+/// What idempotency keys of runs stand for, in the order of the keys.
+pub(super) fn priors(
+    conn: &Connection,
+    keys: &[(&Name, &Name)],
+) -> Result<Vec<Option<PriorRun>>, StoreError> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut select = conn.prepare_cached("SELECT id, digest FROM run WHERE tenant = ?1 AND key = ?2")?;
-    let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let run = stored_run_id(row.get_ref(0)?.as_blob()?)?;
-    Ok(Some(PriorRun { run, digest: stored_digest(row.get_ref(1)?.as_blob()?)? }))
+    let find = |(tenant, key): &(&Name, &Name)| {
+        let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let run = stored_run_id(row.get_ref(0)?.as_blob()?)?;
+        Ok(Some(PriorRun { run, digest: stored_digest(row.get_ref(1)?.as_blob()?)? }))
+    };
+    keys.iter().map(find).collect()
 }
 
 /// One run.
@@ -281,7 +290,7 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Result<RunRow, StoreError> {
+pub(super) fn read(row: &Row<'_>) -> Result<RunRow, StoreError> {
     let RunRest { submitted_by, failure, name, client, tags, nodes } = read_run(row.get_ref(9)?.as_blob()?)?;
     let idempotency = match (row.get_ref(7)?.as_str_or_null()?, row.get_ref(8)?.as_blob_or_null()?) {
         (Some(key), Some(digest)) => {

@@ -1,28 +1,28 @@
 //! Schedules in SQLite: written beside jobs in the same transaction, loaded before them, and the log of their runs.
 
-use laneway_core::schedule::RECENT_RUNS_MAX;
+use laneway_core::schedule::RECENT_FIRINGS_MAX;
 use laneway_core::{
-    Bytes, CatchUp, JobId, Name, RunLog, Schedule, ScheduleId, ScheduleSpec, ScheduleState, Span, Timing,
-    Wall,
+    Bytes, CatchUp, FiringLogEntry, JobId, Name, Schedule, ScheduleId, ScheduleSpec, ScheduleState, Span,
+    Timing, Wall,
 };
 use rusqlite::{Connection, Row, params};
 
 use super::columns::{number, small};
-use super::commit::refused;
+use super::commit::rejected;
 use crate::batch::RunsPurge;
 use crate::codec::{read_template, write_template};
 use crate::rows::{
     Interner, stored_job_id, stored_name, stored_overlap, stored_run_status, stored_schedule_id,
 };
-use crate::{Loaded, RunLogFilter, RunPage, StoreError};
+use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
 
 /// The columns that [`read_schedule`] reads, in its order.
-const SCHEDULE: &str = "cron_jobs.id, tenant, name, owner, enabled, schedule_kind, run_at, interval_ms, anchor_at, \
+pub(super) const SCHEDULE: &str = "cron_jobs.id, tenant, name, owner, enabled, schedule_kind, run_at, interval_ms, anchor_at, \
      cron_expression, timezone, template, delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at, \
      next_run_at, last_slot, waiting_slot, last_run_at, last_status, last_error, runs, payload, note";
 
 /// The columns that [`read_run`] reads, in its order.
-const RUN: &str = "number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, \
+pub(super) const RUN: &str = "number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, \
      input_tokens, output_tokens, ran_at, ended_at";
 
 /// Keeps a schedule, new or changed.
@@ -65,7 +65,7 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         spec.name.as_str(),
         spec.owner.as_ref().map(Name::as_str),
         spec.enabled,
-        spec.timing.word(),
+        spec.timing.as_str(),
         run_at,
         interval,
         anchor_at,
@@ -86,10 +86,10 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         state.last_error.as_deref(),
         state.runs.cast_signed(),
     ]);
-    done.map_err(|error| refused(error, || format!("schedule {id}")))?;
+    done.map_err(|error| rejected(error, || format!("schedule {id}")))?;
     let mut put = conn.prepare_cached("REPLACE INTO cron_payload (id, payload, note) VALUES (?1, ?2, ?3)")?;
     let done = put.execute(params![&key[..], &spec.payload[..], &spec.note[..]]);
-    done.map_err(|error| refused(error, || format!("payload of schedule {id}")))?;
+    done.map_err(|error| rejected(error, || format!("payload of schedule {id}")))?;
     Ok(())
 }
 
@@ -125,7 +125,7 @@ pub(super) fn remove(conn: &Connection, id: ScheduleId) -> Result<(), StoreError
     one_row(conn.prepare_cached("DELETE FROM cron_jobs WHERE id = ?1")?.execute([&key[..]])?, id)
 }
 
-/// Writes a slot. One that is there already is no row to be refused: the engine must never ask for it.
+/// Writes a slot. One that is there already is no row to be rejected: the engine must never ask for it.
 pub(super) fn put_slot(
     conn: &Connection,
     schedule: ScheduleId,
@@ -144,7 +144,7 @@ pub(super) fn put_slot(
 }
 
 /// Keeps an entry of the run log.
-pub(super) fn log(conn: &Connection, log: &RunLog) -> Result<(), StoreError> {
+pub(super) fn log(conn: &Connection, log: &FiringLogEntry) -> Result<(), StoreError> {
     let schedule = log.schedule.0.to_be_bytes();
     let job = log.job.map(|job| job.0.to_be_bytes());
     let mut insert = conn.prepare_cached(&format!(
@@ -169,7 +169,7 @@ pub(super) fn log(conn: &Connection, log: &RunLog) -> Result<(), StoreError> {
         log.ran_at.0,
         log.ended_at.0,
     ]);
-    inserted.map_err(|error| refused(error, || format!("run {}", log.number)))?;
+    inserted.map_err(|error| rejected(error, || format!("run {}", log.number)))?;
     let mut count = conn.prepare_cached(
         "INSERT INTO cron_run_total (schedule, tenant, logs) VALUES (?1, ?2, 1) \
          ON CONFLICT (schedule) DO UPDATE SET logs = logs + 1",
@@ -248,7 +248,7 @@ pub(super) fn load(
     if found != stored {
         return Err(StoreError::Damaged(format!("of {stored} schedules, {found} have a payload")));
     }
-    let most = i64::try_from(RECENT_RUNS_MAX).unwrap_or(i64::MAX);
+    let most = i64::try_from(RECENT_FIRINGS_MAX).unwrap_or(i64::MAX);
     let mut select = conn.prepare(&format!(
         "SELECT {RUN} FROM (SELECT * FROM cron_run_logs ORDER BY number DESC LIMIT ?1) ORDER BY number"
     ))?;
@@ -262,11 +262,11 @@ pub(super) fn load(
 /// Entries of the run log before number `before`, newest first.
 pub(super) fn runs(
     conn: &Connection,
-    filter: &RunLogFilter,
+    filter: &FiringLogFilter,
     before: Option<u64>,
     limit: usize,
-) -> Result<RunPage, StoreError> {
-    let RunLogFilter { tenant, schedule } = filter;
+) -> Result<FiringLogPage, StoreError> {
+    let FiringLogFilter { tenant, schedule } = filter;
     let key = schedule.map(|id| id.0.to_be_bytes());
     let (key, tenant) = (key.as_ref().map(|key| &key[..]), tenant.as_ref().map(Name::as_str));
     // One statement for each filter, so that each finds its index.
@@ -285,10 +285,10 @@ pub(super) fn runs(
     let limit = limit.max(1);
     let most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
     let mut rows = select.query(params![key, tenant, before, most])?;
-    let mut page = RunPage { items: Vec::new(), next: None, total: total.cast_unsigned() };
+    let mut page = FiringLogPage { items: Vec::new(), next: None, total: total.cast_unsigned() };
     while let Some(row) = rows.next()? {
         if page.items.len() >= limit {
-            page.next = page.items.last().map(|run: &RunLog| run.number);
+            page.next = page.items.last().map(|run: &FiringLogEntry| run.number);
             break;
         }
         page.items.push(read_run(row)?);
@@ -296,7 +296,7 @@ pub(super) fn runs(
     Ok(page)
 }
 
-fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Schedule, StoreError> {
+pub(super) fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Schedule, StoreError> {
     let wall = |column: usize| -> Result<Option<Wall>, StoreError> {
         Ok(row.get_ref(column)?.as_i64_or_null()?.map(Wall))
     };
@@ -346,8 +346,8 @@ fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Schedule, StoreE
     })
 }
 
-fn read_run(row: &Row<'_>) -> Result<RunLog, StoreError> {
-    Ok(RunLog {
+pub(super) fn read_run(row: &Row<'_>) -> Result<FiringLogEntry, StoreError> {
+    Ok(FiringLogEntry {
         number: number(row, 0)?,
         schedule: stored_schedule_id(row.get_ref(1)?.as_blob()?)?,
         tenant: stored_name(row.get_ref(2)?.as_str()?)?,

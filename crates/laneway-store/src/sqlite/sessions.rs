@@ -4,8 +4,8 @@ use laneway_core::{Bytes, JobEnd, JobRow, MergedInto, Name, Seq, SessionRow, Wal
 use rusqlite::{Connection, params};
 
 use super::SqliteStore;
-use super::columns::{number, read_merged_into};
-use super::commit::refused;
+use super::columns::{PAYLOAD, number, read_merged_into, read_payload};
+use super::commit::rejected;
 use crate::rows::stored_name;
 use crate::{Loaded, StoreError};
 
@@ -25,7 +25,7 @@ pub(super) fn put(conn: &Connection, row: &SessionRow) -> Result<(), StoreError>
         window.cast_signed(),
         updated_at.0,
     ]);
-    done.map_err(|error| refused(error, || format!("session {key}")))?;
+    done.map_err(|error| rejected(error, || format!("session {key}")))?;
     Ok(())
 }
 
@@ -67,7 +67,7 @@ pub(super) fn merge(store: &SqliteStore, ends: &[&JobEnd]) -> Result<(), StoreEr
             store.conn.prepare_cached("INSERT INTO merged (leader, seq, job) VALUES (?1, ?2, ?3)")?;
         let id = job.0.to_be_bytes();
         let inserted = insert.execute(params![seq.0.cast_signed(), end.seq.0.cast_signed(), &id[..]]);
-        inserted.map_err(|error| refused(error, || format!("the job that job {} went into", end.seq.0)))?;
+        inserted.map_err(|error| rejected(error, || format!("the job that job {} went into", end.seq.0)))?;
     }
     Ok(())
 }
@@ -85,13 +85,13 @@ pub(super) fn merged_payloads(conn: &Connection, row: &JobRow) -> Result<Vec<Byt
     if row.spec.session.as_ref().is_none_or(|session| session.debounce.is_none()) {
         return Ok(payloads);
     }
-    let mut select = conn.prepare_cached(
-        "SELECT payload.bytes FROM merged CROSS JOIN payload ON payload.seq = merged.seq \
-         WHERE merged.leader = ?1 ORDER BY merged.seq",
-    )?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {PAYLOAD} FROM merged CROSS JOIN payload ON payload.seq = merged.seq \
+         WHERE merged.leader = ?1 ORDER BY merged.seq"
+    ))?;
     let mut rows = select.query([row.seq.0.cast_signed()])?;
     while let Some(row) = rows.next()? {
-        payloads.push(Bytes::from(row.get_ref(0)?.as_blob()?));
+        payloads.push(read_payload(row, 0)?);
     }
     Ok(payloads)
 }

@@ -5,8 +5,8 @@ use laneway_core::{
 };
 
 use super::driver::{Driver, START, failure, key, rich_spec};
-use super::{Case, Place};
-use crate::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX, Runnable, StoreError};
+use super::{Case, Fixture};
+use crate::{ARTIFACT_LINES_MAX, ARTIFACTS, Keys, LOG_BYTES_MAX, LOG_LINES_MAX, Runnable, StoreError};
 
 pub(super) const CASES: &[Case] = &[
     ("every field of a job comes back", every_field_of_a_job),
@@ -17,16 +17,17 @@ pub(super) const CASES: &[Case] = &[
     ("an attempt that is rebound has the next epoch", rebound),
     ("tokens and overrides come back", tokens_and_overrides),
     ("keys are found again", keys_are_found_again),
-    ("a taken number, id or key is refused", taken_is_refused),
+    ("a taken number, id or key is rejected", taken_is_rejected),
     ("a failed commit leaves nothing", failed_commit_leaves_nothing),
     ("an empty commit is one", empty_commit),
+    ("a store that was closed comes back whole", closed_comes_back),
     ("logs are kept up to a bound", logs_are_bounded),
     ("artifacts are kept however much is logged", artifacts_outlast_logs),
     ("payloads come in the order asked for", payloads_in_order),
 ];
 
-fn every_field_of_a_job(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn every_field_of_a_job(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut rich = driver.draft();
     rich.spec = rich_spec();
     rich.status.state = JobState::Scheduled;
@@ -45,11 +46,11 @@ fn every_field_of_a_job(place: &dyn Place) {
     driver.submit(row, &[1; 100_000]);
     driver.commit();
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn every_state_of_a_job(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn every_state_of_a_job(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs: Vec<Seq> = (0..8).map(|_| driver.submit_plain()).collect();
     driver.commit();
     for &job in &jobs[1..] {
@@ -72,15 +73,15 @@ fn every_state_of_a_job(place: &dyn Place) {
     use JobState::*;
     assert_eq!(states, [Queued, Assigned, Running, Scheduled, Queued, Succeeded, Failed, Canceled]);
     driver.check();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     driver.close(jobs[7], AttemptEnd::Canceled, None);
     driver.commit();
     driver.check();
 }
 
-fn whole_life_in_one_commit(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn whole_life_in_one_commit(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     // The first never waits, the second waits in between, the third stays open, the fourth outlives its job.
     let jobs: Vec<Seq> = (0..4).map(|_| driver.submit_plain()).collect();
     for &job in &jobs {
@@ -96,11 +97,11 @@ fn whole_life_in_one_commit(place: &dyn Place) {
     driver.cancel(jobs[3]);
     driver.commit();
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn several_attempts_in_one_commit(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn several_attempts_in_one_commit(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let job = driver.submit_plain();
     driver.open(job);
     driver.commit();
@@ -121,11 +122,11 @@ fn several_attempts_in_one_commit(place: &dyn Place) {
     driver.commit();
     driver.check();
     assert_eq!(driver.known(job).attempts.len(), 4);
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn holders(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn holders(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let job = driver.submit_plain();
     driver.open(job);
     driver.hold(job, "w1", None);
@@ -134,7 +135,7 @@ fn holders(place: &dyn Place) {
     driver.hold(job, "w1", Some(u32::MAX));
     driver.start(job);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     driver.close(job, AttemptEnd::Lost, None);
     driver.wait(job, None);
@@ -142,11 +143,11 @@ fn holders(place: &dyn Place) {
     driver.check();
     driver.open(job);
     driver.commit();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn rebound(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn rebound(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs: [Seq; 4] = std::array::from_fn(|_| driver.submit_plain());
     for job in jobs {
         driver.open(job);
@@ -166,18 +167,18 @@ fn rebound(place: &dyn Place) {
     driver.close(jobs[3], AttemptEnd::Lost, None);
     driver.wait(jobs[3], None);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     for job in &jobs[..3] {
         driver.close(*job, AttemptEnd::Lost, None);
         driver.wait(*job, None);
     }
     driver.commit();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn tokens_and_overrides(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn tokens_and_overrides(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     assert_eq!(driver.store.overrides().expect("reads"), None);
     let token = |id: &'static str, role| TokenRecord {
         id: Name::fixed(id),
@@ -205,14 +206,24 @@ fn tokens_and_overrides(place: &dyn Place) {
     driver.effects.changes.push(Change::OverridesPut(Bytes::from(&b"first"[..])));
     driver.effects.changes.push(Change::OverridesPut(Bytes::from(&b"second"[..])));
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     let expected: Vec<TokenRecord> = [revoked].into_iter().chain(others).collect();
     assert_eq!(driver.store.tokens().expect("reads"), expected);
     assert_eq!(driver.store.overrides().expect("reads").as_deref(), Some(&b"second"[..]));
+    assert_eq!(driver.store.head().expect("reads").clock_seen, None);
+
+    driver.effects.changes.push(Change::TokenForgotten(Name::fixed("c")));
+    driver.effects.changes.push(Change::ClockSeen(START + Span::secs(1)));
+    driver.effects.changes.push(Change::ClockSeen(START + Span::secs(2)));
+    driver.commit();
+    let mut driver = driver.reopen(fixture);
+    let left: Vec<Name> = driver.store.tokens().expect("reads").into_iter().map(|token| token.id).collect();
+    assert_eq!(left, ["b", "d", "e", "f", "g"].map(Name::fixed));
+    assert_eq!(driver.store.head().expect("reads").clock_seen, Some(START + Span::secs(2)));
 }
 
-fn keys_are_found_again(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn keys_are_found_again(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut jobs = Vec::new();
     for (tenant, text) in [("acme", "k1"), ("acme", "k2"), ("other", "k1")] {
         let mut row = driver.draft();
@@ -222,13 +233,16 @@ fn keys_are_found_again(place: &dyn Place) {
     }
     driver.finish(jobs[1], None);
     driver.commit();
-    let mut driver = driver.reopen(place);
-    let mut prior = |tenant: &'static str, key: &'static str| {
-        driver.store.prior(&Name::fixed(tenant), &Name::fixed(key)).expect("reads")
-    };
-    let found = [prior("acme", "k1"), prior("acme", "k2"), prior("other", "k1")];
-    assert_eq!(prior("other", "k2"), None);
-    assert_eq!(prior("k1", "acme"), None);
+    let mut driver = driver.reopen(fixture);
+    let found = [driver.prior("acme", "k1"), driver.prior("acme", "k2"), driver.prior("other", "k1")];
+    assert_eq!(driver.prior("other", "k2"), None);
+    assert_eq!(driver.prior("k1", "acme"), None);
+    // Asked together: one answer for each key, in their order, also for a key that occurs twice.
+    let [acme, other, k1, k2] = ["acme", "other", "k1", "k2"].map(Name::fixed);
+    let jobs_asked = vec![(&other, &k1), (&other, &k2), (&acme, &k2), (&acme, &k1), (&other, &k1)];
+    let together = driver.store.priors(&Keys { jobs: jobs_asked, runs: vec![(&acme, &k1)] }).expect("reads");
+    assert_eq!(together.jobs, [found[2], None, found[1], found[0], found[2]]);
+    assert_eq!(together.runs, [None], "keys of runs are no keys of jobs");
     for (index, (found, job)) in found.into_iter().zip(jobs).enumerate() {
         let found = found.expect("the key is known");
         assert_eq!(found.job, driver.jobs[&job].view.row.id);
@@ -236,8 +250,8 @@ fn keys_are_found_again(place: &dyn Place) {
     }
 }
 
-fn taken_is_refused(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn taken_is_rejected(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut row = driver.draft();
     row.spec.idempotency = Some(key("k", 1));
     let stored = row.clone();
@@ -259,7 +273,7 @@ fn taken_is_refused(place: &dyn Place) {
             .changes
             .push(Change::JobCreated { row: Box::new(row), payload: Bytes::from(&b"{}"[..]) });
         let error = driver.try_commit().expect_err("the row is taken");
-        assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+        assert!(matches!(error, StoreError::Rejected(_)), "{error:?}");
         driver.jobs = known;
         driver.events = events;
     }
@@ -275,7 +289,7 @@ fn taken_is_refused(place: &dyn Place) {
                 .push(Change::JobCreated { row: Box::new(row), payload: Bytes::from(&b"{}"[..]) });
         }
         let error = driver.try_commit().expect_err("the row is taken");
-        assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+        assert!(matches!(error, StoreError::Rejected(_)), "{error:?}");
     }
     driver.forget_drafts();
     driver.check();
@@ -284,8 +298,8 @@ fn taken_is_refused(place: &dyn Place) {
     driver.check();
 }
 
-fn failed_commit_leaves_nothing(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn failed_commit_leaves_nothing(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs: Vec<Seq> = (0..4).map(|_| driver.submit_plain()).collect();
     driver.open(jobs[1]);
     driver.open(jobs[2]);
@@ -304,8 +318,8 @@ fn failed_commit_leaves_nothing(place: &dyn Place) {
     driver.wait(jobs[2], None);
     driver.finish(jobs[2], None);
     driver.effects.changes.push(Change::OverridesPut(Bytes::from(&b"no"[..])));
-    driver.effects.changes.push(Change::EventsPurged { before: Wall(i64::MAX) });
-    driver.effects.changes.push(Change::JobsPurged {
+    driver.effects.changes.push(Change::EventsPruned { before: Wall(i64::MAX) });
+    driver.effects.changes.push(Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: Wall(i64::MAX),
         keyed_finished_before: Wall(i64::MAX),
@@ -319,7 +333,7 @@ fn failed_commit_leaves_nothing(place: &dyn Place) {
     driver.forget_drafts();
     driver.check();
     assert_eq!(driver.store.overrides().expect("reads"), None);
-    assert_eq!(driver.store.prior(&Name::fixed("default"), &Name::fixed("gone")).expect("reads"), None);
+    assert_eq!(driver.prior("default", "gone"), None);
     assert_eq!(driver.reader.logs(jobs[1], 0, 10).expect("reads"), []);
     assert_eq!(driver.reader.verify_events().expect("verifies"), driver.events.len() as u64);
     // The store is well: it goes on as if nothing had happened, also with the lane that it has not seen yet.
@@ -334,8 +348,8 @@ fn failed_commit_leaves_nothing(place: &dyn Place) {
     }
     driver.commit();
     driver.check();
-    let mut driver = driver.reopen(place);
-    driver.effects.changes.push(Change::JobsPurged {
+    let mut driver = driver.reopen(fixture);
+    driver.effects.changes.push(Change::JobsPruned {
         lane: Name::fixed("new lane"),
         finished_before: Wall(i64::MAX),
         keyed_finished_before: Wall(i64::MAX),
@@ -346,18 +360,33 @@ fn failed_commit_leaves_nothing(place: &dyn Place) {
     driver.check();
 }
 
-fn empty_commit(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn empty_commit(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     driver.commit();
     driver.server_event(EventKind::DrainBegan, "stop");
     driver.commit();
     driver.commit();
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn logs_are_bounded(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn closed_comes_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
+    let job = driver.submit_plain();
+    driver.submit_plain();
+    driver.commit();
+    driver.finish(job, None);
+    driver.commit();
+    assert!(driver.store.close().expect("the store is well"), "nothing is in the way of a close");
+    let mut driver = driver.reopen(fixture);
+    driver.check();
+    driver.submit_plain();
+    driver.commit();
+    driver.reopen(fixture).check();
+}
+
+fn logs_are_bounded(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let (many, long, few) = (driver.submit_plain(), driver.submit_plain(), driver.submit_plain());
     driver.log(few, 1, &["a", "b"]);
     driver.log(few, 1, &["c"]);
@@ -372,7 +401,7 @@ fn logs_are_bounded(place: &dyn Place) {
     driver.log(many, 1, &["dropped"]);
     driver.log(long, 1, &["dropped"]);
     driver.commit();
-    let driver = driver.reopen(place);
+    let driver = driver.reopen(fixture);
     let read = |job, after, limit| driver.reader.logs(job, after, limit).expect("reads");
     let texts: Vec<(u64, u32, Box<str>)> =
         read(few, 0, 10).into_iter().map(|line| (line.line, line.attempt, line.text)).collect();
@@ -389,8 +418,8 @@ fn logs_are_bounded(place: &dyn Place) {
     assert!(lines[2].text.contains("dropped: "), "{}", lines[2].text);
 }
 
-fn artifacts_outlast_logs(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn artifacts_outlast_logs(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let (many, long, first) = (driver.submit_plain(), driver.submit_plain(), driver.submit_plain());
     let all = "y".repeat(LOG_BYTES_MAX as usize);
     driver.log(many, 1, &vec!["x"; LOG_LINES_MAX as usize + 1]);
@@ -404,7 +433,7 @@ fn artifacts_outlast_logs(place: &dyn Place) {
     driver.log(first, 1, &["dropped", "dropped"]);
     driver.log_to(ARTIFACTS, first, 1, &["made"]);
     driver.commit();
-    let driver = driver.reopen(place);
+    let driver = driver.reopen(fixture);
     let streams = |job| -> Vec<(u64, String)> {
         let lines = driver.reader.logs(job, 0, usize::MAX).expect("reads");
         lines.into_iter().map(|line| (line.line, line.stream.to_string())).collect()
@@ -420,8 +449,8 @@ fn artifacts_outlast_logs(place: &dyn Place) {
     assert_eq!(streams(first), expected);
 }
 
-fn payloads_in_order(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn payloads_in_order(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut jobs: Vec<Seq> = Vec::new();
     for n in 0..5u8 {
         let mut row = driver.draft();

@@ -3,7 +3,7 @@
 use laneway_core::{Change, DeliveryRow, DeliveryState, DeliveryTry, Name, Seq, Span, Wall};
 
 use super::driver::{Driver, load};
-use super::{Case, Place};
+use super::{Case, Fixture};
 use crate::DeliveryFilter;
 
 pub(super) const CASES: &[Case] = &[
@@ -67,7 +67,7 @@ fn end_owed(driver: &mut Driver) -> DeliveryRow {
 }
 
 fn purge() -> Change {
-    Change::JobsPurged {
+    Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: EVER,
         keyed_finished_before: EVER,
@@ -75,8 +75,8 @@ fn purge() -> Change {
     }
 }
 
-fn comes_back(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn comes_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let row = end_owed(&mut driver);
     assert_eq!(driver.reader.delivery(row.job).expect("reads"), Some(row.clone()));
     let row = ended(&row, DeliveryState::Failed);
@@ -86,7 +86,7 @@ fn comes_back(place: &dyn Place) {
         driver.effects.changes.push(Change::DeliveryTried(Box::new(tried.clone())));
     }
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(driver.reader.delivery(row.job).expect("reads"), Some(row.clone()));
     assert_eq!(driver.reader.delivery_tries(row.seq).expect("reads"), tries);
     let other = driver.submit_plain();
@@ -96,8 +96,8 @@ fn comes_back(place: &dyn Place) {
     assert_eq!(driver.reader.delivery_tries(other).expect("reads"), []);
 }
 
-fn last_put_counts(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn last_put_counts(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let job = driver.submit_plain();
     driver.finish(job, None);
     let first = owed(&driver, job);
@@ -110,26 +110,26 @@ fn last_put_counts(place: &dyn Place) {
     assert_eq!(driver.reader.delivery_tries(job).expect("reads").len(), 1);
 }
 
-fn found_at_a_start(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn found_at_a_start(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let rows: Vec<DeliveryRow> = (0..5).map(|_| end_owed(&mut driver)).collect();
     let states = [DeliveryState::Delivered, DeliveryState::Failed, DeliveryState::Dropped];
     for (row, state) in rows.iter().zip(states) {
         put(&mut driver, &ended(row, state));
     }
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).deliveries, rows[3..]);
     // One that ended and was asked for again waits again.
     put(&mut driver, &rows[0]);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     let expected = [rows[0].clone(), rows[3].clone(), rows[4].clone()];
     assert_eq!(load(&mut *driver.store).deliveries, expected);
 }
 
-fn listed(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn listed(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut rows: Vec<DeliveryRow> = Vec::new();
     for n in 0..6 {
         let mut row = driver.draft();
@@ -164,8 +164,8 @@ fn listed(place: &dyn Place) {
     assert_eq!(list(&DeliveryFilter { tenant: Some(Name::fixed("other")), ..one }, None, 10), (vec![], None));
 }
 
-fn keeps_its_job(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn keeps_its_job(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let row = end_owed(&mut driver);
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 1, None))));
     driver.effects.changes.push(purge());
@@ -180,8 +180,8 @@ fn keeps_its_job(place: &dyn Place) {
     assert_eq!(driver.reader.deliveries(&DeliveryFilter::default(), None, 10).expect("reads").items, []);
 }
 
-fn gone_job(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn gone_job(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let row = end_owed(&mut driver);
     put(&mut driver, &ended(&row, DeliveryState::Delivered));
     driver.commit();
@@ -191,7 +191,7 @@ fn gone_job(place: &dyn Place) {
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 3, None))));
     driver.commit();
     driver.jobs.clear();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).deliveries, []);
     assert_eq!(driver.reader.delivery_tries(row.seq).expect("reads"), []);
     assert_eq!(driver.reader.deliveries(&DeliveryFilter::default(), None, 10).expect("reads").items, []);

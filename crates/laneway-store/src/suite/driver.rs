@@ -3,7 +3,7 @@
 //! It plays the engine's part in the plainest way: every step is a change and an event, and a copy of what the reader
 //! must show afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use laneway_core::capacity::{Hours, HoursClock};
@@ -12,14 +12,14 @@ use laneway_core::event::JobLine;
 use laneway_core::job::IdempotencyKey;
 use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
-    AttemptEnd, AttemptId, Backoff, Bytes, CallRow, Callback, Change, ClosedAttempt, DeliveryRow, DropPolicy,
-    Effects, EndedMember, Event, EventKind, Failure, Fence, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec,
-    JobState, JobStatus, Key, MergedInto, Name, Needs, OpenAttempt, PlaceMode, QuietRule, Reason,
-    RetryPolicy, RunLog, RunRow, Schedule, ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow,
-    Span, Wall, Wants,
+    AttemptEnd, AttemptId, Backoff, Bytes, CallRow, Callback, CapacityRequest, Change, ClosedAttempt,
+    DeliveryRow, DropPolicy, Effects, EndedMember, Event, EventKind, ExecutorMode, Failure, Fence,
+    FiringLogEntry, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto,
+    Name, OpenAttempt, Placement, QuietRule, Reason, RetryPolicy, RunRow, Schedule, ScheduleId, ScheduleRef,
+    Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
-use super::Place;
+use super::Fixture;
 use crate::{AttemptView, JobView, Loaded, Reader, Store, StoreError};
 
 /// The time at which everything begins.
@@ -57,8 +57,8 @@ pub struct Known {
 
 impl Driver {
     /// Opens a store at `place`, which must be empty.
-    pub fn new(place: &dyn Place) -> Driver {
-        let store = place.open();
+    pub fn new(fixture: &dyn Fixture) -> Driver {
+        let store = fixture.open();
         let reader = store.reader();
         Driver {
             store,
@@ -72,10 +72,10 @@ impl Driver {
     }
 
     /// Closes the store and opens it anew.
-    pub fn reopen(self, place: &dyn Place) -> Driver {
+    pub fn reopen(self, fixture: &dyn Fixture) -> Driver {
         let Driver { store, reader, effects, jobs, events, now, last_seq } = self;
         drop((store, reader));
-        let store = place.open();
+        let store = fixture.open();
         let reader = store.reader();
         Driver { store, reader, effects, jobs, events, now, last_seq }
     }
@@ -88,7 +88,7 @@ impl Driver {
     /// Tries to commit what has been gathered, and forgets it either way.
     pub fn try_commit(&mut self) -> Result<(), StoreError> {
         let effects = std::mem::take(&mut self.effects);
-        self.store.commit(&effects)
+        self.store.commit(self.store.epoch(), &effects)
     }
 
     /// The next job: plain, in lane `main`. Not yet submitted.
@@ -112,6 +112,8 @@ impl Driver {
                 losses: 0,
                 rejections: 0,
                 near_deadline: false,
+                denials: 0,
+                denied_until: None,
                 last_event: 0,
             },
         }
@@ -151,8 +153,8 @@ impl Driver {
                 attempt_id: AttemptId((u128::from(seq.0) << 64) + u128::from(attempt) + (0x77 << 120)),
                 lease_epoch: 1,
             },
-            place: Name::fixed("worker-1"),
-            mode: PlaceMode::Leased,
+            executor: Name::fixed("worker-1"),
+            mode: ExecutorMode::Leased,
             state: JobState::Assigned,
             opened_at: self.now,
             started_at: None,
@@ -169,7 +171,9 @@ impl Driver {
     /// A worker holds the open attempt of a job.
     pub fn hold(&mut self, seq: Seq, worker: &'static str, pid: Option<u32>) -> OpenAttempt {
         let open = self.known(seq).view.open.as_mut().expect("an attempt is open");
-        open.holder = Some(Holder { worker: Name::fixed(worker), pid });
+        // One that has no number has a boot id.
+        let boot = pid.is_none().then(|| Name::fixed("boot-1"));
+        open.holder = Some(Holder { worker: Name::fixed(worker), pid, boot });
         let open = open.clone();
         self.effects.changes.push(Change::AttemptStarted(open.clone()));
         open
@@ -222,6 +226,8 @@ impl Driver {
             losses: 1,
             rejections: 2,
             near_deadline: wake_at.is_none(),
+            denials: 3,
+            denied_until: Some(Wall(5)).filter(|_| wake_at.is_none()),
             last_event,
         };
         known.view.row.status = status.clone();
@@ -327,6 +333,7 @@ impl Driver {
                 attempt: known.attempts.len() as u32,
                 reason,
                 previous: known.last_event,
+                error: None,
             }),
             actor: (kind == EventKind::JobSubmitted).then(|| known.view.row.submitted_by.clone()),
             request: (kind == EventKind::JobSubmitted)
@@ -420,7 +427,7 @@ pub struct Load {
     /// Schedules, in the order they came.
     pub schedules: Vec<Schedule>,
     /// The newest entries of the run log, in the order they came.
-    pub runs: Vec<RunLog>,
+    pub runs: Vec<FiringLogEntry>,
     /// Open runs, in the order they came, with those of their members that have ended.
     pub open_runs: Vec<(RunRow, Vec<EndedMember>)>,
     /// Live jobs, in the order they came.
@@ -439,8 +446,9 @@ pub struct Load {
 
 /// Loads everything. Panics when a job comes after an open attempt.
 pub fn load(store: &mut dyn Store) -> Load {
-    let mut load = Load::default();
+    let (mut load, mut lanes) = (Load::default(), BTreeSet::new());
     let head = store.load(&mut |loaded| match loaded {
+        Loaded::Lane(lane) => drop(lanes.insert(lane)),
         Loaded::Schedule(schedule) => {
             assert!(load.jobs.is_empty() && load.runs.is_empty(), "schedules come first");
             load.schedules.push(*schedule);
@@ -452,10 +460,11 @@ pub fn load(store: &mut dyn Store) -> Load {
         }
         Loaded::Job(row) => {
             assert!(load.open.is_empty(), "jobs come before open attempts");
+            assert!(lanes.contains(&row.spec.lane), "lanes come before their jobs");
             load.jobs.push(row);
         }
         Loaded::Open(open) => load.open.push((None, open)),
-        Loaded::Lingering(row, open) => load.open.push((Some(row), open)),
+        Loaded::StillRunning(row, open) => load.open.push((Some(row), open)),
         Loaded::Call(row) => load.calls.push(*row),
         Loaded::Session(row) => load.sessions.push(row),
         Loaded::Delivery(row) => load.deliveries.push(row),
@@ -486,7 +495,7 @@ pub fn plain_spec() -> JobSpec {
         tags: Vec::new(),
         schedule: None,
         callback: None,
-        needs: Needs::default(),
+        needs: CapacityRequest::default(),
         member: None,
         wants: None,
     }
@@ -536,7 +545,7 @@ pub fn rich_spec() -> JobSpec {
             url: "https://hooks.example/ünd?token=1".into(),
             format: Name::fixed("laneway"),
         }),
-        needs: Needs {
+        needs: CapacityRequest {
             cost: 90,
             quiet: Some(QuietRule::Normal),
             unique: true,
@@ -553,7 +562,7 @@ pub fn rich_spec() -> JobSpec {
 }
 
 /// Wants with everything.
-fn rich_wants() -> Wants {
+fn rich_wants() -> Placement {
     let resource = |id: &'static str, scope, expires_at| ResourceRef {
         id: Name::fixed(id),
         worker: Name::fixed("w-1"),
@@ -561,7 +570,7 @@ fn rich_wants() -> Wants {
         scope,
         expires_at,
     };
-    Wants {
+    Placement {
         package: Some(Package { name: Name::fixed("img"), version: Name::fixed("1.0.0-ä") }),
         features: vec![Name::fixed("gpu"), Name::fixed("a b")],
         labels: vec![(Name::fixed("zone"), Name::fixed("eu"))],
@@ -584,10 +593,6 @@ pub fn key(text: &str, digest: u8) -> IdempotencyKey {
 
 /// A failure with everything.
 pub fn failure() -> Failure {
-    Failure {
-        code: Name::fixed("http_status"),
-        message: "503 from the target, ünexpected".into(),
-        retryable: true,
-        detail: Some(Bytes::from(&b"\x00\xffdetail"[..])),
-    }
+    let detail = Some(Bytes::from(&b"\x00\xffdetail"[..]));
+    Failure { detail, ..Failure::retryable("http_status", "503 from the target, ünexpected") }
 }

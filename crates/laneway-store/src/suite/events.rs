@@ -3,7 +3,7 @@
 use laneway_core::{AttemptEnd, Change, Event, EventKind, Name, Reason, Seq, Wall};
 
 use super::driver::{Driver, failure, rich_spec};
-use super::{Case, Place};
+use super::{Case, Fixture};
 use crate::{EventFilter, Page};
 
 pub(super) const CASES: &[Case] = &[
@@ -17,8 +17,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A few jobs with a life each, over several commits.
-fn lives(place: &dyn Place) -> Driver {
-    let mut driver = Driver::new(place);
+fn lives(fixture: &dyn Fixture) -> Driver {
+    let mut driver = Driver::new(fixture);
     for n in 0..6u32 {
         let mut row = driver.draft();
         if n % 2 == 1 {
@@ -48,8 +48,8 @@ fn all(driver: &Driver) -> Vec<Event> {
     page.items
 }
 
-fn every_event_comes_back(place: &dyn Place) {
-    let mut driver = lives(place);
+fn every_event_comes_back(fixture: &dyn Fixture) {
+    let mut driver = lives(fixture);
     let jobs: Vec<Seq> = driver.jobs.keys().copied().collect();
     for (index, kind) in EventKind::ALL.into_iter().enumerate() {
         driver.event(jobs[index % jobs.len()], kind, Reason::from_code(index as u8));
@@ -61,13 +61,13 @@ fn every_event_comes_back(place: &dyn Place) {
     let count = driver.events.len() as u64;
     assert_eq!(driver.reader.verify_events().expect("verifies"), count);
     assert_eq!(driver.reader.first_event().expect("reads"), 1);
-    let driver = driver.reopen(place);
+    let driver = driver.reopen(fixture);
     assert_eq!(all(&driver), driver.events);
     assert_eq!(driver.reader.verify_events().expect("verifies"), count);
 }
 
-fn pages_forward(place: &dyn Place) {
-    let driver = lives(place);
+fn pages_forward(fixture: &dyn Fixture) {
+    let driver = lives(fixture);
     for limit in [0, 1, 7, 1_000] {
         let (mut after, mut seen) = (0, Vec::new());
         loop {
@@ -86,8 +86,8 @@ fn pages_forward(place: &dyn Place) {
     }
 }
 
-fn pages_backward(place: &dyn Place) {
-    let driver = lives(place);
+fn pages_backward(fixture: &dyn Fixture) {
+    let driver = lives(fixture);
     let expected: Vec<Event> = driver.events.iter().rev().cloned().collect();
     for limit in [0, 1, 7, 1_000] {
         let (mut before, mut seen) = (None, Vec::new());
@@ -104,8 +104,8 @@ fn pages_backward(place: &dyn Place) {
     assert_eq!((page.items.len(), page.next), (0, None));
 }
 
-fn filtered(place: &dyn Place) {
-    let driver = lives(place);
+fn filtered(fixture: &dyn Fixture) {
+    let driver = lives(fixture);
     let filters = [
         EventFilter { tenant: Some(Name::fixed("acme")), ..EventFilter::default() },
         EventFilter { tenant: Some(Name::fixed("acme")), called: true, ..EventFilter::default() },
@@ -129,8 +129,8 @@ fn filtered(place: &dyn Place) {
     }
 }
 
-fn dispatches(place: &dyn Place) {
-    let mut driver = lives(place);
+fn dispatches(fixture: &dyn Fixture) {
+    let mut driver = lives(fixture);
     let job = driver.submit_plain();
     driver.open(job);
     driver.with_detail("cmd.dispatch 1 dispatched worker w1");
@@ -149,8 +149,8 @@ fn history(driver: &Driver, job: Seq) -> Vec<Event> {
     driver.events.iter().filter(is_of_job).cloned().collect()
 }
 
-fn history_of_a_job(place: &dyn Place) {
-    let mut driver = lives(place);
+fn history_of_a_job(fixture: &dyn Fixture) {
+    let mut driver = lives(fixture);
     // Live, open, and outlived by its attempt: the latest event is kept in another row each time.
     let jobs = [driver.submit_plain(), driver.submit_plain(), driver.submit_plain()];
     driver.open(jobs[1]);
@@ -167,13 +167,13 @@ fn history_of_a_job(place: &dyn Place) {
     }
 }
 
-fn purge(place: &dyn Place) {
-    let mut driver = lives(place);
+fn purge(fixture: &dyn Fixture) {
+    let mut driver = lives(fixture);
     let half = driver.events[driver.events.len() / 2].at;
-    driver.effects.changes.push(Change::EventsPurged { before: Wall(0) });
+    driver.effects.changes.push(Change::EventsPruned { before: Wall(0) });
     driver.commit();
     assert_eq!(all(&driver), driver.events);
-    driver.effects.changes.push(Change::EventsPurged { before: half });
+    driver.effects.changes.push(Change::EventsPruned { before: half });
     driver.commit();
     let kept = all(&driver);
     // Whole commits go, and none that has an event from then or later.
@@ -190,16 +190,16 @@ fn purge(place: &dyn Place) {
         history(&driver, gone_in_part).into_iter().filter(|event| event.number >= kept[0].number).collect();
     assert_eq!(driver.reader.events_of(gone_in_part, 100).expect("reads"), expected);
 
-    let mut driver = driver.reopen(place);
-    driver.effects.changes.push(Change::EventsPurged { before: Wall(i64::MAX) });
+    let mut driver = driver.reopen(fixture);
+    driver.effects.changes.push(Change::EventsPruned { before: Wall(i64::MAX) });
     driver.server_event(EventKind::DrainBegan, "the events of this commit stay");
     driver.commit();
     assert_eq!(all(&driver), driver.events[driver.events.len() - 1..]);
-    driver.effects.changes.push(Change::EventsPurged { before: Wall(i64::MAX) });
+    driver.effects.changes.push(Change::EventsPruned { before: Wall(i64::MAX) });
     driver.commit();
     assert_eq!(driver.reader.first_event().expect("reads"), 0);
     assert_eq!(driver.reader.verify_events().expect("verifies"), 0);
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.submit_plain();
     driver.commit();
     assert_eq!(all(&driver), driver.events[driver.events.len() - 1..]);

@@ -2,9 +2,9 @@
 
 use laneway_core::{AttemptEnd, AttemptId, Change, ClosedAttempt, Fence, JobState, OpenAttempt, Seq};
 
-use super::driver::Driver;
-use super::{Case, Place};
-use crate::StoreError;
+use super::driver::{Driver, load};
+use super::{Case, Fixture};
+use crate::{Epoch, StoreError};
 
 pub(super) const CASES: &[Case] = &[
     ("a wrong fence closes nothing", wrong_fence_closes_nothing),
@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     ("nothing follows an end", nothing_follows_an_end),
     ("nothing is done to a job that is not there", nothing_without_a_job),
     ("event numbers have no gap", event_numbers_have_no_gap),
+    ("an earlier epoch commits nothing", earlier_epoch_commits_nothing),
 ];
 
 /// Every way in which a fence can be wrong.
@@ -45,16 +46,16 @@ fn disagrees(driver: &mut Driver, changes: &[Change]) {
     driver.check();
 }
 
-fn with_open_attempt(place: &dyn Place) -> (Driver, OpenAttempt) {
-    let mut driver = Driver::new(place);
+fn with_open_attempt(fixture: &dyn Fixture) -> (Driver, OpenAttempt) {
+    let mut driver = Driver::new(fixture);
     let job = driver.submit_plain();
     let open = driver.open(job);
     driver.commit();
     (driver, open)
 }
 
-fn wrong_fence_closes_nothing(place: &dyn Place) {
-    let (mut driver, open) = with_open_attempt(place);
+fn wrong_fence_closes_nothing(fixture: &dyn Fixture) {
+    let (mut driver, open) = with_open_attempt(fixture);
     for fence in wrong_fences(open.fence) {
         disagrees(&mut driver, &[closed(&OpenAttempt { fence, ..open.clone() })]);
     }
@@ -63,8 +64,8 @@ fn wrong_fence_closes_nothing(place: &dyn Place) {
     disagrees(&mut driver, &[closed(&open)]);
 }
 
-fn wrong_fence_starts_nothing(place: &dyn Place) {
-    let (mut driver, open) = with_open_attempt(place);
+fn wrong_fence_starts_nothing(fixture: &dyn Fixture) {
+    let (mut driver, open) = with_open_attempt(fixture);
     let running = OpenAttempt { state: JobState::Running, started_at: Some(open.opened_at), ..open };
     for fence in wrong_fences(running.fence) {
         disagrees(&mut driver, &[Change::AttemptStarted(OpenAttempt { fence, ..running.clone() })]);
@@ -74,8 +75,8 @@ fn wrong_fence_starts_nothing(place: &dyn Place) {
     disagrees(&mut driver, &[Change::AttemptStarted(running)]);
 }
 
-fn wrong_fence_within_a_commit(place: &dyn Place) {
-    let (mut driver, first) = with_open_attempt(place);
+fn wrong_fence_within_a_commit(fixture: &dyn Fixture) {
+    let (mut driver, first) = with_open_attempt(fixture);
     let second = OpenAttempt {
         fence: Fence { attempt: 2, attempt_id: AttemptId(22), ..first.fence },
         ..first.clone()
@@ -97,8 +98,8 @@ fn wrong_fence_within_a_commit(place: &dyn Place) {
     }
 }
 
-fn rebound_by_one_epoch(place: &dyn Place) {
-    let (mut driver, open) = with_open_attempt(place);
+fn rebound_by_one_epoch(fixture: &dyn Fixture) {
+    let (mut driver, open) = with_open_attempt(fixture);
     let epoch =
         |epoch: u32| OpenAttempt { fence: Fence { lease_epoch: epoch, ..open.fence }, ..open.clone() };
     for wrong in [0, 1, 3] {
@@ -117,8 +118,8 @@ fn rebound_by_one_epoch(place: &dyn Place) {
     driver.check();
 }
 
-fn one_open_attempt(place: &dyn Place) {
-    let (mut driver, first) = with_open_attempt(place);
+fn one_open_attempt(fixture: &dyn Fixture) {
+    let (mut driver, first) = with_open_attempt(fixture);
     let second = OpenAttempt {
         fence: Fence { attempt: 2, attempt_id: AttemptId(22), ..first.fence },
         ..first.clone()
@@ -132,8 +133,8 @@ fn one_open_attempt(place: &dyn Place) {
     );
 }
 
-fn nothing_follows_an_end(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn nothing_follows_an_end(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs: [Seq; 2] = [driver.submit_plain(), driver.submit_plain()];
     let open = driver.open(jobs[1]);
     driver.finish(jobs[0], None);
@@ -155,8 +156,8 @@ fn nothing_follows_an_end(place: &dyn Place) {
     disagrees(&mut driver, &[ended(jobs[1]), closed(&open), opened(jobs[1])]);
 }
 
-fn nothing_without_a_job(place: &dyn Place) {
-    let (mut driver, open) = with_open_attempt(place);
+fn nothing_without_a_job(fixture: &dyn Fixture) {
+    let (mut driver, open) = with_open_attempt(fixture);
     let nobody = OpenAttempt { seq: Seq(77), ..open };
     let status = driver.jobs[&Seq(1)].view.row.status.clone();
     disagrees(&mut driver, &[Change::AttemptOpened(nobody.clone())]);
@@ -166,8 +167,8 @@ fn nothing_without_a_job(place: &dyn Place) {
     disagrees(&mut driver, &[Change::LogAppended { seq: Seq(77), attempt: 1, lines: Vec::new() }]);
 }
 
-fn event_numbers_have_no_gap(place: &dyn Place) {
-    let (mut driver, open) = with_open_attempt(place);
+fn event_numbers_have_no_gap(fixture: &dyn Fixture) {
+    let (mut driver, open) = with_open_attempt(fixture);
     for change_number in [|number| number + 1, |number| number - 1] {
         let (known, events, now) = (driver.jobs.clone(), driver.events.clone(), driver.now);
         driver.start(open.seq);
@@ -178,4 +179,29 @@ fn event_numbers_have_no_gap(place: &dyn Place) {
         (driver.jobs, driver.events, driver.now) = (known, events, now);
         driver.check();
     }
+}
+
+fn earlier_epoch_commits_nothing(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
+    driver.submit_plain();
+    driver.commit();
+    let first = driver.store.epoch();
+    let mut driver = driver.reopen(fixture);
+    let second = driver.store.epoch();
+    assert!(second > first, "{second:?} comes after {first:?}");
+    // The driver remembers a job when it is submitted, so the effects are kept for the commit that succeeds.
+    driver.submit_plain();
+    let effects = std::mem::take(&mut driver.effects);
+    for epoch in [first, Epoch(0)] {
+        let error = driver.store.commit(epoch, &effects).expect_err("the epoch is over");
+        let fenced =
+            matches!(error, StoreError::Fenced { given, stored } if (given, stored) == (epoch, second));
+        assert!(fenced, "{error:?}");
+    }
+    let error = driver.store.commit(second.next(), &effects).expect_err("no writer has this epoch");
+    assert!(matches!(error, StoreError::Disagree(_)), "{error:?}");
+    assert_eq!(load(&mut *driver.store).jobs.len(), 1, "nothing was written");
+    driver.store.commit(second, &effects).expect("the store is well");
+    driver.check();
+    driver.reopen(fixture).check();
 }

@@ -2,11 +2,11 @@
 
 use laneway_core::engine::Restart;
 use laneway_core::{
-    AttemptEnd, Change, Effects, Mono, Name, Now, PlaceMode, Recovery, Seq, Settings, Span, Wall,
+    AttemptEnd, Change, Effects, ExecutorMode, Mono, Name, Now, Recovery, Seq, Settings, Span, Wall,
 };
 
 use super::driver::{Driver, Load, START, load, rich_spec};
-use super::{Case, Place};
+use super::{Case, Fixture};
 use crate::{Loaded, Store};
 
 pub(super) const CASES: &[Case] = &[
@@ -17,16 +17,16 @@ pub(super) const CASES: &[Case] = &[
     ("recovering twice is recovering once", recovering_twice),
 ];
 
-fn empty_store(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn empty_store(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     assert_eq!(load(&mut *driver.store), Load::default());
     assert!(driver.store.tokens().expect("reads").is_empty());
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn live_among_ended(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn live_among_ended(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     // Enough for several chunks of whatever the store keeps live jobs in: dense, sparse and empty ones.
     let jobs: Vec<Seq> = (0..4_000).map(|_| driver.submit_plain()).collect();
     driver.commit();
@@ -40,18 +40,18 @@ fn live_among_ended(place: &dyn Place) {
     }
     driver.commit();
     driver.check();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     for job in [jobs[1], jobs[1_500], jobs[3_999]] {
         driver.finish(job, None);
     }
     driver.commit();
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn attempt_outlives_its_job(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn attempt_outlives_its_job(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut row = driver.draft();
     row.spec = rich_spec();
     let jobs = [driver.submit(row, b"{}"), driver.submit_plain()];
@@ -65,31 +65,31 @@ fn attempt_outlives_its_job(place: &dyn Place) {
     assert_eq!(loaded.jobs.len(), 1);
     assert_eq!(loaded.open.len(), 2);
     assert!(loaded.open[0].0.is_some() && loaded.open[1].0.is_none());
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     driver.close(jobs[0], AttemptEnd::Canceled, None);
     driver.commit();
     driver.check();
 }
 
-fn numbers_are_never_given_twice(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn numbers_are_never_given_twice(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     for _ in 0..3 {
         let job = driver.submit_plain();
         driver.finish(job, None);
     }
     driver.commit();
     let numbers = load(&mut *driver.store).numbers;
-    driver.effects.changes.push(Change::JobsPurged {
+    driver.effects.changes.push(Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: Wall(i64::MAX),
         keyed_finished_before: Wall(i64::MAX),
         max: 10,
     });
-    driver.effects.changes.push(Change::EventsPurged { before: Wall(i64::MAX) });
+    driver.effects.changes.push(Change::EventsPruned { before: Wall(i64::MAX) });
     driver.commit();
     driver.jobs.clear();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).numbers, numbers);
     assert_eq!(driver.store.head().expect("reads").last_rank_time, 0);
     let job = driver.submit_plain();
@@ -97,7 +97,7 @@ fn numbers_are_never_given_twice(place: &dyn Place) {
     let head = driver.store.head().expect("reads");
     assert_eq!((head.last_seq, head.last_event), (4, 7));
     assert_eq!(head.last_rank_time, driver.jobs[&job].view.row.rank_time);
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
 /// Builds an engine from what is stored and commits what follows from that.
@@ -107,11 +107,12 @@ fn recover(store: &mut dyn Store) -> Effects {
     let head = store.head().expect("reads");
     let mut recovery = Recovery::new(Settings::default(), tokens, head, 7, now);
     let loaded = store.load(&mut |loaded| match loaded {
+        Loaded::Lane(lane) => recovery.lane(lane),
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
         Loaded::Run(run) => recovery.run_log(*run),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
-        Loaded::Lingering(row, open) => recovery.lingering(row, open),
+        Loaded::StillRunning(row, open) => recovery.still_running(row, open),
         Loaded::Session(row) => recovery.session(row),
         Loaded::Delivery(row) => recovery.delivery(row, false),
         Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
@@ -121,12 +122,12 @@ fn recover(store: &mut dyn Store) -> Effects {
     let mut effects = Effects::default();
     let engine = recovery.finish(now, Restart::Process, &mut effects);
     engine.check_invariants().expect("the engine is well");
-    store.commit(&effects).expect("what follows from a start can be stored");
+    store.commit(store.epoch(), &effects).expect("what follows from a start can be stored");
     effects
 }
 
-fn recovering_twice(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn recovering_twice(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs: Vec<Seq> = (0..6)
         .map(|n: u32| {
             let mut row = driver.draft();
@@ -148,8 +149,8 @@ fn recovering_twice(place: &dyn Place) {
     driver.wait(jobs[1], None);
     driver.commit();
     let mut attached = open;
-    attached.mode = PlaceMode::Attached;
-    attached.place = Name::fixed("local");
+    attached.mode = ExecutorMode::Attached;
+    attached.executor = Name::fixed("local");
     attached.fence.attempt = 2;
     attached.last_event = driver.known(jobs[1]).last_event;
     driver.effects.changes.push(Change::AttemptOpened(attached));
@@ -157,11 +158,11 @@ fn recovering_twice(place: &dyn Place) {
 
     let first = recover(&mut *driver.store);
     assert!(!first.changes.is_empty(), "the attached run is lost");
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     let after_first = load(&mut *driver.store);
     let second = recover(&mut *driver.store);
     assert_eq!(second.changes, [], "there is nothing left to recover");
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     let after_second = load(&mut *driver.store);
     assert_eq!(after_first.jobs, after_second.jobs);
     assert_eq!(after_first.open, after_second.open);

@@ -3,7 +3,7 @@
 use laneway_core::{AttemptEnd, Change, Name, Seq, Span, Wall};
 
 use super::driver::{Driver, failure, key};
-use super::{Case, Place};
+use super::{Case, Fixture};
 
 pub(super) const CASES: &[Case] = &[
     ("a purge takes the oldest ends of a lane", oldest_first),
@@ -14,7 +14,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn purge(lane: &'static str, finished_before: Wall, keyed_finished_before: Wall, max: u32) -> Change {
-    Change::JobsPurged { lane: Name::fixed(lane), finished_before, keyed_finished_before, max }
+    Change::JobsPruned { lane: Name::fixed(lane), finished_before, keyed_finished_before, max }
 }
 
 const EVER: Wall = Wall(i64::MAX);
@@ -33,8 +33,8 @@ fn purges(driver: &mut Driver, change: Change, gone: &[Seq]) {
     driver.check();
 }
 
-fn oldest_first(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn oldest_first(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut jobs = Vec::new();
     for n in 0..8 {
         let mut row = driver.draft();
@@ -49,7 +49,7 @@ fn oldest_first(place: &dyn Place) {
         driver.finish(jobs[at], None);
         driver.commit();
     }
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     purges(&mut driver, purge("main", finished[0].0, EVER, 10), &[]);
     purges(&mut driver, purge("nowhere", EVER, EVER, 10), &[]);
     purges(&mut driver, purge("main", EVER, EVER, 0), &[]);
@@ -58,11 +58,11 @@ fn oldest_first(place: &dyn Place) {
     purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[2]]);
     purges(&mut driver, purge("other", EVER, EVER, 10), &[jobs[3]]);
     purges(&mut driver, purge("main", EVER, EVER, 10), &[jobs[1], jobs[4]]);
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn everything_of_a_job(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn everything_of_a_job(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut row = driver.draft();
     row.spec.idempotency = Some(key("k", 1));
     let (gone, kept) = (driver.submit(row, b"payload"), driver.submit_plain());
@@ -76,7 +76,7 @@ fn everything_of_a_job(place: &dyn Place) {
     driver.commit();
     let id = driver.known(gone).view.row.id;
     purges(&mut driver, purge("main", EVER, EVER, 10), &[gone]);
-    assert_eq!(driver.store.prior(&Name::fixed("default"), &Name::fixed("k")).expect("reads"), None);
+    assert_eq!(driver.prior("default", "k"), None);
     assert_eq!(driver.reader.logs(kept, 0, 10).expect("reads").len(), 2);
     // Its key is free again; its number and id are not given again, but could be.
     let mut row = driver.draft();
@@ -85,12 +85,12 @@ fn everything_of_a_job(place: &dyn Place) {
     driver.submit(row, b"{}");
     driver.commit();
     driver.check();
-    let prior = driver.store.prior(&Name::fixed("default"), &Name::fixed("k")).expect("reads");
+    let prior = driver.prior("default", "k");
     assert_eq!(prior.expect("is known").digest, [2; 32]);
 }
 
-fn keys_are_kept(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn keys_are_kept(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut jobs = Vec::new();
     for n in 0..6 {
         let mut row = driver.draft();
@@ -111,8 +111,8 @@ fn keys_are_kept(place: &dyn Place) {
     purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[5]]);
 }
 
-fn open_attempt_keeps(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn open_attempt_keeps(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs = [driver.submit_plain(), driver.submit_plain()];
     driver.open(jobs[0]);
     driver.cancel(jobs[0]);
@@ -125,8 +125,8 @@ fn open_attempt_keeps(place: &dyn Place) {
     purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[0]]);
 }
 
-fn in_its_turn(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn in_its_turn(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let jobs: Vec<Seq> = (0..3).map(|_| driver.submit_plain()).collect();
     driver.finish(jobs[0], None);
     driver.effects.changes.push(purge("main", EVER, EVER, 10));
@@ -135,5 +135,5 @@ fn in_its_turn(place: &dyn Place) {
     driver.commit();
     driver.jobs.remove(&jobs[0]);
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }

@@ -3,7 +3,7 @@
 use laneway_core::{AttemptEnd, JobState, Name, Seq, Session, Wall};
 
 use super::driver::{Driver, START};
-use super::{Case, Place};
+use super::{Case, Fixture};
 use crate::{JobFilter, ROWS_SCANNED_MAX};
 
 pub(super) const CASES: &[Case] = &[
@@ -24,8 +24,8 @@ fn listed(driver: &Driver, filter: &JobFilter) -> Vec<u64> {
     page.items.iter().map(|job| job.row.seq.0).collect()
 }
 
-fn filters(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn filters(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     for n in 0..12u32 {
         let mut row = driver.draft();
         row.spec.tenant = name(if n % 2 == 0 { "even" } else { "odd" });
@@ -79,8 +79,8 @@ fn filters(place: &dyn Place) {
     assert_eq!(list(window), [4]);
 }
 
-fn pages(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn pages(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     for n in 0..23 {
         let mut row = driver.draft();
         row.spec.agent = name(if n % 3 == 0 { "a" } else { "b" });
@@ -108,8 +108,8 @@ fn pages(place: &dyn Place) {
     }
 }
 
-fn bounded_scan(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn bounded_scan(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let count = ROWS_SCANNED_MAX as u64 + 10;
     for _ in 0..count {
         driver.submit_plain();
@@ -128,8 +128,8 @@ fn bounded_scan(place: &dyn Place) {
     assert_eq!(events.expect("reads").next, Some(11));
 }
 
-fn not_found(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn not_found(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let draft = driver.draft();
     driver.forget_drafts();
     assert_eq!(driver.reader.job(draft.id).expect("reads"), None);
@@ -141,8 +141,8 @@ fn not_found(place: &dyn Place) {
     assert_eq!(driver.reader.verify_events().expect("verifies"), 0);
 }
 
-fn reader_sees_commits(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn reader_sees_commits(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let job = driver.submit_plain();
     let id = driver.known(job).view.row.id;
     let other = driver.store.reader();

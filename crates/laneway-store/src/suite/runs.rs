@@ -6,7 +6,7 @@ use laneway_core::{
 };
 
 use super::driver::{Driver, key, load};
-use super::{Case, Place};
+use super::{Case, Fixture};
 use crate::{JobFilter, RunFilter, StoreError};
 
 pub(super) const CASES: &[Case] = &[
@@ -66,6 +66,8 @@ fn submit(driver: &mut Driver, spec: RunSpec, nodes: usize) -> RunRow {
             bindings: above.iter().map(binding).collect(),
             depends_on: above.into_iter().collect(),
             chain: None,
+            group: false,
+            within: None,
         }));
         driver.submit(job.clone(), b"{}");
     }
@@ -87,7 +89,7 @@ fn end(driver: &mut Driver, row: &RunRow) -> RunRow {
 }
 
 fn purge(before: Wall, keyed_before: Wall, max: u32) -> Change {
-    Change::EndedRunsPurged {
+    Change::RunsPruned {
         lane: Name::fixed("main"),
         finished_before: before,
         keyed_finished_before: keyed_before,
@@ -96,7 +98,7 @@ fn purge(before: Wall, keyed_before: Wall, max: u32) -> Change {
 }
 
 fn purge_all(driver: &mut Driver) {
-    let purge_jobs = Change::JobsPurged {
+    let purge_jobs = Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: EVER,
         keyed_finished_before: EVER,
@@ -110,8 +112,8 @@ fn all(driver: &Driver) -> Vec<RunRow> {
     driver.reader.runs(&RunFilter::default(), None, 1_000).expect("reads").items
 }
 
-fn comes_back(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn comes_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let rich = RunSpec {
         name: Some(Name::fixed("nightly reports")),
         failure: FailurePolicy::Continue,
@@ -125,7 +127,7 @@ fn comes_back(place: &dyn Place) {
     driver.commit();
     let plain = move_to(&mut driver, &plain, RunState::Running);
     let rich = end(&mut driver, &rich);
-    for mut driver in [driver.reopen(place)] {
+    for mut driver in [driver.reopen(fixture)] {
         for row in [&rich, &plain] {
             assert_eq!(driver.reader.run(row.id).expect("reads").as_ref(), Some(row));
             let seqs: Vec<Seq> = row.seqs().map(Seq).chain([Seq(77)]).collect();
@@ -137,8 +139,8 @@ fn comes_back(place: &dyn Place) {
     }
 }
 
-fn numbers_come_back(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn numbers_come_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let run = submit(&mut driver, spec(), 2);
     driver.commit();
     let (one, two) = (run.first, Seq(run.first.0 + 1));
@@ -156,7 +158,7 @@ fn numbers_come_back(place: &dyn Place) {
     driver.wait(one, None);
     driver.wait(two, None);
     driver.commit();
-    let driver = driver.reopen(place);
+    let driver = driver.reopen(fixture);
     for (seq, number) in [(one, 1), (two, 2)] {
         let attempts = driver.reader.attempts(seq).expect("reads");
         assert_eq!(attempts, driver.jobs[&seq].attempts);
@@ -164,8 +166,8 @@ fn numbers_come_back(place: &dyn Place) {
     }
 }
 
-fn found_at_a_start(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn found_at_a_start(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let ended = submit(&mut driver, spec(), 2);
     let open = submit(&mut driver, spec(), 3);
     driver.commit();
@@ -174,32 +176,31 @@ fn found_at_a_start(place: &dyn Place) {
     driver.finish(open.first, None);
     let open = move_to(&mut driver, &open, RunState::Running);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     let view = driver.known(open.first).view.clone();
     let member = EndedMember::of(view.row.id, &view.end.expect("it has ended"));
     assert_eq!(load(&mut *driver.store).open_runs, [(open, vec![member])]);
 }
 
-fn keyed_once(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn keyed_once(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let keyed = |tenant| RunSpec { tenant, idempotency: Some(key("k", 1)), ..spec() };
     let mine = submit(&mut driver, keyed(Name::fixed("default")), 1);
     let theirs = submit(&mut driver, keyed(Name::fixed("acme")), 1);
     driver.commit();
     for row in [&mine, &theirs] {
-        let prior =
-            driver.store.prior_run(&row.spec.tenant, &Name::fixed("k")).expect("reads").expect("known");
+        let prior = driver.prior_run(row.spec.tenant.as_str(), "k").expect("known");
         assert_eq!((prior.run, prior.digest), (row.id, [1; 32]));
     }
-    assert_eq!(driver.store.prior_run(&Name::fixed("acme"), &Name::fixed("x")).expect("reads"), None);
+    assert_eq!(driver.prior_run("acme", "x"), None);
     let twin = RunRow { first: Seq(90), id: RunId(90), ..mine.clone() };
     driver.effects.changes.push(Change::RunCreated(Box::new(twin)));
-    assert!(matches!(driver.try_commit(), Err(StoreError::Refused(_))));
+    assert!(matches!(driver.try_commit(), Err(StoreError::Rejected(_))));
     assert_eq!(all(&driver).len(), 2);
 }
 
-fn listed(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn listed(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let acme = RunSpec { tenant: Name::fixed("acme"), client: Some(Name::fixed("desk")), ..spec() };
     let rows = [submit(&mut driver, spec(), 2), submit(&mut driver, acme, 1), submit(&mut driver, spec(), 1)];
     driver.commit();
@@ -221,15 +222,15 @@ fn listed(place: &dyn Place) {
     assert_eq!(ids(filter, None, 10).0, [rows[1].id]);
 }
 
-fn unknown_run(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn unknown_run(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let moved = Change::RunMoved { first: Seq(5), state: RunState::Running, finished_at: None };
     driver.effects.changes.push(moved);
     assert!(matches!(driver.try_commit(), Err(StoreError::Disagree(_))));
 }
 
-fn go_together(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn go_together(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let run = submit(&mut driver, spec(), 3);
     let alone = driver.submit_plain();
     driver.commit();
@@ -246,7 +247,7 @@ fn go_together(place: &dyn Place) {
     driver.cancel(Seq(3));
     move_to(&mut driver, &run, RunState::Succeeded);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     purge_all(&mut driver);
     assert_eq!(stored(&driver), [] as [u64; 0]);
     assert_eq!(all(&driver), []);
@@ -254,22 +255,22 @@ fn go_together(place: &dyn Place) {
     assert_eq!(load(&mut *driver.store).numbers.0, 4, "no number is given twice");
 }
 
-fn definition_comes_back(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn definition_comes_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let (with, without) = (submit(&mut driver, spec(), 2), submit(&mut driver, spec(), 1));
     let definition = Bytes::from(&b"{\"nodes\": []}"[..]);
     driver.effects.changes.push(Change::RunDefined { first: with.first, definition: definition.clone() });
     driver.commit();
     let with = end(&mut driver, &with);
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(driver.reader.run_definition(with.first).expect("reads"), Some(definition));
     assert_eq!(driver.reader.run_definition(without.first).expect("reads"), None);
     purge_all(&mut driver);
     assert_eq!(driver.reader.run_definition(with.first).expect("reads"), None);
 }
 
-fn owing_keeps_it(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn owing_keeps_it(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let (runs, owes) = (submit(&mut driver, spec(), 2), submit(&mut driver, spec(), 2));
     driver.commit();
     driver.open(runs.first);
@@ -303,8 +304,8 @@ fn owing_keeps_it(place: &dyn Place) {
     assert_eq!(all(&driver), []);
 }
 
-fn keyed_kept_longer(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn keyed_kept_longer(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let keyed = submit(&mut driver, RunSpec { idempotency: Some(key("k", 1)), ..spec() }, 1);
     let plain = submit(&mut driver, spec(), 1);
     driver.commit();
@@ -315,11 +316,11 @@ fn keyed_kept_longer(place: &dyn Place) {
     assert_eq!(all(&driver), [keyed]);
     driver.effects.changes.push(purge(EVER, EVER, 100));
     driver.commit();
-    assert_eq!(driver.store.prior_run(&Name::fixed("default"), &Name::fixed("k")).expect("reads"), None);
+    assert_eq!(driver.prior_run("default", "k"), None);
 }
 
-fn bounded_purge(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn bounded_purge(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let rows: Vec<RunRow> = (0..3).map(|_| submit(&mut driver, spec(), 2)).collect();
     driver.commit();
     let ended: Vec<RunRow> = rows.iter().map(|row| end(&mut driver, row)).collect();
@@ -328,8 +329,8 @@ fn bounded_purge(place: &dyn Place) {
     assert_eq!(all(&driver), [ended[2].clone()]);
 }
 
-fn calls_come_back(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn calls_come_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let run = submit(&mut driver, spec(), 3);
     driver.commit();
     let caller = driver.open(run.first).fence;
@@ -359,7 +360,7 @@ fn calls_come_back(place: &dyn Place) {
     driver.effects.changes.extend(rows.iter().map(|row| Change::CallPut(Box::new(row.clone()))));
     driver.commit();
     assert_eq!(brought(&driver, 1), None);
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).calls, rows);
     let run = end(&mut driver, &run);
     assert_eq!(load(&mut *driver.store).calls, []);

@@ -1,13 +1,13 @@
 //! Schedules, their slots and the log of their runs: what was put comes back, a slot comes once, the log outlives.
 
 use laneway_core::{
-    Bytes, CatchUp, Change, JobId, Name, Overlap, RunLog, RunStatus, Schedule, ScheduleId, ScheduleSpec,
-    ScheduleState, Span, Timing, Wall,
+    Bytes, CatchUp, Change, FiringLogEntry, JobId, Name, Overlap, RunStatus, Schedule, ScheduleId,
+    ScheduleSpec, ScheduleState, Span, Timing, Wall,
 };
 
 use super::driver::{Driver, START, load, plain_spec, rich_spec};
-use super::{Case, Place};
-use crate::{RunLogFilter, StoreError};
+use super::{Case, Fixture};
+use crate::{FiringLogFilter, StoreError};
 
 pub(super) const CASES: &[Case] = &[
     ("schedules of every sort come back", every_sort),
@@ -69,8 +69,8 @@ fn rich(n: u128) -> Schedule {
     schedule
 }
 
-fn run(number: u64, schedule: u128, tenant: &'static str) -> RunLog {
-    RunLog {
+fn run(number: u64, schedule: u128, tenant: &'static str) -> FiringLogEntry {
+    FiringLogEntry {
         number,
         schedule: ScheduleId(schedule),
         tenant: Name::fixed(tenant),
@@ -78,7 +78,7 @@ fn run(number: u64, schedule: u128, tenant: &'static str) -> RunLog {
         agent: Name::fixed("default"),
         job: (!number.is_multiple_of(3)).then_some(JobId(number.into())),
         slot: START,
-        status: RunStatus::ALL[(number % 7) as usize],
+        status: RunStatus::ALL[(number % 8) as usize],
         summary: number.is_multiple_of(2).then(|| "fertig: ß".into()),
         error: (!number.is_multiple_of(2)).then(|| "kaputt".into()),
         attempts: 4,
@@ -94,12 +94,12 @@ fn put(schedule: &Schedule) -> Change {
     Change::SchedulePut(Box::new(schedule.clone()))
 }
 
-fn logged(run: &RunLog) -> Change {
-    Change::RunLogged(Box::new(run.clone()))
+fn logged(run: &FiringLogEntry) -> Change {
+    Change::FiringLogged(Box::new(run.clone()))
 }
 
-fn every_sort(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn every_sort(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut at = schedule(2, "at");
     at.spec.timing = Timing::At(Wall(-9));
     at.spec.catch_up = CatchUp::Latest;
@@ -114,12 +114,12 @@ fn every_sort(place: &dyn Place) {
         driver.effects.changes.push(put(schedule));
     }
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).schedules, all);
 }
 
-fn moves_and_goes(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn moves_and_goes(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut one = schedule(1, "one");
     driver.effects.changes.extend([put(&one), put(&schedule(2, "two"))]);
     driver.commit();
@@ -128,7 +128,7 @@ fn moves_and_goes(place: &dyn Place) {
     let moved = Change::ScheduleMoved { id: one.id, enabled: false, state: Box::new(one.state.clone()) };
     driver.effects.changes.extend([moved.clone(), Change::ScheduleRemoved(ScheduleId(2))]);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).schedules, [one]);
     for id in [2, 3] {
         let Change::ScheduleMoved { enabled, state, .. } = moved.clone() else { unreachable!("it moves") };
@@ -142,23 +142,23 @@ fn moves_and_goes(place: &dyn Place) {
     }
 }
 
-fn names(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn names(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let mut other = schedule(2, "nightly");
     other.spec.tenant = Name::fixed("acme");
     other.spec.job.tenant = Name::fixed("acme");
     driver.effects.changes.extend([put(&schedule(1, "nightly")), put(&other)]);
     driver.commit();
     driver.effects.changes.push(put(&schedule(3, "nightly")));
-    assert!(matches!(driver.try_commit(), Err(StoreError::Refused(_))));
+    assert!(matches!(driver.try_commit(), Err(StoreError::Rejected(_))));
     // A name that goes in the same commit is free.
     driver.effects.changes.extend([Change::ScheduleRemoved(ScheduleId(1)), put(&schedule(3, "nightly"))]);
     driver.commit();
     assert_eq!(load(&mut *driver.store).schedules.len(), 2);
 }
 
-fn slots(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn slots(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let slot = |schedule: u128, slot: i64, job: Option<u128>| Change::SlotFired {
         schedule: ScheduleId(schedule),
         slot: Wall(slot),
@@ -166,7 +166,7 @@ fn slots(place: &dyn Place) {
     };
     driver.effects.changes.extend([slot(1, 10, Some(7)), slot(1, 20, None), slot(2, 10, Some(8))]);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     for again in [slot(1, 10, Some(9)), slot(1, 20, Some(9)), slot(2, 10, None)] {
         driver.effects.changes.push(again);
         assert!(matches!(driver.try_commit(), Err(StoreError::Disagree(_))));
@@ -175,18 +175,18 @@ fn slots(place: &dyn Place) {
     driver.commit();
 }
 
-fn gc_s8_pages(place: &dyn Place) {
-    let mut driver = Driver::new(place);
-    let runs: Vec<RunLog> = (1..=5).map(|n| run(n, 1, "default")).collect();
+fn gc_s8_pages(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
+    let runs: Vec<FiringLogEntry> = (1..=5).map(|n| run(n, 1, "default")).collect();
     driver.effects.changes.extend(runs.iter().map(logged));
     driver.effects.changes.extend([logged(&run(6, 2, "default")), logged(&run(7, 3, "acme"))]);
     driver.commit();
-    let driver = driver.reopen(place);
-    let of_one = RunLogFilter { schedule: Some(ScheduleId(1)), ..RunLogFilter::default() };
+    let driver = driver.reopen(fixture);
+    let of_one = FiringLogFilter { schedule: Some(ScheduleId(1)), ..FiringLogFilter::default() };
     let mut before = None;
     let mut seen = Vec::new();
     for length in [2, 2, 1] {
-        let page = driver.reader.run_logs(&of_one, before, 2).expect("reads");
+        let page = driver.reader.firing_log(&of_one, before, 2).expect("reads");
         assert_eq!((page.items.len(), page.total), (length, 5));
         seen.extend(page.items);
         before = page.next;
@@ -195,8 +195,8 @@ fn gc_s8_pages(place: &dyn Place) {
     seen.reverse();
     assert_eq!(seen, runs);
     let total = |tenant: Option<&'static str>, schedule: Option<u128>| {
-        let filter = RunLogFilter { tenant: tenant.map(Name::fixed), schedule: schedule.map(ScheduleId) };
-        let page = driver.reader.run_logs(&filter, None, 100).expect("reads");
+        let filter = FiringLogFilter { tenant: tenant.map(Name::fixed), schedule: schedule.map(ScheduleId) };
+        let page = driver.reader.firing_log(&filter, None, 100).expect("reads");
         assert_eq!(page.total, page.items.len() as u64);
         page.total
     };
@@ -204,8 +204,8 @@ fn gc_s8_pages(place: &dyn Place) {
     assert_eq!((total(Some("acme"), Some(1)), total(Some("acme"), Some(3)), total(None, Some(9))), (0, 1, 0));
 }
 
-fn all_or_nothing(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn all_or_nothing(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let one = schedule(1, "one");
     driver.effects.changes.extend([put(&one), logged(&run(1, 1, "default"))]);
     driver.commit();
@@ -216,7 +216,12 @@ fn all_or_nothing(place: &dyn Place) {
         Change::ScheduleMoved { id: one.id, enabled: false, state },
         Change::SlotFired { schedule: one.id, slot: START, job: None },
         logged(&run(2, 1, "default")),
-        Change::RunsPurged { ended_before: Wall(i64::MAX), keep: 0, slots_before: Wall(i64::MAX), max: 10 },
+        Change::FiringLogPruned {
+            ended_before: Wall(i64::MAX),
+            keep: 0,
+            slots_before: Wall(i64::MAX),
+            max: 10,
+        },
         Change::ScheduleRemoved(one.id),
         Change::ScheduleRemoved(ScheduleId(9)),
     ]);
@@ -226,8 +231,8 @@ fn all_or_nothing(place: &dyn Place) {
     driver.commit();
 }
 
-fn purges(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn purges(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     for n in 1..=9 {
         driver.effects.changes.push(logged(&run(n, u128::from(n % 2), "default")));
         driver.effects.changes.push(Change::SlotFired {
@@ -237,7 +242,7 @@ fn purges(place: &dyn Place) {
         });
     }
     driver.commit();
-    let purge = |ended_before: u64, keep: u32, slots_before: i64, max: u32| Change::RunsPurged {
+    let purge = |ended_before: u64, keep: u32, slots_before: i64, max: u32| Change::FiringLogPruned {
         ended_before: START + Span::secs(ended_before),
         keep,
         slots_before: Wall(slots_before),
@@ -247,7 +252,7 @@ fn purges(place: &dyn Place) {
         driver.effects.changes.push(change);
         driver.commit();
         let numbers: Vec<u64> = load(&mut *driver.store).runs.iter().map(|run| run.number).collect();
-        let page = driver.reader.run_logs(&RunLogFilter::default(), None, 100).expect("reads");
+        let page = driver.reader.firing_log(&FiringLogFilter::default(), None, 100).expect("reads");
         assert_eq!(page.total, numbers.len() as u64);
         numbers
     };
@@ -263,13 +268,13 @@ fn purges(place: &dyn Place) {
     assert!(driver.try_commit().is_err(), "only two slots were forgotten");
 }
 
-fn newest_runs(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn newest_runs(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     for n in 1..=300 {
         driver.effects.changes.push(logged(&run(n, 1, "default")));
     }
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     let runs = load(&mut *driver.store).runs;
     assert_eq!((runs.len(), runs[0].number, runs[199].number), (200, 101, 300));
     assert_eq!(runs[199], run(300, 1, "default"));

@@ -3,13 +3,13 @@
 use laneway_core::{Change, JobState, Name, Reason, Seq, Session, SessionRow, Span, Wall};
 
 use super::driver::{Driver, START, key, load};
-use super::{Case, Place};
+use super::{Case, Fixture};
 use crate::Runnable;
 
 pub(super) const CASES: &[Case] = &[
     ("what is known of a session comes back", rows_come_back),
     ("a session is forgotten", forgotten),
-    ("a refused commit changes no session", refused_changes_nothing),
+    ("a rejected commit changes no session", rejected_changes_nothing),
     ("a job is given with those merged into it", merged_payloads),
     ("jobs of one commit are merged", merged_in_one_commit),
     ("a live job keeps those merged into it", live_leader_keeps),
@@ -32,8 +32,8 @@ fn put(driver: &mut Driver, row: &SessionRow) {
     driver.effects.changes.push(Change::SessionPut(Box::new(row.clone())));
 }
 
-fn rows_come_back(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn rows_come_back(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let rows = [row("a", None, 0), row("b", Some(Wall(-5)), u64::MAX), row("ü", Some(START), 3)];
     for row in rows.iter().rev() {
         put(&mut driver, row);
@@ -42,12 +42,12 @@ fn rows_come_back(place: &dyn Place) {
     let changed = SessionRow { cutoff: Some(Wall(9)), tokens: 1, ..rows[0].clone() };
     put(&mut driver, &changed);
     driver.commit();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).sessions, [changed, rows[1].clone(), rows[2].clone()]);
 }
 
-fn forgotten(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn forgotten(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let (gone, kept) = (row("gone", None, 1), row("kept", None, 1));
     put(&mut driver, &gone);
     put(&mut driver, &kept);
@@ -61,8 +61,8 @@ fn forgotten(place: &dyn Place) {
     assert_eq!(load(&mut *driver.store).sessions, [kept]);
 }
 
-fn refused_changes_nothing(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn rejected_changes_nothing(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let job = driver.submit_plain();
     driver.commit();
     let before = row("chat", None, 1);
@@ -73,7 +73,7 @@ fn refused_changes_nothing(place: &dyn Place) {
     put(&mut driver, &row("new", None, 1));
     let payload = b"{}".as_slice().into();
     driver.effects.changes.push(Change::JobCreated { row: Box::new(taken), payload });
-    driver.store.commit(&driver.effects).expect_err("the number is taken");
+    driver.store.commit(driver.store.epoch(), &driver.effects).expect_err("the number is taken");
     driver.effects.clear();
     assert_eq!(load(&mut *driver.store).sessions, [before]);
 }
@@ -95,8 +95,8 @@ fn given(driver: &Driver, job: Seq) -> Vec<String> {
     std::iter::once(text(&payload)).chain(merged.iter().map(|bytes| text(bytes))).collect()
 }
 
-fn merged_payloads(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn merged_payloads(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let (leader, other) = (gathers(&mut driver, "one", false), gathers(&mut driver, "apart", false));
     driver.commit();
     for name in ["two", "three", "four"] {
@@ -105,7 +105,7 @@ fn merged_payloads(place: &dyn Place) {
         driver.commit();
     }
     driver.check();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     assert_eq!(given(&driver, leader), ["one", "two", "three", "four"]);
     assert_eq!(given(&driver, other), ["apart"]);
@@ -115,8 +115,8 @@ fn merged_payloads(place: &dyn Place) {
     driver.check();
 }
 
-fn merged_in_one_commit(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn merged_in_one_commit(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let leader = gathers(&mut driver, "one", false);
     let job = gathers(&mut driver, "two", true);
     driver.merge(job, leader);
@@ -128,7 +128,7 @@ fn merged_in_one_commit(place: &dyn Place) {
 
 fn purge(driver: &mut Driver, keyed_before: Wall) {
     let (lane, ever) = (Name::fixed("main"), Wall(i64::MAX));
-    driver.effects.changes.push(Change::JobsPurged {
+    driver.effects.changes.push(Change::JobsPruned {
         lane,
         finished_before: ever,
         keyed_finished_before: keyed_before,
@@ -137,8 +137,8 @@ fn purge(driver: &mut Driver, keyed_before: Wall) {
     driver.commit();
 }
 
-fn live_leader_keeps(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn live_leader_keeps(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let leader = gathers(&mut driver, "one", false);
     let job = gathers(&mut driver, "two", false);
     driver.merge(job, leader);
@@ -152,11 +152,11 @@ fn live_leader_keeps(place: &dyn Place) {
     driver.jobs.remove(&leader);
     driver.jobs.remove(&job);
     driver.check();
-    driver.reopen(place).check();
+    driver.reopen(fixture).check();
 }
 
-fn leader_goes_first(place: &dyn Place) {
-    let mut driver = Driver::new(place);
+fn leader_goes_first(fixture: &dyn Fixture) {
+    let mut driver = Driver::new(fixture);
     let leader = gathers(&mut driver, "one", false);
     let job = gathers(&mut driver, "two", true);
     driver.merge(job, leader);
@@ -166,7 +166,7 @@ fn leader_goes_first(place: &dyn Place) {
     purge(&mut driver, Wall(0));
     driver.jobs.remove(&leader);
     driver.check();
-    let mut driver = driver.reopen(place);
+    let mut driver = driver.reopen(fixture);
     driver.check();
     purge(&mut driver, Wall(i64::MAX));
     driver.jobs.remove(&job);

@@ -6,10 +6,10 @@ use laneway_core::{
     RunSpec, RunState, Seq, SessionRow, Span, Wall,
 };
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
-use laneway_store::{DeliveryFilter, EventFilter, JobFilter, MemoryStore, RunFilter};
+use laneway_store::{DeliveryFilter, EventFilter, JobFilter, Keys, MemoryStore, RunFilter};
 use proptest::prelude::*;
 
-use super::{MemoryPlace, SqlitePlace};
+use super::{MemoryFixture, SqliteFixture};
 
 /// One step of a random life. Numbers choose among the jobs that the step fits.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,15 @@ fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: u
     driver.effects.changes.push(Change::RunCreated(Box::new(row.clone())));
     for (mut job, node) in jobs.into_iter().zip(row.nodes.clone()) {
         let (depends_on, bindings) = (Vec::new(), Vec::new());
-        job.spec.member = Some(Box::new(MemberOf { run: row.id, node, depends_on, bindings, chain: None }));
+        job.spec.member = Some(Box::new(MemberOf {
+            run: row.id,
+            node,
+            depends_on,
+            bindings,
+            chain: None,
+            group: false,
+            within: None,
+        }));
         driver.submit(job, b"{}");
     }
     row
@@ -150,16 +158,16 @@ fn end_run(driver: &mut Driver, row: &RunRow) {
 struct Pair {
     memory: Driver,
     sqlite: Driver,
-    memory_place: MemoryPlace,
-    sqlite_place: SqlitePlace,
+    memory_fixture: MemoryFixture,
+    sqlite_fixture: SqliteFixture,
     keys: u32,
 }
 
 impl Pair {
     fn new() -> Pair {
-        let (memory_place, sqlite_place) = (MemoryPlace(MemoryStore::new()), SqlitePlace::new());
-        let (memory, sqlite) = (Driver::new(&memory_place), Driver::new(&sqlite_place));
-        Pair { memory, sqlite, memory_place, sqlite_place, keys: 0 }
+        let (memory_fixture, sqlite_fixture) = (MemoryFixture(MemoryStore::new()), SqliteFixture::new());
+        let (memory, sqlite) = (Driver::new(&memory_fixture), Driver::new(&sqlite_fixture));
+        Pair { memory, sqlite, memory_fixture, sqlite_fixture, keys: 0 }
     }
 
     /// The job that a step takes: one of those that `fits` says yes to.
@@ -284,7 +292,7 @@ impl Pair {
             Step::PurgeEndedRuns { keep_secs, max } => {
                 let before = self.memory.now.before(Span::secs(keep_secs.into()));
                 self.both(|driver| {
-                    driver.effects.changes.push(Change::EndedRunsPurged {
+                    driver.effects.changes.push(Change::RunsPruned {
                         lane: lane(0),
                         finished_before: before,
                         keyed_finished_before: before.before(Span::secs(10)),
@@ -300,7 +308,7 @@ impl Pair {
                 // Committed at once, so that the drivers can be told what is left.
                 let now = self.memory.now;
                 self.both(|driver| {
-                    driver.effects.changes.push(Change::JobsPurged {
+                    driver.effects.changes.push(Change::JobsPruned {
                         lane: lane(number),
                         finished_before: now.before(Span::secs(keep_secs.into())),
                         keyed_finished_before: now.before(Span::secs(keyed_keep_secs.into())),
@@ -313,14 +321,14 @@ impl Pair {
             }
             Step::PurgeEvents { keep_secs } => {
                 let before = self.memory.now.before(Span::secs(keep_secs.into()));
-                self.both(|driver| driver.effects.changes.push(Change::EventsPurged { before }));
+                self.both(|driver| driver.effects.changes.push(Change::EventsPruned { before }));
             }
             Step::JumpBack => self.both(|driver| driver.now = driver.now.before(Span::secs(30))),
             Step::Commit => self.both(Driver::commit),
             Step::Reopen => {
-                let Pair { memory, sqlite, memory_place, sqlite_place, keys } = self;
-                let (memory, sqlite) = (memory.reopen(&memory_place), sqlite.reopen(&sqlite_place));
-                return Pair { memory, sqlite, memory_place, sqlite_place, keys };
+                let Pair { memory, sqlite, memory_fixture, sqlite_fixture, keys } = self;
+                let (memory, sqlite) = (memory.reopen(&memory_fixture), sqlite.reopen(&sqlite_fixture));
+                return Pair { memory, sqlite, memory_fixture, sqlite_fixture, keys };
             }
         }
         self
@@ -345,14 +353,8 @@ impl Pair {
         }
         for key in (1..=self.keys).map(|number| Name::new(&format!("key-{number}")).unwrap()) {
             for tenant in [Name::fixed("default"), Name::fixed("acme")] {
-                assert_eq!(
-                    memory.store.prior_run(&tenant, &key).unwrap(),
-                    sqlite.store.prior_run(&tenant, &key).unwrap()
-                );
-                assert_eq!(
-                    memory.store.prior(&tenant, &key).unwrap(),
-                    sqlite.store.prior(&tenant, &key).unwrap()
-                );
+                let keys = Keys { jobs: vec![(&tenant, &key)], runs: vec![(&tenant, &key)] };
+                assert_eq!(memory.store.priors(&keys).unwrap(), sqlite.store.priors(&keys).unwrap());
             }
         }
         let runs = |driver: &Driver| driver.reader.runs(&RunFilter::default(), None, 1_000).unwrap();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use laneway_core::event::JobLine;
 use laneway_core::{
-    AttemptEnd, AttemptId, Bytes, Change, ClosedAttempt, Effects, Event, EventKind, Fence, JobEnd, JobId,
-    JobRow, JobState, JobStatus, Name, OpenAttempt, PlaceMode, Reason, RetryPolicy, Seq, Span, Wall,
+    AttemptEnd, AttemptId, Bytes, Change, ClosedAttempt, Effects, Event, EventKind, ExecutorMode, Fence,
+    JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RetryPolicy, Seq, Span, Wall,
 };
 use laneway_store::suite::driver::{START, plain_spec};
 use laneway_store::{SqliteOptions, SqliteStore, Store};
@@ -58,6 +58,8 @@ impl Load {
                 losses: 0,
                 rejections: 0,
                 near_deadline: false,
+                denials: 0,
+                denied_until: None,
                 last_event: self.last_event,
             },
         }
@@ -79,6 +81,7 @@ impl Load {
                 attempt: 1,
                 reason,
                 previous: self.last_event.saturating_sub(1_000),
+                error: None,
             }),
             actor: None,
             request: None,
@@ -106,8 +109,8 @@ impl Load {
                 attempt_id: AttemptId(u128::from(seq)),
                 lease_epoch: 1,
             },
-            place: Name::fixed("local"),
-            mode: PlaceMode::Attached,
+            executor: Name::fixed("local"),
+            mode: ExecutorMode::Attached,
             state: JobState::Running,
             opened_at: START,
             started_at: Some(START),
@@ -219,7 +222,7 @@ fn store(dir: &std::path::Path, count: u64) -> (f64, f64, Duration) {
     for from in (1..=count).step_by(SUBMITS as usize) {
         load.submits(from, &mut effects);
         let begun = Instant::now();
-        store.commit(&effects).unwrap();
+        store.commit(store.epoch(), &effects).unwrap();
         spent += begun.elapsed();
     }
     let submits = rate(count, spent);
@@ -237,7 +240,7 @@ fn store(dir: &std::path::Path, count: u64) -> (f64, f64, Duration) {
         load.turn(running, next, &mut effects);
         let seqs: Vec<Seq> = next.iter().map(|seq| Seq(*seq)).collect();
         let begun = Instant::now();
-        store.commit(&effects).unwrap();
+        store.commit(store.epoch(), &effects).unwrap();
         assert_eq!(store.reader().payloads(&seqs).unwrap().len(), seqs.len());
         spent += begun.elapsed();
         running = next;

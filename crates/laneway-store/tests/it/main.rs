@@ -3,32 +3,33 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod agree;
+mod copies;
 mod figures;
 mod memory;
 mod sqlite;
 
 use std::path::PathBuf;
 
-use laneway_store::suite::{Place, exercise};
+use laneway_store::suite::{Fixture, exercise};
 use laneway_store::{MemoryStore, SqliteOptions, SqliteStore, Store};
 
 /// A state in memory; every store opened there shares it.
-struct MemoryPlace(MemoryStore);
+struct MemoryFixture(MemoryStore);
 
-impl Place for MemoryPlace {
+impl Fixture for MemoryFixture {
     fn open(&self) -> Box<dyn Store> {
         Box::new(self.0.reopen())
     }
 }
 
 /// A directory that goes when the place does.
-struct SqlitePlace {
+struct SqliteFixture {
     dir: tempfile::TempDir,
 }
 
-impl SqlitePlace {
-    fn new() -> SqlitePlace {
-        SqlitePlace { dir: tempfile::tempdir().unwrap() }
+impl SqliteFixture {
+    fn new() -> SqliteFixture {
+        SqliteFixture { dir: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
@@ -36,7 +37,7 @@ impl SqlitePlace {
     }
 }
 
-impl Place for SqlitePlace {
+impl Fixture for SqliteFixture {
     fn open(&self) -> Box<dyn Store> {
         Box::new(SqliteStore::open(&self.path(), SqliteOptions::default()).unwrap())
     }
@@ -44,10 +45,10 @@ impl Place for SqlitePlace {
 
 #[test]
 fn memory_passes_the_suite() {
-    exercise(&|| Box::new(MemoryPlace(MemoryStore::new())));
+    exercise(&|| Box::new(MemoryFixture(MemoryStore::new())));
 }
 
 #[test]
 fn sqlite_passes_the_suite() {
-    exercise(&|| Box::new(SqlitePlace::new()));
+    exercise(&|| Box::new(SqliteFixture::new()));
 }

@@ -1,17 +1,17 @@
-//! What only the memory store can do: go back, refuse on demand, have clones.
+//! What only the memory store can do: go back, reject on demand, have clones.
 
 use laneway_core::{Name, Seq};
 use laneway_store::suite::driver::load;
 use laneway_store::{MemoryStore, Store, StoreError};
 
-use super::MemoryPlace;
+use super::MemoryFixture;
 use laneway_store::suite::driver::Driver;
 
 /// Commits one more job to `store` and gives its number.
 fn submit(driver: &mut Driver, store: &mut MemoryStore) -> Seq {
     let job = driver.submit_plain();
     let effects = std::mem::take(&mut driver.effects);
-    store.commit(&effects).unwrap();
+    store.commit(store.epoch(), &effects).unwrap();
     job
 }
 
@@ -21,7 +21,7 @@ fn count(store: &mut MemoryStore) -> usize {
 
 #[test]
 fn a_snapshot_brings_everything_back() {
-    let mut driver = Driver::new(&MemoryPlace(MemoryStore::new()));
+    let mut driver = Driver::new(&MemoryFixture(MemoryStore::new()));
     let mut store = MemoryStore::new();
     submit(&mut driver, &mut store);
     let reader = store.reader();
@@ -39,29 +39,29 @@ fn a_snapshot_brings_everything_back() {
 
 #[test]
 fn a_clone_has_a_life_of_its_own() {
-    let mut driver = Driver::new(&MemoryPlace(MemoryStore::new()));
+    let mut driver = Driver::new(&MemoryFixture(MemoryStore::new()));
     let mut store = MemoryStore::new();
     submit(&mut driver, &mut store);
     let mut clone = store.clone();
     let mut same = store.reopen();
-    submit(&mut driver, &mut store);
+    submit(&mut driver, &mut same);
     assert_eq!((count(&mut store), count(&mut clone), count(&mut same)), (2, 1, 2));
 }
 
 #[test]
-fn a_refused_kind_is_refused_and_leaves_nothing() {
-    let mut driver = Driver::new(&MemoryPlace(MemoryStore::new()));
+fn a_rejected_kind_is_rejected_and_leaves_nothing() {
+    let mut driver = Driver::new(&MemoryFixture(MemoryStore::new()));
     let mut store = MemoryStore::new();
-    store.refuse_kind(Name::fixed("poison"));
+    store.reject_kind(Name::fixed("poison"));
     driver.submit_plain();
     let mut row = driver.draft();
     row.spec.kind = Name::fixed("poison");
     driver.submit(row, b"{}");
     let before = store.snapshot();
-    let error = store.commit(&driver.effects).unwrap_err();
-    assert!(matches!(&error, StoreError::Refused(why) if why.contains("poison")), "{error:?}");
+    let error = store.commit(store.epoch(), &driver.effects).unwrap_err();
+    assert!(matches!(&error, StoreError::Rejected(why) if why.contains("poison")), "{error:?}");
     assert_eq!(store.snapshot(), before);
-    store.refuse_nothing();
-    store.commit(&driver.effects).unwrap();
+    store.reject_nothing();
+    store.commit(store.epoch(), &driver.effects).unwrap();
     assert_eq!(count(&mut store), 2);
 }

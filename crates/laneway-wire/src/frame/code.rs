@@ -89,7 +89,7 @@ impl ErrorCode {
     ];
 
     /// The code as it stands on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             ErrorCode::AuthInvalidToken => "E.AUTH.INVALID_TOKEN",
             ErrorCode::AuthMtlsRequired => "E.AUTH.MTLS_REQUIRED",
@@ -112,20 +112,20 @@ impl ErrorCode {
     }
 
     /// The code of a word, if it is one of ours.
-    pub fn parse(word: &str) -> Option<ErrorCode> {
-        ErrorCode::ALL.into_iter().find(|code| code.word() == word)
+    pub fn parse(name: &str) -> Option<ErrorCode> {
+        ErrorCode::ALL.into_iter().find(|code| code.as_str() == name)
     }
 }
 
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
 impl From<ErrorCode> for Text {
     fn from(code: ErrorCode) -> Text {
-        Text::fixed(code.word())
+        Text::fixed(code.as_str())
     }
 }
 
@@ -146,7 +146,7 @@ pub enum FramePart {
 
 impl FramePart {
     /// What `context.where` says of it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             FramePart::Size => "frame.size",
             FramePart::Json => "frame.json",
@@ -195,7 +195,7 @@ impl FrameError {
             message,
             remediation: Some("see docs/worker-protocol.md and the schema of the type".to_owned()),
             context: Some(ErrorContext {
-                r#where: Some(self.part.word().to_owned()),
+                r#where: Some(self.part.as_str().to_owned()),
                 details: JsonObject::of(&details).ok(),
             }),
         }

@@ -61,7 +61,7 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// Why the middleware fields contradict one another, if they do: the field, and what is wrong with it.
-    pub fn middleware_trouble(&self) -> Option<(&'static str, &'static str)> {
+    pub fn middleware_error(&self) -> Option<(&'static str, &'static str)> {
         let Some(chain) = self.middleware_chain.as_deref().filter(|chain| !chain.is_empty()) else {
             let alone = self.chain_index.map(|_| ("chain_index", "stands without a `middleware_chain`"));
             return alone;

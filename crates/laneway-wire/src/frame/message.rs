@@ -113,7 +113,7 @@ impl MessageType {
     ];
 
     /// The type as it stands on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             MessageType::Handshake => "handshake",
             MessageType::Register => "register",
@@ -136,15 +136,15 @@ impl MessageType {
     }
 
     /// The type of a word, if there is one.
-    pub fn parse(word: &str) -> Option<MessageType> {
-        if word == "command.error" {
+    pub fn parse(name: &str) -> Option<MessageType> {
+        if name == "command.error" {
             return Some(MessageType::Error);
         }
-        MessageType::ALL.into_iter().find(|kind| kind.word() == word)
+        MessageType::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
     /// The code that answers a payload of this type that cannot be read.
-    pub fn trouble_code(self) -> ErrorCode {
+    pub fn error_code(self) -> ErrorCode {
         match self {
             MessageType::Install | MessageType::Uninstall | MessageType::PackageEvent => {
                 ErrorCode::PkgInvalid

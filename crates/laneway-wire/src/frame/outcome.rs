@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::session::FIGURES_MAX;
+use super::session::METRICS_MAX;
 use super::text::{self, JsonObject, List, Table, Text, Timestamp};
 
 /// Most chunks in one frame.
@@ -38,8 +38,8 @@ pub struct Feedback {
     pub chunks: Option<List<Chunk, 0, CHUNKS_MAX>>,
     /// Figures of its own, such as a loss or a rate.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
-    #[schemars(with = "Table<f64, FIGURES_MAX>")]
-    pub metrics: Option<Table<f64, FIGURES_MAX>>,
+    #[schemars(with = "Table<f64, METRICS_MAX>")]
+    pub metrics: Option<Table<f64, METRICS_MAX>>,
     /// Whatever else; `results` is merged into what the task has given so far.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
@@ -129,7 +129,7 @@ impl Channel {
         [Channel::Stdout, Channel::Stderr, Channel::Log, Channel::Llm, Channel::Metric, Channel::Custom];
 
     /// The channel as it stands on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Channel::Stdout => "stdout",
             Channel::Stderr => "stderr",

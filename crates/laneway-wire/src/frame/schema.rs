@@ -10,13 +10,13 @@ use super::message::MessageType;
 pub fn schemas() -> Vec<(String, Value)> {
     let envelope = generator().into_root_schema_for::<Envelope<'_>>();
     let mut files = vec![finish("envelope", envelope)];
-    files.extend(MessageType::ALL.into_iter().map(|kind| finish(kind.word(), kind.schema(generator()))));
+    files.extend(MessageType::ALL.into_iter().map(|kind| finish(kind.as_str(), kind.schema(generator()))));
     files
 }
 
 /// The file that holds the schema of a type, or of the envelope.
-fn file_name(word: &str) -> String {
-    format!("ws.{word}.schema.json")
+fn file_name(name: &str) -> String {
+    format!("ws.{name}.schema.json")
 }
 
 fn generator() -> schemars::SchemaGenerator {
@@ -29,9 +29,9 @@ fn generator() -> schemars::SchemaGenerator {
 }
 
 /// Gives a schema its name. The names of Rust types mean nothing to readers of schemas.
-fn finish(word: &str, mut schema: schemars::Schema) -> (String, Value) {
-    let name = file_name(word);
-    schema.insert("$id".to_owned(), name.as_str().into());
-    schema.insert("title".to_owned(), word.into());
-    (name, schema.to_value())
+fn finish(name: &str, mut schema: schemars::Schema) -> (String, Value) {
+    let file = file_name(name);
+    schema.insert("$id".to_owned(), file.as_str().into());
+    schema.insert("title".to_owned(), name.into());
+    (file, schema.to_value())
 }

@@ -12,8 +12,10 @@ pub const PACKAGES_MAX: usize = 1_024;
 pub const OFFERS_MAX: usize = 256;
 /// Most kinds with a limit of their own that a worker registers.
 pub const NODE_LIMITS_MAX: usize = 1_024;
+/// Most tasks that a worker lists when it registers.
+pub const TASKS_MAX: usize = 16_384;
 /// Most figures in one frame.
-pub const FIGURES_MAX: usize = 256;
+pub const METRICS_MAX: usize = 256;
 
 /// The first frame of a connection: who speaks, and how that is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -89,6 +91,26 @@ pub struct Register {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
     #[schemars(with = "List<Manifest, 0, PACKAGES_MAX>")]
     pub manifests: Option<List<Manifest, 0, PACKAGES_MAX>>,
+    /// Names the worker's process: chosen when it starts, told at every connect, never used again. At most 128 bytes.
+    /// Without it every connection counts as a new process.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
+    #[schemars(with = "Text")]
+    pub boot_id: Option<Text>,
+    /// The tasks that the process still has: they run, or their results are not acknowledged yet. All others that the
+    /// worker was given are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
+    #[schemars(with = "List<KeptTask, 0, TASKS_MAX>")]
+    pub tasks: Option<List<KeptTask, 0, TASKS_MAX>>,
+}
+
+/// A task that a worker's process still has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeptTask {
+    /// The task.
+    pub task_id: Text,
+    /// Which attempt at it, as in the envelope of its dispatch.
+    pub seq: u64,
 }
 
 impl Register {
@@ -175,7 +197,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ack {
-    /// False where the frame arrived and was refused. Absent means true.
+    /// False where the frame arrived and was rejected. Absent means true.
     #[serde(default = "yes")]
     pub ok: bool,
     /// The id of the frame that arrived.
@@ -189,8 +211,8 @@ pub struct Ack {
 impl Ack {
     /// The value of `name=value` in `info`, such as `lease_ms`, in milliseconds.
     pub fn info_ms(&self, name: &str) -> Option<u64> {
-        let words = self.info.as_deref()?.split_whitespace();
-        words.filter_map(|word| word.split_once('=')).find(|(key, _)| *key == name)?.1.parse().ok()
+        let pairs = self.info.as_deref()?.split_whitespace();
+        pairs.filter_map(|name| name.split_once('=')).find(|(key, _)| *key == name)?.1.parse().ok()
     }
 }
 
@@ -232,7 +254,7 @@ pub struct Vitals {
     pub latency_ms: Option<u64>,
     /// Whatever else it measures.
     #[serde(flatten)]
-    pub more: Table<Value, FIGURES_MAX>,
+    pub more: Table<Value, METRICS_MAX>,
 }
 
 /// How the packages of a worker are.

@@ -1,4 +1,4 @@
-//! What frames read, refuse and write.
+//! What frames read, reject and write.
 
 mod samples;
 mod schemas;
@@ -17,8 +17,8 @@ fn parse(frame: &Value) -> Result<Frame, FrameError> {
 
 #[test]
 fn every_type_has_a_sample_and_comes_back_as_it_was() {
-    let words: BTreeSet<&str> = payloads().into_iter().map(|(kind, _)| kind).collect();
-    assert_eq!(words, MessageType::ALL.iter().map(|kind| kind.word()).collect());
+    let names: BTreeSet<&str> = payloads().into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(names, MessageType::ALL.iter().map(|kind| kind.as_str()).collect());
     for (kind, payload) in payloads() {
         let mut sent = frame(kind, payload);
         sent["corr"] = json!("t1");
@@ -26,7 +26,7 @@ fn every_type_has_a_sample_and_comes_back_as_it_was() {
         sent["ack"] = json!({"request": true});
         sent["flags"] = json!(["trace"]);
         let read = parse(&sent).unwrap();
-        assert_eq!(read.message.kind().word(), kind);
+        assert_eq!(read.message.kind().as_str(), kind);
         let written: Value = serde_json::from_str(&read.encode()).unwrap();
         assert_eq!(written["corr"], "t1");
         assert_eq!(written["ts"], "2030-01-01T07:00:00Z");
@@ -178,8 +178,8 @@ fn t1_middleware_metadata_must_fit_together() {
         parse(&frame("cmd.dispatch", no_host)),
         parse(&frame("cmd.dispatch", no_chain)),
     ];
-    for refused in wrong {
-        let error = refused.unwrap_err();
+    for rejected in wrong {
+        let error = rejected.unwrap_err();
         assert_eq!(error.code, ErrorCode::DispatchInvalidMetadata, "{error}");
         assert!(error.field.is_some());
     }
@@ -188,8 +188,8 @@ fn t1_middleware_metadata_must_fit_together() {
 #[test]
 fn codes_are_words_and_back() {
     for code in ErrorCode::ALL {
-        assert_eq!(ErrorCode::parse(code.word()), Some(code));
-        assert_eq!(serde_json::to_value(code).unwrap(), code.word());
+        assert_eq!(ErrorCode::parse(code.as_str()), Some(code));
+        assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
     }
     assert_eq!(ErrorCode::parse("E.SOMETHING.ELSE"), None);
 }

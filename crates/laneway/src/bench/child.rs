@@ -1,4 +1,4 @@
-//! Servers in processes of their own: started, waited for, looked at, killed.
+//! Servers in their own processes: started, awaited, inspected, killed.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,9 +15,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// A server process; killed when dropped.
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// From its start to its first ready answer.
+    /// The time from its start to its first ready answer.
     pub ready_after: Duration,
 }
 
@@ -66,12 +66,12 @@ impl Server {
     pub fn resident_anonymous(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line =
-            status.lines().find(|line| line.starts_with("RssAnon:")).context("the kernel tells RssAnon")?;
+            status.lines().find(|line| line.starts_with("RssAnon:")).context("the kernel reports RssAnon")?;
         let kilobytes: f64 = line.split_whitespace().nth(1).context("a number follows")?.parse()?;
         Ok(kilobytes * 1_024.0)
     }
 
-    /// Kills it at once, as a crash would.
+    /// Kills it at once, like a crash.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -81,7 +81,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -94,7 +94,7 @@ async fn is_ready(address: SocketAddr) -> bool {
     }
 }
 
-/// A free address of this machine.
+/// A free local address.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,7 +1,8 @@
 //! Draining a backlog by handlers that do nothing, beside raw claim and finish.
 //!
-//! 1,024 attempts open at once, 1,000 agents, 200-byte payloads, and all rules on: four kinds and the tenant have limits,
-//! agents have a limit and weights, priorities age, one job in ten belongs to a session and one in ten needs a key.
+//! 1,024 attempts open at once, 1,000 agents, 200-byte payloads, and all rules on: four kinds and the tenant have
+//! limits, agents have a limit and weights, priorities age, one job in ten belongs to a session and one in ten
+//! needs a key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +16,12 @@ use laneway_store::SqliteStore;
 
 use super::Bench;
 use super::raw::{self, payload};
-use super::report::{Figure, Goal, Unit};
+use super::report::{Goal, Measurement, Unit};
 
 const OPEN: u32 = 1_024;
 
-/// The figure.
-pub fn by_local_handlers(bench: &Bench) -> anyhow::Result<Figure> {
+/// The benchmark.
+pub fn by_local_handlers(bench: &Bench) -> anyhow::Result<Measurement> {
     let jobs = bench.sized(200_000);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -29,39 +30,40 @@ pub fn by_local_handlers(bench: &Bench) -> anyhow::Result<Figure> {
         bench.now(format!("drain, run {run}: ours"));
         ours.push(drain_once(&bench.fresh_dir("drain")?, jobs)?);
     }
-    let raw_is = "raw SQLite claim and finish, 256 of each a transaction, FULL";
+    let raw_is = "raw SQLite claim and finish, 256 of each per transaction, FULL";
     let goal = Some(Goal::AtLeast(1.2));
-    Ok(Figure::beside("drain by local handlers", Unit::PerSecond, ours, raw, raw_is, goal))
+    Ok(Measurement::beside("drain by local handlers", Unit::PerSecond, ours, raw, raw_is, goal))
 }
 
 fn drain_once(dir: &Path, jobs: u64) -> anyhow::Result<f64> {
     runtime()?.block_on(async {
-        let house = House::open_paused(dir).await?;
-        house.submit(0..jobs, job).await?;
+        let bench_scheduler = BenchScheduler::open_paused(dir).await?;
+        bench_scheduler.submit(0..jobs, job).await?;
         let start = Instant::now();
-        house.pause(false).await?;
-        house.wait_until_waiting(0).await?;
+        bench_scheduler.pause(false).await?;
+        bench_scheduler.wait_until_waiting(0).await?;
         let rate = jobs as f64 / start.elapsed().as_secs_f64();
-        house.close().await?;
+        bench_scheduler.close().await?;
         Ok(rate)
     })
 }
 
-/// A runtime as the program itself has one.
+/// A runtime like that of the program itself.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// A scheduler in this process with handlers that do nothing, and one that never ends by itself.
-pub struct House {
-    /// The handle.
+/// A scheduler in this process with handlers that do nothing, and one that never ends.
+pub struct BenchScheduler {
+    /// Its handle.
     pub scheduler: Scheduler,
     settings: Settings,
 }
 
-impl House {
-    /// Opens the data directory and starts the loop; nothing starts until [`House::pause`] says so.
-    pub async fn open_paused(dir: &Path) -> anyhow::Result<House> {
+impl BenchScheduler {
+    /// Opens the data directory and starts the loop. No job starts until [`BenchScheduler::pause`] resumes
+    /// the lane.
+    pub async fn open_paused(dir: &Path) -> anyhow::Result<BenchScheduler> {
         let settings = settings(true);
         let store = SqliteStore::open(dir, Default::default())?;
         let (scheduler, _running) = Scheduler::start(Box::new(store), Options::new(settings.clone()))?;
@@ -74,8 +76,8 @@ impl House {
             Outcome::Canceled
         });
         let reply = scheduler.run_here(Name::fixed("local"), handlers, u32::MAX).await?;
-        ensure!(reply == Reply::Done, "the handlers are taken: {reply:?}");
-        Ok(House { scheduler, settings })
+        ensure!(reply == Reply::Done, "the handlers were rejected: {reply:?}");
+        Ok(BenchScheduler { scheduler, settings })
     }
 
     /// Pauses or resumes the lane.
@@ -86,7 +88,7 @@ impl House {
         Ok(())
     }
 
-    /// Submits jobs by their numbers.
+    /// Submits jobs by number.
     pub async fn submit(
         &self,
         numbers: std::ops::Range<u64>,
@@ -96,7 +98,7 @@ impl House {
         while number < numbers.end {
             let end = (number + 1_000).min(numbers.end);
             for verdict in self.scheduler.submit_batch((number..end).map(&make).collect(), false).await? {
-                verdict.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))?;
+                verdict.map_err(|rejection| anyhow::anyhow!("rejected: {rejection}"))?;
             }
             number = end;
         }
@@ -113,13 +115,8 @@ impl House {
 
     /// How many jobs wait or run.
     pub async fn waiting(&self) -> anyhow::Result<u64> {
-        Ok(self
-            .scheduler
-            .read(|engine, _| {
-                let stats = engine.stats(None);
-                stats.scheduled + stats.queued + stats.assigned + stats.running
-            })
-            .await?)
+        let stats = self.scheduler.stats(None).await?;
+        Ok(stats.scheduled + stats.queued + stats.assigned + stats.running)
     }
 
     /// Stops the loop and closes the store.
@@ -133,7 +130,7 @@ fn kinds() -> Vec<Name> {
     ["noop-0", "noop-1", "noop-2", "noop-3"].map(Name::fixed).to_vec()
 }
 
-/// All rules on, none of them so low that it would be what is measured.
+/// All rules on, none of them so low that it becomes the bottleneck.
 fn settings(paused: bool) -> Settings {
     let lane =
         LaneSettings { paused, running_max: OPEN, running_per_agent_max: 64, ..LaneSettings::default() };
@@ -154,7 +151,7 @@ fn settings(paused: bool) -> Settings {
     }
 }
 
-/// Job `number` of the mix described above.
+/// Job `number` of the mix above.
 pub fn job(number: u64) -> Submission {
     let name = |text: String| Name::new(&text).expect("a short name");
     let session = (number % 10 == 3).then(|| Session::new(name(format!("session-{}", number % 5_000))));
@@ -190,5 +187,12 @@ pub fn job(number: u64) -> Submission {
 /// A submission of `spec` with the usual payload.
 pub fn submission(spec: JobSpec, number: u64) -> Submission {
     let payload = payload(number).into_bytes().into();
-    Submission { spec, payload, origin: Origin::house("bench"), prior: None, record_refusal: false }
+    Submission {
+        spec,
+        payload,
+        origin: Origin::house("bench"),
+        prior: None,
+        record_rejection: false,
+        strict_lane: false,
+    }
 }

@@ -1,13 +1,15 @@
 //! The engine alone: whole cycles (submit, dispatch, finish) with effects and timers, on one core.
 //!
-//! Every mix starts with 100,000 queued jobs, 4 lanes and 1,000 agents, keeps 256 attempts open, and then submits one
-//! job and finishes one attempt a cycle. Effects are built as in the real loop and thrown away every 256 cycles.
+//! Every mix starts with 100,000 queued jobs, 4 lanes and 1,000 agents, keeps 256 attempts open, and then submits
+//! one job and finishes one attempt per cycle. Effects are built as in the real loop and dropped every 256
+//! cycles.
 //!
 //! - plain: 20 kinds without limits that bind, ten priorities.
 //! - mixed: 20 kinds limited to 20 each; 20 % of the jobs need one of 500 keys limited to 2; 20 % belong to one of 20,000
 //!   sessions.
 //! - adversarial: 20 kinds limited to 5 each, all full, and every agent waits for all of them.
 
+use laneway_core::command::AdminCommand;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
@@ -15,11 +17,11 @@ use laneway_core::command::Submission;
 use laneway_core::effect::Notice;
 use laneway_core::settings::KindSettings;
 use laneway_core::{
-    Bytes, Command, Effects, Engine, Fence, JobSpec, Key, LaneSettings, Mono, Name, Now, Origin, Outcome,
-    PlaceMode, PlaceOffer, Session, Settings, Wall,
+    Bytes, Command, Effects, Engine, ExecutorMode, ExecutorOffer, Fence, JobSpec, Key, LaneSettings, Mono,
+    Name, Now, Origin, Outcome, Session, Settings, Wall,
 };
 
-/// Jobs that wait before the clock starts.
+/// Jobs that wait when the measurement starts.
 const QUEUED: u64 = 100_000;
 /// Attempts open at once.
 const OPEN: u32 = 256;
@@ -27,14 +29,14 @@ const LANES: u64 = 4;
 const AGENTS: u64 = 1_000;
 const KINDS: u64 = 20;
 
-/// What jobs are made of.
+/// A mix of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// Nothing binds.
+    /// No limit binds.
     Plain,
-    /// Some of everything binds.
+    /// Some limits bind.
     Mixed,
-    /// Everything binds.
+    /// All limits bind.
     Adversarial,
 }
 
@@ -42,8 +44,8 @@ impl Mix {
     /// Every mix.
     pub const ALL: [Mix; 3] = [Mix::Plain, Mix::Mixed, Mix::Adversarial];
 
-    /// The word in reports.
-    pub fn word(self) -> &'static str {
+    /// The name in reports.
+    pub fn as_str(self) -> &'static str {
         match self {
             Mix::Plain => "plain",
             Mix::Mixed => "mixed",
@@ -52,7 +54,7 @@ impl Mix {
     }
 }
 
-/// Cycles a second.
+/// Cycles per second.
 pub fn cycles_per_second(mix: Mix, cycles: u64) -> f64 {
     let mut world = World::new(mix);
     world.fill();
@@ -119,9 +121,13 @@ impl World {
             origin: Origin::house("bench"),
             payload: vec![b'x'; 200].into(),
         };
-        let place =
-            PlaceOffer { place: Name::fixed("local"), mode: PlaceMode::Attached, kinds, slots: u32::MAX };
-        world.apply(Command::Offer(place));
+        let executor = ExecutorOffer {
+            executor: Name::fixed("local"),
+            mode: ExecutorMode::Attached,
+            kinds,
+            slots: u32::MAX,
+        };
+        world.apply(Command::Admin(AdminCommand::Offer(executor)));
         world
     }
 
@@ -133,7 +139,7 @@ impl World {
 
     fn cycle(&mut self) {
         self.submit();
-        // Mostly the oldest, sometimes the one after it: runs do not end exactly in order.
+        // Mostly the oldest, sometimes the one after it: attempts do not end exactly in order.
         if self.open.len() > 1 && self.next_random(2) == 0 {
             self.open.swap(0, 1);
         }
@@ -148,7 +154,8 @@ impl World {
             self.now = Now { mono: Mono(self.now.mono.0 + 1), wall: Wall(self.now.wall.0 + 1) };
             self.apply(Command::Tick);
             self.effects.clear();
-            self.engine.committed();
+            let batch = self.engine.end_batch();
+            self.engine.committed(batch);
         }
         let spec = self.spec();
         let submission = Submission {
@@ -156,7 +163,8 @@ impl World {
             payload: self.payload.clone(),
             origin: self.origin.clone(),
             prior: None,
-            record_refusal: false,
+            record_rejection: false,
+            strict_lane: false,
         };
         self.apply(Command::Submit(Box::new(submission)));
     }

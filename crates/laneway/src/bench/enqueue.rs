@@ -1,4 +1,4 @@
-//! Submitting over HTTP: one job a call beside a bare echo, a thousand a call beside raw inserts.
+//! Submitting over HTTP: one job per call beside a bare echo, a thousand per call beside raw inserts.
 //!
 //! 1,000 agents, 200-byte payloads, the lane paused, every answer after its fsync.
 
@@ -8,17 +8,17 @@ use super::Bench;
 use super::child::Server;
 use super::load::requests_per_second;
 use super::raw::{self, payload};
-use super::report::{Figure, Goal, Unit};
+use super::report::{Goal, Measurement, Unit};
 
-/// Nothing starts: only admission is measured.
+/// No job starts: only admission is measured.
 const PAUSED: [(&str, &str); 1] = [("LANEWAY_LANES__MAIN__PAUSED", "true")];
 const CONNECTIONS: u64 = 32;
 const JOBS_PER_CALL: u64 = 1_000;
-/// Connections that send batches: enough that one is parsed while another is committed.
+/// Connections that send batches: enough to parse one batch while another is committed.
 const BATCH_CONNECTIONS: u64 = 4;
 
-/// One job a call.
-pub fn one_a_call(bench: &Bench) -> anyhow::Result<Figure> {
+/// One job per call.
+pub fn one_a_call(bench: &Bench) -> anyhow::Result<Measurement> {
     let requests = bench.sized(200_000);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -32,11 +32,11 @@ pub fn one_a_call(bench: &Bench) -> anyhow::Result<Figure> {
     }
     let raw_is = "a bare axum echo that parses the same body, same client";
     let goal = Some(Goal::AtLeast(0.4));
-    Ok(Figure::beside("enqueue over HTTP, 32 connections", Unit::PerSecond, ours, raw, raw_is, goal))
+    Ok(Measurement::beside("enqueue over HTTP, 32 connections", Unit::PerSecond, ours, raw, raw_is, goal))
 }
 
-/// A thousand jobs a call, without and with idempotency keys.
-pub fn thousand_a_call(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+/// A thousand jobs per call, without and with idempotency keys.
+pub fn thousand_a_call(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
     let jobs = bench.sized(200_000);
     let (mut plain, mut keyed, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -47,11 +47,18 @@ pub fn thousand_a_call(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         bench.now(format!("batch submit, run {run}: ours with idempotency keys"));
         keyed.push(batches(bench, jobs, true)?);
     }
-    let raw_is = "raw SQLite inserts of as many rows, 1,024 a transaction, FULL";
+    let raw_is = "raw SQLite inserts of as many rows, 1,024 per transaction, FULL";
     let goal = Some(Goal::AtLeast(0.4));
     Ok(vec![
-        Figure::beside("batch submit, 1,000 a call", Unit::PerSecond, plain, raw.clone(), raw_is, goal),
-        Figure::beside("batch submit with idempotency keys", Unit::PerSecond, keyed, raw, raw_is, None),
+        Measurement::beside(
+            "batch submit, 1,000 per call",
+            Unit::PerSecond,
+            plain,
+            raw.clone(),
+            raw_is,
+            goal,
+        ),
+        Measurement::beside("batch submit with idempotency keys", Unit::PerSecond, keyed, raw, raw_is, None),
     ])
 }
 

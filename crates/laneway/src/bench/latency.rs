@@ -1,4 +1,4 @@
-//! From submit to the handler's first line on an idle server, beside one append of 4 KiB with fdatasync.
+//! From submit to the handler's start on an idle server, beside one append of 4 KiB with fdatasync.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,10 +19,10 @@ use super::Bench;
 use super::drain::{job, runtime};
 use super::load::Connection;
 use super::raw::{append_and_sync, payload};
-use super::report::{Figure, Goal, Unit, median};
+use super::report::{Goal, Measurement, Unit, median};
 
-/// Both figures: in process, and over HTTP.
-pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+/// Both benchmarks: in process, and over HTTP.
+pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
     let count = u32::try_from(bench.sized(500).max(50))?;
     let (mut inside, mut http, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -36,7 +36,7 @@ pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let raw_is = "one append of 4 KiB with fdatasync on the same disk";
     let goals = (Some(Goal::AtMost(2.5)), Some(Goal::AtMost(4.0)));
     Ok(vec![
-        Figure::beside(
+        Measurement::beside(
             "submit to handler, in process, p50",
             Unit::Millis,
             inside,
@@ -44,11 +44,11 @@ pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
             raw_is,
             goals.0,
         ),
-        Figure::beside("submit to handler, over HTTP, p50", Unit::Millis, http, raw, raw_is, goals.1),
+        Measurement::beside("submit to handler, over HTTP, p50", Unit::Millis, http, raw, raw_is, goals.1),
     ])
 }
 
-/// Times in process, then over HTTP, one job at a time.
+/// The latencies in process, then over HTTP, one job at a time.
 async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let store = SqliteStore::open(data_dir, Default::default())?;
     let (scheduler, _running) = Scheduler::start(Box::new(store), Options::new(Settings::default()))?;
@@ -67,7 +67,7 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
     for number in 0..count {
         let submission = job(u64::from(number) * 4);
         let start = Instant::now();
-        scheduler.submit(submission).await?.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))?;
+        scheduler.submit(submission).await?.map_err(|rejection| anyhow::anyhow!("rejected: {rejection}"))?;
         inside.push(entries.recv().await.context("the handler runs")?.duration_since(start));
         settle(&scheduler).await?;
     }
@@ -79,7 +79,7 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
     Ok((inside, http))
 }
 
-/// The HTTP API in front of the scheduler, with built-in settings.
+/// The HTTP API in front of the scheduler, with default settings.
 async fn serve_api(scheduler: Scheduler) -> anyhow::Result<(SocketAddr, CancellationToken)> {
     let (layers, overrides) = (Layers::builtin(), Overrides::none());
     let config = layers.resolve(&overrides)?;
@@ -109,10 +109,10 @@ async fn over_http(
     Ok(times)
 }
 
-/// Waits until nothing is left to do, so that the next job finds an idle server.
+/// Waits until all work is done, so that the next job finds an idle server.
 async fn settle(scheduler: &Scheduler) -> anyhow::Result<()> {
     loop {
-        let stats = scheduler.read(|engine, _| engine.stats(None)).await?;
+        let stats = scheduler.stats(None).await?;
         if stats.queued + stats.running == 0 {
             return Ok(());
         }

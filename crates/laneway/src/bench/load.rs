@@ -1,7 +1,8 @@
-//! The client of the benchmarks: keep-alive connections that send one request at a time and read the whole answer.
+//! The HTTP client of the benchmarks: keep-alive connections that send one request at a time and read the whole
+//! answer.
 //!
-//! Written by hand on plain sockets, because on a small machine the client shares the cores with what it measures: the
-//! same few instructions are spent on our server and on the echo beside it.
+//! It uses plain sockets, because on a small machine the client shares the cores with the server: the same few
+//! instructions are spent on Laneway and on the echo.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Requests a second over `connections` keep-alive connections; `body(n)` makes the body of request `n`.
+/// Requests per second over `connections` keep-alive connections; `body(n)` makes the body of request `n`.
 pub fn requests_per_second(
     address: SocketAddr,
     path: &'static str,
@@ -64,12 +65,12 @@ impl Connection {
         Ok(Connection { stream, address, sent: Vec::new(), received: Vec::new() })
     }
 
-    /// Sends a body and waits for the whole answer, which must be a success; gives the answer's body.
+    /// Sends a body and waits for the whole answer, which must be a success; returns its body.
     pub async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
         self.send("POST", path, body).await
     }
 
-    /// Asks for a page, which must be there.
+    /// Fetches a page, which must exist.
     pub async fn get(&mut self, path: &str) -> anyhow::Result<&[u8]> {
         self.send("GET", path, b"").await
     }
@@ -96,7 +97,7 @@ impl Connection {
     }
 }
 
-/// Where the body of a whole answer begins, or `None` while some of it is missing.
+/// Where the body of a complete answer begins, or `None` while it is incomplete.
 fn whole_answer(received: &[u8]) -> anyhow::Result<Option<usize>> {
     let Some(head) = received.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&received[..head]).context("the head is text")?;
@@ -110,7 +111,7 @@ fn whole_answer(received: &[u8]) -> anyhow::Result<Option<usize>> {
         .lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .context("the answer says how long it is")?;
+        .context("the answer has a content-length")?;
     let body = head + 4;
     Ok((received.len() >= body + length.1.trim().parse::<usize>()?).then_some(body))
 }

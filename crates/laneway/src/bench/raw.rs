@@ -1,4 +1,4 @@
-//! The raw limits: SQLite with the least that a queue needs, one append with fdatasync, a bare echo.
+//! The raw limits: SQLite with the minimum that a queue needs, one append with fdatasync, a bare echo.
 //!
 //! SQLite, all with `journal_mode=WAL`, `synchronous=FULL`, `cache_size=64 MiB`, `wal_autocheckpoint=1000` (4 MiB):
 //!
@@ -6,9 +6,9 @@
 //! CREATE TABLE job(id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, prio INTEGER NOT NULL, run_at INTEGER NOT NULL,
 //!   state INTEGER NOT NULL, attempt INTEGER NOT NULL DEFAULT 0, payload TEXT NOT NULL);
 //! CREATE INDEX ready ON job(queue, prio, run_at, id) WHERE state=0;
-//! -- insert, 1,024 a transaction:
+//! -- insert, 1,024 per transaction:
 //! INSERT INTO job(queue,prio,run_at,state,payload) VALUES(?1,?2,?3,0,?4);
-//! -- claim and finish, 256 of each a transaction:
+//! -- claim and finish, 256 of each per transaction:
 //! UPDATE job SET state=2 WHERE id=?1;
 //! UPDATE job SET state=1, attempt=attempt+1 WHERE id IN (SELECT id FROM job INDEXED BY ready WHERE queue=0 AND state=0
 //!   ORDER BY prio,run_at,id LIMIT 256) RETURNING id, payload;
@@ -43,7 +43,7 @@ pub fn payload(number: u64) -> String {
     text
 }
 
-/// Rows a second of inserting, then of claiming and finishing, the same jobs in SQLite alone.
+/// Rows per second of inserting, then of claiming and finishing, the same jobs in SQLite alone.
 pub fn sqlite(dir: &Path, jobs: u64) -> anyhow::Result<(f64, f64)> {
     let connection = Connection::open(dir.join("raw.db"))?;
     connection.execute_batch(
@@ -122,7 +122,8 @@ pub fn append_and_sync(dir: &Path, count: u32) -> anyhow::Result<Vec<Duration>> 
     Ok(times)
 }
 
-/// A bare axum server that parses the body of a submit and answers with as many fields; runs until it is killed.
+/// A bare axum server that parses the body of a submit and answers with as many fields. It runs until it is
+/// killed.
 pub fn serve_echo(address: SocketAddr) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -135,7 +136,7 @@ pub fn serve_echo(address: SocketAddr) -> anyhow::Result<()> {
     })
 }
 
-/// Gives every message back.
+/// Echoes every message.
 async fn echo_socket(upgrade: WebSocketUpgrade) -> impl IntoResponse {
     upgrade.on_upgrade(|mut socket| async move {
         while let Some(Ok(message)) = socket.recv().await {

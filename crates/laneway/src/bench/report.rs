@@ -1,24 +1,24 @@
-//! Figures: what was measured, beside what, and whether it is enough.
+//! Benchmark results: what was measured, beside which limit, and whether the goal is met.
 
 use serde_json::json;
 
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
 
-/// One measured figure.
-pub struct Figure {
+/// One benchmark result.
+pub struct Measurement {
     name: String,
     unit: Unit,
     ours: Vec<f64>,
-    /// The raw limit, measured in turns with ours, and what it is.
+    /// The raw limit, measured alternately with Laneway, and its description.
     raw: Option<(Vec<f64>, &'static str)>,
     goal: Option<Goal>,
 }
 
-/// What a figure counts.
+/// The unit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things a second: more is better.
+    /// A rate per second: more is better.
     PerSecond,
     /// Milliseconds: less is better.
     Millis,
@@ -26,7 +26,7 @@ pub enum Unit {
     Bytes,
 }
 
-/// What is enough: of the ratio to the raw limit where there is one, else of the figure itself.
+/// The goal: for the ratio to the raw limit if there is one, else for the result itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
     /// At least this.
@@ -35,13 +35,13 @@ pub enum Goal {
     AtMost(f64),
 }
 
-impl Figure {
-    /// A figure without a raw limit.
-    pub fn absolute(name: impl Into<String>, unit: Unit, ours: Vec<f64>, goal: Goal) -> Figure {
-        Figure { name: name.into(), unit, ours, raw: None, goal: Some(goal) }
+impl Measurement {
+    /// A result without a raw limit.
+    pub fn absolute(name: impl Into<String>, unit: Unit, ours: Vec<f64>, goal: Goal) -> Measurement {
+        Measurement { name: name.into(), unit, ours, raw: None, goal: Some(goal) }
     }
 
-    /// A figure beside its raw limit, measured in turns: `ours[n]` beside `raw[n]`.
+    /// A result beside its raw limit, measured alternately: `ours[n]` beside `raw[n]`.
     pub fn beside(
         name: impl Into<String>,
         unit: Unit,
@@ -49,8 +49,8 @@ impl Figure {
         raw: Vec<f64>,
         raw_is: &'static str,
         goal: Option<Goal>,
-    ) -> Figure {
-        Figure { name: name.into(), unit, ours, raw: Some((raw, raw_is)), goal }
+    ) -> Measurement {
+        Measurement { name: name.into(), unit, ours, raw: Some((raw, raw_is)), goal }
     }
 
     /// The median of the ratios of each pair.
@@ -59,7 +59,7 @@ impl Figure {
         Some(median(&self.ours.iter().zip(raw).map(|(ours, raw)| ours / raw).collect::<Vec<_>>()))
     }
 
-    /// Is it enough? `None`: nothing is asked of it.
+    /// Whether the goal is met. `None`: there is no goal.
     fn met(&self) -> Option<bool> {
         let value = self.ratio().unwrap_or_else(|| median(&self.ours));
         Some(match self.goal? {
@@ -68,20 +68,20 @@ impl Figure {
         })
     }
 
-    fn goal_words(&self) -> String {
-        let word = |value: f64| match (self.raw.is_some(), self.unit) {
+    fn goal_text(&self) -> String {
+        let text = |value: f64| match (self.raw.is_some(), self.unit) {
             (true, Unit::PerSecond) => format!("{:.0} %", value * 100.0),
             (true, _) => format!("{value} ×"),
-            (false, unit) => unit.words(value),
+            (false, unit) => unit.text(value),
         };
         match self.goal {
             None => String::new(),
-            Some(Goal::AtLeast(goal)) => format!("≥ {}", word(goal)),
-            Some(Goal::AtMost(goal)) => format!("≤ {}", word(goal)),
+            Some(Goal::AtLeast(goal)) => format!("≥ {}", text(goal)),
+            Some(Goal::AtMost(goal)) => format!("≤ {}", text(goal)),
         }
     }
 
-    fn ratio_words(&self) -> String {
+    fn ratio_text(&self) -> String {
         match (self.ratio(), self.unit) {
             (None, _) => String::new(),
             (Some(ratio), Unit::PerSecond) => format!("{:.0} %", ratio * 100.0),
@@ -96,19 +96,19 @@ impl Figure {
         };
         json!({
             "name": self.name,
-            "unit": self.unit.word(),
+            "unit": self.unit.as_str(),
             "ours": summary(&self.ours),
             "raw": self.raw.as_ref().map(|(raw, _)| summary(raw)),
             "raw_is": self.raw.as_ref().map(|(_, what)| what),
             "ratio": self.ratio(),
-            "goal": self.goal.map(|_| self.goal_words()),
+            "goal": self.goal.map(|_| self.goal_text()),
             "met": self.met(),
         })
     }
 }
 
 impl Unit {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Unit::PerSecond => "per_second",
             Unit::Millis => "milliseconds",
@@ -116,7 +116,7 @@ impl Unit {
         }
     }
 
-    fn words(self, value: f64) -> String {
+    fn text(self, value: f64) -> String {
         match self {
             Unit::PerSecond => format!("{}/s", thousands(value)),
             Unit::Millis if value < 10.0 => format!("{value:.2} ms"),
@@ -126,20 +126,20 @@ impl Unit {
         }
     }
 
-    fn spread_words(self, values: &[f64]) -> String {
+    fn spread_text(self, values: &[f64]) -> String {
         let (low, high) = spread(values);
-        format!("{} … {}", self.words(low), self.words(high))
+        format!("{} … {}", self.text(low), self.text(high))
     }
 }
 
-/// Shows all figures: a table for people, one document for machines.
-pub fn show(screen: &Screen, figures: &[Figure], quick: bool) -> anyhow::Result<()> {
-    if screen.json {
+/// Shows all results: a table for people, one document for programs.
+pub fn show(output: &Output, measurements: &[Measurement], quick: bool) -> anyhow::Result<()> {
+    if output.json {
         let document = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "quick": quick,
             "cores": std::thread::available_parallelism().map_or(0, usize::from),
-            "figures": figures.iter().map(Figure::document).collect::<Vec<_>>(),
+            "figures": measurements.iter().map(Measurement::document).collect::<Vec<_>>(),
         });
         println!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
@@ -152,34 +152,37 @@ pub fn show(screen: &Screen, figures: &[Figure], quick: bool) -> anyhow::Result<
         .right("RATIO")
         .left("GOAL")
         .left("MET");
-    for figure in figures {
-        let raw = figure.raw.as_ref().map_or(String::new(), |(raw, _)| figure.unit.words(median(raw)));
-        let met = match figure.met() {
+    for measurement in measurements {
+        let raw =
+            measurement.raw.as_ref().map_or(String::new(), |(raw, _)| measurement.unit.text(median(raw)));
+        let met = match measurement.met() {
             None => Cell::plain(""),
             Some(true) => Cell::painted("yes", Paint::Green),
             Some(false) => Cell::painted("no", Paint::Red),
         };
         table.row(vec![
-            Cell::plain(&figure.name),
-            Cell::plain(figure.unit.words(median(&figure.ours))),
-            Cell::plain(figure.unit.spread_words(&figure.ours)),
+            Cell::plain(&measurement.name),
+            Cell::plain(measurement.unit.text(median(&measurement.ours))),
+            Cell::plain(measurement.unit.spread_text(&measurement.ours)),
             Cell::plain(raw),
-            Cell::plain(figure.ratio_words()),
-            Cell::plain(figure.goal_words()),
+            Cell::plain(measurement.ratio_text()),
+            Cell::plain(measurement.goal_text()),
             met,
         ]);
     }
-    table.print(screen);
-    for (figure, raw_is) in figures.iter().filter_map(|figure| Some((figure, figure.raw.as_ref()?.1))) {
-        println!("{}: beside {raw_is}", figure.name);
+    table.print(output);
+    for (measurement, raw_is) in
+        measurements.iter().filter_map(|measurement| Some((measurement, measurement.raw.as_ref()?.1)))
+    {
+        println!("{}: beside {raw_is}", measurement.name);
     }
     if quick {
-        println!("A quick run: a first look, not figures to quote.");
+        println!("A quick run: rough results only.");
     }
     Ok(())
 }
 
-/// The middle value.
+/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

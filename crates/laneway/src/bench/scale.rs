@@ -1,36 +1,37 @@
-//! A million queued jobs of 10,000 agents and 100,000 sessions, beside five million ended ones: memory, restart, and
-//! whether draining slows down.
+//! A million queued jobs of 10,000 agents and 100,000 sessions, beside five million ended ones: memory, restart,
+//! and whether draining slows down.
 //!
-//! The ended jobs are made by the same turns that the server makes (submit, open, finish, commit), without HTTP in front.
+//! The ended jobs are made by the same batches as in the server (submit, open, finish, commit), without HTTP.
 
+use laneway_core::command::AdminCommand;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use laneway_core::{
-    Command, Fence, Mono, Name, Notice, Now, Outcome, PlaceMode, PlaceOffer, Session, Settings, Submission,
-    Wall,
+    Command, ExecutorMode, ExecutorOffer, Fence, Mono, Name, Notice, Now, Outcome, Session, Settings,
+    Submission, Wall,
 };
-use laneway_runtime::Turn;
+use laneway_runtime::Driver;
 use laneway_store::SqliteStore;
 
 use super::Bench;
 use super::child::Server;
-use super::drain::{House, job, runtime};
+use super::drain::{BenchScheduler, job, runtime};
 use super::load::requests_per_second;
 use super::raw::payload;
-use super::report::{Figure, Goal, Unit};
+use super::report::{Goal, Measurement, Unit};
 
 const AGENTS: u64 = 10_000;
 const SESSIONS: u64 = 100_000;
 const JOBS_PER_CALL: u64 = 1_000;
-/// The backlog that the rate is compared with, held by refilling.
+/// The backlog that the rate is compared with, kept constant by refilling.
 const SMALL_BACKLOG: u64 = 10_000;
 /// Jobs behind two sessions that never end.
 const BLOCKED: u64 = 100_000;
 
-/// Room for everything, and nothing starts.
+/// Limits for all jobs; no job starts.
 const SETTINGS: [(&str, &str); 5] = [
     ("LANEWAY_LANES__MAIN__PAUSED", "true"),
     ("LANEWAY_LANES__MAIN__QUEUED_MAX", "10000000"),
@@ -39,8 +40,8 @@ const SETTINGS: [(&str, &str); 5] = [
     ("LANEWAY_TENANTS_DEFAULT__QUEUED_MAX", "10000000"),
 ];
 
-/// All figures of the big house.
-pub fn million(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+/// All benchmarks at scale.
+pub fn million(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
     let (queued, ended) = (bench.sized(1_000_000), bench.sized(5_000_000));
     let dir = bench.fresh_dir("scale")?;
     make_ended(bench, &dir, ended)?;
@@ -78,24 +79,42 @@ pub fn million(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let raw_is = "the same with a backlog held at 10,000 by refilling, without ended jobs";
     let (least, most) = (Some(Goal::AtLeast(0.8)), Goal::AtMost(600e6));
     Ok(vec![
-        Figure::absolute("memory with 1M queued, after load", Unit::Bytes, vec![loaded], most),
-        Figure::absolute("memory with 1M queued, after restart", Unit::Bytes, restarted, most),
-        Figure::absolute("kill -9 to ready with 1M queued", Unit::Millis, restarts, Goal::AtMost(5_000.0)),
-        Figure::beside("drain with 1M queued", Unit::PerSecond, big, small.clone(), raw_is, least),
-        Figure::beside("drain with 100k behind two sessions", Unit::PerSecond, blocked, small, raw_is, least),
+        Measurement::absolute("memory with 1M queued, after load", Unit::Bytes, vec![loaded], most),
+        Measurement::absolute("memory with 1M queued, after restart", Unit::Bytes, restarted, most),
+        Measurement::absolute(
+            "kill -9 to ready with 1M queued",
+            Unit::Millis,
+            restarts,
+            Goal::AtMost(5_000.0),
+        ),
+        Measurement::beside("drain with 1M queued", Unit::PerSecond, big, small.clone(), raw_is, least),
+        Measurement::beside(
+            "drain with 100k behind two sessions",
+            Unit::PerSecond,
+            blocked,
+            small,
+            raw_is,
+            least,
+        ),
     ])
 }
 
-/// Makes ended jobs: 500 are submitted, opened and finished in a few turns.
+/// Makes ended jobs: 500 are submitted, opened and finished in a few batches.
 fn make_ended(bench: &Bench, dir: &Path, ended: u64) -> anyhow::Result<()> {
     let store = SqliteStore::open(dir, Default::default())?;
     let mut now = wall_now()?;
     let settings = Settings { running_max: 100_000, ..Settings::default() };
-    let mut turn = Turn::recover(Box::new(store), settings, 7, now)?;
+    let mut driver = Driver::recover(Box::new(store), settings, 7, now)?;
     let kinds = ["noop-0", "noop-1", "noop-2", "noop-3"].map(Name::fixed).to_vec();
-    let place = PlaceOffer { place: Name::fixed("local"), mode: PlaceMode::Attached, kinds, slots: u32::MAX };
-    let mut commands = VecDeque::from([Command::Offer(place)]);
-    turn.turn(now, &mut commands)?;
+    let executor = ExecutorOffer {
+        executor: Name::fixed("local"),
+        mode: ExecutorMode::Attached,
+        kinds,
+        slots: u32::MAX,
+    };
+    let mut commands = VecDeque::from([Command::Admin(AdminCommand::Offer(executor))]);
+    let batch = driver.apply(now, &mut commands)?;
+    driver.commit(batch)?;
     let (mut submitted, mut finished) = (0, 0);
     let mut open: VecDeque<Fence> = VecDeque::new();
     while finished < ended {
@@ -110,8 +129,8 @@ fn make_ended(bench: &Bench, dir: &Path, ended: u64) -> anyhow::Result<()> {
         }
         now = Now { mono: Mono(now.mono.0 + 1), wall: Wall(now.wall.0 + 1) };
         while !commands.is_empty() {
-            let told = turn.turn(now, &mut commands)?;
-            open.extend(told.notices.iter().filter_map(|notice| match notice {
+            let batch = driver.apply(now, &mut commands)?;
+            open.extend(driver.commit(batch)?.notices.iter().filter_map(|notice| match notice {
                 Notice::Offer(offer) => Some(offer.fence),
                 _ => None,
             }));
@@ -123,7 +142,7 @@ fn make_ended(bench: &Bench, dir: &Path, ended: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Like the jobs of the drain benchmark, but without sessions and keys: nothing may hold these back.
+/// Like the jobs of the drain benchmark, but without sessions and keys, so that no gate blocks them.
 fn ended_job(number: u64) -> Submission {
     let mut submission = job(number);
     submission.spec.session = None;
@@ -154,39 +173,39 @@ fn queued_batch(call: u64) -> String {
     text
 }
 
-/// The rate of draining `sample` jobs from what is there.
+/// The rate of draining `sample` jobs from the backlog.
 async fn big_rate(dir: &Path, sample: u64) -> anyhow::Result<f64> {
-    let house = House::open_paused(dir).await?;
-    let before = house.waiting().await?;
+    let bench_scheduler = BenchScheduler::open_paused(dir).await?;
+    let before = bench_scheduler.waiting().await?;
     let start = Instant::now();
-    house.pause(false).await?;
-    house.wait_until_waiting(before.saturating_sub(sample)).await?;
-    let drained = before - house.waiting().await?;
+    bench_scheduler.pause(false).await?;
+    bench_scheduler.wait_until_waiting(before.saturating_sub(sample)).await?;
+    let drained = before - bench_scheduler.waiting().await?;
     let rate = drained as f64 / start.elapsed().as_secs_f64();
-    house.pause(true).await?;
-    house.close().await?;
+    bench_scheduler.pause(true).await?;
+    bench_scheduler.close().await?;
     Ok(rate)
 }
 
-/// The rate of draining while the backlog is held at [`SMALL_BACKLOG`].
+/// The rate of draining while the backlog is kept at [`SMALL_BACKLOG`].
 async fn held_rate(dir: &Path, sample: u64) -> anyhow::Result<f64> {
-    let house = House::open_paused(dir).await?;
-    house.submit(0..SMALL_BACKLOG, job).await?;
+    let bench_scheduler = BenchScheduler::open_paused(dir).await?;
+    bench_scheduler.submit(0..SMALL_BACKLOG, job).await?;
     let mut submitted = SMALL_BACKLOG;
     let start = Instant::now();
-    house.pause(false).await?;
+    bench_scheduler.pause(false).await?;
     loop {
-        let waiting = house.waiting().await?;
+        let waiting = bench_scheduler.waiting().await?;
         let drained = submitted - waiting;
         if drained >= sample {
             let rate = drained as f64 / start.elapsed().as_secs_f64();
-            house.close().await?;
+            bench_scheduler.close().await?;
             return Ok(rate);
         }
         match SMALL_BACKLOG.saturating_sub(waiting) {
             0 => tokio::time::sleep(Duration::from_millis(1)).await,
             missing => {
-                house.submit(submitted..submitted + missing, job).await?;
+                bench_scheduler.submit(submitted..submitted + missing, job).await?;
                 submitted += missing;
             }
         }
@@ -195,8 +214,8 @@ async fn held_rate(dir: &Path, sample: u64) -> anyhow::Result<f64> {
 
 /// Two sessions whose first job never ends, and many jobs behind each.
 async fn block_two_sessions(dir: &Path) -> anyhow::Result<()> {
-    let house = House::open_paused(dir).await?;
-    house
+    let bench_scheduler = BenchScheduler::open_paused(dir).await?;
+    bench_scheduler
         .submit(0..BLOCKED, |number| {
             let mut submission = job(number);
             let key = if number % 2 == 0 { "busy-0" } else { "busy-1" };
@@ -208,5 +227,5 @@ async fn block_two_sessions(dir: &Path) -> anyhow::Result<()> {
             submission
         })
         .await?;
-    house.close().await.context("failed to close")
+    bench_scheduler.close().await.context("failed to close")
 }

@@ -1,8 +1,9 @@
-//! Jobs run by workers over WebSockets: how fast one worker is, and what two thousand cost.
+//! Jobs run by workers over WebSockets: the speed of one worker, and the cost of two thousand.
 //!
-//! The server is a process of its own. One worker is the SDK with handlers that do nothing, beside a bare WebSocket echo
-//! with as many messages under way; a job is four frames (dispatch, acknowledgement, result, acknowledgement) and a commit
-//! where an echo is two. Two thousand workers are frames by hand on plain sockets, because what is measured is the server.
+//! The server is a separate process. One worker is the SDK with handlers that do nothing, beside a bare WebSocket
+//! echo with as many messages in flight; a job is four frames (dispatch, acknowledgement, result,
+//! acknowledgement) and a commit where an echo is two frames. The two thousand workers write frames to plain
+//! sockets, because the server is what is measured.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,20 +24,20 @@ use super::Bench;
 use super::child::Server;
 use super::drain::runtime;
 use super::load::{Connection, requests_per_second};
-use super::report::{Figure, Goal, Unit};
+use super::report::{Goal, Measurement, Unit};
 
-/// Tasks of the one worker at once, and messages of the echo under way.
+/// Tasks of the one worker at once, and messages of the echo in flight.
 const PARALLEL: u32 = 64;
 /// Connected workers.
 const FLEET: u64 = 2_000;
-/// How often the fleet is measured at most: it takes half a minute each time.
+/// How often the fleet is measured at most: each time takes half a minute.
 const FLEET_RUNS: u32 = 3;
-/// Jobs a second for the fleet, and how many come together.
+/// Jobs per second for the fleet, and how many are submitted together.
 const RATE: u64 = 1_000;
 const TOGETHER: u64 = 20;
 const JOBS_PER_CALL: u64 = 1_000;
 
-/// Room for everything; what runs is limited by the workers.
+/// Limits for all jobs; the workers limit what runs.
 const SETTINGS: [(&str, &str); 4] = [
     ("LANEWAY_LANES__MAIN__RUNNING_MAX", "100000"),
     ("LANEWAY_LANES__MAIN__RUNNING_PER_AGENT_MAX", "100000"),
@@ -44,8 +45,8 @@ const SETTINGS: [(&str, &str); 4] = [
     ("LANEWAY_TENANTS_DEFAULT__RUNNING_MAX", "100000"),
 ];
 
-/// All figures of workers.
-pub fn over_sockets(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+/// All benchmarks of workers.
+pub fn over_sockets(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
     let jobs = bench.sized(50_000);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -68,14 +69,14 @@ pub fn over_sockets(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     }
     let raw_is = "a bare WebSocket echo of a frame of the same size, as many under way";
     Ok(vec![
-        Figure::absolute("one worker, jobs", Unit::PerSecond, ours.clone(), Goal::AtLeast(10_000.0)),
-        Figure::beside("one worker, jobs beside the echo", Unit::PerSecond, ours, raw, raw_is, None),
-        Figure::absolute("memory of a connected worker", Unit::Bytes, memory, Goal::AtMost(100e3)),
-        Figure::absolute("dispatch to 2,000 workers, p99", Unit::Millis, latency, Goal::AtMost(100.0)),
+        Measurement::absolute("one worker, jobs", Unit::PerSecond, ours.clone(), Goal::AtLeast(10_000.0)),
+        Measurement::beside("one worker, jobs beside the echo", Unit::PerSecond, ours, raw, raw_is, None),
+        Measurement::absolute("memory of a connected worker", Unit::Bytes, memory, Goal::AtMost(100e3)),
+        Measurement::absolute("dispatch to 2,000 workers, p99", Unit::Millis, latency, Goal::AtMost(100.0)),
     ])
 }
 
-/// Messages a second through an echo with [`PARALLEL`] of them under way.
+/// Messages per second through an echo with [`PARALLEL`] in flight.
 async fn echo_rate(address: SocketAddr, count: u64) -> anyhow::Result<f64> {
     let (mut send, mut receive) = connect(address, "/echo").await?.split();
     let frame = json!({"type": "result", "id": "result-00000000-0", "ts": "2030-01-01T00:00:00Z",
@@ -86,16 +87,16 @@ async fn echo_rate(address: SocketAddr, count: u64) -> anyhow::Result<f64> {
         send.feed(Message::text(frame.clone())).await?;
     }
     send.flush().await?;
-    for heard in 0..count {
+    for received in 0..count {
         receive.next().await.context("the echo ended")??;
-        if heard + u64::from(PARALLEL) < count {
+        if received + u64::from(PARALLEL) < count {
             send.send(Message::text(frame.clone())).await?;
         }
     }
     Ok(count as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Jobs a second from the backlog through one worker to their durable end.
+/// Jobs per second from the backlog through one worker to their durable end.
 fn one_worker(server: &Server, jobs: u64) -> anyhow::Result<f64> {
     let body = |_| {
         json!({"jobs": vec![json!({"kind": "noop", "payload": {"n": 1}}); JOBS_PER_CALL as usize]})
@@ -134,19 +135,19 @@ async fn connect(address: SocketAddr, path: &str) -> anyhow::Result<Socket> {
     Ok(tokio_tungstenite::client_async(format!("ws://{address}{path}"), stream).await?.0)
 }
 
-/// Connects many workers and gives each its share of [`RATE`] jobs a second. Gives bytes a worker, and the 99th
+/// Connects many workers and submits [`RATE`] jobs per second. Returns the bytes per worker, and the 99th
 /// percentile of the time from submit to dispatch in milliseconds.
 async fn fleet(bench: &Bench, server: &Server) -> anyhow::Result<(f64, f64)> {
     let workers = bench.sized(FLEET);
     let before = server.resident_anonymous()?;
     let began = Instant::now();
-    let (told, mut heard) = mpsc::channel(65_536);
+    let (sender, mut received) = mpsc::channel(65_536);
     let sent = Arc::new(AtomicU64::new(0));
     for number in 0..workers {
         let mut socket = connect(server.address, "/v1/workers/connect").await?;
         greet(&mut socket, number).await?;
         let (send, receive) = socket.split();
-        tokio::spawn(work(send, receive, number, began, told.clone()));
+        tokio::spawn(work(send, receive, number, began, sender.clone()));
     }
     tokio::time::sleep(Duration::from_secs(6)).await;
     let memory = (server.resident_anonymous()? - before) / workers as f64;
@@ -165,7 +166,7 @@ async fn fleet(bench: &Bench, server: &Server) -> anyhow::Result<(f64, f64)> {
     let expected = sent.load(Ordering::Relaxed);
     let mut latencies = Vec::with_capacity(expected as usize);
     while (latencies.len() as u64) < expected {
-        let next = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
+        let next = tokio::time::timeout(Duration::from_secs(10), received.recv()).await;
         latencies.push(next.context("a job was not dispatched")?.context("every worker ended")?);
     }
     latencies.sort_unstable();
@@ -196,13 +197,13 @@ async fn greet(socket: &mut Socket, worker: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One worker: heartbeats every five seconds, takes what comes, does nothing, and says so.
+/// One worker: sends heartbeats every five seconds, and reports success for every task.
 async fn work(
     mut send: SplitSink<Socket, Message>,
     mut receive: SplitStream<Socket>,
     worker: u64,
     began: Instant,
-    told: mpsc::Sender<u64>,
+    sender: mpsc::Sender<u64>,
 ) -> anyhow::Result<()> {
     let first = Duration::from_millis(worker * 5_000 / FLEET);
     let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + first, Duration::from_secs(5));
@@ -222,13 +223,12 @@ async fn work(
         if !text.contains("cmd.dispatch") {
             continue;
         }
-        let heard: Value = serde_json::from_str(text)?;
-        let at =
-            heard["payload"]["parameters"]["at"].as_u64().context("the job says when it was submitted")?;
-        told.send(began.elapsed().as_micros() as u64 - at).await?;
-        let task = Some((&heard["corr"], &heard["seq"]));
-        send.feed(frame("ack", &id, worker, task, json!({"ok": true, "for": heard["id"]}))).await?;
-        let result = json!({"run_id": heard["payload"]["run_id"], "task_id": heard["corr"], "status": "SUCCEEDED",
+        let received: Value = serde_json::from_str(text)?;
+        let at = received["payload"]["parameters"]["at"].as_u64().context("the job has its submit time")?;
+        sender.send(began.elapsed().as_micros() as u64 - at).await?;
+        let task = Some((&received["corr"], &received["seq"]));
+        send.feed(frame("ack", &id, worker, task, json!({"ok": true, "for": received["id"]}))).await?;
+        let result = json!({"run_id": received["payload"]["run_id"], "task_id": received["corr"], "status": "SUCCEEDED",
             "result": {}});
         send.send(frame("result", &format!("{id}r"), worker, task, result)).await?;
     }

@@ -1,4 +1,4 @@
-//! `laneway artifacts`: what the runs of a job made on workers, listed and fetched.
+//! `laneway artifacts`: lists and downloads the artifacts of a job.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,19 @@ use serde_json::json;
 
 use crate::client::{Client, broke_off};
 use crate::commands::jobs;
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with artifacts.
+/// Commands for artifacts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The data of an artifact stays on the worker that made it, until it expires or the worker ends.
 
 Examples:
   laneway artifacts list 8a7e4f10
-  laneway artifacts get 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80.3 -o report.pdf")]
+  laneway artifacts get 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80.3 -o report.pdf
+  laneway artifacts get 5e6f7a80.3 -o report.pdf")]
 pub struct ArtifactsArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -29,7 +30,7 @@ pub struct ArtifactsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// What the runs of a job made
+    /// The artifacts of a job
     List {
         /// The job
         job: String,
@@ -38,40 +39,56 @@ enum Verb {
     Get {
         /// The artifact's id, from the list
         id: String,
-        /// Write to this file, which is there only once all of it has come
+        /// Write to this file, which is created only when the download is complete
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
 }
 
-/// Does what was asked with artifacts.
-pub async fn run(screen: &Screen, client: &Client, args: &ArtifactsArgs) -> anyhow::Result<()> {
+/// Runs a command for artifacts.
+pub async fn run(output: &Output, client: &Client, args: &ArtifactsArgs) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::List { job } => list(screen, client, job).await,
+        Verb::List { job } => list(output, client, job).await,
         Verb::Get { id, output: None } => {
-            copy(client, id, &mut std::io::stdout()).await?;
+            copy(client, &find(client, id).await?, &mut std::io::stdout()).await?;
             Ok(())
         }
-        Verb::Get { id, output: Some(path) } => save(screen, client, id, path).await,
+        Verb::Get { id, output: Some(path) } => save(output, client, &find(client, id).await?, path).await,
     }
 }
 
-async fn list(screen: &Screen, client: &Client, job: &str) -> anyhow::Result<()> {
+/// The whole id of an artifact. Its job may be given by a part of its id.
+async fn find(client: &Client, id: &str) -> anyhow::Result<String> {
+    match id.rsplit_once('.') {
+        Some((job, number)) => Ok(format!("{}.{number}", jobs::find(client, job).await?)),
+        // The server reports what is wrong with it.
+        None => Ok(id.to_owned()),
+    }
+}
+
+async fn list(output: &Output, client: &Client, job: &str) -> anyhow::Result<()> {
     let id = jobs::find(client, job).await?;
     let list: ArtifactList = client.get(&["v1", "jobs", &id, "artifacts"], &[]).await?;
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
     if list.artifacts.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no artifacts"));
+        output.line(output.paint(Paint::Dim, "no artifacts"));
         return Ok(());
     }
-    let mut table =
-        Table::new().left("ID").left("TYPE").right("BYTES").left("WORKER").left("EXPIRES").flexible("NAME");
+    let mut table = Table::new()
+        .id("ID")
+        .left("TYPE")
+        .spare(1)
+        .right("BYTES")
+        .left("WORKER")
+        .spare(2)
+        .left("EXPIRES")
+        .flexible("NAME");
     for artifact in &list.artifacts {
         table.row(row(artifact));
     }
-    table.print(screen);
+    table.print(output);
     Ok(())
 }
 
@@ -79,7 +96,7 @@ fn row(artifact: &JobArtifact) -> Vec<Cell> {
     let name = artifact.metadata.as_ref().and_then(|metadata| metadata.get("name")?.as_str());
     let expires = match artifact.inline {
         Some(true) => Some("in the result".to_owned()),
-        _ => artifact.expires_at.as_deref().map(moment::distance),
+        _ => artifact.expires_at.as_deref().map(time_args::distance),
     };
     vec![
         Cell::plain(&artifact.id),
@@ -91,21 +108,22 @@ fn row(artifact: &JobArtifact) -> Vec<Cell> {
     ]
 }
 
-/// Writes beside the file and takes its place at the end, so that half of an artifact is never taken for all of it.
-async fn save(screen: &Screen, client: &Client, id: &str, path: &Path) -> anyhow::Result<()> {
+/// Writes to a temporary file and renames it at the end, so that a partial download is never mistaken for a
+/// complete one.
+async fn save(output: &Output, client: &Client, id: &str, path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = || format!("cannot write {}", path.display());
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
     let bytes = copy(client, id, file.as_file_mut()).await?;
     file.persist(path).map_err(|error| error.error).with_context(cannot)?;
-    if screen.json {
-        return screen.document(&json!({"id": id, "file": path, "bytes": bytes}));
+    if output.json {
+        return output.document(&json!({"id": id, "file": path, "bytes": bytes}));
     }
-    screen.line(format!("{}  {bytes} bytes", path.display()));
+    output.line(format!("{}  {bytes} bytes", path.display()));
     Ok(())
 }
 
-/// Copies the data of an artifact piece by piece. Gives how many bytes there were.
+/// Copies the data of an artifact piece by piece. Returns the number of bytes.
 async fn copy(client: &Client, id: &str, sink: &mut (impl Write + Send)) -> anyhow::Result<u64> {
     let mut response = client.open(&["v1", "artifacts", id]).await?;
     let mut bytes = 0;
@@ -117,7 +135,7 @@ async fn copy(client: &Client, id: &str, sink: &mut (impl Write + Send)) -> anyh
     Ok(bytes)
 }
 
-/// What a worker called something, without anything that could move the terminal's cursor.
+/// A name from a worker, without characters that control the terminal.
 fn printable(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }

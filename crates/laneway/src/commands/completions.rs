@@ -1,12 +1,12 @@
-//! `laneway completions`: what a shell needs to complete our command lines.
+//! `laneway completions`: shell completions.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::screen::Screen;
+use crate::output::Output;
 
-/// Which shell.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,9 +19,9 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Writes the completions of a shell.
-pub fn run(screen: &Screen, args: &CompletionsArgs) {
+/// Writes the completions for a shell.
+pub fn run(output: &Output, args: &CompletionsArgs) {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "laneway", &mut script);
-    screen.write(&String::from_utf8_lossy(&script));
+    output.write(&String::from_utf8_lossy(&script));
 }

@@ -1,4 +1,4 @@
-//! `laneway deliveries`: the news of ended jobs, and who was told.
+//! `laneway deliveries`: webhook deliveries.
 
 use clap::Subcommand;
 use laneway_wire::{Delivery, DeliveryList, Job};
@@ -6,11 +6,11 @@ use laneway_wire::{Delivery, DeliveryList, Job};
 use crate::client::Client;
 use crate::commands::jobs;
 use crate::exit::{Exit, code_of};
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with deliveries.
+/// Commands for webhook deliveries.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A delivery is named by its job's id, or by the beginning or the end of it.
@@ -41,7 +41,7 @@ enum Verb {
     },
 }
 
-/// Which deliveries.
+/// Options of the list.
 #[derive(Debug, clap::Args)]
 struct ListArgs {
     /// Only in this state: waiting, delivered, failed or dropped
@@ -50,62 +50,62 @@ struct ListArgs {
     /// How many at most
     #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: u16,
-    /// Go on where an earlier list ended
+    /// Continue where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
 
-/// Does what was asked with deliveries.
-pub async fn run(screen: &Screen, client: &Client, args: &DeliveriesArgs) -> anyhow::Result<()> {
+/// Runs a command for deliveries.
+pub async fn run(output: &Output, client: &Client, args: &DeliveriesArgs) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::List(args) => list(screen, client, args).await,
+        Verb::List(args) => list(output, client, args).await,
         Verb::Show { job } => {
             let id = jobs::find(client, job).await?;
             let delivery: Delivery = client.get(&["v1", "deliveries", &id], &[]).await?;
-            if screen.json {
-                return screen.document(&delivery);
+            if output.json {
+                return output.document(&delivery);
             }
-            print(screen, &delivery);
+            print(output, &delivery);
             Ok(())
         }
-        Verb::Replay { jobs } => replay(screen, client, jobs).await,
+        Verb::Replay { jobs } => replay(output, client, jobs).await,
     }
 }
 
-async fn list(screen: &Screen, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
+async fn list(output: &Output, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
     let mut query = vec![("limit", args.limit.to_string())];
     query.extend(args.state.clone().map(|state| ("state", state)));
     query.extend(args.cursor.clone().map(|cursor| ("cursor", cursor)));
     let list: DeliveryList = client.get(&["v1", "deliveries"], &query).await?;
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
     if list.deliveries.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no deliveries"));
+        output.line(output.paint(Paint::Dim, "no deliveries"));
         return Ok(());
     }
-    table(&list.deliveries).print(screen);
+    table(&list.deliveries).print(output);
     if let Some(next) = &list.next {
-        screen.line(screen.paint(Paint::Dim, &format!("there are more: --cursor {next}")));
+        output.line(output.paint(Paint::Dim, &format!("there are more: --cursor {next}")));
     }
     Ok(())
 }
 
-/// Sends each again; the first one that cannot be ends the run.
-async fn replay(screen: &Screen, client: &Client, names: &[String]) -> anyhow::Result<()> {
+/// Sends each delivery again, and stops at the first error.
+async fn replay(output: &Output, client: &Client, names: &[String]) -> anyhow::Result<()> {
     for name in names {
         let id = jobs::find(client, name).await?;
         let delivery: Delivery = client.post(&["v1", "deliveries", &id, "replay"]).await?;
-        if screen.json {
-            screen.json_line(&delivery)?;
+        if output.json {
+            output.json_line(&delivery)?;
         } else {
-            screen.line(format!("{}  {} after {} tries", delivery.job_id, delivery.state, delivery.tries));
+            output.line(format!("{}  {} after {} tries", delivery.job_id, delivery.state, delivery.tries));
         }
     }
     Ok(())
 }
 
-/// The delivery of a job, where one is owed.
+/// The delivery of a job, if it has one.
 pub async fn of_job(client: &Client, job: &Job<'_>) -> anyhow::Result<Option<Delivery>> {
     if job.callback.is_none() || job.finished_at.is_none() {
         return Ok(None);
@@ -117,14 +117,14 @@ pub async fn of_job(client: &Client, job: &Job<'_>) -> anyhow::Result<Option<Del
     }
 }
 
-/// One delivery and its tries.
-pub fn print(screen: &Screen, delivery: &Delivery) {
-    let state = screen.paint(paint(&delivery.state), &delivery.state);
+/// Prints a delivery and its tries.
+pub fn print(output: &Output, delivery: &Delivery) {
+    let state = output.paint(paint(&delivery.state), &delivery.state);
     let mut line = format!("delivery {state} after {} tries", delivery.tries);
     if let Some(next) = &delivery.next_at {
-        line.push_str(&format!(", next {}", moment::distance(next)));
+        line.push_str(&format!(", next {}", time_args::distance(next)));
     }
-    screen.line(line);
+    output.line(line);
     if delivery.history.is_empty() {
         return;
     }
@@ -132,21 +132,22 @@ pub fn print(screen: &Screen, delivery: &Delivery) {
     for tried in &delivery.history {
         table.row(vec![
             Cell::plain(tried.number),
-            Cell::plain(moment::clock(&tried.at)),
-            Cell::plain(moment::short(tried.took_ms)),
+            Cell::plain(time_args::clock(&tried.at)),
+            Cell::plain(time_args::short(tried.took_ms)),
             Cell::maybe(tried.status),
             Cell::maybe(tried.error.as_deref().map(printable)),
         ]);
     }
-    table.print(screen);
+    table.print(output);
 }
 
 fn table(deliveries: &[Delivery]) -> Table {
     let mut table = Table::new()
-        .left("JOB")
+        .id("JOB")
         .left("STATE")
         .right("TRIES")
         .left("ENDED")
+        .spare(1)
         .left("NEXT")
         .right("STATUS")
         .flexible("ERROR");
@@ -155,8 +156,8 @@ fn table(deliveries: &[Delivery]) -> Table {
             Cell::plain(&delivery.job_id),
             Cell::painted(&delivery.state, paint(&delivery.state)),
             Cell::plain(delivery.tries),
-            Cell::plain(moment::distance(&delivery.created_at)),
-            Cell::maybe(delivery.next_at.as_deref().map(moment::distance)),
+            Cell::plain(time_args::distance(&delivery.created_at)),
+            Cell::maybe(delivery.next_at.as_deref().map(time_args::distance)),
             Cell::maybe(delivery.last_status),
             Cell::maybe(delivery.last_error.as_deref().map(printable)),
         ]);
@@ -172,7 +173,7 @@ fn paint(state: &str) -> Paint {
     }
 }
 
-/// What a receiver caused, without anything that could move the terminal's cursor.
+/// A text from a receiver, without characters that control the terminal.
 fn printable(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }

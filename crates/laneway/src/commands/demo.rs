@@ -1,7 +1,7 @@
-//! `laneway demo`: a server at work on a stream of sample jobs, for people who want to see something move.
+//! `laneway demo`: a server that runs a stream of sample jobs, as a live demonstration.
 //!
-//! It talks to the server over HTTP like everybody else. Where no server runs it starts one in this process, on a free
-//! port and a directory of its own that is gone afterwards.
+//! The demo is an HTTP client like any other: of a server in this process, on a free port and with a temporary
+//! directory. Another server gets sample jobs only if `--url` names it.
 
 mod feed;
 mod tally;
@@ -12,22 +12,23 @@ use std::time::Duration;
 
 use laneway_runtime::config::{Layers, parse_span};
 use laneway_wire::{Event, Stats};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use toml::Value;
 
 use crate::client::{Client, ServerArgs};
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::server::Server;
 use crate::settings::wrong_config;
 use crate::sse::Messages;
 use feed::Feed;
 use tally::Tally;
 
-/// How long, and how.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Uses the server at --url if one answers there, and leaves the lanes demo-chat, demo-browsers and demo-bulk behind. \
-Otherwise starts a server of its own that is gone afterwards.
+Starts its own temporary server on a free port. With --url the jobs go to that server, which keeps the lanes \
+demo-chat, demo-browsers and demo-bulk; LANEWAY_URL is ignored.
 
 Examples:
   laneway demo
@@ -48,32 +49,46 @@ fn parse_for(text: &str) -> Result<Duration, String> {
         .ok_or("write a duration such as 20s".to_owned())
 }
 
-/// How often the picture is drawn on a terminal.
+/// How often the terminal is redrawn.
 const REDRAW: Duration = Duration::from_millis(400);
-/// How often a line is written elsewhere.
+/// How often a line is written when there is no terminal.
 const LINE: Duration = Duration::from_secs(1);
 /// How long the demo's own server may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 
-/// Runs the demo until its time is up or Ctrl-C.
+/// Runs the demo until its time is up, Ctrl-C, SIGTERM or SIGHUP, or its output is closed.
 pub async fn run(
-    screen: &Screen,
+    output: &Output,
     client: &Client,
     server: &ServerArgs,
     args: &DemoArgs,
 ) -> anyhow::Result<()> {
-    if client.is_there().await {
-        return watch(screen, client, args).await;
+    let mut signals = Signals::new()?;
+    if server.is_asked_for {
+        let watched = watch(output, client, args, &mut signals).await?;
+        finish(output, &watched);
+        return Ok(());
     }
     let dir = tempfile::tempdir()?;
     let own = Server::start(demo_layers(dir.path())?).await?;
-    let client = Client::new(&ServerArgs { url: own.url(), token: None, ..server.clone() })?;
-    let watched = watch(screen, &client, args).await;
+    let client =
+        Client::new(&ServerArgs { url: own.url(), token: None, token_file: None, ..server.clone() })?;
+    let watched = watch(output, &client, args, &mut signals).await;
     own.stop(STOP_LIMIT).await?;
-    watched
+    // Before more output is written: writing to a closed pipe would end the process.
+    dir.close()?;
+    finish(output, &watched?);
+    Ok(())
 }
 
-/// A free port, a directory that goes away, weights that show, and no word in the log that would spoil the picture.
+/// The results of the demo.
+struct Watched {
+    tally: Arc<Mutex<Tally>>,
+    took: Duration,
+    server: String,
+}
+
+/// A free port, a temporary directory, visible weights, and no log lines that would disturb the display.
 fn demo_layers(dir: &std::path::Path) -> anyhow::Result<Layers> {
     let settings: [(&str, Value); 4] = [
         ("server.listen", "127.0.0.1:0".into()),
@@ -85,7 +100,12 @@ fn demo_layers(dir: &std::path::Path) -> anyhow::Result<Layers> {
     Layers::read(None, [], flags).map_err(wrong_config)
 }
 
-async fn watch(screen: &Screen, client: &Client, args: &DemoArgs) -> anyhow::Result<()> {
+async fn watch(
+    output: &Output,
+    client: &Client,
+    args: &DemoArgs,
+    signals: &mut Signals,
+) -> anyhow::Result<Watched> {
     let begin = Instant::now();
     let end = args.length.map(|length| begin + length);
     let tally = Arc::new(Mutex::new(Tally::default()));
@@ -101,70 +121,99 @@ async fn watch(screen: &Screen, client: &Client, args: &DemoArgs) -> anyhow::Res
         }
     });
     let mut feed = Feed::new(client.clone(), args.seed).await?;
-    let picture = Picture::begin(*screen);
+    let picture = Picture::begin(*output);
     let done = tokio::select! {
         fed = feed.run(end) => fed,
-        shown = show(screen, client, &tally, begin) => shown,
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        shown = show(output, client, &tally, begin) => shown,
+        () = signals.any() => Ok(()),
     };
     drop(picture);
     feed.finish().await?;
     listening.abort();
     done?;
-    finish(screen, client, &lock(&tally), begin.elapsed());
-    Ok(())
+    Ok(Watched { tally, took: begin.elapsed(), server: client.base().to_string() })
 }
 
-async fn show(screen: &Screen, client: &Client, tally: &Mutex<Tally>, begin: Instant) -> anyhow::Result<()> {
-    let drawn = screen.tty && !screen.json;
+/// Shows how it goes, until the output is closed.
+async fn show(output: &Output, client: &Client, tally: &Mutex<Tally>, begin: Instant) -> anyhow::Result<()> {
+    let drawn = output.tty && !output.json;
     let mut ticks = tokio::time::interval(if drawn { REDRAW } else { LINE });
     loop {
         ticks.tick().await;
         let stats: Stats = client.get(&["v1", "stats"], &[]).await?;
         let tally = lock(tally);
-        if drawn {
-            view::draw(screen, &stats, &tally, begin.elapsed(), client.base());
-        } else {
-            view::tell(screen, &stats, &tally, begin.elapsed())?;
+        let written = match drawn {
+            true => view::draw(output, &stats, &tally, begin.elapsed(), client.base()),
+            false => view::print_text(output, &stats, &tally, begin.elapsed()),
+        };
+        if written.is_err() {
+            return Ok(());
         }
     }
 }
 
-fn finish(screen: &Screen, client: &Client, tally: &Tally, took: Duration) {
-    if screen.json {
+fn finish(output: &Output, watched: &Watched) {
+    let Watched { tally, took, server } = watched;
+    if output.json {
         return;
     }
-    screen.line(
-        screen.paint(Paint::Bold, &format!("the demo ran for {}s at {}", took.as_secs(), client.base())),
+    output.line(output.paint(Paint::Bold, &format!("the demo ran for {}s at {server}", took.as_secs())));
+    output.line("");
+    view::summary(&lock(tally)).print(output);
+    output.line("");
+    output.line(
+        "Next: start your own server with `laneway serve`, then `laneway submit echo --payload '{}' --wait`.",
     );
-    screen.line("");
-    view::summary(tally).print(screen);
-    screen.line("");
-    screen.line("Next: start a server of your own with `laneway serve`, then `laneway submit echo --payload '{}' --wait`.");
 }
 
 fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The terminal while it is drawn over: a screen of its own without a cursor, given back when this drops.
+/// The signals that end the demo gracefully, so that the directory is removed and the terminal is restored.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// The alternate screen of the terminal without a cursor; restored on drop.
 struct Picture {
-    screen: Screen,
+    output: Output,
 }
 
 impl Picture {
-    fn begin(screen: Screen) -> Picture {
-        if screen.tty && !screen.json {
-            screen.write("\x1b[?1049h\x1b[?25l\x1b[2J");
+    fn begin(output: Output) -> Picture {
+        if output.tty && !output.json {
+            output.write("\x1b[?1049h\x1b[?25l\x1b[2J");
         }
-        Picture { screen }
+        Picture { output }
     }
 }
 
 impl Drop for Picture {
     fn drop(&mut self) {
-        if self.screen.tty && !self.screen.json {
-            self.screen.write("\x1b[?25h\x1b[?1049l");
+        if self.output.tty && !self.output.json {
+            // A terminal that is gone needs nothing.
+            let _ = self.output.try_write("\x1b[?25h\x1b[?1049l");
         }
     }
 }

@@ -1,38 +1,38 @@
-//! `laneway events`: follows the stream of events.
+//! `laneway events`: follows the event stream.
 
 use std::time::Duration;
 
-use laneway_wire::{Event, Gap, JobProgress};
+use laneway_wire::{Event, EventError, Gap, JobProgress};
 use serde_json::{Map, Value};
 
 use crate::client::Client;
-use crate::exit::{Exit, Trouble, code_of};
-use crate::moment;
-use crate::screen::{Paint, Screen, state_paint};
+use crate::exit::{CliError, Exit, code_of};
+use crate::output::{Output, Paint, state_paint};
 use crate::sse::{Message, Messages};
+use crate::time_args;
 
-/// Which events.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  laneway events                          what happens from now on
-  laneway events --after 0                everything that is still kept, then what happens
-  laneway events --after 0 --until-idle   everything that is still kept, and no more
-  laneway --json events | jq -r .type     one JSON object a line")]
+  laneway events                          new events
+  laneway events --after 0                all events that are kept, then new ones
+  laneway events --after 0 --until-idle   all events that are kept, and no more
+  laneway --json events | jq -r .type     one JSON object per line")]
 pub struct EventsArgs {
-    /// Begin after the event with this number; 0 is the oldest that is kept
+    /// Start after the event with this number; 0 is the oldest that is kept
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
-    /// End when nothing happens for a second
+    /// End when no event comes for a second
     #[arg(long)]
     until_idle: bool,
 }
 
-/// How long `--until-idle` waits for one more event.
+/// How long `--until-idle` waits for another event.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Follows the stream until Ctrl-C. A broken connection is taken up again after the last event that was seen.
-pub async fn run(screen: &Screen, client: &Client, args: &EventsArgs) -> anyhow::Result<()> {
+/// Follows the stream until Ctrl-C. A broken connection is resumed after the last event.
+pub async fn run(output: &Output, client: &Client, args: &EventsArgs) -> anyhow::Result<()> {
     let mut after = args.after;
     let mut messages = Messages::new(client.stream(&["v1", "events"], &[], after).await?);
     loop {
@@ -46,15 +46,15 @@ pub async fn run(screen: &Screen, client: &Client, args: &EventsArgs) -> anyhow:
         };
         match next {
             Ok(Some(message)) => {
-                after = message.id.or(after);
-                show(screen, &message)?;
+                after = message.id.or_else(|| cut_off_after(&message)).or(after);
+                show(output, &message)?;
             }
             Ok(None) | Err(_) => messages = reconnect(client, after).await?,
         }
     }
 }
 
-/// Tries for a while to reach the server again: a restart is no reason to stop watching.
+/// Tries to reconnect for a while: the server may be restarting.
 async fn reconnect(client: &Client, after: Option<u64>) -> anyhow::Result<Messages> {
     for wait_ms in [100, 200, 400, 800, 1_600, 3_200, 6_400] {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
@@ -64,36 +64,41 @@ async fn reconnect(client: &Client, after: Option<u64>) -> anyhow::Result<Messag
             Err(error) => return Err(error),
         }
     }
-    Err(Trouble::new(Exit::Unreachable, "the server went away and did not come back").into())
+    Err(CliError::new(Exit::Unreachable, "the server went away and did not come back").into())
 }
 
-fn show(screen: &Screen, message: &Message) -> anyhow::Result<()> {
-    let text = if screen.json { typed(message)? } else { told(screen, message)? };
-    screen.line(text);
+/// Where to resume after the server has disconnected a slow reader.
+fn cut_off_after(message: &Message) -> Option<u64> {
+    let gap: Gap = serde_json::from_str(&message.data).ok().filter(|_| message.event == "gap")?;
+    gap.reason.is_some().then_some(gap.after)
+}
+
+fn show(output: &Output, message: &Message) -> anyhow::Result<()> {
+    let text = if output.json { typed(message)? } else { text_of(output, message)? };
+    output.line(text);
     Ok(())
 }
 
-/// A frame on one line for people. Its name says what its data is: gaps and reports of progress are no events and have
-/// no number.
-fn told(screen: &Screen, message: &Message) -> anyhow::Result<String> {
+/// A frame as one line for people. Gaps and progress reports are not events and have no number.
+fn text_of(output: &Output, message: &Message) -> anyhow::Result<String> {
     match message.event.as_str() {
         "gap" => {
-            let Gap { after, resumes_at } = serde_json::from_str(&message.data)?;
-            let text = if resumes_at > after {
+            let Gap { after, resumes_at, reason } = serde_json::from_str(&message.data)?;
+            let text = if reason.is_some() {
+                format!("… fell behind; resuming after event {after}")
+            } else if resumes_at > after {
                 format!("… events {} to {} are no longer kept", after + 1, resumes_at.saturating_sub(1))
             } else {
-                format!(
-                    "… event {after} was never given here: the server counts anew; going on with {resumes_at}"
-                )
+                format!("… event {after} does not exist on this server; resuming with {resumes_at}")
             };
-            Ok(screen.paint(Paint::Yellow, &text))
+            Ok(output.paint(Paint::Yellow, &text))
         }
-        PROGRESS => Ok(progress_line(screen, &serde_json::from_str(&message.data)?)),
-        _ => Ok(line(screen, &serde_json::from_str(&message.data)?)),
+        PROGRESS => Ok(progress_line(output, &serde_json::from_str(&message.data)?)),
+        _ => Ok(line(output, &serde_json::from_str(&message.data)?)),
     }
 }
 
-/// A frame as one JSON object with a `type`, which gaps and reports of progress do not have of their own.
+/// A frame as one JSON object with a `type`, which gaps and progress reports do not have themselves.
 fn typed(message: &Message) -> anyhow::Result<String> {
     if !matches!(message.event.as_str(), "gap" | PROGRESS) {
         return Ok(message.data.clone());
@@ -103,25 +108,25 @@ fn typed(message: &Message) -> anyhow::Result<String> {
     Ok(Value::Object(object).to_string())
 }
 
-/// What frames with a report of progress are called.
+/// The event name of progress reports.
 const PROGRESS: &str = "job.progress";
 
-fn progress_line(screen: &Screen, report: &JobProgress) -> String {
+fn progress_line(output: &Output, report: &JobProgress) -> String {
     let JobProgress { job_id, attempt, progress } = report;
-    let said: String = progress.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let (number, percent) = (screen.paint(Paint::Dim, "     –"), progress.fraction * 100.0);
-    let at = moment::clock(&progress.at);
+    let message: String = progress.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let (number, percent) = (output.paint(Paint::Dim, "     –"), progress.fraction * 100.0);
+    let at = time_args::clock(&progress.at);
     let text = format!(
-        "{number}  {at}  {}  {job_id}  attempt {attempt}  {percent:.0} %  {said}",
-        kind(screen, PROGRESS)
+        "{number}  {at}  {}  {job_id}  attempt {attempt}  {percent:.0} %  {message}",
+        kind(output, PROGRESS)
     );
     text.trim_end().to_owned()
 }
 
 /// An event on one line.
-pub fn line(screen: &Screen, event: &Event) -> String {
-    let number = screen.paint(Paint::Dim, &format!("{:>6}", event.number));
-    let mut text = format!("{number}  {}  {}", moment::clock(&event.at), kind(screen, &event.kind));
+pub fn line(output: &Output, event: &Event) -> String {
+    let number = output.paint(Paint::Dim, &format!("{:>6}", event.number));
+    let mut text = format!("{number}  {}  {}", time_args::clock(&event.at), kind(output, &event.kind));
     if let Some(job) = &event.job {
         text.push_str(&format!("  {}  {}  lane {}  agent {}", job.id, job.kind, job.lane, job.agent));
         if job.attempt > 0 {
@@ -131,32 +136,36 @@ pub fn line(screen: &Screen, event: &Event) -> String {
             text.push_str(&format!("  {reason}"));
         }
     }
+    if let Some(EventError { code, message }) = &event.error {
+        let clean: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        text.push_str(&output.paint(Paint::Red, &format!("  {code}: {clean}")));
+    }
     if let Some(detail) = &event.detail {
         let clean: String = detail.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         text.push_str(&format!("  {clean}"));
     }
     if let Some(actor) = &event.actor {
-        text.push_str(&screen.paint(Paint::Dim, &format!("  by {actor}")));
+        text.push_str(&output.paint(Paint::Dim, &format!("  by {actor}")));
     }
     text
 }
 
-/// What happened, in the colour of the state it leads to, padded for a column.
-pub fn kind(screen: &Screen, kind: &str) -> String {
+/// The type of an event, in the colour of the state it leads to, padded for a column.
+pub fn kind(output: &Output, kind: &str) -> String {
     let state = match kind.rsplit('.').next().unwrap_or_default() {
         "started" => "running",
         "submitted" => "queued",
-        "denied" | "refused" => "failed",
+        "denied" | "rejected" => "failed",
         other => other,
     };
-    screen.paint(state_paint(state), &format!("{kind:<16}"))
+    output.paint(state_paint(state), &format!("{kind:<16}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAIN: Screen = Screen { json: false, color: false, tty: false };
+    const PLAIN: Output = Output { json: false, color: false, tty: false, columns: None };
 
     fn frame(event: &str, data: &str) -> Message {
         Message { event: event.into(), id: None, data: data.into() }
@@ -169,15 +178,28 @@ mod tests {
             r#"{"job_id":"j1","attempt":2,"progress":{"fraction":0.5,"message":"half\u001b","at":"2030-01-01T08:09:10Z"}}"#,
         );
         assert_eq!(
-            told(&PLAIN, &progress).unwrap(),
+            text_of(&PLAIN, &progress).unwrap(),
             "     –  08:09:10.000  job.progress      j1  attempt 2  50 %  half"
         );
         let gap = frame("gap", r#"{"after":4,"resumes_at":9}"#);
-        assert_eq!(told(&PLAIN, &gap).unwrap(), "… events 5 to 8 are no longer kept");
-        let anew = told(&PLAIN, &frame("gap", r#"{"after":9,"resumes_at":4}"#)).unwrap();
-        assert!(anew.contains("going on with 4"), "{anew}");
+        assert_eq!(text_of(&PLAIN, &gap).unwrap(), "… events 5 to 8 are no longer kept");
+        let anew = text_of(&PLAIN, &frame("gap", r#"{"after":9,"resumes_at":4}"#)).unwrap();
+        assert!(anew.contains("resuming with 4"), "{anew}");
         let event = frame("job.queued", r#"{"number":7,"at":"2030-01-01T08:09:10Z","type":"job.queued"}"#);
-        assert_eq!(told(&PLAIN, &event).unwrap(), "     7  08:09:10.000  job.queued      ");
+        assert_eq!(text_of(&PLAIN, &event).unwrap(), "     7  08:09:10.000  job.queued      ");
+    }
+
+    #[test]
+    fn defect_19_failures_are_shown_with_their_error() {
+        let failed = frame(
+            "job.failed",
+            r#"{"number":8,"at":"2030-01-01T08:09:10Z","type":"job.failed","error":{"code":"http_status","message":"503\nlater"},
+            "job":{"id":"j1","kind":"k","lane":"main","agent":"a","attempt":1,"reason":"permanent"}}"#,
+        );
+        assert_eq!(
+            text_of(&PLAIN, &failed).unwrap(),
+            "     8  08:09:10.000  job.failed        j1  k  lane main  agent a  attempt 1  permanent  http_status: 503 later"
+        );
     }
 
     #[test]

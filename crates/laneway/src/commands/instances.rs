@@ -6,10 +6,10 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::client::Client;
-use crate::screen::Screen;
+use crate::output::Output;
 use crate::table::{Cell, Table};
 
-/// What to do with instances.
+/// Commands for instances.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Jobs of the kind tab_action, and calls of /tabs/{id}/action, are forwarded to the instance that has the tab. Tabs are \
@@ -27,11 +27,11 @@ pub struct InstancesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Every instance
+    /// All instances
     List,
-    /// Make an instance, or change it; what is not given stays, except the token of one that moves
+    /// Create an instance, or change it; other settings stay, except the token of an instance that moves
     Put(PutArgs),
-    /// Take back what was put
+    /// Delete an instance that was put
     Delete {
         /// The instance
         id: String,
@@ -42,29 +42,29 @@ enum Verb {
 struct PutArgs {
     /// The instance
     id: String,
-    /// Where it is
+    /// Its URL
     #[arg(long, value_name = "URL", conflicts_with = "port")]
     at: Option<String>,
-    /// Where it is, on the server's machine
+    /// Its port on the server's machine
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// The token it is sent; an empty one takes it away
+    /// The token to send to it; an empty one removes the token
     #[arg(long, env = "LANEWAY_INSTANCE_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     instance_token: Option<String>,
-    /// A tab that is its own without asking it; again for each
+    /// A tab of the instance that need not be listed; may be repeated
     #[arg(long = "tab", value_name = "TAB")]
     tabs: Vec<String>,
 }
 
-/// Does what was asked with instances.
-pub async fn run(screen: &Screen, client: &Client, args: &InstancesArgs) -> anyhow::Result<()> {
+/// Runs a command for instances.
+pub async fn run(output: &Output, client: &Client, args: &InstancesArgs) -> anyhow::Result<()> {
     match &args.verb {
         Verb::List => {
             let list: InstanceList = client.get(&["v1", "instances"], &[]).await?;
-            if screen.json {
-                return screen.document(&list);
+            if output.json {
+                return output.document(&list);
             }
-            table(&list.instances).print(screen);
+            table(&list.instances).print(output);
             Ok(())
         }
         Verb::Put(put) => {
@@ -73,25 +73,25 @@ pub async fn run(screen: &Screen, client: &Client, args: &InstancesArgs) -> anyh
             let request =
                 InstanceRequest { url: at.clone(), port: *port, token: instance_token.clone(), tabs };
             let instance: Instance = client.send(Method::PUT, &["v1", "instances", id], &request).await?;
-            if screen.json {
-                return screen.document(&instance);
+            if output.json {
+                return output.document(&instance);
             }
-            table(std::slice::from_ref(&instance)).print(screen);
+            table(std::slice::from_ref(&instance)).print(output);
             Ok(())
         }
         Verb::Delete { id } => {
             client.delete(&["v1", "instances", id]).await?;
-            if screen.json {
-                return screen.document(&json!({"id": id, "taken_back": true}));
+            if output.json {
+                return output.document(&json!({"id": id, "taken_back": true}));
             }
-            screen.line(format!("{id}: what was put is taken back"));
+            output.line(format!("{id}: deleted"));
             Ok(())
         }
     }
 }
 
 fn table(instances: &[Instance]) -> Table {
-    let mut table = Table::new().left("INSTANCE").left("URL").left("TOKEN").right("TABS");
+    let mut table = Table::new().left("INSTANCE").flexible("URL").left("TOKEN").right("TABS");
     for instance in instances {
         table.row(vec![
             Cell::plain(&instance.id),

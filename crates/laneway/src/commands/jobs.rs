@@ -1,29 +1,32 @@
-//! `laneway jobs`: everything about jobs that exist.
+//! `laneway jobs`: commands for existing jobs.
 
 pub mod end;
 pub mod explain;
 pub mod list;
 pub mod logs;
 pub mod show;
+pub mod wait;
 
 use clap::Subcommand;
 use laneway_core::JobId;
 use laneway_wire::JobList;
 
 use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::screen::Screen;
+use crate::output::Output;
+use crate::short_id;
 
-/// What to do with jobs.
+/// Commands for jobs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A job is named by its id, or by the beginning or the end of it, as long as only one of the 500 newest jobs fits.
+A job is named by its id, or by the beginning or the end of it if only one of the 500 newest jobs matches. \
+Tables show the last eight digits where the whole id does not fit.
 
 Examples:
   laneway jobs list --state queued,running --lane browsers
   laneway jobs show 0198c9d2-6f4e-7c31-9a53-0d5b8a7e4f10
   laneway jobs explain 8a7e4f10
   laneway jobs logs --follow 8a7e4f10
+  laneway jobs wait 8a7e4f10 --timeout 5m
   laneway jobs retry 8a7e4f10")]
 pub struct JobsArgs {
     #[command(subcommand)]
@@ -34,24 +37,29 @@ pub struct JobsArgs {
 enum Verb {
     /// Jobs, newest first
     List(list::ListArgs),
-    /// One job with its attempts and its history
+    /// One job with its payload, its attempts and its history
     Show {
         /// The job
         job: String,
+        /// Show payload, result and error in full
+        #[arg(long)]
+        full: bool,
     },
-    /// End jobs
+    /// Wait until a job has ended, and show its result
+    Wait(wait::WaitArgs),
+    /// Cancel jobs
     Cancel {
         /// The jobs
         #[arg(required = true)]
         jobs: Vec<String>,
     },
-    /// Try ended jobs again: each becomes a new job
+    /// Retry ended jobs: each becomes a new job
     Retry {
         /// The jobs
         #[arg(required = true)]
         jobs: Vec<String>,
     },
-    /// What the attempts of a job wrote
+    /// The log lines of a job
     Logs(logs::LogsArgs),
     /// Why a job is not running
     Explain {
@@ -60,60 +68,45 @@ enum Verb {
     },
 }
 
-/// Does what was asked with jobs.
-pub async fn run(screen: &Screen, client: &Client, args: &JobsArgs) -> anyhow::Result<()> {
+/// Runs a command for jobs.
+pub async fn run(output: &Output, client: &Client, args: &JobsArgs) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::List(args) => list::run(screen, client, args).await,
-        Verb::Show { job } => show::run(screen, client, &find(client, job).await?).await,
-        Verb::Cancel { jobs } => end::cancel(screen, client, jobs).await,
-        Verb::Retry { jobs } => end::retry(screen, client, jobs).await,
-        Verb::Logs(args) => logs::run(screen, client, args).await,
-        Verb::Explain { job } => explain::run(screen, client, &find(client, job).await?).await,
+        Verb::List(args) => list::run(output, client, args).await,
+        Verb::Show { job, full } => show::run(output, client, &find(client, job).await?, *full).await,
+        Verb::Wait(args) => wait::run(output, client, args).await,
+        Verb::Cancel { jobs } => end::cancel(output, client, jobs).await,
+        Verb::Retry { jobs } => end::retry(output, client, jobs).await,
+        Verb::Logs(args) => logs::run(output, client, args).await,
+        Verb::Explain { job } => explain::run(output, client, &find(client, job).await?).await,
     }
 }
 
-/// How many of the newest jobs a short id is looked up in.
+/// A short id must be unique among this many of the newest jobs.
 const SHORT_ID_REACH: usize = 500;
-/// A shorter id would fit too much.
-const SHORT_ID_LEN_MIN: usize = 4;
+/// How many jobs are searched for a short id that none of the newest has.
+const SHORT_ID_REACH_MAX: usize = 10_000;
+/// The page size; the server allows no more.
+const SHORT_ID_PAGE: usize = 500;
 
-/// The full id of a job that is named by its id, or by a beginning or an end of it.
+/// The full id of a job, from its id or from a beginning or an end of it.
 pub async fn find(client: &Client, text: &str) -> anyhow::Result<String> {
     if let Some(id) = JobId::parse(text) {
         return Ok(id.to_string());
     }
-    let short = text.to_ascii_lowercase();
-    let plausible =
-        short.len() >= SHORT_ID_LEN_MIN && short.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    if !plausible {
-        let message =
-            format!("{text:?} is no job id; give the whole id, or at least {SHORT_ID_LEN_MIN} digits of it");
-        return Err(Trouble::new(Exit::NotFound, message).into());
+    if !short_id::is_plausible(text) {
+        return Err(short_id::implausible("job", text).into());
     }
     let mut fitting = Vec::new();
     let mut looked_at = 0;
-    let mut query = vec![("limit", "100".to_owned())];
-    while looked_at < SHORT_ID_REACH {
+    let mut query = vec![("limit", SHORT_ID_PAGE.to_string())];
+    while looked_at < SHORT_ID_REACH || (fitting.is_empty() && looked_at < SHORT_ID_REACH_MAX) {
         let page: JobList<'static> = client.get(&["v1", "jobs"], &query).await?;
         looked_at += page.jobs.len();
-        let fits = |id: &str| id.starts_with(&short) || id.ends_with(&short);
-        fitting.extend(page.jobs.into_iter().map(|job| job.id.into_owned()).filter(|id| fits(id)));
+        let ids = page.jobs.into_iter().map(|job| job.id.into_owned());
+        fitting.extend(ids.filter(|id| short_id::fits(id, text)));
         let Some(next) = page.next else { break };
         query.truncate(1);
         query.push(("cursor", next));
     }
-    match fitting.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => {
-            let message =
-                format!("none of the {looked_at} newest jobs has an id that begins or ends with {text}");
-            Err(Trouble::new(Exit::NotFound, message).into())
-        }
-        many => {
-            let list = many.iter().take(5).cloned().collect::<Vec<_>>().join("\n  ");
-            let message =
-                format!("{text} is ambiguous: it fits {} jobs; give more of the id:\n  {list}", many.len());
-            Err(Trouble::new(Exit::Usage, message).into())
-        }
-    }
+    Ok(short_id::only_one("job", text, &fitting, &format!("{looked_at} newest jobs"))?)
 }

@@ -1,22 +1,25 @@
-//! `laneway lanes`: named pools and their limits.
+//! `laneway lanes`: lanes and their limits.
 
 use clap::Subcommand;
 use laneway_wire::{Lane, LaneList, LaneRequest};
 use reqwest::Method;
+use serde_json::json;
 
 use crate::client::Client;
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with lanes.
+/// Commands for lanes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   laneway lanes list
   laneway lanes pause main
   laneway lanes set browsers --running-max 4 --running-per-agent-max 2
-  laneway lanes resume main")]
+  laneway lanes set bulk --dispatch claim
+  laneway lanes resume main
+  laneway lanes delete browsers")]
 pub struct LanesArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -24,9 +27,9 @@ pub struct LanesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Every lane with its limits and its figures of now
+    /// All lanes with their limits and current statistics
     List,
-    /// Start nothing more in a lane; what runs goes on
+    /// Start no more jobs in a lane; running jobs go on
     Pause {
         /// The lane
         lane: String,
@@ -36,8 +39,13 @@ enum Verb {
         /// The lane
         lane: String,
     },
-    /// Make a lane, or change its limits; what is not given stays as it is
+    /// Create a lane, or change its limits; other settings stay
     Set(Box<SetArgs>),
+    /// Delete a lane without waiting or running jobs
+    Delete {
+        /// The lane
+        lane: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,45 +64,56 @@ struct SetArgs {
     /// Most jobs of one agent that may run in it at once
     #[arg(long, value_name = "N")]
     running_per_agent_max: Option<u32>,
-    /// Whose turn it is: the agent with the fewest running jobs, or the best job
+    /// Which job is next: of the agent with the fewest running jobs (fair), or the best job of all
     #[arg(long, value_parser = ["fair", "priority"])]
     order: Option<String>,
-    /// How much waiting one level of priority is worth, or `off` (also `none`): waiting is worth nothing
+    /// How much waiting one level of priority is worth, or `off` (also `none`) to switch aging off
     #[arg(long, value_name = "DURATION|off", value_parser = parse_aging_step)]
     aging_step: Option<String>,
     /// How long ended jobs are kept
-    #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time_args::parse_duration)]
     retention: Option<String>,
-    /// What becomes of waiting jobs when the server stops
+    /// Whether waiting jobs are kept or canceled when the server stops
     #[arg(long, value_parser = ["keep", "cancel"])]
     on_shutdown: Option<String>,
+    /// How workers get jobs: pushed, claimed, or reserved for pull workers
+    #[arg(long, value_parser = ["push", "claim", "reserve"])]
+    dispatch: Option<String>,
 }
 
-/// Reads a duration, or `off` or `none`, which the configuration calls `none`.
+/// Parses a duration, or `off` or `none`, which the configuration calls `none`.
 fn parse_aging_step(text: &str) -> Result<String, String> {
     match text {
         "off" | "none" => Ok("none".to_owned()),
-        _ => moment::parse_duration(text)
-            .map_err(|_| "is no duration; write one such as 30s or 5m, or off (or none)".to_owned()),
+        _ => time_args::parse_duration(text)
+            .map_err(|_| "is not a duration; use one such as 30s or 5m, or off (or none)".to_owned()),
     }
 }
 
-/// Does what was asked with lanes.
-pub async fn run(screen: &Screen, client: &Client, args: &LanesArgs) -> anyhow::Result<()> {
+/// Runs a command for lanes.
+pub async fn run(output: &Output, client: &Client, args: &LanesArgs) -> anyhow::Result<()> {
     match &args.verb {
         Verb::List => {
             let list: LaneList = client.get(&["v1", "lanes"], &[]).await?;
-            if screen.json {
-                return screen.document(&list);
+            if output.json {
+                return output.document(&list);
             }
-            table(&list.lanes).print(screen);
+            table(&list.lanes).print(output);
             Ok(())
         }
-        Verb::Pause { lane } => show(screen, &client.post(&["v1", "lanes", lane, "pause"]).await?),
-        Verb::Resume { lane } => show(screen, &client.post(&["v1", "lanes", lane, "resume"]).await?),
+        Verb::Pause { lane } => show(output, &client.post(&["v1", "lanes", lane, "pause"]).await?),
+        Verb::Resume { lane } => show(output, &client.post(&["v1", "lanes", lane, "resume"]).await?),
         Verb::Set(set) => {
             let lane: Lane = client.send(Method::PUT, &["v1", "lanes", &set.lane], &set.request()).await?;
-            show(screen, &lane)
+            show(output, &lane)
+        }
+        Verb::Delete { lane } => {
+            client.delete(&["v1", "lanes", lane]).await?;
+            if output.json {
+                return output.document(&json!({"name": lane, "deleted": true}));
+            }
+            output.line(format!("lane {lane} is deleted"));
+            Ok(())
         }
     }
 }
@@ -111,9 +130,9 @@ impl SetArgs {
             aging_step,
             retention,
             on_shutdown,
+            dispatch,
         } = self;
         LaneRequest {
-            paused: None,
             queued_max: *queued_max,
             queued_per_agent_max: *queued_per_agent_max,
             running_max: *running_max,
@@ -122,19 +141,21 @@ impl SetArgs {
             aging_step: aging_step.clone(),
             retention: retention.clone(),
             on_shutdown: on_shutdown.clone(),
+            dispatch: dispatch.clone(),
+            ..LaneRequest::default()
         }
     }
 }
 
-fn show(screen: &Screen, lane: &Lane) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.document(lane);
+fn show(output: &Output, lane: &Lane) -> anyhow::Result<()> {
+    if output.json {
+        return output.document(lane);
     }
-    table(std::slice::from_ref(lane)).print(screen);
+    table(std::slice::from_ref(lane)).print(output);
     Ok(())
 }
 
-/// Lanes with their limits and figures of now.
+/// Lanes with their limits and current statistics.
 pub fn table(lanes: &[Lane]) -> Table {
     let mut table = Table::new()
         .left("LANE")
@@ -144,7 +165,9 @@ pub fn table(lanes: &[Lane]) -> Table {
         .right("LIMIT")
         .right("PER AGENT")
         .left("ORDER")
-        .left("OLDEST");
+        .spare(1)
+        .left("OLDEST")
+        .spare(2);
     for lane in lanes {
         let (state, paint) = if lane.paused { ("paused", Paint::Yellow) } else { ("open", Paint::Green) };
         table.row(vec![
@@ -155,7 +178,7 @@ pub fn table(lanes: &[Lane]) -> Table {
             Cell::plain(lane.running_max),
             Cell::plain(lane.running_per_agent_max),
             Cell::plain(&lane.order),
-            Cell::maybe(lane.oldest.as_ref().map(|oldest| moment::distance(&oldest.created_at))),
+            Cell::maybe(lane.oldest.as_ref().map(|oldest| time_args::distance(&oldest.created_at))),
         ]);
     }
     table

@@ -1,21 +1,25 @@
-//! `laneway leases`: what workers hold, and a worker by hand.
+//! `laneway leases`: leases of pull workers, and a worker by hand.
 
 use clap::Subcommand;
+use laneway_core::AttemptId;
 use laneway_wire::{Lease, LeaseAnswer, LeaseError, LeaseList, LeaseRelease, LeaseRequest, LeaseRevoke};
 use reqwest::Method;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::client::Client;
-use crate::exit::{Exit, Trouble};
-use crate::screen::{Paint, Screen};
+use crate::commands::jobs;
+use crate::exit::{CliError, Exit};
+use crate::output::{Output, Paint};
+use crate::short_id;
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with leases.
+/// Commands for leases.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A lease is the time-bound right of a worker to run a job, in lanes whose workers ask for work. It ends when it is released, \
-revoked, or not heard of for long enough.
+A lease is the time-limited right of a worker to run a job, in lanes with dispatch = \"claim\" or \"reserve\". \
+It ends when it is released or revoked, or when it expires.
 
 Examples:
   laneway leases list --lane synthia
@@ -33,11 +37,11 @@ pub struct LeasesArgs {
 enum Verb {
     /// Every open lease
     List(ListArgs),
-    /// Ask for work as a worker; exit 1 when there is none
+    /// Request work as a worker; exit 1 when there is none
     Request(RequestArgs),
-    /// Say that a run has ended
+    /// Report that a job has ended
     Release(ReleaseArgs),
-    /// Take a lease away: its job has failed
+    /// Revoke a lease: its job has failed
     Revoke {
         /// The lease
         id: String,
@@ -62,9 +66,9 @@ struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 struct RequestArgs {
-    /// Who asks
+    /// The worker's name
     worker: String,
-    /// The lane whose next job is asked for
+    /// Request the next job of this lane
     #[arg(long, short, required_unless_present = "job")]
     lane: Option<String>,
     /// One job, by its id
@@ -73,10 +77,10 @@ struct RequestArgs {
     /// Only jobs of this agent
     #[arg(long, short)]
     agent: Option<String>,
-    /// Only jobs of this kind; again for each
+    /// Only jobs of these kinds; may be repeated
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
-    /// Only jobs that cost no more units
+    /// Only jobs that cost at most this many units
     #[arg(long, value_name = "UNITS")]
     max_cost: Option<u32>,
 }
@@ -85,47 +89,61 @@ struct RequestArgs {
 struct ReleaseArgs {
     /// The lease
     id: String,
-    /// Who holds it
+    /// The worker that holds it
     #[arg(long)]
     worker: String,
-    /// What came out of it, as JSON
+    /// The result, as JSON
     #[arg(long, value_name = "JSON", conflicts_with_all = ["error", "hand_back"])]
     result: Option<String>,
-    /// It failed: what went wrong
+    /// The error: the job has failed
     #[arg(long, value_name = "TEXT", conflicts_with = "hand_back")]
     error: Option<String>,
-    /// It was not begun, or can be begun again without harm
+    /// Hand the job back: it was not started, or can be started again without harm
     #[arg(long)]
     hand_back: bool,
 }
 
-/// Does what was asked with leases.
-pub async fn run(screen: &Screen, client: &Client, args: &LeasesArgs) -> anyhow::Result<()> {
+/// Runs a command for leases.
+pub async fn run(output: &Output, client: &Client, args: &LeasesArgs) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::List(list) => show_list(screen, client, list).await,
-        Verb::Request(request) => ask(screen, client, request).await,
-        Verb::Release(release) => give_back(screen, client, release).await,
+        Verb::List(list) => show_list(output, client, list).await,
+        Verb::Request(request) => ask(output, client, request).await,
+        Verb::Release(release) => give_back(output, client, release).await,
         Verb::Revoke { id, reason } => {
+            let id = find(client, id).await?;
             let body = LeaseRevoke { reason: reason.clone() };
-            client.post_empty(&["v1", "leases", id, "revoke"], &body).await?;
-            told(screen, id, "revoked")
+            client.post_empty(&["v1", "leases", &id, "revoke"], &body).await?;
+            print_lease(output, &id, "revoked")
         }
     }
 }
 
-async fn show_list(screen: &Screen, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
+/// The full id of an open lease, from its id or from a beginning or an end of it.
+async fn find(client: &Client, text: &str) -> anyhow::Result<String> {
+    if let Some(id) = AttemptId::parse(text) {
+        return Ok(id.to_string());
+    }
+    let list: LeaseList = client.get(&["v1", "leases"], &[]).await?;
+    Ok(short_id::choose("lease", text, list.leases.into_iter().map(|lease| lease.id).collect())?)
+}
+
+async fn show_list(output: &Output, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
     let given = [("lane", &args.lane), ("worker", &args.worker), ("agent", &args.agent)];
     let query: Vec<(&str, String)> =
         given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
     let list: LeaseList = client.get(&["v1", "leases"], &query).await?;
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
-    table(&list.leases).print(screen);
+    table(&list.leases).print(output);
     Ok(())
 }
 
-async fn ask(screen: &Screen, client: &Client, args: &RequestArgs) -> anyhow::Result<()> {
+async fn ask(output: &Output, client: &Client, args: &RequestArgs) -> anyhow::Result<()> {
+    let job = match &args.job {
+        Some(job) => Some(jobs::find(client, job).await?),
+        None => None,
+    };
     let kinds: Vec<_> = args.kinds.iter().map(|kind| kind.as_str().into()).collect();
     let request = LeaseRequest {
         worker: args.worker.as_str().into(),
@@ -133,16 +151,16 @@ async fn ask(screen: &Screen, client: &Client, args: &RequestArgs) -> anyhow::Re
         agent: args.agent.as_deref().map(Into::into),
         kinds: (!kinds.is_empty()).then_some(kinds),
         max_cost: args.max_cost,
-        job: args.job.as_deref().map(Into::into),
+        job: job.as_deref().map(Into::into),
         ..LeaseRequest::default()
     };
     let answer: LeaseAnswer = client.send(Method::POST, &["v1", "leases"], &request).await?;
-    if screen.json {
-        screen.document(&answer)?;
+    if output.json {
+        output.document(&answer)?;
     } else if let Some(lease) = &answer.lease {
-        table(std::slice::from_ref(lease)).print(screen);
+        table(std::slice::from_ref(lease)).print(output);
         if let Some(payload) = &answer.payload {
-            screen.line(screen.paint(Paint::Dim, payload.get()));
+            output.line(output.paint(Paint::Dim, payload.get()));
         }
     }
     if answer.granted {
@@ -150,13 +168,13 @@ async fn ask(screen: &Screen, client: &Client, args: &RequestArgs) -> anyhow::Re
     }
     let why = answer.message.as_deref().unwrap_or("there is no work");
     let after = answer.retry_after.as_deref().unwrap_or("a while");
-    Err(Trouble::new(Exit::Refused, format!("no lease: {why} Ask again after {after}.")).into())
+    Err(CliError::new(Exit::Rejected, format!("no lease: {why} Try again after {after}.")).into())
 }
 
-async fn give_back(screen: &Screen, client: &Client, args: &ReleaseArgs) -> anyhow::Result<()> {
+async fn give_back(output: &Output, client: &Client, args: &ReleaseArgs) -> anyhow::Result<()> {
     let result = args.result.as_deref().map(|text| RawValue::from_string(text.to_owned())).transpose();
     let result =
-        result.map_err(|error| Trouble::new(Exit::Usage, format!("--result is not JSON: {error}")))?;
+        result.map_err(|error| CliError::new(Exit::Usage, format!("--result is not JSON: {error}")))?;
     let outcome = match (args.hand_back, &args.error) {
         (true, _) => "handed_back",
         (false, Some(_)) => "failed",
@@ -170,28 +188,32 @@ async fn give_back(screen: &Screen, client: &Client, args: &ReleaseArgs) -> anyh
         result: result.as_deref(),
         error,
     };
-    client.post_empty(&["v1", "leases", &args.id, "release"], &body).await?;
-    told(screen, &args.id, outcome)
+    let id = find(client, &args.id).await?;
+    client.post_empty(&["v1", "leases", &id, "release"], &body).await?;
+    print_lease(output, &id, outcome)
 }
 
-fn told(screen: &Screen, id: &str, what: &str) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.document(&json!({"id": id, "outcome": what}));
+fn print_lease(output: &Output, id: &str, what: &str) -> anyhow::Result<()> {
+    if output.json {
+        return output.document(&json!({"id": id, "outcome": what}));
     }
-    screen.line(format!("{id}: {what}"));
+    output.line(format!("{id}: {what}"));
     Ok(())
 }
 
 fn table(leases: &[Lease]) -> Table {
     let mut table = Table::new()
-        .left("LEASE")
-        .left("JOB")
+        .id("LEASE")
+        .id("JOB")
         .left("KIND")
         .left("AGENT")
+        .spare(1)
         .left("LANE")
+        .spare(2)
         .left("WORKER")
         .left("STATE")
         .right("COST")
+        .spare(3)
         .left("EXPIRES");
     for lease in leases {
         table.row(vec![
@@ -203,7 +225,7 @@ fn table(leases: &[Lease]) -> Table {
             Cell::maybe(lease.worker.as_deref()),
             Cell::plain(&lease.state),
             Cell::plain(lease.cost),
-            Cell::plain(&lease.expires_at),
+            Cell::plain(time_args::distance(&lease.expires_at)),
         ]);
     }
     table

@@ -1,21 +1,23 @@
-//! `laneway runs`: jobs that depend on one another.
+//! `laneway runs`: workflow runs.
 
 use std::io::Read;
 
 use anyhow::Context;
 use clap::Subcommand;
+use laneway_core::RunId;
 use laneway_wire::{Run, RunList, RunNode};
 use reqwest::Method;
 use serde_json::value::RawValue;
 
 use crate::client::Client;
-use crate::commands::jobs::show::{fact, maybe};
-use crate::exit::{Exit, Trouble};
-use crate::moment;
-use crate::screen::{Paint, Screen, state_paint};
+use crate::commands::jobs::show::{field, maybe};
+use crate::exit::{CliError, Exit};
+use crate::output::{Output, Paint, state_paint};
+use crate::short_id;
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with runs.
+/// Commands for runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A file for `submit` is the body of POST /v1/runs:
@@ -27,7 +29,9 @@ Examples:
   laneway runs submit report.json
   laneway runs list --state running,failed
   laneway runs get run_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80
-  laneway runs cancel run_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80")]
+  laneway runs cancel 5e6f7a80
+
+A run is named by its id, or by the beginning or the end of it.")]
 pub struct RunsArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -58,27 +62,42 @@ enum Verb {
         /// The run
         id: String,
     },
-    /// End a run: all its jobs that have not ended
+    /// Cancel a run: all its jobs that have not ended
     Cancel {
         /// The run
         id: String,
     },
 }
 
-/// Does what was asked with runs.
-pub async fn run(screen: &Screen, client: &Client, args: &RunsArgs) -> anyhow::Result<()> {
+/// Runs a command for runs.
+pub async fn run(output: &Output, client: &Client, args: &RunsArgs) -> anyhow::Result<()> {
     match &args.verb {
         Verb::Submit { file } => {
             let body = read_run(file)?;
-            show(screen, &client.send(Method::POST, &["v1", "runs"], &body).await?)
+            show(output, &client.send(Method::POST, &["v1", "runs"], &body).await?)
         }
-        Verb::List { state, client: of, limit } => list(screen, client, state, of.as_deref(), *limit).await,
-        Verb::Get { id } => show(screen, &client.get(&["v1", "runs", id], &[]).await?),
-        Verb::Cancel { id } => show(screen, &client.post(&["v1", "runs", id, "cancel"]).await?),
+        Verb::List { state, client: of, limit } => list(output, client, state, of.as_deref(), *limit).await,
+        Verb::Get { id } => show(output, &client.get(&["v1", "runs", &find(client, id).await?], &[]).await?),
+        Verb::Cancel { id } => {
+            show(output, &client.post(&["v1", "runs", &find(client, id).await?, "cancel"]).await?)
+        }
     }
 }
 
-/// The body as it stands in the file; the server says what is wrong with it.
+/// A short id must be unique among this many of the newest runs; the server allows no more in one call.
+const SHORT_ID_REACH: u32 = 200;
+
+/// The full id of a run, from its id or from a beginning or an end of it.
+async fn find(client: &Client, text: &str) -> anyhow::Result<String> {
+    if let Some(id) = RunId::parse(text) {
+        return Ok(id.to_string());
+    }
+    let query = [("limit", SHORT_ID_REACH.to_string())];
+    let list: RunList<'static> = client.get(&["v1", "runs"], &query).await?;
+    Ok(short_id::choose("run", text, list.runs.into_iter().map(|run| run.id.into_owned()).collect())?)
+}
+
+/// The body in the file; the server reports what is wrong with it.
 fn read_run(file: &str) -> anyhow::Result<Box<RawValue>> {
     let text = if file == "-" {
         let mut text = String::new();
@@ -88,11 +107,11 @@ fn read_run(file: &str) -> anyhow::Result<Box<RawValue>> {
         std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?
     };
     RawValue::from_string(text)
-        .map_err(|error| Trouble::new(Exit::Usage, format!("{file} is not JSON: {error}")).into())
+        .map_err(|error| CliError::new(Exit::Usage, format!("{file} is not JSON: {error}")).into())
 }
 
 async fn list(
-    screen: &Screen,
+    output: &Output,
     client: &Client,
     states: &[String],
     of: Option<&str>,
@@ -102,22 +121,25 @@ async fn list(
     query.extend(states.iter().map(|state| ("state", state.clone())));
     query.extend(of.map(|of| ("client", of.to_owned())));
     let list: RunList<'static> = client.get(&["v1", "runs"], &query).await?;
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
     if list.runs.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no runs"));
+        output.line(output.paint(Paint::Dim, "no runs"));
         return Ok(());
     }
     let mut table = Table::new()
-        .left("ID")
+        .id("ID")
         .left("STATE")
         .flexible("NAME")
         .right("NODES")
         .left("FAILURE")
+        .spare(2)
         .left("CLIENT")
+        .spare(3)
         .left("SUBMITTED")
-        .left("ENDED");
+        .left("ENDED")
+        .spare(1);
     for run in &list.runs {
         table.row(vec![
             Cell::plain(&run.id),
@@ -126,38 +148,38 @@ async fn list(
             Cell::plain(run.node_count),
             Cell::plain(&run.failure),
             Cell::maybe(run.client.as_ref()),
-            Cell::plain(moment::distance(&run.created_at)),
-            Cell::maybe(run.finished_at.as_deref().map(moment::distance)),
+            Cell::plain(time_args::distance(&run.created_at)),
+            Cell::maybe(run.finished_at.as_deref().map(time_args::distance)),
         ]);
     }
-    table.print(screen);
+    table.print(output);
     if list.next.is_some() {
-        screen.line(screen.paint(Paint::Dim, "there are more: --limit N"));
+        output.line(output.paint(Paint::Dim, "there are more: --limit N"));
     }
     Ok(())
 }
 
-fn show(screen: &Screen, run: &Run<'static>) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.document(run);
+fn show(output: &Output, run: &Run<'static>) -> anyhow::Result<()> {
+    if output.json {
+        return output.document(run);
     }
-    fact(screen, "run", &run.id);
-    fact(screen, "state", &run.state);
-    maybe(screen, "name", run.name.as_deref());
-    maybe(screen, "client", run.client.as_deref());
-    fact(screen, "failure", &run.failure);
-    fact(screen, "submitted", &format!("{} ({})", run.created_at, moment::distance(&run.created_at)));
+    field(output, "run", &run.id);
+    field(output, "state", &run.state);
+    maybe(output, "name", run.name.as_deref());
+    maybe(output, "client", run.client.as_deref());
+    field(output, "failure", &run.failure);
+    field(output, "submitted", &format!("{} ({})", run.created_at, time_args::distance(&run.created_at)));
     if let Some(at) = &run.finished_at {
-        fact(screen, "ended", &format!("{at} ({})", moment::distance(at)));
+        field(output, "ended", &format!("{at} ({})", time_args::distance(at)));
     }
     if let Some(error) = &run.error {
-        fact(screen, "error", &format!("node {}: {}: {}", error.node, error.code, error.message));
+        field(output, "error", &format!("node {}: {}: {}", error.node, error.code, error.message));
     }
     if run.existing {
-        screen.line(screen.paint(Paint::Dim, "submitted before with the same idempotency key"));
+        output.line(output.paint(Paint::Dim, "submitted before with the same idempotency key"));
     }
-    screen.line("");
-    nodes(&run.nodes).print(screen);
+    output.line("");
+    nodes(&run.nodes).print(output);
     Ok(())
 }
 
@@ -166,10 +188,12 @@ fn nodes(nodes: &[RunNode<'_>]) -> Table {
         .flexible("NODE")
         .left("STATE")
         .left("REASON")
+        .spare(2)
         .right("ATTEMPT")
+        .spare(1)
         .left("WAITS FOR")
-        .left("JOB");
-    for RunNode { node, depends_on, middleware: _, dispatch_seq: _, job } in nodes {
+        .id("JOB");
+    for RunNode { node, depends_on, middleware: _, dispatch_seq: _, group: _, within: _, job } in nodes {
         let depends_on = (!depends_on.is_empty()).then(|| depends_on.join(" "));
         table.row(vec![
             Cell::plain(node),

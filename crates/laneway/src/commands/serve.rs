@@ -1,30 +1,31 @@
-//! `laneway serve`: starts a server and keeps it until it is told to stop.
+//! `laneway serve`: runs a server until it is stopped.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use laneway_core::{Origin, Reply};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::client::DEFAULT_URL;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::log;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::server::Server;
 use crate::settings::{ConfigFlags, Environment};
 
-/// How to start.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Configuration, weakest first: built-in defaults < --config FILE < environment (LANEWAY_SECTION__KEY) < flags. Every key \
-is explained by `laneway config dump --defaults`. The file is read again when it changes and on SIGHUP.
+is documented by `laneway config dump --defaults`. The file is read again when it changes and on SIGHUP.
 
-Signals: SIGTERM and SIGINT stop the server: nothing new starts, what runs has server.drain_limit to end, the rest is \
-handed back. A second one hands back at once, a third one ends the process. SIGHUP reads the configuration again. \
-SIGUSR1 begins every session anew: its runs here stop, and their jobs are queued again at no cost.
+Signals: SIGTERM and SIGINT stop the server gracefully: no new jobs start, running jobs have server.drain_limit to end, and the rest is \
+handed back (a job with losses_max = 0 ends as failed instead: it may have had an effect). A second signal hands back at once, a third one ends the process. SIGHUP reads the configuration again. \
+SIGUSR1 resets every session: its running jobs stop and are queued again without a lost attempt, except those with losses_max = 0, which end as failed.
 
-Kinds that every server runs by itself: echo (gives its payload back), sleep ({\"ms\": n}), fail ({\"times\": n, \
+Built-in kinds: echo (returns its payload), sleep ({\"ms\": n}), fail ({\"times\": n, \
 \"permanent\": bool}). Kinds with a `target` in the configuration are forwarded by HTTP.
 
 Examples:
@@ -33,7 +34,7 @@ Examples:
   laneway serve --config laneway.toml --set lanes.main.running_max=8
   LANEWAY_LOG__FORMAT=json laneway serve")]
 pub struct ServeArgs {
-    /// Listen here; any address but a loopback one needs tokens or TLS client certificates
+    /// The address to listen on; any address but a loopback one needs tokens or TLS client certificates
     #[arg(long, short, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -41,19 +42,20 @@ pub struct ServeArgs {
 }
 
 /// Runs a server until a signal stops it, or its store fails.
-pub async fn run(screen: &Screen, environment: &Environment, args: &ServeArgs) -> anyhow::Result<()> {
+pub async fn run(output: &Output, environment: &Environment, args: &ServeArgs) -> anyhow::Result<()> {
     let mut flags = args.flags.clone();
     if let Some(listen) = args.listen {
         flags.settings.push(("server.listen".to_owned(), listen.to_string().into()));
     }
     let config = flags.resolve(environment)?;
-    log::start(&config.log, screen.color)?;
-    // Before the server starts, so that an early signal is not the default one that kills.
+    log::start(&config.log, output.color)?;
+    raise_file_limit(config.server.connections_max);
+    // Before the server starts, so that an early signal does not kill the process.
     let mut signals = Signals::new()?;
     let begin = Instant::now();
     let layers = flags.layers(environment)?;
     for warning in layers.warnings() {
-        tracing::warn!(%warning, "a variable of the environment is ignored");
+        tracing::warn!(%warning, "an environment variable is ignored");
     }
     let server = Server::start(layers).await?;
     tracing::info!(
@@ -63,56 +65,57 @@ pub async fn run(screen: &Screen, environment: &Environment, args: &ServeArgs) -
         took_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),
         "started"
     );
-    banner(screen, &server)?;
+    banner(output, &server)?;
     loop {
         let asked = tokio::select! {
             () = server.broken() => return server.stop(Duration::ZERO).await,
             asked = signals.next() => asked,
         };
         match asked {
-            // The reload logs what became of it.
+            // The reload logs its own outcome.
             Asked::Reload => drop(server.laneway().reload().await),
             Asked::ResetSessions => reset_sessions(&server).await,
-            Asked::Stop => return stop(screen, server, signals).await,
+            Asked::Stop => return stop(output, server, signals).await,
         }
     }
 }
 
-/// Begins every session anew. Nothing durable is lost: jobs that ran are queued again.
+/// Resets every session. Nothing durable is lost: running jobs are queued again.
 async fn reset_sessions(server: &Server) {
     match server.laneway().scheduler().reset_sessions(Origin::house("signal")).await {
-        Ok(Reply::Refused(refusal)) => tracing::warn!(%refusal, "sessions not reset"),
-        Ok(_) => tracing::info!("sessions reset: their runs stop, and their jobs are queued again"),
-        // The store has failed, which the loop around this hears by itself.
+        Ok(Reply::Rejected(rejection)) => tracing::warn!(%rejection, "sessions not reset"),
+        Ok(_) => tracing::info!("sessions reset: running jobs stop and are queued again"),
+        // The store has failed, which the loop around this notices itself.
         Err(stopped) => tracing::warn!(%stopped, "sessions not reset"),
     }
 }
 
 /// Drains; a second signal hands back at once, a third one ends the process.
-async fn stop(screen: &Screen, server: Server, mut signals: Signals) -> anyhow::Result<()> {
+async fn stop(output: &Output, server: Server, mut signals: Signals) -> anyhow::Result<()> {
     let limit = server.laneway().live_config().current().server.drain_limit;
-    if !screen.json {
-        screen.line(format!("stopping: what runs has {}s to end (again: at once)", limit.as_secs()));
+    if !output.json {
+        output
+            .line(format!("stopping: running jobs have {}s to end (Ctrl-C again: at once)", limit.as_secs()));
     }
     tokio::select! {
-        done = server.stop(limit) => return tell_stopped(screen, done),
+        done = server.stop(limit) => return report_stop(output, done),
         () = signals.stop() => {}
     }
     tokio::select! {
-        done = server.stop(Duration::ZERO) => tell_stopped(screen, done),
-        () = signals.stop() => Err(Trouble::new(Exit::Refused, "ended at once; the next start recovers").into()),
+        done = server.stop(Duration::ZERO) => report_stop(output, done),
+        () = signals.stop() => Err(CliError::new(Exit::Rejected, "ended at once; the next start recovers the jobs").into()),
     }
 }
 
-fn tell_stopped(screen: &Screen, done: anyhow::Result<()>) -> anyhow::Result<()> {
+fn report_stop(output: &Output, done: anyhow::Result<()>) -> anyhow::Result<()> {
     done?;
-    if !screen.json {
-        screen.line("stopped");
+    if !output.json {
+        output.line("stopped");
     }
     Ok(())
 }
 
-/// What a signal asks for.
+/// What a signal requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Stop,
@@ -120,7 +123,7 @@ enum Asked {
     ResetSessions,
 }
 
-/// The signals that mean something to a server.
+/// The signals that a server handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -152,14 +155,14 @@ impl Signals {
     }
 }
 
-/// Where everything is, and how to begin.
-fn banner(screen: &Screen, server: &Server) -> anyhow::Result<()> {
+/// Prints the addresses and the first commands.
+fn banner(output: &Output, server: &Server) -> anyhow::Result<()> {
     let url = server.url();
     let data_dir = server.data_dir();
-    if screen.json {
+    if output.json {
         let dialects: serde_json::Map<_, _> =
             server.dialects().iter().map(|(name, url)| (name.to_string(), json!(url))).collect();
-        return screen.json_line(&json!({
+        return output.json_line(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "url": url,
             "dialects": dialects,
@@ -167,46 +170,77 @@ fn banner(screen: &Screen, server: &Server) -> anyhow::Result<()> {
             "open": server.is_open(),
         }));
     }
-    let label = |word: &str| screen.paint(Paint::Dim, &format!("  {word:<6}"));
+    let label = |name: &str| output.paint(Paint::Dim, &format!("  {name:<6}"));
     let auth = if server.is_open() {
-        format!("open to this machine; `laneway {}token create --role admin` closes it", at(&url))
+        format!("open to this machine; `laneway {}token create --role admin` restricts it", at(&url))
     } else {
-        "a token or a client certificate is needed (--token, LANEWAY_TOKEN, Authorization: Bearer …)"
+        "a token or a client certificate is needed (LANEWAY_TOKEN, --token-file, Authorization: Bearer …)"
             .to_owned()
     };
-    screen.line(screen.paint(Paint::Bold, concat!("laneway ", env!("CARGO_PKG_VERSION"))));
-    screen.line(format!("{} {url}/v1", label("api")));
-    for (name, url) in server.dialects() {
-        screen.line(format!("{} {url} speaks {name}", label("")));
+    output.line(output.paint(Paint::Bold, concat!("laneway ", env!("CARGO_PKG_VERSION"))));
+    output.line(format!("{} {url}/v1", label("api")));
+    if let Some(line) = dialects_line(&url, server.dialects()) {
+        output.line(format!("{} {line}", label("")));
     }
-    screen.line(format!("{} {url}/openapi.json, {url}/metrics, `laneway --help`", label("docs")));
-    screen.line(format!("{} {}", label("data"), data_dir.display()));
-    screen.line(format!("{} {auth}", label("auth")));
-    screen.line("");
-    screen.line("Submit a first job from another terminal:");
+    output.line(format!("{} {url}/openapi.json, {url}/metrics, `laneway --help`", label("docs")));
+    output.line(format!("{} {}", label("data"), data_dir.display()));
+    output.line(format!("{} {auth}", label("auth")));
+    output.line("");
+    output.line("Submit a first job from another terminal:");
     for command in first_commands(&url, server.is_open()) {
-        screen.line(screen.paint(Paint::Cyan, &format!("  {command}")));
+        output.line(output.paint(Paint::Cyan, &format!("  {command}")));
     }
-    screen.line("");
-    screen
-        .line(screen.paint(Paint::Dim, "Ctrl-C stops; what still runs is handed back and nothing is lost."));
+    output.line("");
+    let stop = "Ctrl-C stops; jobs that still run are handed back, except those that allow no loss: they end as failed.";
+    output.line(output.paint(Paint::Dim, stop));
     Ok(())
 }
 
-/// What a command needs to find the server; nothing where it looks by itself.
+/// The dialects as one line, with the address of each that has its own.
+fn dialects_line(url: &str, dialects: &[(&'static str, String)]) -> Option<String> {
+    let named = |(name, at): &(&'static str, String)| match at.strip_prefix(url) {
+        Some("") => (*name).to_owned(),
+        Some(prefix) if prefix.starts_with('/') => format!("{name} at {prefix}"),
+        _ => format!("{name} at {at}"),
+    };
+    let names: Vec<String> = dialects.iter().map(named).collect();
+    (!names.is_empty()).then(|| format!("dialects: {} (docs/compat)", names.join(", ")))
+}
+
+/// The option that a command needs to reach the server; empty for the default address.
 fn at(url: &str) -> String {
     if url == DEFAULT_URL { String::new() } else { format!("--url {url} ") }
 }
 
-/// Two ways to submit a first job, ready to be copied.
+/// Two commands that submit a first job.
 fn first_commands(url: &str, open: bool) -> [String; 2] {
     let at = at(url);
-    let token = if open { "" } else { "--token … " };
+    let token = if open { "" } else { "--token-file FILE " };
     let header = if open { "" } else { "-H 'authorization: Bearer …' " };
     [
         format!("laneway {at}{token}submit echo --payload '{{\"hello\": \"world\"}}' --wait"),
         format!("curl {header}-H 'content-type: application/json' -d '{{\"kind\": \"echo\"}}' {url}/v1/jobs"),
     ]
+}
+
+/// Raises the limit of open files to the maximum: every connection is one. With too few, new connections would
+/// wait until others end.
+fn raise_file_limit(connections_max: u32) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    let limit = getrlimit(Resource::Nofile).current;
+    if limit.is_some_and(|limit| limit <= u64::from(connections_max)) {
+        tracing::warn!(
+            limit,
+            connections_max,
+            "the system allows fewer open files than connections; raise the limit (ulimit -n), or lower \
+             server.connections_max"
+        );
+    }
 }
 
 #[cfg(test)]

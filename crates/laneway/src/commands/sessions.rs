@@ -1,26 +1,28 @@
-//! `laneway sessions`: conversations and their stop button.
+//! `laneway sessions`: list, show, stop and reset sessions.
 
 use clap::Subcommand;
-use laneway_wire::{Session, SessionList, SessionStopped, SessionUsageRequest};
+use laneway_wire::{Session, SessionList, SessionStopped, SessionUsageRequest, SessionsReset};
 use reqwest::Method;
 
 use crate::client::Client;
-use crate::commands::jobs::show::{fact, label, maybe};
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::commands::jobs::show::{field, label, maybe};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with sessions.
+/// Commands for sessions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A stop ends the job that has run longest, or the one that waits first when none runs. Stopall ends everything that runs and \
-waits, and what was sent before it is refused later. A run that is told to stop holds its session until it has ended.
+Stop cancels the job that has run longest, or the first waiting one when none runs. Stopall cancels all \
+running and waiting jobs, and jobs that were sent before it are rejected later. A canceled job holds its \
+session until its attempt has ended.
 
 Examples:
   laneway sessions list
   laneway sessions show agent:a7:chat:42
   laneway sessions stop agent:a7:chat:42
   laneway sessions stopall agent:a7:chat:42
+  laneway sessions reset --all
   laneway sessions usage agent:a7:chat:42 --tokens 90000 --window 128000")]
 pub struct SessionsArgs {
     #[command(subcommand)]
@@ -29,7 +31,7 @@ pub struct SessionsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Sessions with jobs, and those of which something is remembered
+    /// Sessions with jobs, and those with a stored state
     List {
         /// Only sessions after this name
         #[arg(long, value_name = "KEY")]
@@ -38,130 +40,149 @@ enum Verb {
         #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
         limit: u32,
     },
-    /// One session as it stands
+    /// One session
     Show {
         /// The session
         session: String,
     },
-    /// End the job that has run longest, or the one that waits first
+    /// Cancel the job that has run longest, or the first waiting one
     Stop {
         /// The session
         session: String,
     },
-    /// End everything that runs and waits
+    /// Cancel all running and waiting jobs
     Stopall {
         /// The session
         session: String,
     },
-    /// End everything, and begin a new generation
+    /// Cancel all jobs, and begin a new generation
     Reset {
         /// The session
-        session: String,
+        #[arg(required_unless_present = "all")]
+        session: Option<String>,
+        /// Every session that has jobs: of your tenant, or of all tenants for a server-wide token without
+        /// a tenant
+        #[arg(long, conflicts_with = "session")]
+        all: bool,
     },
-    /// Say how full its context is; from 60 % on its jobs start one by one
+    /// Set how full its context is; from 60 % on its jobs start one by one
     Usage {
         /// The session
         session: String,
         /// Tokens used
         #[arg(long, value_name = "N")]
         tokens: u64,
-        /// Tokens that the context holds; 0: not known
+        /// Tokens that fit in the context; 0: unknown
         #[arg(long, value_name = "N")]
         window: u64,
     },
 }
 
-/// Does what was asked with sessions.
-pub async fn run(screen: &Screen, client: &Client, args: &SessionsArgs) -> anyhow::Result<()> {
+/// Runs a command for sessions.
+pub async fn run(output: &Output, client: &Client, args: &SessionsArgs) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::List { after, limit } => list(screen, client, after.as_deref(), *limit).await,
-        Verb::Show { session } => show(screen, &client.get(&["v1", "sessions", session], &[]).await?),
-        Verb::Stop { session } => stop(screen, client, session, "stop").await,
-        Verb::Stopall { session } => stop(screen, client, session, "stopall").await,
-        Verb::Reset { session } => stop(screen, client, session, "reset").await,
+        Verb::List { after, limit } => list(output, client, after.as_deref(), *limit).await,
+        Verb::Show { session } => show(output, &client.get(&["v1", "sessions", session], &[]).await?),
+        Verb::Stop { session } => stop(output, client, session, "stop").await,
+        Verb::Stopall { session } => stop(output, client, session, "stopall").await,
+        Verb::Reset { session: Some(session), .. } => stop(output, client, session, "reset").await,
+        Verb::Reset { session: None, .. } => reset_all(output, client).await,
         Verb::Usage { session, tokens, window } => {
             let usage = SessionUsageRequest { tokens: *tokens, window: *window };
-            show(screen, &client.send(Method::PUT, &["v1", "sessions", session, "usage"], &usage).await?)
+            show(output, &client.send(Method::PUT, &["v1", "sessions", session, "usage"], &usage).await?)
         }
     }
 }
 
-async fn list(screen: &Screen, client: &Client, after: Option<&str>, limit: u32) -> anyhow::Result<()> {
+async fn list(output: &Output, client: &Client, after: Option<&str>, limit: u32) -> anyhow::Result<()> {
     let mut query = vec![("limit", limit.to_string())];
     query.extend(after.map(|after| ("after", after.to_owned())));
     let list: SessionList = client.get(&["v1", "sessions"], &query).await?;
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
     if list.sessions.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no sessions"));
+        output.line(output.paint(Paint::Dim, "no sessions"));
         return Ok(());
     }
-    table(&list.sessions).print(screen);
+    table(&list.sessions).print(output);
     if let Some(next) = &list.next {
-        screen.line(screen.paint(Paint::Dim, &format!("there are more: --limit N, or --after '{next}'")));
+        output.line(output.paint(Paint::Dim, &format!("there are more: --limit N, or --after '{next}'")));
     }
     Ok(())
 }
 
-async fn stop(screen: &Screen, client: &Client, session: &str, verb: &str) -> anyhow::Result<()> {
+async fn stop(output: &Output, client: &Client, session: &str, verb: &str) -> anyhow::Result<()> {
     let stopped: SessionStopped = client.post(&["v1", "sessions", session, verb]).await?;
-    if screen.json {
-        return screen.document(&stopped);
+    if output.json {
+        return output.document(&stopped);
     }
     let SessionStopped { key: _, running, waiting, running_count, waiting_count, generation } = &stopped;
-    let said = match (running_count, waiting_count) {
-        (0, 0) => screen.paint(Paint::Dim, "nothing to stop"),
+    let state = match (running_count, waiting_count) {
+        (0, 0) => output.paint(Paint::Dim, "nothing to stop"),
         (ran, waited) => format!("stopped {ran} running and {waited} waiting"),
     };
     let generation = if verb == "reset" { format!(", now generation {generation}") } else { String::new() };
-    screen.line(format!("{said}{generation}"));
-    for (word, paint, jobs, count) in
+    output.line(format!("{state}{generation}"));
+    for (name, paint, jobs, count) in
         [("running", Paint::Cyan, running, running_count), ("waiting", Paint::Blue, waiting, waiting_count)]
     {
         for job in jobs {
-            screen.line(format!("  {}  {job}", screen.paint(paint, word)));
+            output.line(format!("  {}  {job}", output.paint(paint, name)));
         }
         let more = *count as usize - jobs.len().min(*count as usize);
         if more > 0 {
-            screen.line(screen.paint(Paint::Dim, &format!("  and {more} more {word}")));
+            output.line(output.paint(Paint::Dim, &format!("  and {more} more {name}")));
         }
     }
     Ok(())
 }
 
-fn show(screen: &Screen, session: &Session) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.document(session);
+async fn reset_all(output: &Output, client: &Client) -> anyhow::Result<()> {
+    let reset: SessionsReset = client.post(&["v1", "sessions", "reset"]).await?;
+    if output.json {
+        return output.document(&reset);
     }
-    fact(screen, "session", &session.key);
-    fact(screen, "tenant", &session.tenant);
-    maybe(screen, "lane", session.lane.as_deref());
+    let SessionsReset { sessions, running, waiting } = reset;
+    output.line(match sessions {
+        0 => output.paint(Paint::Dim, "no session has jobs"),
+        _ => format!("reset {sessions} sessions: stopped {running} running and {waiting} waiting"),
+    });
+    Ok(())
+}
+
+fn show(output: &Output, session: &Session) -> anyhow::Result<()> {
+    if output.json {
+        return output.document(session);
+    }
+    field(output, "session", &session.key);
+    field(output, "tenant", &session.tenant);
+    maybe(output, "lane", session.lane.as_deref());
     let running = match session.stopping {
         0 => session.running.to_string(),
-        stopping => format!("{}, and {stopping} told to stop", session.running),
+        stopping => format!("{}, and {stopping} stopping", session.running),
     };
-    fact(screen, "running", &running);
-    maybe(screen, "oldest run", session.oldest_running.as_deref());
+    field(output, "running", &running);
+    maybe(output, "oldest run", session.oldest_running.as_deref());
     let waiting = match (session.buffered, session.waiting) {
         (0, waiting) => waiting.to_string(),
-        (buffered, 1) => format!("1, a burst of {buffered}"),
-        (buffered, waiting) => format!("{waiting}, one of them a burst of {buffered}"),
+        (buffered, 1) => format!("1, a debounce batch of {buffered}"),
+        (buffered, waiting) => format!("{waiting}, one of them a debounce batch of {buffered}"),
     };
-    fact(screen, "waiting", &waiting);
+    field(output, "waiting", &waiting);
     if let Some(most) = session.max_concurrent {
-        fact(screen, "at once", &most.to_string());
+        field(output, "at once", &most.to_string());
     }
     if session.window > 0 {
         let text = format!("{} of {} tokens ({} %)", session.tokens, session.window, percent(session));
         let throttled = if session.throttled { ", one job at a time" } else { "" };
         let paint = if session.throttled { Paint::Yellow } else { Paint::Plain };
-        screen.line(format!("{} {text}{}", label(screen, "context"), screen.paint(paint, throttled)));
+        output.line(format!("{} {text}{}", label(output, "context"), output.paint(paint, throttled)));
     }
     if let Some(at) = &session.stopped_at {
-        fact(screen, "stopped", &format!("{at} ({})", moment::distance(at)));
+        field(output, "stopped", &format!("{at} ({})", time_args::distance(at)));
     }
-    fact(screen, "generation", &session.generation.to_string());
+    field(output, "generation", &session.generation.to_string());
     Ok(())
 }
 
@@ -175,11 +196,15 @@ fn table(sessions: &[Session]) -> Table {
         .left("LANE")
         .right("RUNNING")
         .right("STOPPING")
+        .spare(3)
         .right("WAITING")
         .right("BURST")
+        .spare(2)
         .right("AT ONCE")
+        .spare(1)
         .right("CONTEXT")
-        .left("STOPPED");
+        .left("STOPPED")
+        .spare(4);
     for session in sessions {
         let context = match session.window {
             0 => Cell::maybe(None::<&str>),
@@ -200,7 +225,7 @@ fn table(sessions: &[Session]) -> Table {
             Cell::plain(session.buffered),
             Cell::maybe(session.max_concurrent),
             context,
-            Cell::maybe(session.stopped_at.as_deref().map(moment::distance)),
+            Cell::maybe(session.stopped_at.as_deref().map(time_args::distance)),
         ]);
     }
     table

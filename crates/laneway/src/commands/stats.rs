@@ -1,14 +1,14 @@
-//! `laneway stats`: figures of now.
+//! `laneway stats`: current statistics.
 
 use laneway_wire::Stats;
 
 use crate::client::Client;
 use crate::commands::lanes;
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to show.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,58 +21,58 @@ pub struct StatsArgs {
     agents: usize,
 }
 
-/// Shows figures of now.
-pub async fn run(screen: &Screen, client: &Client, args: &StatsArgs) -> anyhow::Result<()> {
+/// Shows current statistics.
+pub async fn run(output: &Output, client: &Client, args: &StatsArgs) -> anyhow::Result<()> {
     let stats: Stats = client.get(&["v1", "stats"], &[]).await?;
-    if screen.json {
-        return screen.document(&stats);
+    if output.json {
+        return output.document(&stats);
     }
-    print(screen, &stats, args.agents);
+    print(output, &stats, args.agents);
     Ok(())
 }
 
-/// Writes figures for people.
-pub fn print(screen: &Screen, stats: &Stats, agents_max: usize) {
-    screen.line(headline(screen, stats));
-    screen.line("");
-    lanes::table(&stats.lanes).print(screen);
-    screen.line("");
-    counts_table(stats).print(screen);
+/// Prints statistics.
+pub fn print(output: &Output, stats: &Stats, agents_max: usize) {
+    output.line(headline(output, stats));
+    output.line("");
+    lanes::table(&stats.lanes).print(output);
+    output.line("");
+    counts_table(stats).print(output);
     if stats.agents.is_empty() {
         return;
     }
-    screen.line("");
-    agents_table(stats, agents_max).print(screen);
+    output.line("");
+    agents_table(stats, agents_max).print(output);
     if stats.agents.len() > agents_max {
         let more = stats.agents.len() - agents_max;
-        screen.line(screen.paint(Paint::Dim, &format!("… and {more} more agents (--agents N shows more)")));
+        output.line(output.paint(Paint::Dim, &format!("… and {more} more agents (--agents N shows more)")));
     }
 }
 
-/// The most important figures on one line.
-pub fn headline(screen: &Screen, stats: &Stats) -> String {
-    let figures = [
+/// The most important numbers on one line.
+pub fn headline(output: &Output, stats: &Stats) -> String {
+    let counts = [
         (stats.scheduled, "scheduled", Paint::Yellow),
         (stats.queued, "queued", Paint::Blue),
         (stats.running + stats.assigned, "running", Paint::Cyan),
-        (stats.lingering, "stopping", Paint::Dim),
+        (stats.still_running, "stopping", Paint::Dim),
     ];
-    let mut parts: Vec<String> = figures
+    let mut parts: Vec<String> = counts
         .into_iter()
-        .filter(|(count, word, _)| *count > 0 || *word != "stopping")
-        .map(|(count, word, paint)| format!("{} {word}", screen.paint(paint, &count.to_string())))
+        .filter(|(count, name, _)| *count > 0 || *name != "stopping")
+        .map(|(count, name, paint)| format!("{} {name}", output.paint(paint, &count.to_string())))
         .collect();
     parts.push(format!("at most {} at once", stats.running_max));
     if stats.draining {
-        parts.push(screen.paint(Paint::Yellow, "stopping: nothing new is admitted"));
+        parts.push(output.paint(Paint::Yellow, "stopping: new jobs are rejected"));
     }
     if stats.storage_low {
-        parts.push(screen.paint(Paint::Red, "storage is low: nothing new is admitted"));
+        parts.push(output.paint(Paint::Red, "storage is low: new jobs are rejected"));
     }
     parts.join(" · ")
 }
 
-/// What happened in the lanes since the server started.
+/// Counters of the lanes since the server started.
 fn counts_table(stats: &Stats) -> Table {
     let mut table = Table::new()
         .left("SINCE START")
@@ -80,13 +80,16 @@ fn counts_table(stats: &Stats) -> Table {
         .right("SUCCEEDED")
         .right("FAILED")
         .right("EXPIRED")
+        .spare(1)
         .right("CANCELED")
+        .spare(3)
         .right("REJECTED")
+        .spare(2)
         .right("AVG WAIT")
         .right("AVG RUN");
     for lane in &stats.lanes {
         let counts = &lane.counts;
-        let average = |total: u64, count: u64| total.checked_div(count).map(moment::short);
+        let average = |total: u64, count: u64| total.checked_div(count).map(time_args::short);
         table.row(vec![
             Cell::plain(&lane.name),
             Cell::plain(counts.submitted),
@@ -115,7 +118,9 @@ fn agents_table(stats: &Stats, most: usize) -> Table {
         .right("SUCCEEDED")
         .right("FAILED")
         .right("CANCELED")
-        .right("REJECTED");
+        .spare(2)
+        .right("REJECTED")
+        .spare(1);
     for agent in agents.into_iter().take(most) {
         let name =
             if many_tenants { format!("{}/{}", agent.tenant, agent.agent) } else { agent.agent.clone() };

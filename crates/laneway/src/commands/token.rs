@@ -1,11 +1,14 @@
-//! `laneway token`: who may call, as whom, and for what.
+//! `laneway token`: creates, lists, rotates and revokes tokens.
 //!
-//! A server that runs is asked over HTTP; where none does, the data directory is opened in its place (`direct.rs`).
+//! It uses a running server over HTTP, or the data directory when no server runs (`direct.rs`).
 
 mod direct;
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Subcommand;
 use laneway_wire::{RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 use reqwest::Method;
@@ -13,27 +16,32 @@ use serde::Serialize;
 
 use crate::client::Client;
 use crate::commands::token::direct::DirectTokens;
-use crate::moment;
-use crate::screen::{Paint, Screen, state_paint};
+use crate::output::{Output, Paint, state_paint};
 use crate::settings::{ConfigFlags, Environment};
+use crate::short_id;
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with tokens.
+/// Most bytes of a secret file: more than the longest secret.
+const SECRET_FILE_MAX: u64 = 4_096;
+
+/// Commands for tokens.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Roles: admin (everything), operator (jobs and lanes), submitter (submit, see and cancel jobs), worker (take and run \
-jobs), viewer (see). A token is bound to a tenant, or with '*' to the whole server.
+Roles: admin (everything), operator (jobs and lanes), submitter (submit, see and cancel jobs), worker (lease \
+and run jobs), viewer (read). A token is bound to a tenant, or with '*' to the whole server.
 
-While no token exists, a server on a loopback address is open to everybody on the machine. The first token closes it \
-and must be an admin's of the whole server, without an end.
+While no token exists, a server on a loopback address is open to every user of the machine. The first token \
+restricts it and must be a server-wide admin token without an expiry.
 
-If no server answers at --url, or if --data-dir, --config or --set is given, the data directory is opened directly: \
-that is how the first token of a server is made that may not start without one. A directory that is not there is made \
-only by `token create --data-dir DIR`.
+If no server answers at --url, or if --data-dir, --config or --set is given, the data directory is opened \
+directly. This is how to create the first token of a server that may not start without one. Only `token create \
+--data-dir DIR` creates a missing directory.
 
 Examples:
   laneway token create --role admin --note ops
   laneway token create --role submitter --tenant acme --expires 90d
+  laneway token import --role worker --tenant acme --note addon --file secret.txt
   laneway token list
   laneway token rotate ID --grace 1h
   laneway token revoke ID")]
@@ -44,200 +52,249 @@ pub struct TokenArgs {
     verb: Verb,
 }
 
+/// The options of a new token.
+#[derive(Debug, clap::Args)]
+struct NewToken {
+    /// Its role
+    #[arg(long, value_parser = ["admin", "operator", "submitter", "worker", "viewer"])]
+    role: String,
+    /// Its tenant, or '*' for the whole server [default: '*' for an admin, else your own]
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Its lifetime; without this, until it is revoked
+    #[arg(long, value_name = "DURATION", value_parser = time_args::parse_duration)]
+    expires: Option<String>,
+    /// A note
+    #[arg(long)]
+    note: Option<String>,
+}
+
+impl NewToken {
+    fn request(&self, secret: Option<String>) -> TokenRequest {
+        let NewToken { role, tenant, expires, note } = self;
+        let whole_server = (role == "admin").then(|| "*".to_owned());
+        TokenRequest {
+            role: role.clone(),
+            tenant: tenant.clone().or(whole_server),
+            note: note.clone(),
+            expires_in: expires.clone(),
+            secret,
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a token; its secret is shown this once
-    Create {
-        /// What it may do
-        #[arg(long, value_parser = ["admin", "operator", "submitter", "worker", "viewer"])]
-        role: String,
-        /// The tenant it is bound to, or '*' for the whole server [default: '*' for an admin, else your own]
-        #[arg(long)]
-        tenant: Option<String>,
-        /// How long it lives; without this, until it is revoked
-        #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
-        expires: Option<String>,
-        /// What it is for
-        #[arg(long)]
-        note: Option<String>,
+    /// Create a token; its secret is shown once
+    Create(NewToken),
+    /// Import a token whose secret its clients already have; the secret is read from a file or from standard
+    /// input
+    Import {
+        #[command(flatten)]
+        new: NewToken,
+        /// Read the secret from this file [default: standard input]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
-    /// Every token, without secrets
+    /// All tokens, without secrets
     List,
     /// Replace a token by a new one with the same rights
     Rotate {
         /// The token's id
         id: String,
-        /// How long the old one still works; without this, not at all
-        #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
+        /// How long the old token remains valid; without this, it is revoked at once
+        #[arg(long, value_name = "DURATION", value_parser = time_args::parse_duration)]
         grace: Option<String>,
-        /// How long the new one lives
-        #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
+        /// The lifetime of the new token
+        #[arg(long, value_name = "DURATION", value_parser = time_args::parse_duration)]
         expires: Option<String>,
     },
-    /// End a token
+    /// Revoke a token
     Revoke {
         /// The token's id
         id: String,
     },
 }
 
-/// Does what was asked with tokens.
+/// Runs a command for tokens.
 pub async fn run(
-    screen: &Screen,
+    output: &Output,
     client: &Client,
     env: &Environment,
     args: &TokenArgs,
 ) -> anyhow::Result<()> {
     let TokenArgs { verb, flags } = args;
-    // Only a new token needs a directory that is not there yet, and only one that was asked for by name is made.
-    let may_make = matches!(verb, Verb::Create { .. }) && flags.data_dir.is_some();
-    let mut keeper = Keeper::find(client, flags, env, may_make).await?;
+    // Only a new token needs a missing directory, and only a directory that was named is created.
+    let may_make = matches!(verb, Verb::Create(_) | Verb::Import { .. }) && flags.data_dir.is_some();
+    let mut token_store = TokenStore::find(client, flags, env, may_make).await?;
     match verb {
-        Verb::Create { role, tenant, expires, note } => {
-            let whole_server = (role == "admin").then(|| "*".to_owned());
-            let request = TokenRequest {
-                role: role.clone(),
-                tenant: tenant.clone().or(whole_server),
-                note: note.clone(),
-                expires_in: expires.clone(),
-            };
-            let made = keeper.create(&request).await?;
-            show_secret(screen, &made, keeper.dir())
+        Verb::Create(new) => {
+            let made = token_store.create(&new.request(None)).await?;
+            show_secret(output, &made, token_store.dir())
+        }
+        Verb::Import { new, file } => {
+            let secret = read_secret(file.as_deref())?;
+            let made = token_store.create(&new.request(Some(secret))).await?;
+            show_secret(output, &made, token_store.dir())
         }
         Verb::List => {
-            let list = keeper.list().await?;
-            if screen.json {
-                return screen.document(&list);
+            let list = token_store.list().await?;
+            if output.json {
+                return output.document(&list);
             }
-            print(screen, &list.tokens);
+            print(output, &list.tokens);
             Ok(())
         }
         Verb::Rotate { id, grace, expires } => {
             let request = RotateTokenRequest { grace: grace.clone(), expires_in: expires.clone() };
-            let made = keeper.rotate(id, &request).await?;
-            show_secret(screen, &made, keeper.dir())
+            let id = token_store.find_id(id).await?;
+            let made = token_store.rotate(&id, &request).await?;
+            show_secret(output, &made, token_store.dir())
         }
         Verb::Revoke { id } => {
-            keeper.revoke(id).await?;
-            if !screen.json {
-                screen.line(format!("{id} is revoked"));
-                tell_dir(screen, keeper.dir());
+            let id = token_store.find_id(id).await?;
+            token_store.revoke(&id).await?;
+            if !output.json {
+                output.line(format!("{id} is revoked"));
+                print_dir(output, token_store.dir());
             }
             Ok(())
         }
     }
 }
 
-/// Who keeps the tokens.
-enum Keeper<'a> {
+/// A one-line secret from a file or standard input: every user of the machine can see arguments.
+fn read_secret(file: Option<&Path>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    match file {
+        Some(path) => {
+            let file = File::open(path).with_context(|| format!("cannot read --file {}", path.display()))?;
+            file.take(SECRET_FILE_MAX).read_to_string(&mut text)
+        }
+        None => std::io::stdin().take(SECRET_FILE_MAX).read_to_string(&mut text),
+    }
+    .context("cannot read the secret")?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Where the tokens are stored.
+enum TokenStore<'a> {
     Server(&'a Client),
     Directory(Box<DirectTokens>),
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> TokenStore<'a> {
     /// The data directory, if one is named or no server answers; else the server.
     async fn find(
         client: &'a Client,
         flags: &ConfigFlags,
         env: &Environment,
         may_make: bool,
-    ) -> anyhow::Result<Keeper<'a>> {
+    ) -> anyhow::Result<TokenStore<'a>> {
         let named = flags.data_dir.is_some() || flags.config.is_some() || !flags.settings.is_empty();
         if !named && client.is_there().await {
-            return Ok(Keeper::Server(client));
+            return Ok(TokenStore::Server(client));
         }
         let layers = flags.layers(env)?;
         let tokens = tokio::task::spawn_blocking(move || DirectTokens::open(&layers, may_make)).await??;
-        Ok(Keeper::Directory(Box::new(tokens)))
+        Ok(TokenStore::Directory(Box::new(tokens)))
     }
 
-    /// The data directory that was opened, if one was.
+    /// The data directory, if one was opened.
     fn dir(&self) -> Option<&Path> {
         match self {
-            Keeper::Server(_) => None,
-            Keeper::Directory(tokens) => Some(tokens.dir()),
+            TokenStore::Server(_) => None,
+            TokenStore::Directory(tokens) => Some(tokens.dir()),
         }
     }
 
     async fn create(&mut self, request: &TokenRequest) -> anyhow::Result<TokenSecret> {
         match self {
-            Keeper::Server(client) => client.send(Method::POST, &["v1", "tokens"], request).await,
-            Keeper::Directory(tokens) => tokens.create(request),
+            TokenStore::Server(client) => client.send(Method::POST, &["v1", "tokens"], request).await,
+            TokenStore::Directory(tokens) => tokens.create(request),
         }
     }
 
     async fn list(&self) -> anyhow::Result<TokenList> {
         match self {
-            Keeper::Server(client) => client.get(&["v1", "tokens"], &[]).await,
-            Keeper::Directory(tokens) => Ok(tokens.list()),
+            TokenStore::Server(client) => client.get(&["v1", "tokens"], &[]).await,
+            TokenStore::Directory(tokens) => Ok(tokens.list()),
         }
+    }
+
+    /// The full id of a token, from its id or from a beginning or an end of it.
+    async fn find_id(&self, text: &str) -> anyhow::Result<String> {
+        let ids = self.list().await?.tokens.into_iter().map(|token| token.id).collect();
+        Ok(short_id::choose("token", text, ids)?)
     }
 
     async fn rotate(&mut self, id: &str, request: &RotateTokenRequest) -> anyhow::Result<TokenSecret> {
         match self {
-            Keeper::Server(client) => {
+            TokenStore::Server(client) => {
                 client.send(Method::POST, &["v1", "tokens", id, "rotate"], request).await
             }
-            Keeper::Directory(tokens) => tokens.rotate(id, request),
+            TokenStore::Directory(tokens) => tokens.rotate(id, request),
         }
     }
 
     async fn revoke(&mut self, id: &str) -> anyhow::Result<()> {
         match self {
-            Keeper::Server(client) => client.delete(&["v1", "tokens", id]).await,
-            Keeper::Directory(tokens) => tokens.revoke(id),
+            TokenStore::Server(client) => client.delete(&["v1", "tokens", id]).await,
+            TokenStore::Directory(tokens) => tokens.revoke(id),
         }
     }
 }
 
-/// A new token, as `--json` gives it.
+/// The output of `--json` for a new token.
 #[derive(Serialize)]
 struct Made<'a> {
     #[serde(flatten)]
     made: &'a TokenSecret,
-    /// The data directory that it was written to; absent where a server did it.
+    /// The data directory that it was written to; absent when a server created it.
     #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<&'a Path>,
 }
 
-fn show_secret(screen: &Screen, made: &TokenSecret, data_dir: Option<&Path>) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.document(&Made { made, data_dir });
+fn show_secret(output: &Output, made: &TokenSecret, data_dir: Option<&Path>) -> anyhow::Result<()> {
+    if output.json {
+        return output.document(&Made { made, data_dir });
     }
     let Token { id, tenant, role, expires_at, .. } = &made.token;
     let whom = if tenant == "*" { "the whole server".to_owned() } else { format!("tenant {tenant}") };
     let until =
         expires_at.as_deref().map_or("until it is revoked".to_owned(), |time| format!("until {time}"));
-    screen.line(format!("token {id}: {role} of {whom}, {until}"));
+    output.line(format!("token {id}: {role} of {whom}, {until}"));
     if let Some(old) = &made.replaces {
-        screen.line(format!("it replaces {old}"));
+        output.line(format!("it replaces {old}"));
     }
-    screen.line(screen.paint(Paint::Green, &made.secret));
-    screen.line(
-        screen.paint(Paint::Dim, "Keep it: it is shown this once. Use it with --token or LANEWAY_TOKEN."),
-    );
-    tell_dir(screen, data_dir);
+    if let Some(secret) = &made.secret {
+        output.line(output.paint(Paint::Green, secret));
+        let keep = "Keep it: it is shown this once. Use it with LANEWAY_TOKEN or --token-file.";
+        output.line(output.paint(Paint::Dim, keep));
+    }
+    print_dir(output, data_dir);
     Ok(())
 }
 
-/// Where something was written, when no server did it.
-fn tell_dir(screen: &Screen, dir: Option<&Path>) {
+/// Prints the data directory, when no server was used.
+fn print_dir(output: &Output, dir: Option<&Path>) {
     if let Some(dir) = dir {
-        screen.line(format!("No server was asked: this was written to the data directory {}", dir.display()));
+        output.line(format!("No server was used: this was written to the data directory {}", dir.display()));
     }
 }
 
-fn print(screen: &Screen, tokens: &[Token]) {
+fn print(output: &Output, tokens: &[Token]) {
     if tokens.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no tokens: the server is open to its own machine"));
+        output.line(output.paint(Paint::Dim, "no tokens: the server is open to every user of its machine"));
         return;
     }
     let mut table = Table::new()
-        .left("ID")
+        .id("ID")
         .left("STATE")
         .left("TENANT")
         .left("ROLE")
         .left("CREATED")
+        .spare(1)
         .left("EXPIRES")
         .flexible("NOTE");
     for token in tokens {
@@ -246,10 +303,10 @@ fn print(screen: &Screen, tokens: &[Token]) {
             Cell::painted(&token.state, state_paint(&token.state)),
             Cell::plain(&token.tenant),
             Cell::plain(&token.role),
-            Cell::plain(moment::distance(&token.created_at)),
-            Cell::maybe(token.expires_at.as_deref().map(moment::distance)),
+            Cell::plain(time_args::distance(&token.created_at)),
+            Cell::maybe(token.expires_at.as_deref().map(time_args::distance)),
             Cell::plain(&token.note),
         ]);
     }
-    table.print(screen);
+    table.print(output);
 }

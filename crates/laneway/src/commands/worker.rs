@@ -1,11 +1,13 @@
 //! `laneway worker`: a worker whose handlers are programs.
 
+mod artifact_dir;
 mod file;
+mod guard;
 mod metrics;
 mod program;
-mod workshop;
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,130 +23,138 @@ use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::client::ServerArgs;
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 use crate::log;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
+use artifact_dir::ArtifactDir;
 use file::{KindFile, WorkerFile};
+use guard::Guard;
+pub use guard::helper;
 use program::Program;
-use workshop::Workshop;
 
-/// Which programs to run, and how.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A handler is a program. It gets the task's parameters as JSON on standard input and gives its result as JSON on standard \
-output (at most 1 MiB). What it writes to standard error is sent along line by line. LANEWAY_TASK_ID, LANEWAY_RUN_ID, \
-LANEWAY_SEQ and LANEWAY_KIND say what it runs for. Files that it leaves in the folder LANEWAY_ARTIFACTS become artifacts, \
-which can be read through the server. Exit code 0 is success, 75 a failure that may be tried again, \
-everything else one that may not. When a task is canceled or takes too long, the program and all that it started get \
+A handler is a program. It reads the task's parameters as JSON from standard input and writes its result as JSON to standard \
+output (at most 1 MiB). Its standard error is sent to the server line by line. LANEWAY_TASK_ID, LANEWAY_RUN_ID, \
+LANEWAY_SEQ and LANEWAY_KIND identify the task. Files that it leaves in the folder LANEWAY_ARTIFACTS become artifacts, \
+which can be downloaded through the server. When a task is canceled or times out, the program and its child processes get \
 SIGTERM and, after --stop-grace, SIGKILL.
 
-Signals: SIGTERM and SIGINT drain: no more tasks are taken, those that run have --drain-limit to end, results are \
-brought home. A second one stops at once what runs, a third one ends the process.
+Exit codes of a handler:
+  0       success
+  65      a permanent failure: a retry cannot help (EX_DATAERR, the input is wrong)
+  others  a failure that is retried by the job's retry policy; a kill by a signal counts as one
+
+Signals: SIGTERM and SIGINT drain: the worker takes no more tasks, running tasks have --drain-limit to end, and results are \
+delivered. A second signal stops running tasks at once, a third one ends the process.
 
 Examples:
   laneway worker --kind resize='./resize --fast' --kind thumb=./thumb --max-parallel 4
   laneway worker --file worker.toml --packages ./packages --metrics 127.0.0.1:9717
   laneway --url https://laneway.example worker --token-file token --kind echo=cat")]
 pub struct WorkerArgs {
-    /// Run tasks of this kind with this program; may be given several times. The command is split at spaces; quotes
-    /// keep words together
+    /// Run tasks of this kind with this program; may be repeated. The command is split at spaces; quotes keep
+    /// an argument together
     #[arg(long = "kind", value_name = "NAME=COMMAND", value_parser = parse_kind)]
     kinds: Vec<(String, KindFile)>,
-    /// Read kinds and settings from this TOML file; flags outweigh it
+    /// Read kinds and settings from this TOML file; flags override it
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The worker's name: the same after every restart, and nobody else's. Defaults to the machine's name
+    /// The worker's name. Only one process at a time may use it: a second one is denied while the first one
+    /// is connected. Defaults to the machine's name and a few random digits, new for each process
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
-    /// Whose jobs to run. Defaults to `default`
+    /// The tenant whose jobs to run. Defaults to `default`
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
     /// Most tasks at once. Defaults to 1
     #[arg(long, value_name = "N")]
     max_parallel: Option<u32>,
-    /// Most tasks of one kind at once; may be given several times
+    /// Most tasks of one kind at once; may be repeated
     #[arg(long = "limit", value_name = "KIND=N", value_parser = parse_limit)]
     limits: Vec<(String, u32)>,
-    /// Take jobs of this lane only; may be given several times. Defaults to every lane
+    /// Take jobs of this lane only; may be repeated. Defaults to every lane
     #[arg(long = "lane", value_name = "NAME")]
     lanes: Vec<String>,
     /// Keep packages here, and let the server install and remove them
     #[arg(long, value_name = "DIR")]
     packages: Option<PathBuf>,
-    /// Let programs make artifacts in here. Defaults to the system's folder for what is temporary
+    /// The folder for artifacts. Defaults to the system's temporary folder
     #[arg(long, value_name = "DIR")]
     artifacts: Option<PathBuf>,
     /// How long artifacts are kept. Defaults to 1h
     #[arg(long, value_name = "DURATION", value_parser = parse_time)]
     artifacts_ttl: Option<Duration>,
-    /// Read the token from this file at every connect, so that it can be replaced while the worker runs;
-    /// outweighs --token
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Where workers connect on the server
+    /// The path of the worker endpoint on the server
     #[arg(long, value_name = "PATH", default_value = "/v1/workers/connect")]
     endpoint: String,
     /// How long a program has to end after SIGTERM. Defaults to 10s
     #[arg(long, value_name = "DURATION", value_parser = parse_time)]
     stop_grace: Option<Duration>,
-    /// How long what runs may take when the worker is told to stop. Defaults to 30s
+    /// How long running tasks may take when the worker stops. Defaults to 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_time)]
     drain_limit: Option<Duration>,
-    /// Serve the worker's figures for Prometheus here, at /metrics
+    /// Serve metrics for Prometheus at this address, at /metrics
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
-    /// How log lines look on standard error
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
+    /// The format of log lines on standard error; auto is text on a terminal and JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "auto")]
     log_format: LogStyle,
-    /// Which log lines are written: a level, or levels by part, such as `info,laneway_client=debug`
+    /// The log filter: a level, or levels by module, such as `info,laneway_client=debug`
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log_filter: String,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum LogStyle {
-    /// One object a line.
+    // Plain comments: clap would print doc comments in the help.
+    // Text where standard error is a terminal, else JSON.
+    Auto,
+    // One object per line.
     Json,
-    /// For people.
+    // For people.
     Text,
 }
 
 /// Runs a worker until a signal stops it, or the server drains it.
-pub async fn run(screen: &Screen, server: &ServerArgs, args: &WorkerArgs) -> anyhow::Result<()> {
+pub async fn run(output: &Output, server: &ServerArgs, args: &WorkerArgs) -> anyhow::Result<()> {
     let format = match args.log_format {
-        LogStyle::Json => LogFormat::Json,
+        LogStyle::Auto if std::io::stderr().is_terminal() => LogFormat::Text,
+        LogStyle::Auto | LogStyle::Json => LogFormat::Json,
         LogStyle::Text => LogFormat::Text,
     };
-    log::start(&LogConfig { format, filter: args.log_filter.clone() }, screen.color)?;
-    // Before the worker starts, so that an early signal is not the default one that kills.
+    log::start_worker(&LogConfig { format, filter: args.log_filter.clone() }, output.color)?;
+    // Before the worker starts, so that an early signal does not kill the process.
     let mut signals = Signals::new()?;
     let settings = Settings::new(args)?;
     let url = socket_url(&server.url, &args.endpoint)?;
-    let workshop = Workshop::open(settings.artifacts.as_deref(), settings.artifacts_ttl)?;
-    let worker = settings.builder(&url, server, args, &workshop).build().map_err(wrong)?;
+    let artifact_dir = ArtifactDir::open(settings.artifacts.as_deref(), settings.artifacts_ttl)?;
+    let guard = Guard::start();
+    let worker = settings.builder(&url, server, &artifact_dir, &guard).build().map_err(wrong)?;
     let handle = worker.handle();
-    let figures = match args.metrics {
+    let metrics = match args.metrics {
         Some(address) => Some(metrics::serve(address, handle.clone()).await?),
         None => None,
     };
-    banner(screen, &settings, &url, figures.as_ref().map(|(address, _)| *address))?;
+    banner(output, &settings, &url, metrics.as_ref().map(|(address, _)| *address))?;
     let mut work = std::pin::pin!(worker.run());
     loop {
         tokio::select! {
-            done = &mut work => return ended(screen, done),
+            done = &mut work => return ended(output, done),
             () = signals.next() => signals.asked += 1,
         }
-        stop(screen, &handle, signals.asked).await?;
+        stop(output, &handle, signals.asked).await?;
     }
 }
 
-/// What a signal means, depending on how many came before.
-async fn stop(screen: &Screen, handle: &WorkerHandle, asked: u32) -> anyhow::Result<()> {
+/// Handles a signal, depending on how many came before.
+async fn stop(output: &Output, handle: &WorkerHandle, asked: u32) -> anyhow::Result<()> {
     match asked {
         1 => {
-            if !screen.json {
-                screen.line("draining: no more tasks; those that run may end (again: at once)");
+            if !output.json {
+                output.line("draining: no more tasks; running tasks may end (Ctrl-C again: at once)");
             }
             handle.drain(None).await;
             Ok(())
@@ -153,19 +163,20 @@ async fn stop(screen: &Screen, handle: &WorkerHandle, asked: u32) -> anyhow::Res
             handle.drain(Some(Duration::ZERO)).await;
             Ok(())
         }
-        _ => Err(Trouble::new(Exit::Refused, "ended at once; the server gives the tasks to others").into()),
+        _ => Err(CliError::new(Exit::Rejected, "ended at once; the server gives the tasks to other workers")
+            .into()),
     }
 }
 
-fn ended(screen: &Screen, done: Result<(), WorkerError>) -> anyhow::Result<()> {
-    done.map_err(|error| Trouble::new(Exit::Refused, error.to_string()))?;
-    if !screen.json {
-        screen.line("stopped");
+fn ended(output: &Output, done: Result<(), WorkerError>) -> anyhow::Result<()> {
+    done.map_err(|error| CliError::new(Exit::Rejected, error.to_string()))?;
+    if !output.json {
+        output.line("stopped");
     }
     Ok(())
 }
 
-/// What file and flags say together.
+/// The settings of file and flags together.
 struct Settings {
     id: String,
     tenant: String,
@@ -188,13 +199,13 @@ impl Settings {
         let packages = args.packages.clone().or(file.packages);
         if kinds.is_empty() && packages.is_none() {
             let message = "there is nothing to run; give --kind NAME=COMMAND, --file or --packages";
-            return Err(Trouble::new(Exit::Usage, message).into());
+            return Err(CliError::new(Exit::Usage, message).into());
         }
         let mut limits: BTreeMap<String, u32> =
             kinds.iter().filter_map(|(kind, file)| Some((kind.clone(), file.concurrency?))).collect();
         limits.extend(args.limits.iter().cloned());
         Ok(Settings {
-            id: args.id.clone().or(file.id).unwrap_or_else(hostname),
+            id: args.id.clone().or(file.id).unwrap_or_else(own_name),
             tenant: args.tenant.clone().or(file.tenant).unwrap_or_else(|| "default".to_owned()),
             max_parallel: args.max_parallel.or(file.max_parallel).unwrap_or(1),
             kinds,
@@ -212,10 +223,10 @@ impl Settings {
         &self,
         url: &str,
         server: &ServerArgs,
-        args: &WorkerArgs,
-        workshop: &Workshop,
+        artifact_dir: &ArtifactDir,
+        guard: &Guard,
     ) -> WorkerBuilder {
-        let (token, token_file) = (server.token.clone(), args.token_file.clone());
+        let (token, token_file) = (server.token.clone(), server.token_file.clone());
         let mut builder = Worker::builder(url, &self.id)
             .tenant(&self.tenant)
             .version(env!("CARGO_PKG_VERSION"))
@@ -230,18 +241,26 @@ impl Settings {
             builder = builder.limit(kind, *limit);
         }
         for (kind, file) in &self.kinds {
-            let program =
-                Program::new(file.command.clone(), None, file.timeout, self.stop_grace, workshop.clone());
+            let program = Program {
+                command: file.command.clone(),
+                folder: None,
+                timeout: file.timeout,
+                stop_grace: self.stop_grace,
+                artifact_dir: artifact_dir.clone(),
+                guard: guard.clone(),
+            };
             builder = builder.boxed_handler(kind, program.handler());
         }
         match &self.packages {
-            Some(folder) => builder.packages(folder.clone(), loader(self.stop_grace, workshop.clone())),
+            Some(folder) => {
+                builder.packages(folder.clone(), loader(self.stop_grace, artifact_dir.clone(), guard.clone()))
+            }
             None => builder,
         }
     }
 }
 
-/// The token of the next connection.
+/// The token of the next connection. A file is read each time, so that it can be replaced while the worker runs.
 async fn read_token(token: Option<String>, file: Option<PathBuf>) -> Option<String> {
     let Some(path) = file else { return token };
     match tokio::fs::read_to_string(&path).await {
@@ -253,8 +272,8 @@ async fn read_token(token: Option<String>, file: Option<PathBuf>) -> Option<Stri
     }
 }
 
-/// Makes programs of a package's manifest: `{"handlers": {"resize": {"command": ["./resize"]}}}`.
-fn loader(stop_grace: Duration, workshop: Workshop) -> Loader {
+/// Makes handlers from a package's manifest: `{"handlers": {"resize": {"command": ["./resize"]}}}`.
+fn loader(stop_grace: Duration, artifact_dir: ArtifactDir, guard: Guard) -> Loader {
     Arc::new(move |package: &InstalledPackage| {
         let manifest: file::PackageManifest = package
             .manifest
@@ -266,19 +285,24 @@ fn loader(stop_grace: Duration, workshop: Workshop) -> Loader {
                 return Err(format!("manifest.json: the handler {kind:?} has no command"));
             }
             let kind = laneway_wire::frame::Text::new(kind).map_err(|error| format!("a kind {error}"))?;
-            let folder = Some(package.folder.clone());
-            let program =
-                Program::new(handler.command, folder, handler.timeout, stop_grace, workshop.clone());
+            let program = Program {
+                command: handler.command,
+                folder: Some(package.folder.clone()),
+                timeout: handler.timeout,
+                stop_grace,
+                artifact_dir: artifact_dir.clone(),
+                guard: guard.clone(),
+            };
             handlers.push((kind, program.handler()));
         }
         Ok(handlers)
     })
 }
 
-/// `http://host:port` with the endpoint's path, as WebSockets write it.
+/// The WebSocket URL of the worker endpoint.
 fn socket_url(url: &str, endpoint: &str) -> anyhow::Result<String> {
     let rest = url.strip_prefix("http").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
-    let rest = rest.with_context(|| format!("--url {url:?} is no URL; write http://host:port"))?;
+    let rest = rest.with_context(|| format!("--url {url:?} is not a URL; write http://host:port"))?;
     Ok(format!("ws{}/{}", rest.trim_end_matches('/'), endpoint.trim_start_matches('/')))
 }
 
@@ -287,7 +311,12 @@ fn wrong(error: BuildError) -> anyhow::Error {
         BuildError::Connect(ConnectError::File { .. }) | BuildError::Packages(_) => Exit::Config,
         _ => Exit::Usage,
     };
-    Trouble::new(exit, error.to_string()).into()
+    CliError::new(exit, error.to_string()).into()
+}
+
+/// A unique name.
+fn own_name() -> String {
+    format!("{}-{:06x}", hostname(), fastrand::u32(..) & 0xff_ffff)
 }
 
 fn hostname() -> String {
@@ -299,15 +328,15 @@ fn hostname() -> String {
 }
 
 fn banner(
-    screen: &Screen,
+    output: &Output,
     settings: &Settings,
     url: &str,
     metrics: Option<SocketAddr>,
 ) -> anyhow::Result<()> {
     let kinds: Vec<&String> = settings.kinds.keys().collect();
     let metrics = metrics.map(|address| format!("http://{address}/metrics"));
-    if screen.json {
-        return screen.json_line(&json!({
+    if output.json {
+        return output.json_line(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "id": settings.id,
             "tenant": settings.tenant,
@@ -318,21 +347,21 @@ fn banner(
             "metrics": metrics,
         }));
     }
-    let label = |word: &str| screen.paint(Paint::Dim, &format!("  {word:<8}"));
-    screen.line(screen.paint(Paint::Bold, &format!("laneway worker {}", settings.id)));
-    screen.line(format!("{} {url}", label("server")));
+    let label = |name: &str| output.paint(Paint::Dim, &format!("  {name:<8}"));
+    output.line(output.paint(Paint::Bold, &format!("laneway worker {}", settings.id)));
+    output.line(format!("{} {url}", label("server")));
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
-    screen.line(format!("{} {}", label("kinds"), names.join(", ")));
+    output.line(format!("{} {}", label("kinds"), names.join(", ")));
     if !settings.lanes.is_empty() {
-        screen.line(format!("{} {}", label("lanes"), settings.lanes.join(", ")));
+        output.line(format!("{} {}", label("lanes"), settings.lanes.join(", ")));
     }
     if let Some(metrics) = metrics {
-        screen.line(format!("{} {metrics}", label("metrics")));
+        output.line(format!("{} {metrics}", label("metrics")));
     }
     Ok(())
 }
 
-/// Reads `resize='./resize --fast'`.
+/// Parses `resize='./resize --fast'`.
 fn parse_kind(text: &str) -> Result<(String, KindFile), String> {
     let (kind, command) = text.split_once('=').ok_or("write NAME=COMMAND, such as echo=cat")?;
     let command = split_command(command)?;
@@ -342,26 +371,26 @@ fn parse_kind(text: &str) -> Result<(String, KindFile), String> {
     Ok((kind.trim().to_owned(), KindFile { command, concurrency: None, timeout: None }))
 }
 
-/// Splits at spaces; single and double quotes keep words together. No shell is asked.
+/// Splits at spaces; single and double quotes keep an argument together. No shell is used.
 fn split_command(text: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None::<char>);
+    let (mut arguments, mut name, mut quote) = (Vec::new(), None::<String>, None::<char>);
     for c in text.chars() {
         match quote {
             Some(open) if c == open => quote = None,
-            Some(_) => word.get_or_insert_default().push(c),
+            Some(_) => name.get_or_insert_default().push(c),
             None if matches!(c, '\'' | '"') => {
                 quote = Some(c);
-                word.get_or_insert_default();
+                name.get_or_insert_default();
             }
-            None if c.is_whitespace() => words.extend(word.take()),
-            None => word.get_or_insert_default().push(c),
+            None if c.is_whitespace() => arguments.extend(name.take()),
+            None => name.get_or_insert_default().push(c),
         }
     }
     if quote.is_some() {
         return Err("a quote is not closed".to_owned());
     }
-    words.extend(word);
-    Ok(words)
+    arguments.extend(name);
+    Ok(arguments)
 }
 
 fn parse_limit(text: &str) -> Result<(String, u32), String> {
@@ -376,7 +405,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         .ok_or("write a duration such as 20s".to_owned())
 }
 
-/// The signals that mean something to a worker.
+/// The signals that a worker handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -403,10 +432,10 @@ mod tests {
 
     #[test]
     fn commands_are_split_without_a_shell() {
-        let words = |text: &str| split_command(text).unwrap();
-        assert_eq!(words("./resize --fast"), ["./resize", "--fast"]);
-        assert_eq!(words("sh -c 'echo \"a b\"'  ''"), ["sh", "-c", "echo \"a b\"", ""]);
-        assert!(words("  ").is_empty());
+        let arguments = |text: &str| split_command(text).unwrap();
+        assert_eq!(arguments("./resize --fast"), ["./resize", "--fast"]);
+        assert_eq!(arguments("sh -c 'echo \"a b\"'  ''"), ["sh", "-c", "echo \"a b\"", ""]);
+        assert!(arguments("  ").is_empty());
         assert!(split_command("a 'b").is_err());
     }
 

@@ -1,21 +1,21 @@
-//! `laneway workers`: who runs jobs, and what may be asked of them.
+//! `laneway workers`: lists workers and sends them commands.
 
 use clap::Subcommand;
-use laneway_wire::{DrainRequest, PackageRequest, RebindRequest, Worker, WorkerList, WorkerTold};
+use laneway_wire::{DrainRequest, PackageRequest, RebindRequest, Worker, WorkerCommandSent, WorkerList};
 use reqwest::Method;
 
 use crate::client::Client;
-use crate::commands::jobs::show::{fact, maybe};
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::commands::jobs::show::{field, maybe};
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// What to do with workers.
+/// Commands for workers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A drained worker takes nothing new, ends what it runs, and goes. A rebound one ends what it runs and gets jobs of its new \
-lanes only, also when it connects again; it is forgotten with the worker, or when the server restarts. What becomes of an install or an uninstall stands in the \
-audit list and among the worker's packages.
+A drained worker takes no new tasks, finishes the running ones, and leaves. A rebound worker finishes its \
+running tasks and gets jobs of its new lanes only, also after a reconnect, until it is forgotten or the server \
+restarts. The outcome of an install or uninstall is in the audit log and among the worker's packages.
 
 Examples:
   laneway workers list
@@ -32,14 +32,14 @@ pub struct WorkersArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Workers, those that lost their connection and may come back included
+    /// Workers, including those that lost their connection and may come back
     List,
-    /// One worker as it stands
+    /// One worker
     Get {
         /// The worker
         worker: String,
     },
-    /// Let it take nothing new, end what it runs, and go
+    /// Drain a worker: it takes no new tasks, finishes the running ones, and leaves
     Drain {
         /// The worker
         worker: String,
@@ -47,12 +47,12 @@ enum Verb {
         #[arg(long)]
         undo: bool,
     },
-    /// Let it get jobs of these lanes only, whatever it registers with
+    /// Give it jobs of these lanes only, whatever it registers
     #[command(group = clap::ArgGroup::new("which").required(true))]
     Rebind {
         /// The worker
         worker: String,
-        /// A lane that it serves from now on; may be given several times
+        /// A lane that it serves from now on; may be repeated
         #[arg(long = "lane", value_name = "NAME", group = "which")]
         lanes: Vec<String>,
         /// Let it serve every lane
@@ -67,7 +67,7 @@ enum Verb {
         name: String,
         /// Its version
         version: String,
-        /// Where the archive is: https, http or file
+        /// The URL of the archive: https, http or file
         #[arg(long, value_name = "URL")]
         from: String,
         /// The SHA-256 of the archive
@@ -86,18 +86,18 @@ enum Verb {
     },
 }
 
-/// Does what was asked with workers.
-pub async fn run(screen: &Screen, client: &Client, args: &WorkersArgs) -> anyhow::Result<()> {
+/// Runs a command for workers.
+pub async fn run(output: &Output, client: &Client, args: &WorkersArgs) -> anyhow::Result<()> {
     match &args.verb {
-        Verb::List => list(screen, client).await,
-        Verb::Get { worker } => show(screen, &client.get(&["v1", "workers", worker], &[]).await?),
+        Verb::List => list(output, client).await,
+        Verb::Get { worker } => show(output, &client.get(&["v1", "workers", worker], &[]).await?),
         Verb::Drain { worker, undo } => {
             let request = DrainRequest { drain: Some(!undo) };
-            show(screen, &client.send(Method::POST, &["v1", "workers", worker, "drain"], &request).await?)
+            show(output, &client.send(Method::POST, &["v1", "workers", worker, "drain"], &request).await?)
         }
         Verb::Rebind { worker, lanes, every_lane: _ } => {
             let request = RebindRequest { lanes: lanes.clone() };
-            show(screen, &client.send(Method::POST, &["v1", "workers", worker, "rebind"], &request).await?)
+            show(output, &client.send(Method::POST, &["v1", "workers", worker, "rebind"], &request).await?)
         }
         Verb::Install { worker, name, version, from, sha256 } => {
             let request = PackageRequest {
@@ -107,7 +107,7 @@ pub async fn run(screen: &Screen, client: &Client, args: &WorkersArgs) -> anyhow
                 url: Some(from.clone()),
                 sha256: Some(sha256.clone()),
             };
-            change_packages(screen, client, worker, &request).await
+            change_packages(output, client, worker, &request).await
         }
         Verb::Uninstall { worker, name, version } => {
             let request = PackageRequest {
@@ -117,35 +117,36 @@ pub async fn run(screen: &Screen, client: &Client, args: &WorkersArgs) -> anyhow
                 url: None,
                 sha256: None,
             };
-            change_packages(screen, client, worker, &request).await
+            change_packages(output, client, worker, &request).await
         }
     }
 }
 
-async fn list(screen: &Screen, client: &Client) -> anyhow::Result<()> {
+async fn list(output: &Output, client: &Client) -> anyhow::Result<()> {
     let list: WorkerList = client.get(&["v1", "workers"], &[]).await?;
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
     if list.workers.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no workers"));
+        output.line(output.paint(Paint::Dim, "no workers"));
         return Ok(());
     }
-    table(&list.workers).print(screen);
+    table(&list.workers).print(output);
     Ok(())
 }
 
 async fn change_packages(
-    screen: &Screen,
+    output: &Output,
     client: &Client,
     worker: &str,
     request: &PackageRequest,
 ) -> anyhow::Result<()> {
-    let told: WorkerTold = client.send(Method::POST, &["v1", "workers", worker, "packages"], request).await?;
-    if screen.json {
-        return screen.document(&told);
+    let sent: WorkerCommandSent =
+        client.send(Method::POST, &["v1", "workers", worker, "packages"], request).await?;
+    if output.json {
+        return output.document(&sent);
     }
-    screen.line(format!("{} was told to {} {}", told.worker, told.operation, request.name));
+    output.line(format!("sent to {}: {} {}", sent.worker, sent.operation, request.name));
     Ok(())
 }
 
@@ -157,48 +158,50 @@ fn paint_of(worker: &Worker) -> Paint {
     }
 }
 
-fn show(screen: &Screen, worker: &Worker) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.document(worker);
+fn show(output: &Output, worker: &Worker) -> anyhow::Result<()> {
+    if output.json {
+        return output.document(worker);
     }
-    fact(screen, "worker", &worker.id);
-    fact(screen, "tenant", &worker.tenant);
-    fact(screen, "state", &screen.paint(paint_of(worker), &worker.state));
-    fact(screen, "host", &format!("{} ({})", worker.hostname, worker.version));
-    fact(screen, "running", &format!("{} of {}", worker.running, worker.max_parallel));
+    field(output, "worker", &worker.id);
+    field(output, "tenant", &worker.tenant);
+    field(output, "state", &output.paint(paint_of(worker), &worker.state));
+    field(output, "host", &format!("{} ({})", worker.hostname, worker.version));
+    field(output, "running", &format!("{} of {}", worker.running, worker.max_parallel));
     let some = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
-    maybe(screen, "kinds", some(&worker.kinds).as_deref());
+    maybe(output, "kinds", some(&worker.kinds).as_deref());
     let packages: Vec<String> =
         worker.packages.iter().map(|package| format!("{} {}", package.name, package.version)).collect();
-    maybe(screen, "packages", some(&packages).as_deref());
-    maybe(screen, "features", some(&worker.features).as_deref());
+    maybe(output, "packages", some(&packages).as_deref());
+    maybe(output, "features", some(&worker.features).as_deref());
     let labels: Vec<String> = worker.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    maybe(screen, "labels", some(&labels).as_deref());
+    maybe(output, "labels", some(&labels).as_deref());
     let lanes = some(&worker.lanes).unwrap_or_else(|| "every one".to_owned());
-    fact(screen, "lanes", &format!("{lanes}{}", if worker.rebound { " (rebound)" } else { "" }));
-    fact(
-        screen,
+    field(output, "lanes", &format!("{lanes}{}", if worker.rebound { " (rebound)" } else { "" }));
+    field(
+        output,
         "connected",
-        &format!("{} ({})", worker.connected_at, moment::distance(&worker.connected_at)),
+        &format!("{} ({})", worker.connected_at, time_args::distance(&worker.connected_at)),
     );
-    fact(screen, "heard", &format!("{:.1} s ago", worker.silent_ms as f64 / 1_000.0));
+    field(output, "heard", &format!("{:.1} s ago", worker.silent_ms as f64 / 1_000.0));
     let load = [("mem", worker.mem_pct), ("disk", worker.disk_pct), ("cpu", worker.cpu_pct)];
     let load: Vec<String> =
-        load.iter().filter_map(|(word, share)| share.map(|share| format!("{word} {share:.0} %"))).collect();
-    maybe(screen, "load", some(&load).as_deref());
+        load.iter().filter_map(|(name, share)| share.map(|share| format!("{name} {share:.0} %"))).collect();
+    maybe(output, "load", some(&load).as_deref());
     Ok(())
 }
 
 fn table(workers: &[Worker]) -> Table {
     let mut table = Table::new()
-        .flexible("WORKER")
+        .left("WORKER")
         .left("TENANT")
+        .spare(1)
         .left("STATE")
         .right("RUNNING")
         .right("OF")
-        .left("KINDS")
+        .flexible("KINDS")
         .left("LANES")
         .left("HOST")
+        .spare(2)
         .left("CONNECTED");
     for worker in workers {
         table.row(vec![
@@ -210,7 +213,7 @@ fn table(workers: &[Worker]) -> Table {
             Cell::plain(worker.kinds.join(" ")),
             Cell::plain(if worker.lanes.is_empty() { "*".to_owned() } else { worker.lanes.join(" ") }),
             Cell::plain(&worker.hostname),
-            Cell::plain(moment::distance(&worker.connected_at)),
+            Cell::plain(time_args::distance(&worker.connected_at)),
         ]);
     }
     table

@@ -1,10 +1,10 @@
-//! The started scheduler as its owner sees it: submit, wait, cancel, explain, change, stop.
+//! The started scheduler: submit, wait, cancel, explain, configure, stop.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::engine::Explanation;
-use laneway_core::{Bytes, Failure, JobEnd, JobId, JobState, Name, Origin, Reason, Refusal, Reply};
+use laneway_core::{Bytes, Failure, JobEnd, JobId, JobState, Name, Origin, Reason, Rejection, Reply};
 use laneway_runtime::LoadProbe;
 use laneway_runtime::config::{Config, ConfigErrors};
 use laneway_runtime::drain::Drained;
@@ -18,10 +18,10 @@ use tokio::sync::watch;
 
 use super::job::{InvalidJob, Job};
 
-/// A running scheduler. Cheap to clone; all clones are the same scheduler.
+/// A running scheduler. Cheap to clone; all clones share the scheduler.
 ///
-/// Dropping all of them ends the loop as a crash would: nothing is lost, and what ran is tried again at the next start.
-/// [`Laneway::shutdown`] is the polite way.
+/// Dropping all clones ends the loop like a crash: nothing is lost, and running jobs are retried at the next
+/// start. [`Laneway::shutdown`] is the graceful stop.
 #[derive(Clone)]
 pub struct Laneway {
     inner: Arc<Inner>,
@@ -38,7 +38,7 @@ struct Inner {
 /// How the loop ended.
 type End = Result<(), Arc<Fatal>>;
 
-/// What works beside the loop for as long as it is held.
+/// Tasks beside the loop, which run as long as this is held.
 pub(super) struct Guards {
     #[expect(dead_code, reason = "held, not read")]
     pub(super) forwarding: Forwarding,
@@ -55,18 +55,18 @@ pub(super) struct Guards {
 /// Why a job was not submitted.
 #[derive(Debug, Error)]
 pub enum SubmitError {
-    /// A part of it is not what it must be.
+    /// A part of it is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidJob),
-    /// There is no room for it, or it cannot be. Nothing was stored.
-    #[error("the job was refused: {0}")]
-    Refused(Refusal),
+    /// A limit is reached, or the job is invalid. Nothing was stored.
+    #[error("the job was rejected: {0}")]
+    Rejected(Rejection),
     /// The scheduler has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Why a scheduler did not end well.
+/// Why a scheduler ended with an error.
 #[derive(Clone, Debug, Error)]
 #[error("{0}")]
 pub struct ShutdownError(Arc<Fatal>);
@@ -79,13 +79,13 @@ pub enum ResultError {
     NotSucceeded {
         /// How it ended.
         state: JobState,
-        /// Why it ended so.
+        /// Why it ended.
         reason: Reason,
-        /// What went wrong, where something did.
+        /// The failure, if there was one.
         failure: Option<Failure>,
     },
-    /// The result is not the JSON that was asked for.
-    #[error("the result is not what was asked for: {0}")]
+    /// The result is not the requested JSON.
+    #[error("the result has another type: {0}")]
     NotJson(#[from] serde_json::Error),
 }
 
@@ -97,11 +97,11 @@ impl Laneway {
         running: Running,
         guards: Guards,
     ) -> Laneway {
-        let (tell, end) = watch::channel(None);
+        let (sender, end) = watch::channel(None);
         tokio::spawn(async move {
             let ended = running.ended().await.map_err(Arc::new);
-            // Nobody may be left to hear it.
-            let _ = tell.send(Some(ended));
+            // There may be no receiver left.
+            let _ = sender.send(Some(ended));
         });
         Laneway { inner: Arc::new(Inner { scheduler, live, tabs, end, _guards: guards }) }
     }
@@ -109,16 +109,17 @@ impl Laneway {
     /// Submits a job. When this returns, the job is durable (as far as the store is).
     pub async fn submit(&self, job: Job) -> Result<JobHandle, SubmitError> {
         let submission = job.into_submission(origin())?;
-        let submitted = self.inner.scheduler.submit(submission).await?.map_err(SubmitError::Refused)?;
+        let submitted = self.inner.scheduler.submit(submission).await?.map_err(SubmitError::Rejected)?;
         Ok(JobHandle { laneway: self.clone(), id: submitted.job, existing: submitted.existing })
     }
 
-    /// Submits many jobs in one commit: each for itself, or with `atomic` all or none. One verdict for each, in order.
+    /// Submits many jobs in one commit: each on its own, or with `atomic` all or none. Returns one verdict
+    /// each, in order.
     pub async fn submit_all(
         &self,
         jobs: impl IntoIterator<Item = Job>,
         atomic: bool,
-    ) -> Result<Vec<Result<JobHandle, Refusal>>, SubmitError> {
+    ) -> Result<Vec<Result<JobHandle, Rejection>>, SubmitError> {
         let items: Result<Vec<_>, _> = jobs.into_iter().map(|job| job.into_submission(origin())).collect();
         let verdicts = self.inner.scheduler.submit_batch(items?, atomic).await?;
         let handle = |job: laneway_core::command::Submitted| JobHandle {
@@ -129,24 +130,24 @@ impl Laneway {
         Ok(verdicts.into_iter().map(|verdict| verdict.map(handle)).collect())
     }
 
-    /// A handle on a job that was submitted earlier; whether it exists shows when it is used.
+    /// A handle for a job that was submitted earlier. Whether it exists is checked when it is used.
     pub fn job(&self, id: JobId) -> JobHandle {
         JobHandle { laneway: self.clone(), id, existing: true }
     }
 
-    /// Ends a job. False when no live job has this id: it has ended already, or never was.
+    /// Cancels a job. False when no live job has this id.
     pub async fn cancel(&self, id: JobId) -> Result<bool, Stopped> {
         let reply = self.inner.scheduler.cancel(None, id, origin()).await?;
         Ok(matches!(reply, Reply::Canceled { .. }))
     }
 
-    /// Why a job is not running: everything that holds it back. `None`: it has ended, or never was.
+    /// Why a job is not running: everything that blocks it. `None`: no live job has this id.
     pub async fn explain(&self, id: JobId) -> Result<Option<Explanation>, Stopped> {
-        self.inner.scheduler.read(move |engine, now| engine.explain(now, None, id)).await
+        self.inner.scheduler.explain(None, id).await
     }
 
-    /// Changes settings while everything runs: a tree of keys as in the configuration file, such as
-    /// `{"lanes": {"main": {"running_max": 8}}}`. All of it holds, and survives a restart, or none of it.
+    /// Changes settings at run time: a tree of keys as in the configuration file, such as `{"lanes": {"main":
+    /// {"running_max": 8}}}`. All changes apply and survive a restart, or none does.
     pub async fn configure(&self, patch: serde_json::Value) -> Result<Arc<Config>, ConfigErrors> {
         self.inner.live.patch(patch, origin()).await
     }
@@ -156,8 +157,9 @@ impl Laneway {
         self.inner.live.reload().await
     }
 
-    /// Stops: nothing new starts, running handlers have until the configured limit (`server.drain_limit`) to end, the
-    /// rest is handed back and runs at the next start.
+    /// Stops gracefully: no new jobs start, running handlers have until the configured limit
+    /// (`server.drain_limit`) to end, and the rest is handed back and runs at the next start. A job that
+    /// allows no loss ends as failed instead.
     pub async fn shutdown(&self) -> Result<Drained, ShutdownError> {
         self.shutdown_within(self.inner.live.current().server.drain_limit).await
     }
@@ -166,7 +168,7 @@ impl Laneway {
     pub async fn shutdown_within(&self, limit: Duration) -> Result<Drained, ShutdownError> {
         let drained = self.inner.scheduler.drain(limit).await;
         self.ended().await?;
-        // A loop that had ended well before had nothing left to drain.
+        // A loop that had already ended had nothing left to drain.
         Ok(drained.unwrap_or_default())
     }
 
@@ -179,17 +181,17 @@ impl Laneway {
         }
     }
 
-    /// The handle below this one, for what is not here: events, figures, places of your own.
+    /// The underlying handle, for everything else: events, statistics, your own executors.
     pub fn scheduler(&self) -> &Scheduler {
         &self.inner.scheduler
     }
 
-    /// Finds browser tabs, where [`crate::Embedded::tab_actions`] asked for it.
+    /// The index of browser tabs, with [`crate::Embedded::tab_actions`].
     pub fn tabs(&self) -> Option<&Tabs> {
         self.inner.tabs.as_ref()
     }
 
-    /// The configuration while it runs.
+    /// The live configuration.
     pub fn live_config(&self) -> &LiveConfig {
         &self.inner.live
     }
@@ -209,7 +211,7 @@ impl JobHandle {
         self.id
     }
 
-    /// True when an equal submit made the job earlier.
+    /// True when an equal submit created the job earlier.
     pub fn is_existing(&self) -> bool {
         self.existing
     }
@@ -220,7 +222,7 @@ impl JobHandle {
         view.end.map(|end| Ended { id: self.id, end }).ok_or(WaitError::NotFound)
     }
 
-    /// Ends the job. False when it has ended already.
+    /// Cancels the job. False when it has ended already.
     pub async fn cancel(&self) -> Result<bool, Stopped> {
         self.laneway.cancel(self.id).await
     }
@@ -254,12 +256,12 @@ impl Ended {
         self.end.state == JobState::Succeeded
     }
 
-    /// Why it ended so.
+    /// Why it ended.
     pub fn reason(&self) -> Reason {
         self.end.reason
     }
 
-    /// What the last failure was, where there was one.
+    /// The last failure, if there was one.
     pub fn failure(&self) -> Option<&Failure> {
         self.end.error.as_ref()
     }
@@ -269,12 +271,13 @@ impl Ended {
         self.end.attempts
     }
 
-    /// What the handler gave back.
+    /// The result of the handler.
     pub fn result(&self) -> Option<&Bytes> {
         self.end.result.as_ref()
     }
 
-    /// What the handler gave back, read as JSON; nothing is read as `null`. An error when the job did not succeed.
+    /// The result of the handler, parsed as JSON; no result is parsed as `null`. An error when the job did
+    /// not succeed.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, ResultError> {
         if !self.succeeded() {
             let failure = self.end.error.clone();
@@ -288,7 +291,7 @@ impl Ended {
     }
 }
 
-/// Who asks, when the program itself does.
+/// The origin of commands of the program itself.
 fn origin() -> Origin {
     Origin { actor: Name::fixed("embedded"), request: None }
 }

@@ -1,4 +1,4 @@
-//! A job as a program asks for it, before it is checked.
+//! A job as a program builds it, before it is checked.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,15 +6,15 @@ use laneway_core::capacity::Hours;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
-    Bytes, Callback, JobSpec, Key, Name, Needs, Origin, QuietRule, RetryPolicy, Session, Span, Submission,
-    Wall,
+    Bytes, Callback, CapacityRequest, JobSpec, Key, Name, Origin, QuietRule, RetryPolicy, Session, Span,
+    Submission, Wall,
 };
 use laneway_runtime::webhooks::NATIVE_FORMAT;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// A job to submit. Only the kind is required; what is not given takes the default of the kind, then of the server.
+/// A job to submit. Only the kind is required; other fields default to those of the kind, then of the server.
 ///
 /// Texts are checked when the job is submitted: see [`crate::SubmitError::Invalid`].
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Job {
     tenant: Option<String>,
     agent: Option<String>,
     lane: Option<String>,
-    session: Option<(String, u32)>,
+    session: Option<Asked>,
     keys: Vec<(String, String)>,
     priority: i32,
     not_before: Option<SystemTime>,
@@ -36,23 +36,23 @@ pub struct Job {
     idempotency_key: Option<String>,
     tags: Vec<String>,
     callback: Option<String>,
-    needs: Needs,
+    needs: CapacityRequest,
 }
 
 #[derive(Clone, Debug)]
 enum Payload {
     Bytes(Vec<u8>),
-    /// What was given as JSON could not be written so.
+    /// The value could not be serialised as JSON.
     Unwritable(String),
 }
 
-/// Why a job is not a job.
+/// Why a job is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{field} {problem}")]
 pub struct InvalidJob {
-    /// Which part of it.
+    /// The field.
     pub field: &'static str,
-    /// What is wrong with it: a fragment that goes on after the field's name.
+    /// What is wrong with it: a fragment that follows the field's name.
     pub problem: String,
 }
 
@@ -76,17 +76,17 @@ impl Job {
             idempotency_key: None,
             tags: Vec::new(),
             callback: None,
-            needs: Needs::default(),
+            needs: CapacityRequest::default(),
         }
     }
 
-    /// What the handler gets, as it is. Jobs that are also seen over HTTP should have JSON here.
+    /// The payload, as bytes. Jobs that are also used over HTTP should have JSON here.
     pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Job {
         self.payload = Payload::Bytes(bytes.into());
         self
     }
 
-    /// What the handler gets, written as JSON.
+    /// The payload, serialised as JSON.
     pub fn json(mut self, value: &impl Serialize) -> Job {
         self.payload = match serde_json::to_vec(value) {
             Ok(bytes) => Payload::Bytes(bytes),
@@ -95,19 +95,19 @@ impl Job {
         self
     }
 
-    /// Whose job it is. Defaults to `default`.
+    /// The tenant. Defaults to `default`.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Job {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// The party whose fair share and limits it counts against. Defaults to `default`.
+    /// The agent for fair order and limits. Defaults to `default`.
     pub fn agent(mut self, agent: impl Into<String>) -> Job {
         self.agent = Some(agent.into());
         self
     }
 
-    /// The pool it runs in. Defaults to `main`; an unknown lane means `main`, too.
+    /// The lane. Defaults to `main`; a lane that does not exist is rejected.
     pub fn lane(mut self, lane: impl Into<String>) -> Job {
         self.lane = Some(lane.into());
         self
@@ -120,7 +120,13 @@ impl Job {
 
     /// The same, `max_concurrent` at a time while this job is the next one.
     pub fn session_concurrent(mut self, key: impl Into<String>, max_concurrent: u32) -> Job {
-        self.session = Some((key.into(), max_concurrent));
+        self.session = Some(Asked::Named(key.into(), max_concurrent));
+        self
+    }
+
+    /// The same with all options of a session: `Session::chat` suits a conversation.
+    pub fn in_session(mut self, session: Session) -> Job {
+        self.session = Some(Asked::Whole(session));
         self
     }
 
@@ -136,13 +142,13 @@ impl Job {
         self
     }
 
-    /// Not started before this time.
+    /// Do not start before this time.
     pub fn not_before(mut self, time: SystemTime) -> Job {
         self.not_before = Some(time);
         self
     }
 
-    /// Neither started nor running after this time.
+    /// Do not start or run after this time.
     pub fn deadline(mut self, time: SystemTime) -> Job {
         self.deadline = Some(time);
         self
@@ -160,13 +166,13 @@ impl Job {
         self
     }
 
-    /// What happens when an attempt fails or is lost.
+    /// The retry policy for failed and lost attempts.
     pub fn retry(mut self, policy: RetryPolicy) -> Job {
         self.retry = Some(policy);
         self
     }
 
-    /// Your own name for this request: submitted again, it gives the first job back.
+    /// Your own name for this request: submitted again, it returns the first job.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
         self.idempotency_key = Some(key.into());
         self
@@ -178,27 +184,27 @@ impl Job {
         self
     }
 
-    /// Who is told when it has ended: an http or https URL that gets a POST of the job. Only public addresses and hosts in
-    /// `webhooks.allow_hosts` are called, whatever is given here.
+    /// The callback URL, http or https: it gets a POST of the job when it has ended. Only public addresses
+    /// and hosts in `webhooks.allow_hosts` are called.
     pub fn callback(mut self, url: impl Into<String>) -> Job {
         self.callback = Some(url.into());
         self
     }
 
-    /// How many units of the machine it holds while it runs, 0 to 100. How many there are depends on the machine's load; a job
-    /// that an idle machine could not hold is refused.
+    /// The units of the machine that it holds while it runs, 0 to 100. The number of units depends on the
+    /// machine's load; a job that does not fit an idle machine is rejected.
     pub fn cost(mut self, units: u32) -> Job {
         self.needs.cost = units;
         self
     }
 
-    /// It starts only while the machine is this quiet.
+    /// Start only while the machine is this quiet.
     pub fn quiet(mut self, rule: QuietRule) -> Job {
         self.needs.quiet = Some(rule);
         self
     }
 
-    /// How long it will probably run: as its deadline comes nearer than that, it goes ahead of others.
+    /// The expected run time: when the deadline is nearer than that, the job is boosted.
     pub fn expected_duration(mut self, span: Duration) -> Job {
         self.needs.expected_duration = Some(self::span(span));
         self
@@ -210,7 +216,7 @@ impl Job {
         self
     }
 
-    /// The checked form that the scheduler takes.
+    /// The checked form for the scheduler.
     pub(super) fn into_submission(self, origin: Origin) -> Result<Submission, InvalidJob> {
         let digest = self.idempotency_key.is_some().then(|| self.digest());
         let Job {
@@ -235,7 +241,7 @@ impl Job {
         let payload: Bytes = match payload {
             Payload::Bytes(bytes) => bytes.into(),
             Payload::Unwritable(problem) => {
-                return Err(invalid("payload", format!("cannot be written as JSON: {problem}")));
+                return Err(invalid("payload", format!("cannot be serialised as JSON: {problem}")));
             }
         };
         let spec = JobSpec {
@@ -265,12 +271,13 @@ impl Job {
             member: None,
             wants: None,
         };
-        Ok(Submission { spec, payload, origin, prior: None, record_refusal: false })
+        Ok(Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: true })
     }
 
-    /// Stands for everything that was asked, so that the same key for another request is noticed.
+    /// A digest of the whole request, so that the same key with another request is noticed.
     fn digest(&self) -> [u8; 32] {
-        // The derived form names every field; it only has to differ where requests differ, within one version.
+        // The derived form names every field; it only has to differ where requests differ, within one
+        // version.
         Sha256::digest(format!("embedded job v1 {self:?}").as_bytes()).into()
     }
 }
@@ -283,11 +290,24 @@ fn name(field: &'static str, text: &str) -> Result<Name, InvalidJob> {
     Name::new(text).map_err(|error| invalid(field, error.to_string()))
 }
 
-fn checked_session((key, max_concurrent): (String, u32)) -> Result<Session, InvalidJob> {
-    if max_concurrent == 0 {
+/// The session options of a job.
+#[derive(Clone, Debug)]
+enum Asked {
+    Named(String, u32),
+    Whole(Session),
+}
+
+fn checked_session(asked: Asked) -> Result<Session, InvalidJob> {
+    let session = match asked {
+        Asked::Named(key, max_concurrent) => {
+            Session { max_concurrent, ..Session::new(name("session", &key)?) }
+        }
+        Asked::Whole(session) => session,
+    };
+    if session.max_concurrent == 0 {
         return Err(invalid("session", "needs a max_concurrent of at least 1"));
     }
-    Ok(Session { max_concurrent, ..Session::new(name("session", &key)?) })
+    Ok(session)
 }
 
 fn checked_keys(keys: &[(String, String)]) -> Result<Vec<Key>, InvalidJob> {
@@ -312,7 +332,7 @@ fn checked_tags(tags: &[String]) -> Result<Vec<Name>, InvalidJob> {
     tags.iter().map(|tag| name("tags", tag)).collect()
 }
 
-/// Milliseconds since 1970; times before that are 1970.
+/// Milliseconds since 1970; earlier times become 1970.
 fn wall(time: SystemTime) -> Wall {
     let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     Wall(i64::try_from(millis).unwrap_or(i64::MAX))
@@ -349,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_requests_apart() {
+    fn the_digest_distinguishes_requests() {
         let digest = |job: Job| check(job.idempotency_key("x")).unwrap().spec.idempotency.unwrap().digest;
         assert_eq!(digest(Job::new("k").payload("1")), digest(Job::new("k").payload("1")));
         assert_ne!(digest(Job::new("k").payload("1")), digest(Job::new("k").payload("2")));

@@ -1,4 +1,4 @@
-//! Puts a gateway together: a scheduler, a handler, and how messages join their sessions.
+//! Builds a gateway: a scheduler, a handler, and the session options of messages.
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,24 +15,24 @@ use super::request::{Attachments, Options};
 use super::run::Run;
 use crate::{Embedded, StartError};
 
-/// Says how full the context of a session is: tokens used, and tokens it holds.
+/// Returns how full the context of a session is: tokens used, and tokens that fit.
 pub(super) type Estimate = Box<dyn Fn(&str) -> Option<(u64, u64)> + Send + Sync>;
-/// The estimate of now; it can be changed while the gateway runs.
+/// The current estimate; it can be changed while the gateway runs.
 pub(super) type Estimates = Arc<RwLock<Option<Estimate>>>;
 
-/// A gateway that has not been started yet.
+/// A gateway that is not started yet.
 #[must_use = "nothing runs until `start` is called"]
 pub struct Builder {
     embedded: Embedded,
     attachments: Arc<Attachments>,
     estimates: Estimates,
-    defaults: Options,
+    defaults: Option<Options>,
     tenant: Name,
 }
 
 impl Builder {
     pub(super) fn new(embedded: Embedded) -> Builder {
-        // Only has to differ from process to process; the standard library's hasher is seeded so.
+        // Only has to differ from process to process; the standard library's hasher has a random seed.
         let boot = RandomState::new().build_hasher().finish();
         let estimates = Estimates::default();
         let asked = Arc::clone(&estimates);
@@ -44,13 +44,13 @@ impl Builder {
             embedded,
             attachments: Arc::new(Attachments::new(boot)),
             estimates,
-            defaults: Options::default(),
+            defaults: None,
             tenant: Name::fixed(DEFAULT_TENANT),
         }
     }
 
-    /// Runs turns so: what comes back is the answer. Without a handler, turns wait for whoever else runs the kind
-    /// `agent_turn`.
+    /// Sets the handler of turns; its result is the answer. Without a handler, turns wait for another
+    /// executor of the kind `agent_turn`.
     pub fn handler<F, Fut>(mut self, handler: F) -> Builder
     where
         F: Fn(Run) -> Fut + Send + Sync + 'static,
@@ -61,26 +61,27 @@ impl Builder {
         self
     }
 
-    /// A lane of this size. Those of the configuration are there anyway.
+    /// Adds a lane of this size to those of the configuration.
     pub fn lane(mut self, name: &str, concurrency: u32) -> Builder {
         let size = i64::from(effective(concurrency));
         self.embedded = self.embedded.setting(format!("lanes.{name}.running_max"), size);
         self
     }
 
-    /// How messages join their sessions where nothing else is asked.
+    /// The default session options of messages. Without this, those of `[chat]` in the configuration at the
+    /// time of the message.
     pub fn defaults(mut self, options: Options) -> Builder {
-        self.defaults = options;
+        self.defaults = Some(options);
         self
     }
 
-    /// Whose turns these are. Defaults to `default`. Panics when `tenant` is not a name.
+    /// The tenant of the turns. Defaults to `default`. Panics when `tenant` is not a valid name.
     pub fn tenant(mut self, tenant: &str) -> Builder {
         self.tenant = Name::new(tenant).unwrap_or_else(|error| panic!("the tenant {tenant:?} {error}"));
         self
     }
 
-    /// Says how full the context of a session is; see [`Gateway::set_token_estimate`].
+    /// Sets the token estimate; see [`Gateway::set_token_estimate`].
     pub fn token_estimate(
         self,
         estimate: impl Fn(&str) -> Option<(u64, u64)> + Send + Sync + 'static,
@@ -89,7 +90,7 @@ impl Builder {
         self
     }
 
-    /// Recovers what the store holds and starts. Must be called on a tokio runtime; the handler runs on it.
+    /// Recovers the store and starts. Must be called on a tokio runtime; the handler runs on it.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Builder { embedded, attachments, estimates, defaults, tenant } = self;
         let laneway = embedded.start().await?;
@@ -98,7 +99,7 @@ impl Builder {
     }
 }
 
-/// A lane without a size of its own has room for two.
+/// The size of a lane; two by default.
 pub(super) fn effective(concurrency: u32) -> u32 {
     if concurrency == 0 { 2 } else { concurrency }
 }

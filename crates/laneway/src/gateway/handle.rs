@@ -1,4 +1,4 @@
-//! The started gateway as its owner holds it: schedule, stop, drain.
+//! The started gateway: schedule, stop, drain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Backoff, EventKind, JobId, JobSpec, Name, Origin, Refusal, RefusalCode, RetryPolicy, Session,
+    Backoff, EventKind, JobId, JobSpec, Name, Origin, Rejection, RejectionCode, RetryPolicy, Session,
     SessionStopped, Span, StopWhat, Submission, Wall,
 };
 use laneway_runtime::agent_turn::{AGENT_DEFAULT, AgentTurn, parts_of_session};
 use laneway_runtime::config::ConfigErrors;
 use laneway_runtime::outbound::{Deliveries, Outbound};
-use laneway_runtime::{Item, Scheduler, Stopped, Subscription};
+use laneway_runtime::{Interest, Item, Jobs, Scheduler, SessionsReset, Stopped, Subscription};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, oneshot};
@@ -25,10 +25,10 @@ use crate::{Embedded, Laneway, ShutdownError};
 /// Most requests of one gateway that wait for their outcome at once.
 pub const PENDING_MAX: usize = 32_768;
 
-/// A turn is not tried again when it fails: it may have said something already. One that a crash took is.
+/// A failed turn is not retried: it may have sent something already. A turn that was lost in a crash is.
 const RETRY: RetryPolicy = RetryPolicy { retries_max: 0, losses_max: 3, backoff: Backoff::STANDARD };
 
-/// A running gateway. Cheap to clone; all clones are the same gateway.
+/// A running gateway. Cheap to clone; all clones share the gateway.
 #[derive(Clone)]
 pub struct Gateway {
     inner: Arc<Inner>,
@@ -39,14 +39,14 @@ struct Inner {
     _deliveries: Deliveries,
     attachments: Arc<Attachments>,
     estimates: Estimates,
-    defaults: Options,
+    defaults: Option<Options>,
     tenant: Name,
     draining: AtomicBool,
     pending: Arc<Semaphore>,
 }
 
-/// A request that is durable (as far as the store is) and has not ended, as far as is known.
-#[must_use = "the outcome is told to whoever asks for it"]
+/// An accepted message. It is durable (as far as the store is).
+#[must_use = "await the outcome, or drop the ticket explicitly"]
 pub struct Ticket {
     job: JobId,
     outcome: oneshot::Receiver<Outcome>,
@@ -60,32 +60,32 @@ impl Ticket {
 
     /// Waits for the outcome. There always is one, also when the gateway stops.
     pub async fn outcome(self) -> Outcome {
-        // Whoever would tell it is gone only when the runtime is.
+        // The sender is dropped only when the runtime ends.
         self.outcome.await.unwrap_or(Err(GatewayError::GatewayDraining))
     }
 }
 
-/// What a stop ended.
+/// The result of a stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halted {
-    /// Turns that ran and are told to stop.
+    /// Turns that ran and were canceled.
     pub running: u32,
-    /// Messages that waited, those in a debounce window included.
+    /// Messages that waited, including those in a debounce window.
     pub waiting: u32,
-    /// The jobs, those that ran first; a bounded list.
+    /// The jobs, those that ran first; the list is bounded.
     pub jobs: Vec<JobId>,
-    /// How often the session was reset so far.
+    /// How often the session was reset.
     pub generation: u64,
     what: StopWhat,
 }
 
 impl Halted {
-    /// True when anything was ended.
+    /// True when anything was canceled.
     pub fn any(&self) -> bool {
         self.running + self.waiting > 0
     }
 
-    /// What a channel tells its user.
+    /// The text for the user of a channel.
     pub fn feedback(&self) -> &'static str {
         match (self.what, self.any()) {
             (StopWhat::One, true) => "Task stopped.",
@@ -97,7 +97,7 @@ impl Halted {
 }
 
 impl Gateway {
-    /// Begins to put a gateway together, on top of a scheduler that has not been started yet.
+    /// Starts to build a gateway on top of a scheduler that is not started yet.
     pub fn builder(embedded: Embedded) -> Builder {
         Builder::new(embedded)
     }
@@ -107,7 +107,7 @@ impl Gateway {
         deliveries: Deliveries,
         attachments: Arc<Attachments>,
         estimates: Estimates,
-        defaults: Options,
+        defaults: Option<Options>,
         tenant: Name,
     ) -> Gateway {
         Gateway {
@@ -124,10 +124,17 @@ impl Gateway {
         }
     }
 
-    /// Has a message answered, and waits for the answer. An unknown lane means `main`. Dropping this stops nothing:
-    /// [`Gateway::cancel_one`] and [`Gateway::cancel_session`] do.
+    /// Schedules a message, and waits for the answer. An unknown lane means `main`. Dropping the future
+    /// cancels nothing: use [`Gateway::cancel_one`] and [`Gateway::cancel_session`].
     pub async fn schedule(&self, lane: &str, request: Request) -> Outcome {
-        self.schedule_with(lane, request, self.inner.defaults).await
+        self.schedule_with(lane, request, self.defaults()).await
+    }
+
+    /// The current default session options: those of the builder, else those of `[chat]` in the
+    /// configuration.
+    pub fn defaults(&self) -> Options {
+        let chat = || Options::from(self.inner.laneway.live_config().current().settings().chat);
+        self.inner.defaults.unwrap_or_else(chat)
     }
 
     /// The same, with other options for this message.
@@ -135,8 +142,8 @@ impl Gateway {
         self.enqueue(lane, request, options).await?.outcome().await
     }
 
-    /// Takes a message up; when this returns, it is in its session. For callers that keep an order: messages are in the
-    /// session in the order in which these calls return.
+    /// Accepts a message; when this returns, it is in its session. Messages are in the session in the order
+    /// in which these calls return.
     pub async fn enqueue(
         &self,
         lane: &str,
@@ -148,29 +155,35 @@ impl Gateway {
         }
         let Inner { attachments, pending, .. } = &*self.inner;
         let permit = Arc::clone(pending).try_acquire_owned().map_err(|_| {
-            let message = format!("gateway: {PENDING_MAX} requests wait already; ask again later");
-            GatewayError::Refused(Refusal::new(RefusalCode::QueueFull, message))
+            let message = format!("gateway: {PENDING_MAX} requests wait already; try again later");
+            GatewayError::Rejected(Rejection::new(RejectionCode::QueueFull, message))
         })?;
         let held = attachments.hold(&request.context);
         let (held, mark) = held.map_or((None, None), |(held, mark)| (Some(held), Some(mark)));
         let (spec, mut turn) = self.turn(lane, request, options)?;
         turn.context.extend(mark.map(|mark| (MARK.to_owned(), mark)));
-        let submission =
-            Submission { spec, payload: turn.write(), origin: origin(), prior: None, record_refusal: false };
+        let submission = Submission {
+            spec,
+            payload: turn.write(),
+            origin: origin(),
+            prior: None,
+            record_rejection: false,
+            strict_lane: false,
+        };
         let job = self.scheduler().submit(submission).await??.job;
-        let (tell, outcome) = oneshot::channel();
+        let (sender, outcome) = oneshot::channel();
         let scheduler = self.scheduler().clone();
         tokio::spawn(async move {
             let ended = scheduler.wait(job).await;
-            // What was attached is needed until the run has ended; the caller may have gone long before.
+            // Attachments are needed until the turn has ended; the caller may have left long before.
             drop((held, permit));
-            // Whoever asked may be gone.
-            let _ = tell.send(ended.map_err(GatewayError::from).and_then(outcome_of));
+            // The caller may have left.
+            let _ = sender.send(ended.map_err(GatewayError::from).and_then(outcome_of));
         });
         Ok(Ticket { job, outcome })
     }
 
-    /// The job that a request is, and its turn.
+    /// The job of a request, and its agent turn.
     fn turn(
         &self,
         lane: &str,
@@ -196,7 +209,8 @@ impl Gateway {
         spec.retry = Some(RETRY);
         spec.idempotency = dedupe_key
             .map(|key| {
-                // The key alone says that it is the same message, whatever the channel adds the second time.
+                // The key alone identifies the message, even if the channel adds other metadata
+                // the second time.
                 let digest = Sha256::digest(key.as_bytes()).into();
                 name("dedupe_key", &key).map(|key| IdempotencyKey { key, digest })
             })
@@ -204,19 +218,25 @@ impl Gateway {
         Ok((spec, turn))
     }
 
-    /// `/stop`: ends the turn of the session that has run longest, or the message that has waited longest when none runs.
+    /// `/stop`: cancels the turn of the session that has run longest, or the message that has waited longest
+    /// when none runs.
     pub async fn cancel_one(&self, session_key: &str) -> Result<Halted, GatewayError> {
         self.halt(session_key, StopWhat::One).await
     }
 
-    /// `/stopall`: ends every turn and every message of the session; what was sent before now never runs.
+    /// `/stopall`: cancels every turn and every message of the session; earlier messages never run.
     pub async fn cancel_session(&self, session_key: &str) -> Result<Halted, GatewayError> {
         self.halt(session_key, StopWhat::All).await
     }
 
-    /// The same, and the session begins anew: those who wait hear that it was cleared.
+    /// The same, and the session gets a new generation: waiting callers get the error that it was cleared.
     pub async fn reset(&self, session_key: &str) -> Result<Halted, GatewayError> {
         self.halt(session_key, StopWhat::Reset).await
+    }
+
+    /// The same for every session of the gateway's tenant that has messages.
+    pub async fn reset_all(&self) -> Result<SessionsReset, GatewayError> {
+        Ok(self.scheduler().reset_sessions_of(&self.inner.tenant, &origin()).await?)
     }
 
     async fn halt(&self, session_key: &str, what: StopWhat) -> Result<Halted, GatewayError> {
@@ -233,13 +253,14 @@ impl Gateway {
         Ok(self.scheduler().active_sessions_of(tenant, agent).await? > 0)
     }
 
-    /// Says how full the context of a session is: tokens used, and tokens it holds; `None`: not known. From 60 % on, turns
-    /// of the session run one by one; nothing that runs is stopped. Asked before a message is taken up and after a turn.
+    /// Sets a function that returns how full the context of a session is: tokens used, and tokens that fit;
+    /// `None`: unknown. From 60 % on, turns of the session run one by one; running turns go on. It is called
+    /// before a message is accepted and after a turn.
     pub fn set_token_estimate(&self, estimate: impl Fn(&str) -> Option<(u64, u64)> + Send + Sync + 'static) {
         *self.inner.estimates.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(estimate));
     }
 
-    /// Makes a lane, unless there is one of that name: that keeps its size. Gives the size that holds. 0 counts as 2.
+    /// Creates a lane unless it exists: then it keeps its size. Returns the size. 0 counts as 2.
     pub async fn get_or_create_lane(&self, lane: &str, concurrency: u32) -> Result<u32, ConfigErrors> {
         let size_of = |config: &laneway_runtime::config::Config| {
             let lane = Name::new(lane).ok().and_then(|lane| config.settings().lanes.get(&lane).cloned());
@@ -253,35 +274,39 @@ impl Gateway {
         Ok(size_of(&config).unwrap_or(size))
     }
 
-    /// Messages that are to go out, from now on: answers of cron turns, and empty ones for turns that were canceled.
+    /// New outbound messages: answers of cron turns, and empty messages for canceled turns.
     pub fn outbound(&self) -> Messages {
-        Messages { events: self.scheduler().events().subscribe(None), tenant: self.inner.tenant.clone() }
+        let tenant = self.inner.tenant.clone();
+        // Outbound messages belong to no job.
+        let interest = Interest { others: true, ..Interest::in_jobs(Some(tenant.clone()), Jobs::None) };
+        Messages { events: self.scheduler().events().listen(interest, None), tenant }
     }
 
-    /// Publishes a message of your own.
+    /// Publishes an outbound message.
     pub async fn publish(&self, message: &Outbound) -> Result<(), GatewayError> {
         self.scheduler().publish(self.inner.tenant.clone(), message).await?;
         Ok(())
     }
 
-    /// From now on new messages are turned away; what waits and runs goes on.
+    /// Rejects new messages from now on; waiting and running ones go on.
     pub fn mark_draining(&self) {
         self.inner.draining.store(true, Ordering::SeqCst);
     }
 
-    /// True when new messages are turned away.
+    /// True while new messages are rejected.
     pub fn is_draining(&self) -> bool {
         self.inner.draining.load(Ordering::SeqCst) || self.scheduler().is_draining()
     }
 
-    /// Stops: nothing new is taken up or started, running turns have until `limit` to end. Everybody who waits gets an
-    /// outcome. What waited is kept where the scheduler is durable, and runs at the next start.
+    /// Stops gracefully: no new turns start, and running turns have until `limit` to end. Every waiting
+    /// caller gets an outcome. Waiting messages are kept if the scheduler is durable, and run at the next
+    /// start.
     pub async fn stop(&self, limit: Duration) -> Result<(), ShutdownError> {
         self.mark_draining();
         self.inner.laneway.shutdown_within(limit).await.map(|_| ())
     }
 
-    /// The scheduler below, for what is not here.
+    /// The underlying scheduler, for everything else.
     pub fn laneway(&self) -> &Laneway {
         &self.inner.laneway
     }
@@ -295,14 +320,14 @@ impl Gateway {
     }
 }
 
-/// Messages that are to go out, one after the other.
+/// A stream of outbound messages.
 pub struct Messages {
     events: Subscription,
     tenant: Name,
 }
 
 impl Messages {
-    /// The next one. An error when the gateway has stopped.
+    /// The next message. An error when the gateway has stopped.
     pub async fn next(&mut self) -> Result<Outbound, Stopped> {
         loop {
             let Ok(item) = self.events.next().await else { return Err(Stopped) };
@@ -321,7 +346,7 @@ pub(super) fn name(field: &'static str, text: &str) -> Result<Name, GatewayError
     Name::new(text).map_err(|error| GatewayError::Invalid { field, problem: error.to_string() })
 }
 
-/// Who asks, when the program itself does.
+/// The origin of commands of the program itself.
 pub(super) fn origin() -> Origin {
     Origin { actor: Name::fixed("gateway"), request: None }
 }

@@ -1,4 +1,4 @@
-//! One message of many: what was said quickly, one after the other, is answered as one.
+//! Merges messages that arrive quickly into one.
 
 use std::time::Duration;
 
@@ -6,30 +6,31 @@ use serde_json::{Map, Value};
 
 use super::run::Message;
 
-/// A message with media waits this long for more where nobody says otherwise: pictures come one by one.
+/// The default debounce window of a message with media: pictures arrive one by one.
 pub const MEDIA_WINDOW: Duration = Duration::from_millis(1_000);
-/// Where a channel says which message it is.
+/// The metadata key of a message's id.
 const MESSAGE_ID: &str = "message_id";
-/// Where a merged message says which ones it is made of.
+/// The metadata key of the ids of merged messages.
 const MERGED_IDS: &str = "merged_message_ids";
 
-/// Messages as one.
+/// The merged message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// What was said, a line each; what says nothing leaves no line.
+    /// The contents, one line each; empty contents leave no line.
     pub content: String,
-    /// What came with them, in the order in which it came.
+    /// The media, in order.
     pub media: Vec<String>,
-    /// What the channel says about the last of them; with more than one, `merged_message_ids` names them all.
+    /// The metadata of the last message; with more than one, `merged_message_ids` lists all ids.
     pub metadata: Map<String, Value>,
 }
 
-/// Makes one message of many. One message stays as it is.
+/// Merges messages. A single message stays as it is.
 pub fn merge_texts(messages: &[Message]) -> Merged {
     let Some(last) = messages.last() else { return Merged::default() };
-    let said = messages.iter().map(|message| message.content.as_str()).filter(|content| !content.is_empty());
+    let contents =
+        messages.iter().map(|message| message.content.as_str()).filter(|content| !content.is_empty());
     let mut merged = Merged {
-        content: said.collect::<Vec<_>>().join("\n"),
+        content: contents.collect::<Vec<_>>().join("\n"),
         media: messages.iter().flat_map(|message| message.media.iter().cloned()).collect(),
         metadata: last.metadata.clone(),
     };
@@ -42,14 +43,14 @@ pub fn merge_texts(messages: &[Message]) -> Merged {
     merged
 }
 
-/// How long a message waits for more. A message with media waits a second where nothing else is set, unless a part of the
-/// gateway itself sends it (`system:…`, `subagent:…`).
+/// The debounce window of a message. A message with media waits a second unless a window is set, except messages
+/// of the gateway itself (`system:…`, `subagent:…`).
 pub fn inbound_window(configured: Duration, sender: &str, has_media: bool) -> Duration {
     let is_internal = sender.starts_with("system:") || sender.starts_with("subagent:");
     if configured.is_zero() && has_media && !is_internal { MEDIA_WINDOW } else { configured }
 }
 
-/// The ids of all messages, those of messages that are merged already included, each once.
+/// The ids of all messages, including those of messages that were merged before, each once.
 fn ids_of(messages: &[Message]) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     for message in messages {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_d1_texts_become_lines_and_the_last_one_speaks_for_them() {
+    fn gc_d1_texts_become_lines_and_the_last_one_gives_the_rest() {
         let merged = merge_texts(&[
             message("one", &[], json!({"thread": "a"})),
             message("", &[], json!({})),

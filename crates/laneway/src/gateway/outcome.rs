@@ -1,6 +1,6 @@
-//! What a caller gets: an answer, or exactly why there is none.
+//! What a caller gets: an answer, or the exact reason why there is none.
 
-use laneway_core::{Bytes, Failure, JobId, JobState, Reason, Refusal, RefusalCode};
+use laneway_core::{Bytes, Failure, JobId, JobState, Reason, Rejection, RejectionCode};
 use laneway_runtime::agent_turn::answer_of;
 use laneway_runtime::store::JobView;
 use laneway_runtime::{Stopped, WaitError};
@@ -9,53 +9,53 @@ use thiserror::Error;
 /// How a request ended.
 pub type Outcome = Result<Answer, GatewayError>;
 
-/// What a run gave back.
+/// The answer of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The job that ran. For a message that was merged, the one that ran for it.
+    /// The job that ran. For a merged message, the job that it was merged into.
     pub job: JobId,
     /// The answer as text: a string, or the `content` of an object.
     pub content: String,
-    /// What the handler gave back, as it is.
+    /// The result of the handler.
     pub result: Option<Bytes>,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum GatewayError {
-    /// As many messages wait as may, and the new one is to give way.
+    /// The queue of the session is full, and the new message was rejected.
     #[error("session queue is full")]
     QueueFull,
-    /// Newer messages came, and as many wait as may.
+    /// The queue of the session is full, and newer messages replaced this one.
     #[error("message dropped from queue")]
     QueueDropped,
-    /// It was sent before everything of its session was stopped.
+    /// It was sent before its session was stopped.
     #[error("message stale: enqueued before abort")]
     MessageStale,
-    /// The gateway stops. What waits is kept where the scheduler is durable, and runs at the next start.
+    /// The gateway stops. Waiting messages are kept if the scheduler is durable, and run at the next start.
     #[error("gateway is shutting down, please retry shortly")]
     GatewayDraining,
     /// The session was reset.
     #[error("session queue cleared during reset")]
     LaneCleared,
-    /// Somebody stopped it, or another message took its place.
+    /// It was canceled, or another message interrupted it.
     #[error("context canceled")]
     Canceled,
-    /// The run failed; a panic says `run panic: …`.
+    /// The turn failed; a panic has the message `run panic: …`.
     #[error("{}", .0.message)]
     Failed(Failure),
-    /// The scheduler did not take it: a limit is reached, or something about it cannot be.
+    /// The scheduler rejected it: a limit is reached, or it is invalid.
     #[error("{0}")]
-    Refused(Refusal),
-    /// A part of the request is not what it must be.
+    Rejected(Rejection),
+    /// A field of the request is invalid.
     #[error("{field} {problem}")]
     Invalid {
-        /// Which part.
+        /// The field.
         field: &'static str,
         /// What is wrong with it.
         problem: String,
     },
-    /// The store could not say how it ended.
+    /// The outcome could not be read.
     #[error("the outcome cannot be read: {0}")]
     Unknown(String),
 }
@@ -66,13 +66,13 @@ impl From<Stopped> for GatewayError {
     }
 }
 
-impl From<Refusal> for GatewayError {
-    fn from(refusal: Refusal) -> GatewayError {
-        match refusal.code {
-            RefusalCode::SessionFull => GatewayError::QueueFull,
-            RefusalCode::Stale => GatewayError::MessageStale,
-            RefusalCode::Draining => GatewayError::GatewayDraining,
-            _ => GatewayError::Refused(refusal),
+impl From<Rejection> for GatewayError {
+    fn from(rejection: Rejection) -> GatewayError {
+        match rejection.code {
+            RejectionCode::SessionFull => GatewayError::QueueFull,
+            RejectionCode::Stale => GatewayError::MessageStale,
+            RejectionCode::Draining => GatewayError::GatewayDraining,
+            _ => GatewayError::Rejected(rejection),
         }
     }
 }
@@ -81,13 +81,13 @@ impl From<WaitError> for GatewayError {
     fn from(error: WaitError) -> GatewayError {
         match error {
             WaitError::Stopped(stopped) => stopped.into(),
-            WaitError::Query(laneway_runtime::QueryError::Stopped(stopped)) => stopped.into(),
+            WaitError::Read(laneway_runtime::ReadError::Stopped(stopped)) => stopped.into(),
             other => GatewayError::Unknown(other.to_string()),
         }
     }
 }
 
-/// The outcome that a job's end means.
+/// The outcome for a job's end.
 pub(super) fn outcome_of(view: JobView) -> Outcome {
     let job = view.row.id;
     let Some(end) = view.end else { return Err(GatewayError::Unknown("the job has not ended".to_owned())) };
@@ -106,7 +106,7 @@ pub(super) fn outcome_of(view: JobView) -> Outcome {
 }
 
 fn failure_of(error: Option<Failure>, reason: Reason) -> Failure {
-    let Some(mut failure) = error else { return Failure::permanent(reason.word(), reason.word()) };
+    let Some(mut failure) = error else { return Failure::permanent(reason.as_str(), reason.as_str()) };
     if failure.code.as_str() == "panicked" {
         let text = failure.message.strip_prefix("the handler panicked: ").unwrap_or(&failure.message);
         failure.message = format!("run panic: {text}").into();

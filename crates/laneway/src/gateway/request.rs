@@ -1,10 +1,11 @@
-//! What is asked of a gateway: a message in a session, and what its caller wants the run to know.
+//! A request to a gateway: a message in a session, and context for its turn.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use laneway_core::job::session::ChatSettings;
 use laneway_core::{DropPolicy, SessionMode};
 use laneway_runtime::agent_turn::AgentTurn;
 use serde_json::{Map, Value};
@@ -22,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// This message, in this session. Keys such as `agent:writer:telegram:direct:42` name the agent, too.
+    /// A message in a session. Keys such as `agent:writer:telegram:direct:42` also name the agent.
     pub fn new(session_key: impl Into<String>, message: impl Into<String>) -> Request {
         Request {
             session_key: session_key.into(),
@@ -34,102 +35,103 @@ impl Request {
         }
     }
 
-    /// The agent. Defaults to the one that the session's key names, else `default`.
+    /// The agent. Defaults to the one in the session's key, else `default`.
     pub fn agent(mut self, agent: impl Into<String>) -> Request {
         self.agent = Some(agent.into());
         self
     }
 
-    /// Your name for the run. It need not be unique.
+    /// Your id for the turn. It need not be unique.
     pub fn run_id(mut self, id: impl Into<String>) -> Request {
         self.turn.run_id = Some(id.into());
         self
     }
 
-    /// What traces of the run are filed under; part of its final record, however it ends.
+    /// The trace id; part of the turn's final record, however it ends.
     pub fn trace_id(mut self, id: impl Into<String>) -> Request {
         self.turn.trace_id = Some(id.into());
         self
     }
 
-    /// Who asks.
+    /// The user.
     pub fn user(mut self, user: impl Into<String>) -> Request {
         self.turn.user_id = Some(user.into());
         self
     }
 
-    /// Where the conversation is: a channel, and whom to answer there.
+    /// The channel of the conversation, and the recipient there.
     pub fn channel(mut self, channel: impl Into<String>, to: impl Into<String>) -> Request {
         (self.turn.deliver_channel, self.turn.deliver_to) = (channel.into(), to.into());
         self
     }
 
-    /// Something that came with the message: the address of a picture, a sound, ….
+    /// Media of the message: the address of a picture, a sound, ….
     pub fn media(mut self, address: impl Into<String>) -> Request {
         self.turn.media.push(address.into());
         self
     }
 
-    /// What the channel says about the message, such as its `message_id`.
+    /// Metadata of the channel, such as the `message_id`.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Request {
         self.turn.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// A value that the run reads from its [`Context`]. It is kept with the job, so it survives a restart.
+    /// A value that the turn reads from its [`Context`]. It is stored with the job, so it survives a restart.
     pub fn value(mut self, key: impl Into<String>, value: impl Into<Value>) -> Request {
         self.context.values.insert(key.into(), value.into());
         self
     }
 
-    /// Something of this process that the run reads from its [`Context`] by type: a connection, a collector, …. A run after
-    /// a restart finds none.
+    /// An object of this process that the turn reads from its [`Context`] by type: a connection, a collector,
+    /// …. A turn after a restart has none.
     pub fn attach<T: Any + Send + Sync>(mut self, thing: Arc<T>) -> Request {
         self.context.attached.push(thing);
         self
     }
 
-    /// When its sender sent it. A message that was sent before everything of its session was stopped is stale.
+    /// When it was sent. A message that was sent before its session was stopped is stale.
     pub fn sent_at(mut self, time: SystemTime) -> Request {
         self.sent_at = Some(time);
         self
     }
 
-    /// A message with the same key is the same message: it is answered with the first one's outcome, and runs once.
+    /// A message with the same key is the same message: it runs once, and both get its outcome.
     pub fn dedupe_key(mut self, key: impl Into<String>) -> Request {
         self.dedupe_key = Some(key.into());
         self
     }
 }
 
-/// How a message joins its session. Nothing here is sticky: the next message asks for itself.
+/// The session options of a message. They apply to this message only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many turns of the session may run at once. Defaults to 1; 0 counts as 1.
     pub max_concurrent: u32,
-    /// What the message does to those before it. Defaults to `Queue`.
+    /// What the message does to earlier ones. Defaults to `Queue`.
     pub mode: SessionMode,
     /// Most messages that may wait. Defaults to 10.
     pub cap: u32,
-    /// Who gives way then. Defaults to `Old`.
+    /// Which message is dropped at the cap. Defaults to `Old`.
     pub drop: DropPolicy,
-    /// Messages within this time of one another run as one. Defaults to 800 ms; zero: each for itself.
+    /// Messages within this time of one another run as one turn. Defaults to 800 ms; zero: no debounce.
     pub debounce: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            max_concurrent: 1,
-            mode: SessionMode::Queue,
-            cap: 10,
-            drop: DropPolicy::Old,
-            debounce: Duration::from_millis(800),
-        }
+        ChatSettings::default().into()
     }
 }
 
-/// What a caller wants its run to know. Readable for as long as the run holds it, canceled or not.
+impl From<ChatSettings> for Options {
+    fn from(chat: ChatSettings) -> Options {
+        let ChatSettings { mode, cap, drop, debounce, max_concurrent } = chat;
+        Options { max_concurrent, mode, cap, drop, debounce: Duration::from_millis(debounce.0) }
+    }
+}
+
+/// The context of a turn. It can be read as long as the turn holds it, canceled or not.
 #[derive(Clone, Default)]
 pub struct Context {
     pub(super) values: Map<String, Value>,
@@ -142,7 +144,7 @@ impl Context {
         self.values.get(key)
     }
 
-    /// Something of this process by its type; the last one of that type.
+    /// An object of this process by its type; the last one of that type.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.attached.iter().rev().find_map(|thing| Arc::clone(thing).downcast().ok())
     }
@@ -154,10 +156,10 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// Things of this process that wait for their runs, by a number that the job carries.
+/// Objects of this process that wait for their turns, by a number that the job carries.
 #[derive(Default)]
 pub(super) struct Attachments {
-    /// Tells this process from those before it: their numbers mean nothing here.
+    /// Distinguishes this process from earlier ones, whose numbers are not valid here.
     boot: u64,
     held: Mutex<Held>,
 }
@@ -168,7 +170,7 @@ struct Held {
     contexts: BTreeMap<u64, Context>,
 }
 
-/// Forgets what it stands for when it is dropped.
+/// Removes the context when it is dropped.
 pub(super) struct Attached {
     number: u64,
     of: Arc<Attachments>,
@@ -180,7 +182,7 @@ impl Attachments {
         Attachments { boot, held: Mutex::default() }
     }
 
-    /// Holds a context until its guard is dropped; gives what stands for it in the job.
+    /// Keeps a context until its guard is dropped; returns the mark for the job.
     pub(super) fn hold(self: &Arc<Self>, context: &Context) -> Option<(Attached, Value)> {
         if context.attached.is_empty() {
             return None;
@@ -193,7 +195,7 @@ impl Attachments {
         Some((Attached { number, of: Arc::clone(self) }, mark))
     }
 
-    /// The context that stands in a job: its values, and what this process holds for it.
+    /// The context of a job: its values, and the objects that this process keeps for it.
     pub(super) fn context_of(&self, mut values: Map<String, Value>) -> Context {
         let mark = values.remove(MARK);
         let number = |at: usize| mark.as_ref()?.get(at)?.as_u64();
@@ -217,5 +219,5 @@ impl Drop for Attached {
     }
 }
 
-/// Where a job carries the number of what this process holds for it.
+/// The key of the mark in a job.
 pub(super) const MARK: &str = "$attached";

@@ -1,4 +1,4 @@
-//! What a handler gets: a turn, with everything that was said for it.
+//! What a handler gets: an agent turn with all its messages.
 
 use laneway_core::{JobId, Name, ScheduleRef};
 use laneway_runtime::JobContext;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::merge::{Merged, merge_texts};
 use super::request::{Attachments, Context};
 
-/// One attempt at a turn.
+/// One attempt of an agent turn.
 #[derive(Clone)]
 pub struct Run {
     job: JobContext,
@@ -19,24 +19,24 @@ pub struct Run {
 /// One message of a turn.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// What was said.
+    /// The text.
     pub content: String,
-    /// What came with it.
+    /// The media.
     pub media: Vec<String>,
-    /// What the channel says about it.
+    /// The metadata of the channel.
     pub metadata: Map<String, Value>,
-    /// What its own caller wants the run to know.
+    /// The context of its caller.
     pub context: Context,
-    /// Its caller's name for the run.
+    /// The caller's id for the turn.
     pub run_id: Option<String>,
-    /// What traces are filed under.
+    /// The trace id.
     pub trace_id: Option<String>,
-    /// Who asks.
+    /// The user.
     pub user: Option<String>,
 }
 
 impl Run {
-    /// Reads the turn that a job is. A payload that is none is a message of its own.
+    /// Parses the agent turn of a job. Any other payload becomes a message.
     pub(super) fn of(job: JobContext, attachments: &Attachments) -> Run {
         let message = |payload: &[u8]| {
             let text = || String::from_utf8_lossy(payload).into_owned();
@@ -75,53 +75,53 @@ impl Run {
         self.job.lane().as_str()
     }
 
-    /// The name that the caller gave the run; that of the first message.
+    /// The caller's id for the turn; that of the first message.
     pub fn run_id(&self) -> Option<&str> {
         self.messages[0].run_id.as_deref()
     }
 
-    /// What traces of the run are filed under; that of the first message.
+    /// The trace id; that of the first message.
     pub fn trace_id(&self) -> Option<&str> {
         self.messages[0].trace_id.as_deref()
     }
 
-    /// Everything that was said, in the order in which it came: one message, or those that came quickly one after the other.
+    /// All messages in order: one, or those of a debounce batch.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Everything that was said, as one message.
+    /// All messages merged into one.
     pub fn merged(&self) -> Merged {
         merge_texts(&self.messages)
     }
 
-    /// Everything that was said, as one text.
+    /// All messages as one text.
     pub fn text(&self) -> String {
         self.merged().content
     }
 
-    /// What the caller of the first message wants the run to know. Others' are with their messages.
+    /// The context of the first message. Those of others are with their messages.
     pub fn context(&self) -> &Context {
         &self.messages[0].context
     }
 
-    /// Canceled when the run must stop: somebody stopped it, another message took its place, its time is up, or the
-    /// gateway stops. Everything else here stays readable.
+    /// Canceled when the turn must stop: it was canceled, another message interrupted it, it timed out, or
+    /// the gateway stops. Everything else stays readable.
     pub fn cancellation(&self) -> &CancellationToken {
         self.job.cancellation()
     }
 
-    /// True when the run must stop.
+    /// True when the turn must stop.
     pub fn is_canceled(&self) -> bool {
         self.cancellation().is_cancelled()
     }
 
-    /// The cron job that asks for this turn, and when it was due.
+    /// The cron job of this turn, and its slot.
     pub fn cron(&self) -> Option<&ScheduleRef> {
         self.job.row().spec.schedule.as_ref()
     }
 
-    /// The attempt below, for what is not here: logs, progress, time left.
+    /// The underlying attempt, for everything else: logs, progress, time left.
     pub fn job(&self) -> &JobContext {
         &self.job
     }

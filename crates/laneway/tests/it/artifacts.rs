@@ -75,12 +75,12 @@ fn files_that_a_program_leaves_are_fetched_through_the_server() {
     let server = Server::start(data.path(), &[]);
     let good =
         "good=sh -c 'cd \"$LANEWAY_ARTIFACTS\" && printf hello > b.txt && head -c 3000000 /dev/zero > a.bin'";
-    let bad = "bad=sh -c 'echo > \"$LANEWAY_ARTIFACTS/x\"; exit 3'";
+    let bad = "bad=sh -c 'echo > \"$LANEWAY_ARTIFACTS/x\"; exit 65'";
     let odd = "odd=sh -c 'mkdir \"$LANEWAY_ARTIFACTS/x\"'";
     let worker = Worker::start(&server, made.path(), &["--kind", good, "--kind", bad, "--kind", odd]);
 
     let (_, artifacts) = make(&server, "good");
-    let told: Vec<Value> = artifacts
+    let listed: Vec<Value> = artifacts
         .iter()
         .map(|artifact| {
             json!([artifact["metadata"], artifact["size_bytes"], artifact["type"], artifact["worker_id"]])
@@ -90,7 +90,7 @@ fn files_that_a_program_leaves_are_fetched_through_the_server() {
         json!([{"name": "a.bin"}, 3_000_000, "file", "w-1"]),
         json!([{"name": "b.txt", "mime_type": "text/plain"}, 5, "file", "w-1"]),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
 
     // To standard output, and to a file.
     let id = |at: usize| artifacts[at]["id"].as_str().unwrap();
@@ -108,7 +108,7 @@ fn files_that_a_program_leaves_are_fetched_through_the_server() {
 
     // A program that fails leaves nothing; nor does one that leaves what is no file.
     let before = below(made.path()).len();
-    for (kind, code) in [("bad", "exit_3"), ("odd", "bad_artifact")] {
+    for (kind, code) in [("bad", "exit_65"), ("odd", "bad_artifact")] {
         let (job, artifacts) = make(&server, kind);
         assert_eq!((&job["error"]["code"], artifacts.len()), (&json!(code), 0), "{job}");
     }

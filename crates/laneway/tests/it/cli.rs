@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// What it logs as JSON, until it stops.
-    fn log_until_stopped(mut self) -> Vec<Value> {
+    pub fn log_until_stopped(mut self) -> Vec<Value> {
         let stderr = BufReader::new(self.process.stderr.take().unwrap());
         assert_eq!(self.stop(), Some(0));
         stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
@@ -95,11 +95,11 @@ trait EndedOutput {
 impl EndedOutput for Child {
     fn wait_with_output_of(&mut self) -> String {
         let _ = self.kill();
-        let mut said = String::new();
+        let mut text = String::new();
         if let Some(stderr) = self.stderr.take() {
-            said = BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<_>>().join("\n");
+            text = BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<_>>().join("\n");
         }
-        said
+        text
     }
 }
 
@@ -195,7 +195,7 @@ fn lanes_pause_explain_and_resume() {
     assert_eq!(job["state"], "queued");
     let id = job["id"].as_str().unwrap();
     let why = server.json(&["jobs", "explain", id]);
-    assert_eq!(why["holds"][0]["code"], "lane_paused", "{why}");
+    assert_eq!(why["blocked_by"][0]["code"], "lane_paused", "{why}");
     let stats = server.json(&["stats"]);
     assert_eq!(stats["queued"], 1);
     assert_eq!(server.json(&["jobs", "cancel", id])["state"], "canceled");
@@ -205,27 +205,30 @@ fn lanes_pause_explain_and_resume() {
 }
 
 #[test]
-fn exit_codes_tell_what_happened() {
+fn exit_codes_show_what_happened() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let unknown = "00000000-0000-7000-8000-000000000000";
     assert_eq!(code(&server.run(&["jobs", "show", unknown])), 3);
     assert_eq!(code(&server.run(&["jobs", "show", "nonsense"])), 3);
     assert_eq!(code(&server.run(&["jobs", "frobnicate"])), 2);
-    let nobody = laneway().args(["--url", "http://127.0.0.1:1", "stats"]).output().unwrap();
-    assert_eq!(code(&nobody), 4);
-    assert!(text(&nobody.stderr).contains("laneway serve"), "{}", text(&nobody.stderr));
+    let unreachable = laneway().args(["--url", "http://127.0.0.1:1", "stats"]).output().unwrap();
+    assert_eq!(code(&unreachable), 4);
+    assert!(text(&unreachable.stderr).contains("laneway serve"), "{}", text(&unreachable.stderr));
 }
 
 #[test]
-fn a_second_server_on_the_same_directory_refuses() {
+fn a_second_server_on_the_same_directory_rejects() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let second =
         laneway().args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).output().unwrap();
     assert_eq!(code(&second), 75);
-    let said = text(&second.stderr);
-    assert!(said.contains("in use by process") && said.contains(&server.process.id().to_string()), "{said}");
+    let stderr = text(&second.stderr);
+    assert!(
+        stderr.contains("in use by process") && stderr.contains(&server.process.id().to_string()),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -323,14 +326,14 @@ fn a_second_signal_does_not_wait_for_what_runs() {
 }
 
 #[test]
-fn a_wrong_configuration_is_named_and_refused() {
+fn a_wrong_configuration_is_named_and_rejected() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("laneway.toml");
     std::fs::write(&file, "[lanes.main]\nruning_max = 3\n").unwrap();
     let checked = laneway().args(["config", "check", "--config"]).arg(&file).output().unwrap();
     assert_eq!(code(&checked), 78);
-    let said = text(&checked.stderr);
-    assert!(said.contains("laneway.toml:2") && said.contains("running_max"), "{said}");
+    let stderr = text(&checked.stderr);
+    assert!(stderr.contains("laneway.toml:2") && stderr.contains("running_max"), "{stderr}");
     std::fs::write(&file, "[lanes.main]\nrunning_max = 3\n").unwrap();
     let checked = laneway().args(["config", "check", "--config"]).arg(&file).output().unwrap();
     assert_eq!(code(&checked), 0, "{}", text(&checked.stderr));
@@ -382,15 +385,15 @@ fn a_run_is_submitted_from_a_file_listed_shown_and_canceled() {
     let file = dir.path().join("run.json");
     let nodes = json!([
         {"node": "one", "job": {"kind": "echo", "payload": {"n": 1}}},
-        {"node": "two", "job": {"kind": "nobody"}, "depends_on": ["one"]}]);
+        {"node": "two", "job": {"kind": "unserved"}, "depends_on": ["one"]}]);
     std::fs::write(&file, json!({"name": "pair", "nodes": nodes}).to_string()).unwrap();
     let run = server.json(&["runs", "submit", file.to_str().unwrap()]);
     let id = run["id"].as_str().unwrap();
     let listed = server.run(&["runs", "list", "--state", "queued,running"]);
     assert!(text(&listed.stdout).contains(id), "{}", text(&listed.stdout));
     let shown = server.run(&["runs", "get", id]);
-    let said = text(&shown.stdout);
-    assert!(said.contains("pair") && said.contains("WAITS FOR") && said.contains("two"), "{said}");
+    let stderr = text(&shown.stdout);
+    assert!(stderr.contains("pair") && stderr.contains("WAITS FOR") && stderr.contains("two"), "{stderr}");
     assert_eq!(server.json(&["runs", "cancel", id])["state"], "canceled");
     assert_eq!(code(&server.run(&["runs", "cancel", id])), 1);
     std::fs::write(&file, "{").unwrap();
@@ -398,7 +401,7 @@ fn a_run_is_submitted_from_a_file_listed_shown_and_canceled() {
 }
 
 #[test]
-fn tokens_close_the_door() {
+fn tokens_are_required() {
     let dir = TempDir::new().unwrap();
     // No server answers: the data directory is opened directly.
     let made = laneway()
@@ -486,9 +489,9 @@ fn waiting_outlives_a_restart_of_the_server() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let id = said.trim().strip_prefix("submitted ").expect("the id, as soon as there is one").to_owned();
+    let mut stderr = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut stderr).unwrap();
+    let id = stderr.trim().strip_prefix("submitted ").expect("the id, as soon as there is one").to_owned();
     assert_eq!(server.json(&["jobs", "show", &id])["state"], "queued");
     assert_eq!(server.stop(), Some(0));
     let _server = Server::start_at(&address, dir.path(), &[]);
@@ -534,13 +537,13 @@ fn a_wrong_command_line_ends_with_2() {
     for url in ["nonsense", "ftp://127.0.0.1"] {
         let output = laneway().args(["--url", url, "stats"]).output().unwrap();
         assert_eq!(code(&output), 2, "{url}");
-        assert!(text(&output.stderr).contains("is no URL"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("is not a URL"), "{}", text(&output.stderr));
     }
     server.submit(&["echo", "--priority", "-5"]);
     let id = server.submit(&["echo", "--priority", "HIGH"]);
     let output = server.run(&["jobs", "show", &id[..4]]);
     assert_eq!(code(&output), 2);
-    assert!(text(&output.stderr).contains("ambiguous: it fits 2 jobs"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("is ambiguous: it matches 2 jobs"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -567,7 +570,7 @@ fn the_socket_of_goclaw_is_there_unless_it_is_switched_off() {
 }
 
 #[test]
-fn aging_can_be_switched_off_by_either_word() {
+fn aging_can_be_switched_off_by_either_value() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     for word in ["off", "none"] {
@@ -637,9 +640,9 @@ fn tokens_without_a_server_name_their_directory() {
             laneway().args(["--url", "http://127.0.0.1:1"]).args(args).current_dir(dir.path()).output();
         output.unwrap()
     };
-    let refused = away(&["token", "create", "--role", "admin"]);
-    assert_eq!(code(&refused), 1);
-    assert!(text(&refused.stderr).contains("laneway-data"), "{}", text(&refused.stderr));
+    let rejected = away(&["token", "create", "--role", "admin"]);
+    assert_eq!(code(&rejected), 1);
+    assert!(text(&rejected.stderr).contains("laneway-data"), "{}", text(&rejected.stderr));
     assert!(!dir.path().join("laneway-data").exists());
     assert_eq!(code(&away(&["token", "list", "--data-dir", "here"])), 1, "a list makes no directory");
 
@@ -651,9 +654,9 @@ fn tokens_without_a_server_name_their_directory() {
     let list = away(&["--json", "token", "list", "--data-dir", "here"]);
     let list: Value = serde_json::from_slice(&list.stdout).unwrap();
     let id = list["tokens"][0]["id"].as_str().unwrap();
-    let refused = away(&["token", "rotate", id, "--expires", "1h", "--data-dir", "here"]);
-    assert_eq!(code(&refused), 1);
-    assert!(text(&refused.stderr).contains("last server-wide admin token"), "{}", text(&refused.stderr));
+    let rejected = away(&["token", "rotate", id, "--expires", "1h", "--data-dir", "here"]);
+    assert_eq!(code(&rejected), 1);
+    assert!(text(&rejected.stderr).contains("last server-wide admin token"), "{}", text(&rejected.stderr));
     let rotated = away(&["--json", "token", "rotate", id, "--data-dir", "here"]);
     assert_eq!(code(&rotated), 0, "{}", text(&rotated.stderr));
     let rotated: Value = serde_json::from_slice(&rotated.stdout).unwrap();
@@ -678,7 +681,7 @@ fn the_banner_names_a_server_that_is_elsewhere() {
 }
 
 #[test]
-fn configurations_are_told_as_what_they_are() {
+fn configurations_are_shown_as_they_are() {
     let dir = TempDir::new().unwrap();
     let defaults = laneway().args(["--json", "config", "dump", "--defaults"]).output().unwrap();
     let defaults: Value = serde_json::from_slice(&defaults.stdout).unwrap();
@@ -700,7 +703,7 @@ fn configurations_are_told_as_what_they_are() {
 }
 
 #[test]
-fn the_log_tells_start_and_stop() {
+fn the_log_reports_start_and_stop() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let running = server.submit(&["sleep", "--payload", r#"{"ms": 3600000}"#]);
@@ -720,27 +723,6 @@ fn the_log_tells_start_and_stop() {
     assert_eq!(line("started")["url"], json!(url));
     assert!(line("draining")["runs"].is_number());
     assert!(line("stopped")["interrupted"].is_number());
-}
-
-#[test]
-fn the_readme_shows_what_explain_prints() {
-    let dir = TempDir::new().unwrap();
-    let server = Server::start(dir.path(), &["--set", "lanes.browsers.running_max=1"]);
-    let job = ["sleep", "--payload", r#"{"ms": 3600000}"#, "--lane", "browsers", "--session", "chat-42"];
-    server.submit(&job);
-    let waits = server.submit(&job);
-    let said = text(&server.run(&["jobs", "explain", &waits]).stdout);
-    let readme = crate::repository::read("README.md");
-    let body = said.split_once('\n').unwrap().1;
-    assert!(body.contains("HELD BY") && readme.contains(body), "README.md lacks:\n{body}");
-}
-
-#[test]
-fn the_demo_moves() {
-    let output = laneway().args(["--url", "http://127.0.0.1:1", "demo", "--for", "2s"]).output().unwrap();
-    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("demo-chat") && said.contains("SUCCEEDED"), "{said}");
 }
 
 #[test]

@@ -21,13 +21,13 @@ fn until(mut ask: impl FnMut() -> Value, fits: impl Fn(&Value) -> bool) -> Value
 const HOUR: &str = r#"{"ms": 3600000}"#;
 
 #[test]
-fn a_conversation_is_gathered_shown_and_stopped() {
+fn a_conversation_is_collected_shown_and_stopped() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let runs = server.submit(&["sleep", "--payload", HOUR, "--session", "chat/42"]);
-    let gathers =
+    let collecting =
         server.json(&["submit", "echo", "--payload", "1", "--session", "chat/42", "--debounce", "10m"]);
-    assert_eq!(gathers["state"], "scheduled");
+    assert_eq!(collecting["state"], "scheduled");
     let joins =
         server.run(&["submit", "echo", "--payload", "2", "--session", "chat/42", "--debounce", "10m"]);
     assert!(text(&joins.stdout).contains("merged into"), "{}", text(&joins.stdout));
@@ -42,16 +42,16 @@ fn a_conversation_is_gathered_shown_and_stopped() {
     let stopped = text(&server.run(&["sessions", "stop", "chat/42"]).stdout);
     assert!(stopped.contains("stopped 1 running and 0 waiting") && stopped.contains(&runs), "{stopped}");
     let rest = server.json(&["sessions", "stopall", "chat/42"]);
-    assert_eq!((&rest["waiting"], &rest["waiting_count"]), (&json!([gathers["id"]]), &json!(1)));
+    assert_eq!((&rest["waiting"], &rest["waiting_count"]), (&json!([collecting["id"]]), &json!(1)));
     assert!(text(&server.run(&["sessions", "stop", "chat/42"]).stdout).contains("nothing to stop"));
     let reset = text(&server.run(&["sessions", "reset", "chat/42"]).stdout);
     assert!(reset.contains("now generation 1"), "{reset}");
-    assert_eq!(code(&server.run(&["sessions", "show", "nobody"])), 3);
+    assert_eq!(code(&server.run(&["sessions", "show", "unknown"])), 3);
     assert_eq!(code(&server.run(&["sessions", "list", "--limit", "0"])), 2);
 }
 
 #[test]
-fn whoever_waits_for_a_merged_job_gets_the_outcome_of_the_one_that_runs() {
+fn a_wait_for_a_merged_job_returns_the_outcome_of_the_job_that_runs() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let leader = server.json(&["submit", "echo", "--payload", "1", "--session", "s", "--debounce", "10m"]);
@@ -61,7 +61,7 @@ fn whoever_waits_for_a_merged_job_gets_the_outcome_of_the_one_that_runs() {
 }
 
 #[test]
-fn an_interrupt_takes_the_place_of_what_runs() {
+fn an_interrupt_replaces_the_running_job() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let runs = server.submit(&["sleep", "--payload", HOUR, "--session", "s"]);
@@ -105,15 +105,15 @@ fn a_schedule_is_made_changed_run_and_deleted() {
 
     let table = text(&server.run(&["schedules", "list"]).stdout);
     assert!(table.contains("daily report") && table.contains("0 9 * * 1-5 Europe/Berlin"), "{table}");
-    let ran = server.json(&["schedules", "run", "daily report"]);
+    let ran = server.json(&["schedules", "fire", "daily report"]);
     let id = made["id"].as_str().unwrap();
-    let runs = until(|| server.json(&["schedules", "runs", id]), |runs| runs["total"] == 1);
+    let runs = until(|| server.json(&["schedules", "firings", id]), |runs| runs["total"] == 1);
     assert_eq!(
-        (&runs["runs"][0]["job_id"], &runs["runs"][0]["summary"]),
+        (&runs["firings"][0]["job_id"], &runs["firings"][0]["summary"]),
         (&ran["job_id"], &json!("{\"n\": 1}"))
     );
-    let due = server.run(&["schedules", "run", id, "--due"]);
-    assert_eq!((code(&due), text(&due.stderr).contains("no slot has come")), (1, true));
+    let due = server.run(&["schedules", "fire", id, "--due"]);
+    assert_eq!((code(&due), text(&due.stderr).contains("no slot is due")), (1, true));
     let shown = text(&server.run(&["schedules", "show", "daily report"]).stdout);
     assert!(shown.contains("all, at most 7") && shown.contains("SLOT"), "{shown}");
 
@@ -135,7 +135,7 @@ fn a_schedule_is_made_changed_run_and_deleted() {
     assert_eq!(server.json(&["schedules", "resume", "often"])["enabled"], true);
     assert_eq!(server.json(&["schedules", "delete", "often"])["id"], id);
     assert_eq!(code(&server.run(&["schedules", "show", "often"])), 3);
-    assert_eq!(server.json(&["schedules", "runs"])["total"], 1, "its log stays");
+    assert_eq!(server.json(&["schedules", "firings"])["total"], 1, "its log stays");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn timings_are_tried_out_and_wrong_ones_are_named() {
             .stdout,
     );
     assert!(table.contains("2027-03-28T01:00:00.000Z  2027-03-28T03:00:00+02:00"), "{table}");
-    for (args, exit, says) in [
+    for (args, exit, wanted) in [
         (vec!["--cron", "0 0 30 2 *"], 1, "no_future_run"),
         (vec!["--cron", "61 * * * *"], 1, "cron"),
         (vec!["--cron", "@daily", "--zone", "Mars/Olympus"], 1, "zone"),
@@ -169,7 +169,7 @@ fn timings_are_tried_out_and_wrong_ones_are_named() {
     ] {
         let output = server.run(&[vec!["schedules", "create", "x", "echo"], args.clone()].concat());
         assert_eq!(code(&output), exit, "{args:?}: {}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(wanted), "{args:?}: {}", text(&output.stderr));
     }
     assert_eq!(server.json(&["schedules", "list"])["schedules"], json!([]), "nothing was stored");
 }
@@ -196,7 +196,7 @@ fn sigusr1_begins_sessions_anew_without_losing_work() {
 }
 
 #[test]
-fn lane_variables_hold_and_wrong_ones_are_told() {
+fn lane_variables_hold_and_wrong_ones_are_reported() {
     let check = |name: &str, value: &str| {
         let output = laneway().env(name, value).args(["config", "dump"]).output().unwrap();
         text(&output.stdout)
@@ -213,4 +213,40 @@ fn lane_variables_hold_and_wrong_ones_are_told() {
         "{}",
         text(&output.stderr)
     );
+}
+
+#[test]
+fn defect_17_a_server_is_drained_and_its_sessions_are_reset_on_the_command_line() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    server.submit(&["sleep", "--payload", HOUR, "--session", "a"]);
+    server.submit(&["sleep", "--payload", HOUR, "--session", "b"]);
+    let stderr = text(&server.run(&["sessions", "reset", "--all"]).stdout);
+    assert!(stderr.contains("reset 2 sessions"), "{stderr}");
+    assert_eq!(server.json(&["drain"])["draining"], true);
+    let rejected = server.run(&["submit", "echo"]);
+    assert!(text(&rejected.stderr).contains("the server is drained"), "{}", text(&rejected.stderr));
+    assert_eq!(server.json(&["drain", "--show"])["draining"], true);
+    assert!(text(&server.run(&["drain", "--end"]).stdout).contains("jobs are admitted"));
+    server.submit(&["echo"]);
+}
+
+#[test]
+fn defect_18_the_scheduler_section_of_pinchtab_is_imported() {
+    let dir = TempDir::new().unwrap();
+    let (json, toml) = (dir.path().join("config.json"), dir.path().join("laneway.toml"));
+    let section = r#"{"server": {"token": "hush"}, "scheduler": {"enabled": true, "maxQueueSize": 5, "watcherInterval": 30}}"#;
+    std::fs::write(&json, section).unwrap();
+    let import =
+        |args: &[&str]| laneway().args(["config", "import", "pinchtab"]).arg(&json).args(args).output();
+    let printed = import(&[]).unwrap();
+    assert_eq!(code(&printed), 0, "{}", text(&printed.stderr));
+    assert!(text(&printed.stdout).contains("max_queue_size = 5"), "{}", text(&printed.stdout));
+    assert!(text(&printed.stderr).contains("scheduler.watcherInterval"), "{}", text(&printed.stderr));
+    assert!(!text(&printed.stderr).contains("hush") && !text(&printed.stdout).contains("hush"));
+    let path = toml.to_str().unwrap();
+    assert_eq!(code(&import(&["-o", path]).unwrap()), 0);
+    assert_eq!(code(&import(&["-o", path]).unwrap()), 1, "nothing is written over");
+    let check = laneway().args(["config", "dump", "--config", path]).output().unwrap();
+    assert!(text(&check.stdout).contains("queued_max = 5 # from"), "{}", text(&check.stdout));
 }

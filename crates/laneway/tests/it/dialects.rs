@@ -1,5 +1,6 @@
 //! The dialects of a real server: where they are, and that they can be elsewhere or nowhere.
 
+use laneway_client::worker::{Outcome, Task, Worker};
 use reqwest::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -78,8 +79,8 @@ async fn a_dialect_can_have_an_address_of_its_own() {
     assert_eq!(status(&format!("{}/tasks", server.url)).await, 404, "and it is not on the main port");
     // The same tokens hold on both.
     let token = server.json(&["token", "create", "--role", "admin"]);
-    let (code, said) = ask("GET", &format!("{apart}/tasks"), &Value::Null).await;
-    assert_eq!((code, &said["code"]), (401, &json!("missing_token")), "{token}");
+    let (code, reply) = ask("GET", &format!("{apart}/tasks"), &Value::Null).await;
+    assert_eq!((code, &reply["code"]), (401, &json!("missing_token")), "{token}");
     assert_eq!(server.stop(), Some(0));
 }
 
@@ -112,10 +113,45 @@ async fn every_dialect_has_the_same_switches() {
     }
 }
 
+/// Workers of AstraFlow know one address: the dialect's own has their socket, and what pages read there.
+#[tokio::test]
+async fn defect_15_workers_connect_on_the_dialects_own_address() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &["--set", "dialects.astraflow.listen=127.0.0.1:0"]);
+    let apart = server.banner["dialects"]["astraflow"].as_str().unwrap().to_owned();
+    assert_ne!(apart, server.url);
+    let worker = Worker::builder(&format!("{}/ws/worker", apart.replace("http:", "ws:")), "w1")
+        .handler("nothing", |_: Task| async move { Outcome::of(&json!({})) })
+        .build()
+        .unwrap();
+    let running = tokio::spawn(worker.run());
+    for _ in 0..300 {
+        let (code, _) = ask("GET", &format!("{apart}/api/v1/workers/w1"), &Value::Null).await;
+        if code == 200 {
+            running.abort();
+            assert_eq!(
+                status(&format!("{apart}/v1/jobs")).await,
+                404,
+                "nothing else of the native API is there"
+            );
+            // The route is there: it says what is wrong with the id.
+            assert_eq!(status(&format!("{apart}/v1/artifacts/none.1")).await, 400);
+            assert_eq!(
+                status(&format!("{}/ws/worker", server.url)).await,
+                400,
+                "it is on the main port, too"
+            );
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the worker never registers");
+}
+
 #[test]
 fn an_address_that_others_reach_needs_tokens_for_dialects_too() {
     let dir = TempDir::new().unwrap();
-    let refused = laneway()
+    let rejected = laneway()
         .args([
             "serve",
             "--listen",
@@ -127,8 +163,12 @@ fn an_address_that_others_reach_needs_tokens_for_dialects_too() {
         .arg(dir.path())
         .output()
         .unwrap();
-    assert_ne!(code(&refused), 0);
-    assert!(text(&refused.stderr).contains("refusing to listen on 0.0.0.0:0"), "{}", text(&refused.stderr));
+    assert_ne!(code(&rejected), 0);
+    assert!(
+        text(&rejected.stderr).contains("rejecting to listen on 0.0.0.0:0"),
+        "{}",
+        text(&rejected.stderr)
+    );
 }
 
 #[tokio::test]

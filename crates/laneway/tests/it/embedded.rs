@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway::{
-    Embedded, Failure, Hold, Job, JobContext, JobState, Outcome, Reason, RefusalCode, StartError, SubmitError,
+    Embedded, Failure, Hold, Job, JobContext, JobState, Outcome, Reason, RejectionCode, StartError,
+    SubmitError,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -20,8 +21,8 @@ async fn wait_until_stopped(entered: Arc<Notify>, ctx: JobContext) -> Outcome {
 /// A scheduler with a kind `wait` that runs until it is told to stop, and tells when it runs.
 fn with_waiting(embedded: Embedded) -> (Embedded, Arc<Notify>) {
     let entered = Arc::new(Notify::new());
-    let told = Arc::clone(&entered);
-    (embedded.handler("wait", move |ctx| wait_until_stopped(Arc::clone(&told), ctx)), entered)
+    let signal = Arc::clone(&entered);
+    (embedded.handler("wait", move |ctx| wait_until_stopped(Arc::clone(&signal), ctx)), entered)
 }
 
 #[tokio::test]
@@ -56,7 +57,7 @@ async fn one_process_at_a_time_has_a_directory() {
 }
 
 #[tokio::test]
-async fn a_running_job_is_canceled_and_its_handler_told() {
+async fn a_running_job_is_canceled_and_its_handler_notified() {
     let (laneway, entered) = with_waiting(laneway::embedded());
     let laneway = laneway.start().await.unwrap();
     let job = laneway.submit(Job::new("wait")).await.unwrap();
@@ -93,24 +94,24 @@ async fn settings_change_while_it_runs_and_stay_changed() {
     let dir = TempDir::new().unwrap();
     let start = || laneway::embedded().data_dir(dir.path()).setting("lanes.main.queued_max", 1).start();
     let laneway = start().await.unwrap();
-    laneway.submit(Job::new("nobody")).await.unwrap();
-    let full = laneway.submit(Job::new("nobody")).await.err().unwrap();
+    laneway.submit(Job::new("unserved")).await.unwrap();
+    let full = laneway.submit(Job::new("unserved")).await.err().unwrap();
     assert!(
-        matches!(&full, SubmitError::Refused(refusal) if refusal.code == RefusalCode::QueueFull),
+        matches!(&full, SubmitError::Rejected(rejection) if rejection.code == RejectionCode::QueueFull),
         "{full}"
     );
     laneway.configure(json!({"lanes": {"main": {"queued_max": 2}}})).await.unwrap();
-    laneway.submit(Job::new("nobody")).await.unwrap();
+    laneway.submit(Job::new("unserved")).await.unwrap();
     let wrong = laneway.configure(json!({"lanes": {"main": {"queued_maximum": 2}}})).await.err().unwrap();
     assert!(wrong.to_string().contains("queued_max"), "{wrong}");
     laneway.shutdown().await.unwrap();
     drop(laneway);
 
     let laneway = start().await.unwrap();
-    let full = laneway.submit(Job::new("nobody")).await.err().unwrap();
+    let full = laneway.submit(Job::new("unserved")).await.err().unwrap();
     assert!(full.to_string().contains("queue_full"), "{full}");
     laneway.configure(json!({"lanes": {"main": {"queued_max": 3}}})).await.unwrap();
-    laneway.submit(Job::new("nobody")).await.unwrap();
+    laneway.submit(Job::new("unserved")).await.unwrap();
     laneway.shutdown().await.unwrap();
 }
 
@@ -137,7 +138,7 @@ async fn a_reload_takes_the_file_as_it_is_now() {
 #[tokio::test]
 async fn the_same_key_gives_the_same_job() {
     let laneway = laneway::embedded().start().await.unwrap();
-    let job = || Job::new("nobody").json(&1).idempotency_key("order-1");
+    let job = || Job::new("unserved").json(&1).idempotency_key("order-1");
     let first = laneway.submit(job()).await.unwrap();
     let second = laneway.submit(job()).await.unwrap();
     assert_eq!(first.id(), second.id());
@@ -150,16 +151,16 @@ async fn the_same_key_gives_the_same_job() {
 #[tokio::test]
 async fn an_atomic_batch_is_all_or_none() {
     let laneway = laneway::embedded().setting("lanes.main.queued_max", 2).start().await.unwrap();
-    let jobs = |n: usize| (0..n).map(|_| Job::new("nobody")).collect::<Vec<_>>();
-    let refused = laneway.submit_all(jobs(3), true).await.unwrap();
-    assert!(refused.iter().all(Result::is_err));
+    let jobs = |n: usize| (0..n).map(|_| Job::new("unserved")).collect::<Vec<_>>();
+    let rejected = laneway.submit_all(jobs(3), true).await.unwrap();
+    assert!(rejected.iter().all(Result::is_err));
     let each = laneway.submit_all(jobs(3), false).await.unwrap();
     assert_eq!(each.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
     laneway.shutdown().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_before_anything_starts() {
+async fn errors_are_reported_before_anything_starts() {
     let laneway = laneway::embedded().start().await.unwrap();
     let invalid = laneway.submit(Job::new("k").agent("line\nbreak")).await.err().unwrap();
     assert!(invalid.to_string().starts_with("agent "), "{invalid}");
@@ -185,8 +186,8 @@ async fn tab_actions_run_here_on_request_and_their_limits_can_be_watched() {
         .await
         .unwrap();
     let end = job.wait().await.unwrap();
-    let said = end.failure().unwrap().message.to_string();
-    assert_eq!(said, "could not resolve tab \"t1\": tab \"t1\" not found: there are no instances");
+    let message = end.failure().unwrap().message.to_string();
+    assert_eq!(message, "could not resolve tab \"t1\": tab \"t1\" not found: there are no instances");
 
     let limits = async |laneway: &laneway::Laneway| {
         let config = laneway.live_config().current();
@@ -203,4 +204,40 @@ async fn tab_actions_run_here_on_request_and_their_limits_can_be_watched() {
     let now = limits(&laneway).await;
     assert_eq!((now.running_max, now.queued_max, now.running_per_agent_max), (3, 99, 10));
     laneway.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn defect_17_lane_variables_of_gateways_hold_in_the_library() {
+    const CHILD: &str = "GOCLAW_LANE_TEAM";
+    if std::env::var_os(CHILD).is_none() {
+        // The environment of a process is set before it begins.
+        let me = std::env::current_exe().unwrap();
+        let name = "embedded::defect_17_lane_variables_of_gateways_hold_in_the_library";
+        let output = std::process::Command::new(me)
+            .args(["--exact", name])
+            .envs([(CHILD, "7"), ("GOCLAW_LANE_MAIN", "5"), ("LANEWAY_LANE_MAIN", "6")])
+            .env("GOCLAW_LANE_CRON", "many")
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && message.contains("1 passed"), "{message}");
+        return;
+    }
+    let laneway =
+        laneway::embedded().in_memory().setting("lanes.subagent.running_max", 9).start().await.unwrap();
+    let config = laneway.live_config().current();
+    let max = |lane| config.settings().lanes[&laneway::Name::fixed(lane)].running_max;
+    assert_eq!(["main", "team", "subagent", "cron"].map(max), [6, 7, 9, 30]);
+}
+
+#[tokio::test]
+async fn defect_17_a_job_may_ask_for_the_session_of_a_chat() {
+    let laneway = laneway::embedded().in_memory().start().await.unwrap();
+    let chat = || laneway::Session::chat(laneway::Name::fixed("chat-42"));
+    let first = laneway.submit(Job::new("turn").in_session(chat())).await.unwrap();
+    let second = laneway.submit(Job::new("turn").in_session(chat())).await.unwrap();
+    let scheduler = laneway.scheduler();
+    let view = scheduler.session(laneway::Name::fixed("default"), laneway::Name::fixed("chat-42")).await;
+    assert_eq!(view.unwrap().unwrap().buffered, 2, "what comes within 800 ms is one message");
+    assert_ne!(first.id(), second.id());
 }

@@ -1,5 +1,6 @@
 //! The gateway as a program holds it: what the acceptance lists of its sessions, stops and cron turns ask for.
 
+mod cron;
 mod lanes;
 mod messages;
 mod sessions;

@@ -3,17 +3,28 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod artifacts;
+mod bit_flips;
 mod cli;
+mod clock_jumps;
 mod conversations;
+mod copies;
 mod dialects;
+mod disk_full;
 mod docs;
 mod embedded;
 mod examples;
+mod first_steps;
+mod floods;
 mod gateway;
-mod house;
 mod kill;
+mod layering;
+mod pages;
 mod repository;
+mod secrets;
+mod shape;
+mod stops;
 mod webhooks;
 mod worker;
 mod worker_faults;
+mod worker_restarts;
 mod worker_server;

@@ -12,16 +12,16 @@ use crate::cli::{Server, code, text};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A receiver that answers the first `silent` calls never, and all others with 200.
-struct Hook {
-    url: String,
-    calls: Receiver<String>,
+pub struct Hook {
+    pub url: String,
+    pub calls: Receiver<String>,
 }
 
 impl Hook {
-    fn start(silent: usize) -> Hook {
+    pub fn start(silent: usize) -> Hook {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/done", listener.local_addr().unwrap());
-        let (heard, calls) = sync_channel(64);
+        let (received, calls) = sync_channel(64);
         std::thread::spawn(move || {
             let mut unanswered = Vec::new();
             for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
@@ -35,7 +35,7 @@ impl Hook {
                         .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
                         .unwrap();
                 }
-                if heard.send(call).is_err() {
+                if received.send(call).is_err() {
                     return;
                 }
             }
@@ -43,7 +43,7 @@ impl Hook {
         Hook { url, calls }
     }
 
-    fn next(&self) -> String {
+    pub fn next(&self) -> String {
         self.calls.recv_timeout(PATIENCE).expect("somebody calls")
     }
 }
@@ -71,7 +71,7 @@ fn read_request(stream: &mut TcpStream) -> String {
 const TRUST: [&str; 2] = ["--set", "webhooks.allow_hosts=[\"127.0.0.1\"]"];
 
 #[test]
-fn a_callback_is_told_and_can_be_told_again() {
+fn a_callback_gets_its_webhook_and_can_get_it_again() {
     let (dir, hook) = (TempDir::new().unwrap(), Hook::start(0));
     let server = Server::start(dir.path(), &TRUST);
     let id = server.submit(&["echo", "--payload", "{\"n\": 1}", "--callback", &hook.url]);
@@ -96,18 +96,18 @@ fn a_callback_is_told_and_can_be_told_again() {
 }
 
 #[test]
-fn an_address_that_is_not_trusted_is_refused_with_its_field() {
+fn an_address_that_is_not_trusted_is_rejected_with_its_field() {
     let (dir, hook) = (TempDir::new().unwrap(), Hook::start(0));
     let server = Server::start(dir.path(), &[]);
     let output = server.run(&["submit", "echo", "--callback", &hook.url]);
     assert_eq!(code(&output), 1);
-    let said = text(&output.stderr);
-    assert!(said.contains("callback") && said.contains("not allowed"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("callback") && stderr.contains("not allowed"), "{stderr}");
     assert!(hook.calls.try_recv().is_err(), "nobody was called");
 }
 
 #[test]
-fn news_that_is_owed_survives_a_kill() {
+fn pending_deliveries_survive_a_kill() {
     let (dir, hook) = (TempDir::new().unwrap(), Hook::start(1));
     let server = Server::start(dir.path(), &TRUST);
     let id = server.submit(&["echo", "--callback", &hook.url]);

@@ -47,14 +47,14 @@ impl Worker {
         let socket = tungstenite::accept(stream).unwrap();
         let mut worker = Worker { process, socket, banner, frames: 0 };
         for kind in [MessageType::Handshake, MessageType::Register] {
-            let frame = worker.hear(kind);
+            let frame = worker.receive(kind);
             worker.ack(&frame);
         }
         worker
     }
 
     /// The next frame of this type; heartbeats are acknowledged on the way.
-    fn hear(&mut self, kind: MessageType) -> Frame {
+    fn receive(&mut self, kind: MessageType) -> Frame {
         loop {
             let message = self.socket.read().unwrap();
             if !message.is_text() {
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    fn say(&mut self, kind: &str, payload: Value, corr: &str, seq: u64) {
+    fn send(&mut self, kind: &str, payload: Value, corr: &str, seq: u64) {
         self.frames += 1;
         let frame = json!({"type": kind, "id": format!("s-{}", self.frames), "ts": "2030-01-01T00:00:00Z",
             "tenant": "acme", "sender": {"role": "scheduler", "id": "s"}, "corr": corr, "seq": seq,
@@ -79,17 +79,17 @@ impl Worker {
     }
 
     fn ack(&mut self, frame: &Frame) {
-        self.say("ack", json!({"ok": true, "for": frame.id.as_str(), "info": "lease_ms=120000"}), "", 0);
+        self.send("ack", json!({"ok": true, "for": frame.id.as_str(), "info": "lease_ms=120000"}), "", 0);
     }
 
     fn dispatch(&mut self, seq: u64, kind: &str, parameters: Value) {
         let payload = json!({"run_id": "r1", "task_id": format!("t{seq}"), "node_id": "n", "node_type": kind,
             "package_name": "img", "package_version": "1.0", "parameters": parameters, "constraints": {}});
-        self.say("cmd.dispatch", payload, &format!("t{seq}"), seq);
+        self.send("cmd.dispatch", payload, &format!("t{seq}"), seq);
     }
 
     fn result(&mut self) -> TaskResult {
-        let frame = self.hear(MessageType::Result);
+        let frame = self.receive(MessageType::Result);
         self.ack(&frame);
         match frame.message {
             Message::Result(result) => *result,
@@ -168,27 +168,33 @@ fn d18_packages_bring_programs_and_are_removed() {
     let mut worker = Worker::start(&["--packages", folder.path().to_str().unwrap()]);
     worker.dispatch(1, "where", json!({}));
     assert_eq!(worker.result().result.get(), "{\"value\":\"1.0\"}");
-    worker.say("pkg.uninstall", json!({"name": "img"}), "p", 0);
-    let event = worker.hear(MessageType::PackageEvent);
+    worker.send("pkg.uninstall", json!({"name": "img"}), "p", 0);
+    let event = worker.receive(MessageType::PackageEvent);
     worker.ack(&event);
     assert!(
         matches!(&event.message, Message::PackageEvent(event) if event.status == PackageOutcome::Installed)
     );
     assert!(!package.exists());
     worker.dispatch(2, "where", json!({}));
-    let refusal = worker.hear(MessageType::Error);
-    assert!(matches!(&refusal.message, Message::Error(error) if error.code == "E.CMD.UNKNOWN"));
+    let rejection = worker.receive(MessageType::Error);
+    assert!(matches!(&rejection.message, Message::Error(error) if error.code == "E.CMD.UNKNOWN"));
 }
 
 #[test]
-fn programs_that_fail_say_why() {
+fn defect_19_programs_that_fail_say_why_and_may_be_tried_again() {
     let folder = TempDir::new().unwrap();
     let fail = script(folder.path(), "fail", "echo first >&2; echo 'no such file' >&2; exit 3");
+    let one = script(folder.path(), "one", "exit 1");
     let again = script(folder.path(), "again", "exit 75");
+    let wrong = script(folder.path(), "wrong", "exit 65");
+    let shot = script(folder.path(), "shot", "kill -9 $$");
     let babble = script(folder.path(), "babble", "head -c 1048577 /dev/zero");
     let flags: Vec<String> = [
         format!("fail={fail}"),
+        format!("one={one}"),
         format!("again={again}"),
+        format!("wrong={wrong}"),
+        format!("shot={shot}"),
         format!("babble={babble}"),
         "nonsense=echo no json".to_owned(),
         "missing=/nowhere/at/all".to_owned(),
@@ -199,17 +205,20 @@ fn programs_that_fail_say_why() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut worker = Worker::start(&flags);
     worker.dispatch(1, "fail", json!({}));
-    let chunk = worker.hear(MessageType::Feedback);
+    let chunk = worker.receive(MessageType::Feedback);
     let Message::Feedback(feedback) = chunk.message else { panic!("no feedback") };
     assert_eq!(feedback.chunks.unwrap()[0].text.as_deref(), Some("first\n"));
     let (code, message, retryable) = worker.failure();
-    assert_eq!((code.as_str(), retryable), ("exit_3", false));
+    assert_eq!((code.as_str(), retryable), ("exit_3", true));
     assert!(message.contains("no such file"), "{message}");
     for (seq, kind, code, retryable) in [
         (2, "again", "exit_75", true),
         (3, "babble", "output_too_long", false),
         (4, "nonsense", "bad_output", false),
         (5, "missing", "not_started", false),
+        (6, "one", "exit_1", true),
+        (7, "wrong", "exit_65", false),
+        (8, "shot", "killed", true),
     ] {
         worker.dispatch(seq, kind, json!({}));
         let (found, message, may_retry) = worker.failure();
@@ -226,12 +235,12 @@ fn a_cancel_ends_the_program_and_all_that_it_started() {
     let stubborn = script(folder.path(), "stubborn", text);
     let mut worker = Worker::start(&["--kind", &format!("stubborn={stubborn}"), "--stop-grace", "300ms"]);
     worker.dispatch(1, "stubborn", json!({}));
-    let Message::Feedback(feedback) = worker.hear(MessageType::Feedback).message else {
+    let Message::Feedback(feedback) = worker.receive(MessageType::Feedback).message else {
         panic!("no feedback")
     };
     let child = feedback.chunks.unwrap()[0].text.clone().unwrap().trim().to_owned();
     assert!(Path::new("/proc").join(&child).exists());
-    worker.say("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), "t1", 1);
+    worker.send("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), "t1", 1);
     assert_eq!(worker.result().status, ResultStatus::Cancelled);
     let begin = Instant::now();
     // The kernel takes it away after the kill; whoever adopted it has to reap it.
@@ -257,11 +266,11 @@ fn d13_sigterm_lets_programs_end_and_brings_their_results() {
         script(folder.path(), "wait", &format!("echo ready >&2; cat {} ; echo '{{}}'", gate.display()));
     let mut worker = Worker::start(&["--kind", &format!("wait={wait}")]);
     worker.dispatch(1, "wait", json!({}));
-    worker.hear(MessageType::Feedback);
+    worker.receive(MessageType::Feedback);
     worker.signal("TERM");
     // The next heartbeat says that it drains; then the program may go on.
     loop {
-        let beat = worker.hear(MessageType::Heartbeat);
+        let beat = worker.receive(MessageType::Heartbeat);
         worker.ack(&beat);
         if matches!(&beat.message, Message::Heartbeat(heartbeat) if !heartbeat.healthy) {
             break;
@@ -272,7 +281,7 @@ fn d13_sigterm_lets_programs_end_and_brings_their_results() {
     assert_eq!(worker.process.wait().unwrap().code(), Some(0));
     let log = BufReader::new(worker.process.stderr.take().unwrap());
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
-    let ended = lines.iter().find(|line| line["message"] == "task ended").unwrap();
+    let ended = lines.iter().find(|line| line["message"] == "job ended").unwrap();
     assert_eq!((&ended["tenant"], &ended["sender.id"]), (&json!("acme"), &json!("w-1")));
     assert_eq!((&ended["corr"], &ended["seq"]), (&json!("t1"), &json!(1)));
 }

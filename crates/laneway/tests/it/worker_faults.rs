@@ -151,7 +151,7 @@ async fn submit_until(address: SocketAddr, proxy: &Proxy, wanted: u64) -> BTreeM
 
 async fn check_results(address: SocketAddr, acked: &BTreeMap<JobId, u64>) {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let looks = acked.iter().map(|(id, number)| {
+    let reads = acked.iter().map(|(id, number)| {
         let shown = http.get(format!("http://{address}/v1/jobs/{id}")).send();
         async move {
             let job: Value = shown.await.unwrap().json().await.unwrap();
@@ -159,7 +159,7 @@ async fn check_results(address: SocketAddr, acked: &BTreeMap<JobId, u64>) {
             assert_eq!(job["result"], json!({"number": number}), "{job}");
         }
     });
-    futures_util::stream::iter(looks).buffer_unordered(READERS).collect::<()>().await;
+    futures_util::stream::iter(reads).buffer_unordered(READERS).collect::<()>().await;
 }
 
 /// What stands between workers and server.

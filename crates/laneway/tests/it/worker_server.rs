@@ -21,37 +21,46 @@ use crate::cli::{Server, code, laneway, text};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A worker's end of a connection, held by a test.
-struct Hand {
+struct FakeWorker {
     socket: WebSocketStream<TcpStream>,
     tenant: &'static str,
     frames: u64,
 }
 
-impl Hand {
+impl FakeWorker {
     /// A worker `w1` with the package `test` 1.0, which also runs the kind `k`.
-    async fn registered(url: &str, tenant: &'static str, token: Option<&str>) -> Hand {
+    async fn registered(url: &str, tenant: &'static str, token: Option<&str>) -> FakeWorker {
+        FakeWorker::having(url, tenant, token, &[]).await
+    }
+
+    /// The same, of a process that still has these tasks.
+    async fn having(url: &str, tenant: &'static str, token: Option<&str>, tasks: &[&Value]) -> FakeWorker {
         let address = url.strip_prefix("http://").unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
         let url = format!("ws://{address}/v1/workers/connect");
         let (socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
-        let mut hand = Hand { socket, tenant, frames: 0 };
+        let mut fake = FakeWorker { socket, tenant, frames: 0 };
         let shake = json!({"protocol": 1, "auth": {"mode": "token", "token": token},
             "worker": {"id": "w1", "version": "1", "hostname": "here"}});
-        hand.ask("handshake", shake, None).await;
+        fake.ask("handshake", shake, None).await;
         let capabilities =
             json!({"concurrency": {"max_parallel": 4}, "runtimes": ["test"], "features": ["kind:k"]});
         let packages = json!([{"name": "test", "version": "1.0", "status": "installed"}]);
-        hand.ask("register", json!({"capabilities": capabilities, "packages": packages}), None).await;
-        hand
+        let tasks = tasks.iter().map(|task| json!({"task_id": task["corr"], "seq": task["seq"]}));
+        let tasks: Vec<Value> = tasks.collect();
+        let offer =
+            json!({"capabilities": capabilities, "packages": packages, "boot_id": "b1", "tasks": tasks});
+        fake.ask("register", offer, None).await;
+        fake
     }
 
     /// Says something, and hears that it was heard.
     async fn ask(&mut self, kind: &str, payload: Value, task: Option<&Value>) {
-        let id = self.say(kind, payload, task, json!({"request": true})).await;
-        while self.hear("ack").await["payload"]["for"] != json!(id) {}
+        let id = self.send(kind, payload, task, json!({"request": true})).await;
+        while self.receive("ack").await["payload"]["for"] != json!(id) {}
     }
 
-    async fn say(&mut self, kind: &str, payload: Value, task: Option<&Value>, ack: Value) -> String {
+    async fn send(&mut self, kind: &str, payload: Value, task: Option<&Value>, ack: Value) -> String {
         self.frames += 1;
         let id = format!("{kind}-{}", self.frames);
         let frame = json!({"type": kind, "id": id, "ts": "2030-01-01T00:00:00Z", "tenant": self.tenant,
@@ -63,9 +72,9 @@ impl Hand {
 
     /// The next dispatch, taken.
     async fn take(&mut self) -> Value {
-        let frame = self.hear("cmd.dispatch").await;
+        let frame = self.receive("cmd.dispatch").await;
         let id = &frame["id"];
-        self.say("ack", json!({"ok": true, "for": id}), Some(&frame), json!({"for": id})).await;
+        self.send("ack", json!({"ok": true, "for": id}), Some(&frame), json!({"for": id})).await;
         frame
     }
 
@@ -76,10 +85,11 @@ impl Hand {
     }
 
     /// The next frame of this type.
-    async fn hear(&mut self, kind: &str) -> Value {
+    async fn receive(&mut self, kind: &str) -> Value {
         loop {
-            let heard = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("nothing is heard");
-            if let Message::Text(text) = heard.expect("the connection ended").unwrap() {
+            let received =
+                tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("nothing is heard");
+            if let Message::Text(text) = received.expect("the connection ended").unwrap() {
                 let frame: Value = serde_json::from_str(&text).unwrap();
                 if frame["type"] == kind {
                     return frame;
@@ -109,21 +119,25 @@ async fn d20_the_log_of_the_server_is_json_with_the_fields_of_the_protocol() {
     let submitter = made["secret"].as_str().unwrap().to_owned();
     let submit = ["--token", &submitter, "submit", "k", "--payload", r#"{"p": "parameter-secret"}"#];
 
-    let mut hand = Hand::registered(&server.url, "acme", Some(&token)).await;
+    let mut fake = FakeWorker::registered(&server.url, "acme", Some(&token)).await;
     let done = server.json(&submit)["id"].as_str().unwrap().to_owned();
-    let task = hand.take().await;
+    let task = fake.take().await;
     assert_eq!(task["corr"], json!(done));
-    hand.bring(&task, json!({"r": "result-secret"})).await;
-    // The same outcome under another id, one that is refused, and what cannot be read.
-    hand.bring(&task, json!({"r": "result-secret"})).await;
-    let refused = server.json(&submit)["id"].as_str().unwrap().to_owned();
-    let second = hand.hear("cmd.dispatch").await;
-    assert_eq!(hand.hear("cmd.dispatch").await["id"], second["id"], "it is sent again until it is answered");
+    fake.bring(&task, json!({"r": "result-secret"})).await;
+    // The same outcome under another id, one that is rejected, and what cannot be read.
+    fake.bring(&task, json!({"r": "result-secret"})).await;
+    let rejected = server.json(&submit)["id"].as_str().unwrap().to_owned();
+    let second = fake.receive("cmd.dispatch").await;
+    assert_eq!(
+        fake.receive("cmd.dispatch").await["id"],
+        second["id"],
+        "it is sent again until it is answered"
+    );
     let report = json!({"code": "E.CMD.CONCURRENCY_VIOLATION", "message": "no room"});
-    hand.ask("error", report, Some(&second)).await;
-    hand.say("feedback", json!({"run_id": "r"}), None, json!({})).await;
-    hand.hear("error").await;
-    drop(hand);
+    fake.ask("error", report, Some(&second)).await;
+    fake.send("feedback", json!({"run_id": "r"}), None, json!({})).await;
+    fake.receive("error").await;
+    drop(fake);
     assert_eq!(server.stop(), Some(0));
 
     let raw = log.join().unwrap();
@@ -144,16 +158,16 @@ async fn d20_the_log_of_the_server_is_json_with_the_fields_of_the_protocol() {
         let line =
             found.unwrap_or_else(|| panic!("no line {message} {kind} {sender} {corr} {code:?} in\n{whole}"));
         assert_eq!(line["tenant"], "acme", "{line}");
-        assert!(line["id"].is_string() || message == "a worker refused a task", "{line}");
+        assert!(line["id"].is_string() || message == "a worker rejected a task", "{line}");
         line.clone()
     };
     for (message, kind, sender, corr, code) in [
         ("sent", "cmd.dispatch", "scheduler-control", &done, None),
         ("received", "ack", "w1", &done, None),
         ("received", "result", "w1", &done, None),
-        ("sent again", "cmd.dispatch", "scheduler-control", &refused, None),
-        ("received", "error", "w1", &refused, Some("E.CMD.CONCURRENCY_VIOLATION")),
-        ("a worker refused a task", "cmd.dispatch", "w1", &refused, Some("E.CMD.CONCURRENCY_VIOLATION")),
+        ("sent again", "cmd.dispatch", "scheduler-control", &rejected, None),
+        ("received", "error", "w1", &rejected, Some("E.CMD.CONCURRENCY_VIOLATION")),
+        ("a worker rejected a task", "cmd.dispatch", "w1", &rejected, Some("E.CMD.CONCURRENCY_VIOLATION")),
     ] {
         assert_eq!(check(message, kind, sender, corr, code)["seq"], 1);
     }
@@ -184,13 +198,13 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     assert_eq!(started.status().as_u16(), 202, "{}", started.text().await.unwrap());
     let run: Value = started.json().await.unwrap();
     let path = format!("/api/v1/runs/{}", run["runId"].as_str().unwrap());
-    let mut hand = Hand::registered(&server.url, "default", None).await;
-    let first = hand.take().await;
-    hand.bring(&first, json!({"out": 7})).await;
-    let second = hand.take().await;
+    let mut fake = FakeWorker::registered(&server.url, "default", None).await;
+    let first = fake.take().await;
+    fake.bring(&first, json!({"out": 7})).await;
+    let second = fake.take().await;
     assert_eq!(second["payload"]["node_id"], "b");
     let beat = json!({"healthy": true, "metrics": {"inflight": 1}});
-    hand.ask("heartbeat", beat, None).await;
+    fake.ask("heartbeat", beat, None).await;
     server.process.kill().unwrap();
     server.process.wait().unwrap();
 
@@ -204,8 +218,8 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
         (&shown["nodes"][0]["status"], &shown["nodes"][0]["result"]),
         (&json!("succeeded"), &json!({"out": 7}))
     );
-    let mut hand = Hand::registered(&server.url, "default", None).await;
-    let again = hand.take().await;
+    let mut fake = FakeWorker::having(&server.url, "default", None, &[&second]).await;
+    let again = fake.take().await;
     assert_eq!(
         (&again["corr"], &again["seq"]),
         (&second["corr"], &second["seq"]),
@@ -213,11 +227,41 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     );
     let canceled = http.post(format!("{}{path}/cancel", server.url)).send().await.unwrap();
     assert_eq!(canceled.status().as_u16(), 202);
-    let told = hand.hear("cmd.cancel").await;
+    let told = fake.receive("cmd.cancel").await;
     assert_eq!((&told["corr"], &told["seq"]), (&second["corr"], &second["seq"]));
     assert_eq!(show().await["status"], "cancelled");
     let figures = http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
     assert!(figures.contains(r#"ws_conn_active{tenant="default"} 1"#), "{figures}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defect_15_results_of_workers_count_while_the_server_drains() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::start(dir.path(), &["--set", "server.drain_limit=60s"]);
+    let mut fake = FakeWorker::registered(&server.url, "default", None).await;
+    let job = server.submit(&["k"]);
+    let task = fake.take().await;
+    let beat = json!({"healthy": true, "metrics": {"inflight": 1}});
+    fake.ask("heartbeat", beat, None).await;
+    server.signal("TERM");
+    // It drains from when on it takes no more jobs.
+    let begun = std::time::Instant::now();
+    while server.run(&["submit", "k"]).status.success() {
+        assert!(begun.elapsed() < PATIENCE, "it never drains");
+    }
+    fake.bring(&task, json!({"n": 1})).await;
+    // That was all that it waited for.
+    let ended = loop {
+        match tokio::time::timeout(PATIENCE, fake.socket.next()).await.expect("the socket stays open") {
+            Some(Ok(Message::Close(close))) => break close,
+            Some(Ok(_)) => {}
+            None | Some(Err(_)) => break None,
+        }
+    };
+    assert_eq!(ended.map(|close| u16::from(close.code)), Some(1001));
+    assert!(server.process.wait().unwrap().success());
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.json(&["jobs", "show", &job])["state"], "succeeded");
 }
 
 /// An authority that signs certificates for this machine.
@@ -303,6 +347,6 @@ fn d4_a_worker_process_shows_its_certificate_and_runs_the_jobs_of_its_tenant() {
     let job = server.json(&submit);
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!({"a": 1})), "{job}");
     assert_eq!(job["tenant"], "acme");
-    let stranger = server.run(&["--ca", ca.to_str().unwrap(), "jobs", "list"]);
-    assert_ne!(code(&stranger), 0, "nobody comes in without one: {}", text(&stranger.stdout));
+    let unauthenticated = server.run(&["--ca", ca.to_str().unwrap(), "jobs", "list"]);
+    assert_ne!(code(&unauthenticated), 0, "nobody comes in without one: {}", text(&unauthenticated.stdout));
 }

@@ -52,14 +52,14 @@ async fn make(world: &World) -> Value {
 async fn made_by_hand(world: &World, artifact: Value) -> (Peer, String) {
     let mut peer = Peer::registered(world, "w1", &["make"], 4).await;
     world.submit(r#"{"kind": "make"}"#).await;
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     peer.take(&frame).await;
-    let mut told = json!({"resource_id": "res-1", "worker_id": "w1", "type": "file"});
-    told.as_object_mut().unwrap().extend(artifact.as_object().unwrap().clone());
+    let mut described = json!({"resource_id": "res-1", "worker_id": "w1", "type": "file"});
+    described.as_object_mut().unwrap().extend(artifact.as_object().unwrap().clone());
     let result =
-        json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {}, "artifacts": [told]});
-    let brought = peer.say("result", result, Some((&job, seq))).await;
-    peer.hear_ack(&brought).await;
+        json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {}, "artifacts": [described]});
+    let brought = peer.send("result", result, Some((&job, seq))).await;
+    peer.receive_ack(&brought).await;
     let list = world.ask("GET", &format!("/v1/jobs/{job}/artifacts"), "").await;
     (peer, list["artifacts"][0]["href"].as_str().unwrap().to_owned())
 }
@@ -70,16 +70,16 @@ fn begin(world: &World, path: &str) -> JoinHandle<Response> {
     tokio::spawn(async move { request.send().await.unwrap() })
 }
 
-async fn hear_read(peer: &mut Peer) -> (Frame, ResourceRead) {
-    let frame = peer.hear(MessageType::ResourceRead).await;
+async fn receive_read(peer: &mut Peer) -> (Frame, ResourceRead) {
+    let frame = peer.receive(MessageType::ResourceRead).await;
     let Message::ResourceRead(read) = frame.message.clone() else { unreachable!() };
     (frame, read)
 }
 
-async fn say_answer(peer: &mut Peer, kind: &str, to: &Frame, payload: Value) {
+async fn send_answer(peer: &mut Peer, kind: &str, to: &Frame, payload: Value) {
     let mut frame = peer.frame(kind, payload, None);
     frame["corr"] = json!(to.id.as_str());
-    peer.say_raw(&frame.to_string()).await;
+    peer.send_raw(&frame.to_string()).await;
 }
 
 #[tokio::test]
@@ -118,10 +118,11 @@ async fn a_range_of_it_can_be_asked_for() {
     let href = artifact["href"].as_str().unwrap();
     let ask = async |range: &str| {
         let response = world.request("GET", href).header("range", range).send().await.unwrap();
-        let told = response.headers().get("content-range").map(|told| told.to_str().unwrap().to_owned());
-        (response.status().as_u16(), told, response.text().await.unwrap())
+        let described =
+            response.headers().get("content-range").map(|described| described.to_str().unwrap().to_owned());
+        (response.status().as_u16(), described, response.text().await.unwrap())
     };
-    let partial = |told: &str, text: &str| (206, Some(told.to_owned()), text.to_owned());
+    let partial = |described: &str, text: &str| (206, Some(described.to_owned()), text.to_owned());
     assert_eq!(ask("bytes=2-4").await, partial("bytes 2-4/10", "234"));
     assert_eq!(ask("bytes=7-").await, partial("bytes 7-9/10", "789"));
     assert_eq!(ask("bytes=8-99").await, partial("bytes 8-9/10", "89"));
@@ -194,10 +195,10 @@ async fn what_has_expired_is_gone() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({"expires_at": "2023-11-14T22:13:30Z"})).await;
     let reading = begin(&world, &href);
-    let (asked, read) = hear_read(&mut peer).await;
+    let (asked, read) = receive_read(&mut peer).await;
     assert_eq!((read.resource_id.as_str(), read.offset), ("res-1", 0));
     let data = json!({"resource_id": "res-1", "offset": 0, "size_bytes": 2, "data_base64": "aGk="});
-    say_answer(&mut peer, "resource.data", &asked, data).await;
+    send_answer(&mut peer, "resource.data", &asked, data).await;
     assert_eq!(reading.await.unwrap().text().await.unwrap(), "hi");
     world.clock.advance(Span::secs(10));
     let (status, problem) = answer(world.request("GET", &href)).await;
@@ -209,9 +210,9 @@ async fn what_the_worker_has_dropped_is_gone() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({})).await;
     let reading = begin(&world, &href);
-    let (asked, _) = hear_read(&mut peer).await;
+    let (asked, _) = receive_read(&mut peer).await;
     let error = json!({"code": "E.RESOURCE.MISSING", "message": "there is no resource \"res-1\""});
-    say_answer(&mut peer, "error", &asked, error).await;
+    send_answer(&mut peer, "error", &asked, error).await;
     assert_eq!(reading.await.unwrap().status(), 410);
 }
 
@@ -247,13 +248,13 @@ async fn a_worker_that_is_cut_off_cuts_the_body_off() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({"size_bytes": 1_000_000})).await;
     let reading = begin(&world, &href);
-    let (asked, _) = hear_read(&mut peer).await;
+    let (asked, _) = receive_read(&mut peer).await;
     let data = json!({"resource_id": "res-1", "offset": 0, "size_bytes": 1_000_000, "data_base64": "aGk="});
-    say_answer(&mut peer, "resource.data", &asked, data).await;
+    send_answer(&mut peer, "resource.data", &asked, data).await;
     let mut response = reading.await.unwrap();
     assert_eq!((response.status().as_u16(), response.content_length()), (200, Some(1_000_000)));
     assert_eq!(response.chunk().await.unwrap().unwrap(), "hi");
-    let (_, next) = hear_read(&mut peer).await;
+    let (_, next) = receive_read(&mut peer).await;
     assert_eq!(next.offset, 2, "the next part begins where the first ended");
     drop(peer);
     assert!(response.bytes().await.is_err(), "the client must not take it for the whole");
@@ -265,11 +266,11 @@ async fn what_changes_while_it_is_read_is_cut_off() {
     let (mut peer, href) = made_by_hand(&world, json!({})).await;
     let reading = begin(&world, &href);
     for (offset, size) in [(0, 4), (2, 5)] {
-        let (asked, read) = hear_read(&mut peer).await;
+        let (asked, read) = receive_read(&mut peer).await;
         assert_eq!(read.offset, offset);
         let data =
             json!({"resource_id": "res-1", "offset": offset, "size_bytes": size, "data_base64": "aGk="});
-        say_answer(&mut peer, "resource.data", &asked, data).await;
+        send_answer(&mut peer, "resource.data", &asked, data).await;
     }
     assert!(reading.await.unwrap().bytes().await.is_err());
 }
@@ -279,9 +280,9 @@ async fn a_worker_of_old_is_asked_once_and_cannot() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({})).await;
     let reading = begin(&world, &href);
-    let (asked, _) = hear_read(&mut peer).await;
+    let (asked, _) = receive_read(&mut peer).await;
     let error = json!({"code": "E.CMD.UNKNOWN", "message": "nobody knows the type \"resource.read\""});
-    say_answer(&mut peer, "error", &asked, error).await;
+    send_answer(&mut peer, "error", &asked, error).await;
     assert_eq!(reading.await.unwrap().status(), 502);
     // It is not asked again: to it, the question is a bad frame.
     let (status, problem) = answer(world.request("GET", &href)).await;
@@ -300,13 +301,13 @@ async fn other_tenants_find_nothing_and_workers_may_not() {
     peer.offer(&["make"], 4).await;
     let submitted = answer(world.request_as(&ours, "POST", "/v1/jobs").body(r#"{"kind": "make"}"#)).await.1;
     let id = submitted["id"].as_str().unwrap();
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     peer.take(&frame).await;
     let artifact = json!({"resource_id": "res-1", "worker_id": "w1", "type": "file"});
     let result =
         json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {}, "artifacts": [artifact]});
-    let brought = peer.say("result", result, Some((&job, seq))).await;
-    peer.hear_ack(&brought).await;
+    let brought = peer.send("result", result, Some((&job, seq))).await;
+    peer.receive_ack(&brought).await;
     let list = answer(world.request_as(&ours, "GET", &format!("/v1/jobs/{id}/artifacts"))).await.1;
     let href = list["artifacts"][0]["href"].as_str().unwrap().to_owned();
     let missing = "/v1/artifacts/00000000-0000-7000-8000-000000000000.1";
@@ -319,16 +320,16 @@ async fn other_tenants_find_nothing_and_workers_may_not() {
     assert_eq!(same(hidden), same(answer(world.request_as(&theirs, "GET", missing)).await.1));
     assert_eq!(answer(world.request_as(&worker, "GET", &href)).await.0, 403);
     // A worker of the same name elsewhere is not asked.
-    let mut stranger = Peer::open(&world, "w1").await.tenant("other");
-    stranger.shake_hands(Some(&token("other", Role::Worker).await)).await;
-    stranger.offer(&["make"], 4).await;
+    let mut foreign = Peer::open(&world, "w1").await.tenant("other");
+    foreign.shake_hands(Some(&token("other", Role::Worker).await)).await;
+    foreign.offer(&["make"], 4).await;
     let request = world.request_as(&viewer, "GET", &href);
     let reading = tokio::spawn(async move { request.send().await.unwrap() });
-    let (asked, _) = hear_read(&mut peer).await;
+    let (asked, _) = receive_read(&mut peer).await;
     let data = json!({"resource_id": "res-1", "offset": 0, "size_bytes": 2, "data_base64": "aGk="});
-    say_answer(&mut peer, "resource.data", &asked, data).await;
+    send_answer(&mut peer, "resource.data", &asked, data).await;
     assert_eq!(reading.await.unwrap().text().await.unwrap(), "hi");
-    stranger.beat(json!({"inflight": 0})).await;
+    foreign.beat(json!({"inflight": 0})).await;
 }
 
 #[tokio::test]
@@ -340,25 +341,25 @@ async fn a_right_that_ends_ends_its_downloads() {
     peer.shake_hands(Some(&worker)).await;
     peer.offer(&["make"], 4).await;
     let id = world.submit(r#"{"kind": "make"}"#).await;
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     peer.take(&frame).await;
     let artifact = json!({"resource_id": "res-1", "worker_id": "w1", "type": "file"});
     let result =
         json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {}, "artifacts": [artifact]});
-    let brought = peer.say("result", result, Some((&job, seq))).await;
-    peer.hear_ack(&brought).await;
+    let brought = peer.send("result", result, Some((&job, seq))).await;
+    peer.receive_ack(&brought).await;
     let list = world.ask("GET", &format!("/v1/jobs/{id}/artifacts"), "").await;
     let request = world.request_as(&token, "GET", list["artifacts"][0]["href"].as_str().unwrap());
     let reading = tokio::spawn(async move { request.send().await.unwrap() });
     let part =
         |offset| json!({"resource_id": "res-1", "offset": offset, "size_bytes": 4, "data_base64": "aGk="});
-    let (asked, _) = hear_read(&mut peer).await;
-    say_answer(&mut peer, "resource.data", &asked, part(0)).await;
-    let (asked, _) = hear_read(&mut peer).await;
+    let (asked, _) = receive_read(&mut peer).await;
+    send_answer(&mut peer, "resource.data", &asked, part(0)).await;
+    let (asked, _) = receive_read(&mut peer).await;
     let tokens = world.ask("GET", "/v1/tokens", "").await;
     let mine = tokens["tokens"].as_array().unwrap().iter().find(|token| token["role"] == "viewer").unwrap();
     world.ask("DELETE", &format!("/v1/tokens/{}", mine["id"].as_str().unwrap()), "").await;
-    say_answer(&mut peer, "resource.data", &asked, part(2)).await;
+    send_answer(&mut peer, "resource.data", &asked, part(2)).await;
     assert!(reading.await.unwrap().bytes().await.is_err());
 }
 

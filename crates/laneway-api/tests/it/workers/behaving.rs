@@ -139,8 +139,11 @@ async fn a_worker_gets_jobs_of_its_lanes_until_it_is_rebound_to_others() {
     world.wait(&theirs).await;
     let other = world.submit(r#"{"kind": "k"}"#).await;
     let why = world.ask("GET", &format!("/v1/jobs/{other}/explain"), "").await;
-    let message = json!("Workers are there, but none of them serves its lane, main.");
-    assert_eq!((&why["holds"][0]["code"], &why["holds"][0]["message"]), (&json!("no_worker"), &message));
+    let message = json!("No worker serves its lane, main. Workers of other lanes are connected.");
+    assert_eq!(
+        (&why["blocked_by"][0]["code"], &why["blocked_by"][0]["message"]),
+        (&json!("no_worker"), &message)
+    );
     let before = world.ask("GET", "/v1/workers/w1", "").await;
     assert_eq!((&before["lanes"], &before["rebound"]), (&json!(["gpu"]), &json!(false)), "{before}");
 
@@ -163,7 +166,7 @@ async fn a_worker_gets_jobs_of_its_lanes_until_it_is_rebound_to_others() {
 async fn a_cancel_reaches_the_handler() {
     let world = World::new().await;
     let (began, mut begun) = tokio::sync::mpsc::channel(8);
-    let (stopped, mut told) = tokio::sync::mpsc::channel(8);
+    let (stopped, mut stops) = tokio::sync::mpsc::channel(8);
     let running = start(sdk(&world, "w1").handler("k", move |task: Task| {
         let (began, stopped) = (began.clone(), stopped.clone());
         async move {
@@ -176,7 +179,7 @@ async fn a_cancel_reaches_the_handler() {
     let id = world.submit(r#"{"kind": "k"}"#).await;
     begun.recv().await.unwrap();
     world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
-    told.recv().await.unwrap();
+    stops.recv().await.unwrap();
     let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
     assert_eq!(job["state"], "canceled");
     running.abort();
@@ -189,7 +192,7 @@ async fn d19_the_figures_have_the_names_of_the_protocol() {
     let id = world.submit(r#"{"kind": "k"}"#).await;
     world.wait(&id).await;
     let page = world.request("GET", "/metrics").send().await.unwrap().text().await.unwrap();
-    for figure in [
+    for metric in [
         r#"ws_conn_active{tenant="default"} 1"#,
         r#"cmd_dispatch_total{tenant="default",node_type="k"} 1"#,
         r#"result_latency_ms_bucket{"#,
@@ -197,7 +200,7 @@ async fn d19_the_figures_have_the_names_of_the_protocol() {
         r#"ws_frame_bytes_total{tenant="default",dir="out"}"#,
         r#"cmd_retry_total{reason="unacknowledged"}"#,
     ] {
-        assert!(page.contains(figure), "{figure} is missing in\n{page}");
+        assert!(page.contains(metric), "{metric} is missing in\n{page}");
     }
     running.abort();
 }

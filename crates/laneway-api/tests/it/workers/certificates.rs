@@ -98,20 +98,20 @@ async fn d4_where_certificates_are_demanded_a_token_is_not_enough() {
     world.scheduler.put_token(record, laneway_core::Origin::house("test")).await.unwrap();
     let signed = clients.sign(&["laneway://tenant/acme/role/worker"]);
     let mut peer = open(&world, &server, signed.clone()).await;
-    peer.say("handshake", peer.handshake(Some(&token)), None).await;
-    assert_eq!(peer.hear_error().await.0, "E.AUTH.MTLS_REQUIRED");
+    peer.send("handshake", peer.handshake(Some(&token)), None).await;
+    assert_eq!(peer.receive_error().await.0, "E.AUTH.MTLS_REQUIRED");
     assert!(peer.is_closed().await);
     // The same certificate opens the door to its own tenant, and to no other.
     for (tenant, code) in [("acme", None), ("other", Some("E.SESSION.DENIED"))] {
         let mut peer = open(&world, &server, signed.clone()).await.tenant(tenant);
-        let shaken = peer.say("handshake", with_mode(peer.handshake(None), "mtls"), None).await;
+        let shaken = peer.send("handshake", with_mode(peer.handshake(None), "mtls"), None).await;
         match code {
-            None => drop(peer.hear_ack(&shaken).await),
-            Some(code) => assert_eq!(peer.hear_error().await.0, code),
+            None => drop(peer.receive_ack(&shaken).await),
+            Some(code) => assert_eq!(peer.receive_error().await.0, code),
         }
     }
     // A certificate that says nothing of a worker's role opens nothing.
     let mut viewer = open(&world, &server, clients.sign(&["laneway://tenant/acme/role/viewer"])).await;
-    viewer.say("handshake", with_mode(viewer.handshake(None), "mtls"), None).await;
-    assert_eq!(viewer.hear_error().await.0, "E.SESSION.DENIED");
+    viewer.send("handshake", with_mode(viewer.handshake(None), "mtls"), None).await;
+    assert_eq!(viewer.receive_error().await.0, "E.SESSION.DENIED");
 }

@@ -10,7 +10,8 @@ use crate::world::World;
 #[tokio::test]
 async fn d2_the_example_exchange_frame_by_frame() {
     let world = World::new().await;
-    let mut peer = Peer::open(&world, "w-1").await;
+    // Written before processes had names: it holds unchanged.
+    let mut peer = Peer::open(&world, "w-1").await.process(None);
     peer.shake_hands(None).await;
     let capabilities = json!({"concurrency": {"max_parallel": 4}, "runtimes": ["process"], "features": []});
     let packages = json!([{"name": "img", "version": "1.0.0", "status": "installed"}]);
@@ -18,13 +19,13 @@ async fn d2_the_example_exchange_frame_by_frame() {
     let job = r#"{"kind": "resize", "payload": {"width": 640}, "timeout": "30s",
         "worker": {"package": {"name": "img", "version": "1.0.0"}}}"#;
     let id = world.submit(job).await;
-    let (dispatched, task, seq) = peer.hear_dispatch().await;
+    let (dispatched, task, seq) = peer.receive_dispatch().await;
     peer.take(&dispatched).await;
     let brought = peer.bring(&task, seq, json!({"width": 640})).await;
-    peer.hear_ack(&brought).await;
+    peer.receive_ack(&brought).await;
     peer.beat(json!({"inflight": 0})).await;
     // A frame that came again would stand here, too.
-    assert!(peer.written.iter().all(|frame| frame["type"] != MessageType::Error.word()));
+    assert!(peer.written.iter().all(|frame| frame["type"] != MessageType::Error.as_str()));
     let dialogue: String = peer.written.iter().map(|frame| line(frame, &id, &peer.written)).collect();
     expect_file!["example-exchange.txt"].assert_eq(&dialogue);
 }

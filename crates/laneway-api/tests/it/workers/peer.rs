@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use futures_util::{SinkExt, StreamExt};
-use laneway_wire::frame::{Dispatch, Frame, Message as Said, MessageType, schemas};
+use laneway_wire::frame::{Dispatch, Frame, Message as Received, MessageType, schemas};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use crate::world::World;
 
@@ -21,6 +22,9 @@ pub struct Peer<S = TcpStream> {
     frames: u64,
     worker: String,
     tenant: String,
+    /// What its process is called, and the tasks that it says it has.
+    boot_id: Option<String>,
+    tasks: Vec<Value>,
     /// Every frame of both sides, in the order that this one saw them.
     pub written: Vec<Value>,
 }
@@ -42,6 +46,18 @@ impl Peer {
         }
     }
 
+    /// The same with a token in the request; the status where there is none.
+    pub async fn open_with(world: &World, worker: &str, token: &str) -> Result<Peer, u16> {
+        let mut request = format!("ws://{}/v1/workers/connect", world.address).into_client_request().unwrap();
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let stream = TcpStream::connect(world.address).await.unwrap();
+        match tokio_tungstenite::client_async(request, stream).await {
+            Ok((socket, _)) => Ok(Peer::over(socket, worker)),
+            Err(tokio_tungstenite::tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// A registered worker that runs `kinds`, `max_parallel` at once.
     pub async fn registered(world: &World, worker: &str, kinds: &[&str], max_parallel: u32) -> Peer {
         let mut peer = Peer::open(world, worker).await;
@@ -54,7 +70,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     /// A connection that stands already.
     pub fn over(socket: WebSocketStream<S>, worker: &str) -> Peer<S> {
         let (worker, tenant) = (worker.to_owned(), "default".to_owned());
-        Peer { socket, frames: 0, worker, tenant, written: Vec::new() }
+        let boot_id = Some(format!("boot-{worker}"));
+        Peer { socket, frames: 0, worker, tenant, boot_id, tasks: Vec::new(), written: Vec::new() }
     }
 
     /// Says who it is and what it can do, and hears that it may.
@@ -71,17 +88,75 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.register(json!({"capabilities": capabilities, "packages": []})).await;
     }
 
+    /// What it says of its process when it registers.
+    fn as_process(&self, mut offer: Value) -> Value {
+        if let Some(boot_id) = &self.boot_id {
+            offer["boot_id"] = json!(boot_id);
+        }
+        if !self.tasks.is_empty() {
+            offer["tasks"] = json!(self.tasks);
+        }
+        offer
+    }
+
+    /// Another process under the same name; `None`: one of the sort that tells no boot id.
+    pub fn process(mut self, boot_id: Option<&str>) -> Peer<S> {
+        self.boot_id = boot_id.map(str::to_owned);
+        self
+    }
+
+    /// A process that still has this task.
+    pub fn having(mut self, job: &str, seq: u64) -> Peer<S> {
+        self.tasks.push(json!({"task_id": job, "seq": seq}));
+        self
+    }
+
+    /// Says what it can do, and hears why it may not.
+    pub async fn denied(&mut self, kinds: &[&str]) -> String {
+        self.send_offer(kinds).await;
+        loop {
+            match self.try_receive().await.expect("it is told why").message {
+                Received::Error(error) => {
+                    assert_eq!(error.code.as_str(), "E.SESSION.DENIED");
+                    return error.message;
+                }
+                Received::Ack(ack) => assert!(!ack.ok || !ack.r#for.starts_with("register"), "it is let in"),
+                _ => {}
+            }
+        }
+    }
+
+    /// Says what it can do, and hears whether it may.
+    pub async fn may_register(&mut self, kinds: &[&str]) -> bool {
+        let id = self.send_offer(kinds).await;
+        loop {
+            match self.try_receive().await.map(|frame| frame.message) {
+                Some(Received::Ack(ack)) if ack.r#for == *id => return ack.ok,
+                Some(Received::Error(_)) | None => return false,
+                Some(_) => {}
+            }
+        }
+    }
+
+    async fn send_offer(&mut self, kinds: &[&str]) -> String {
+        let features: Vec<String> = kinds.iter().map(|kind| format!("kind:{kind}")).collect();
+        let capabilities =
+            json!({"concurrency": {"max_parallel": 1}, "runtimes": ["test"], "features": features});
+        let offer = self.as_process(json!({"capabilities": capabilities, "packages": []}));
+        self.send("register", offer, None).await
+    }
+
     /// Says what it can do, and hears the lease.
     pub async fn register(&mut self, offer: Value) {
-        let id = self.say("register", offer, None).await;
-        let ack = self.hear_ack(&id).await;
+        let id = self.send("register", self.as_process(offer), None).await;
+        let ack = self.receive_ack(&id).await;
         assert!(ack.is_some_and(|info| info.starts_with("lease_ms=")), "the lease is told");
     }
 
     /// The handshake, with a token or without.
     pub async fn shake_hands(&mut self, token: Option<&str>) {
-        let id = self.say("handshake", self.handshake(token), None).await;
-        self.hear_ack(&id).await;
+        let id = self.send("handshake", self.handshake(token), None).await;
+        self.receive_ack(&id).await;
     }
 
     /// The payload of a handshake.
@@ -106,25 +181,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     /// Says something; `task` is a job and the number of its dispatch. Gives the frame's id.
-    pub async fn say(&mut self, kind: &str, payload: Value, task: Option<(&str, u64)>) -> String {
+    pub async fn send(&mut self, kind: &str, payload: Value, task: Option<(&str, u64)>) -> String {
         let frame = self.frame(kind, payload, task);
-        self.say_raw(&frame.to_string()).await;
+        self.send_raw(&frame.to_string()).await;
         frame["id"].as_str().unwrap().to_owned()
     }
 
-    pub async fn say_raw(&mut self, text: &str) {
+    pub async fn send_raw(&mut self, text: &str) {
         self.written.extend(serde_json::from_str::<Value>(text));
         self.socket.send(Message::text(text)).await.unwrap();
     }
 
-    pub async fn say_binary(&mut self, bytes: &[u8]) {
+    pub async fn send_binary(&mut self, bytes: &[u8]) {
         self.socket.send(Message::binary(bytes.to_vec())).await.unwrap();
     }
 
     /// Gives a sign of life and hears that it was heard.
     pub async fn beat(&mut self, metrics: Value) {
-        let id = self.say("heartbeat", json!({"healthy": true, "metrics": metrics}), None).await;
-        self.hear_ack(&id).await;
+        let id = self.send("heartbeat", json!({"healthy": true, "metrics": metrics}), None).await;
+        self.receive_ack(&id).await;
     }
 
     /// Acknowledges a dispatch.
@@ -133,17 +208,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         let mut frame = self.frame("ack", json!({"ok": true, "for": id}), None);
         frame["ack"] = json!({"for": id});
         (frame["corr"], frame["seq"]) = (json!(dispatch.corr), json!(dispatch.seq));
-        self.say_raw(&frame.to_string()).await;
+        self.send_raw(&frame.to_string()).await;
     }
 
     /// Brings a result. Gives the frame's id.
     pub async fn bring(&mut self, job: &str, seq: u64, value: Value) -> String {
         let result = json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": value});
-        self.say("result", result, Some((job, seq))).await
+        self.send("result", result, Some((job, seq))).await
     }
 
     /// The next frame; `None` when the connection is gone.
-    pub async fn try_hear(&mut self) -> Option<Frame> {
+    pub async fn try_receive(&mut self) -> Option<Frame> {
         loop {
             match self.socket.next().await? {
                 Ok(Message::Text(text)) => {
@@ -158,10 +233,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     /// The next frame of this type; everything else on the way is passed over.
-    pub async fn hear(&mut self, kind: MessageType) -> Frame {
+    pub async fn receive(&mut self, kind: MessageType) -> Frame {
         loop {
             let frame =
-                self.try_hear().await.unwrap_or_else(|| panic!("the connection ended before a {kind:?}"));
+                self.try_receive().await.unwrap_or_else(|| panic!("the connection ended before a {kind:?}"));
             if frame.message.kind() == kind {
                 return frame;
             }
@@ -169,37 +244,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     /// The next dispatch: its job, its number and what it says.
-    pub async fn hear_dispatch(&mut self) -> (Frame, String, u64) {
-        let frame = self.hear(MessageType::Dispatch).await;
+    pub async fn receive_dispatch(&mut self) -> (Frame, String, u64) {
+        let frame = self.receive(MessageType::Dispatch).await;
         let (job, seq) = (frame.corr.as_ref().unwrap().to_string(), frame.seq.unwrap());
         (frame, job, seq)
     }
 
     /// The `info` of the acknowledgement of this frame. Panics on an error about it.
-    pub async fn hear_ack(&mut self, id: &str) -> Option<String> {
+    pub async fn receive_ack(&mut self, id: &str) -> Option<String> {
         let mut passed = Vec::new();
         loop {
-            let Some(frame) = self.try_hear().await else {
+            let Some(frame) = self.try_receive().await else {
                 panic!("the connection ended before an acknowledgement of {id}; heard before: {passed:?}")
             };
             match &frame.message {
-                Said::Ack(ack) if ack.r#for == *id => return ack.info.clone(),
-                Said::Error(error) => panic!("{id}: {error:?} about {:?}", frame.corr),
+                Received::Ack(ack) if ack.r#for == *id => return ack.info.clone(),
+                Received::Error(error) => panic!("{id}: {error:?} about {:?}", frame.corr),
                 _ => passed.push(frame),
             }
         }
     }
 
     /// The code, `corr` and `seq` of the next error.
-    pub async fn hear_error(&mut self) -> (String, Option<String>, Option<u64>) {
-        let frame = self.hear(MessageType::Error).await;
-        let Said::Error(error) = &frame.message else { unreachable!() };
+    pub async fn receive_error(&mut self) -> (String, Option<String>, Option<u64>) {
+        let frame = self.receive(MessageType::Error).await;
+        let Received::Error(error) = &frame.message else { unreachable!() };
         (error.code.to_string(), frame.corr.as_ref().map(ToString::to_string), frame.seq)
     }
 
     /// True when the server closes, whatever it says before.
     pub async fn is_closed(&mut self) -> bool {
-        while self.try_hear().await.is_some() {}
+        while self.try_receive().await.is_some() {}
         true
     }
 }
@@ -207,7 +282,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
 /// The payload of a dispatch.
 pub fn dispatch(frame: &Frame) -> &Dispatch {
     match &frame.message {
-        Said::Dispatch(dispatch) => dispatch,
+        Received::Dispatch(dispatch) => dispatch,
         other => panic!("{other:?} is no dispatch"),
     }
 }
@@ -224,8 +299,8 @@ fn check_schema(text: &str) {
     });
     let frame: Value = serde_json::from_str(text).unwrap();
     let kind = frame["type"].as_str().unwrap();
-    for (word, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{word}.schema.json")];
+    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
+        let validator = &validators[&format!("ws.{name}.schema.json")];
         if let Err(error) = validator.validate(part) {
             panic!("the server said what its schema forbids: {error}\n{text}");
         }

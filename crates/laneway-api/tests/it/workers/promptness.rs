@@ -26,14 +26,14 @@ async fn d4_a_revoked_token_kicks_its_live_socket_within_two_seconds() {
     let (status, _) = answer(world.request("DELETE", &format!("/v1/tokens/{id}"))).await;
     let answered = Instant::now();
     assert!(status.is_success(), "{status}");
-    let told = tokio::time::timeout(LIMIT, kicked.hear_error()).await.expect("it is told in time");
-    assert_eq!(told.0, "E.AUTH.INVALID_TOKEN");
+    let error = tokio::time::timeout(LIMIT, kicked.receive_error()).await.expect("it is told in time");
+    assert_eq!(error.0, "E.AUTH.INVALID_TOKEN");
     assert!(tokio::time::timeout(LIMIT, kicked.is_closed()).await.expect("it is closed in time"));
     assert!(answered.elapsed() < LIMIT, "{:?}", answered.elapsed());
     // Nor does it open the door again.
     let mut again = Peer::open(&world, "w1").await.tenant("acme");
-    again.say("handshake", again.handshake(Some(&token)), None).await;
-    assert_eq!(again.hear_error().await.0, "E.AUTH.INVALID_TOKEN");
+    again.send("handshake", again.handshake(Some(&token)), None).await;
+    assert_eq!(again.receive_error().await.0, "E.AUTH.INVALID_TOKEN");
 }
 
 /// The best of several counts, so that a loaded machine does not decide; each of them is bounded, too.
@@ -44,22 +44,22 @@ async fn a_cancel_reaches_the_worker_within_a_tenth_of_a_second() {
     let mut took = Vec::new();
     for _ in 0..5 {
         let id = world.submit(r#"{"kind": "k"}"#).await;
-        let (frame, job, seq) = peer.hear_dispatch().await;
+        let (frame, job, seq) = peer.receive_dispatch().await;
         peer.take(&frame).await;
         peer.beat(json!({"inflight": 1})).await;
         let asked = Instant::now();
         let request = world.request("POST", &format!("/v1/jobs/{id}/cancel")).send();
         let (answered, heard) =
-            tokio::join!(request, tokio::time::timeout(LIMIT, peer.hear(MessageType::Cancel)));
+            tokio::join!(request, tokio::time::timeout(LIMIT, peer.receive(MessageType::Cancel)));
         let heard = heard.expect("it is told in time");
         took.push(asked.elapsed());
         assert!(answered.unwrap().status().is_success());
         assert_eq!((heard.corr.as_deref(), heard.seq), (Some(job.as_str()), Some(seq)));
         peer.take(&heard).await;
         let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
-        let brought = peer.say("result", stopped, Some((&job, seq))).await;
+        let brought = peer.send("result", stopped, Some((&job, seq))).await;
         // Its end was told before: what comes now is taken note of, or known.
-        peer.hear_ack(&brought).await;
+        peer.receive_ack(&brought).await;
     }
     let best = took.iter().min().unwrap();
     assert!(*best <= Duration::from_millis(100), "{took:?}");

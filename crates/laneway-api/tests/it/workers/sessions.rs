@@ -12,10 +12,10 @@ async fn audit_kinds(world: &World) -> Vec<String> {
     let after = world.scheduler.events().latest();
     let events = world
         .scheduler
-        .query(move |reader| reader.events_after(&Default::default(), 0, usize::try_from(after).unwrap()))
+        .read(move |reader| reader.events_after(&Default::default(), 0, usize::try_from(after).unwrap()))
         .await
         .unwrap();
-    events.items.iter().map(|event| event.kind.word().to_owned()).collect()
+    events.items.iter().map(|event| event.kind.as_str().to_owned()).collect()
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn the_dispatch_says_what_the_job_says() {
                 "keys": {"concurrency_key": "c1"}, "worker": {"affinity": {"key": "m", "mode": "sticky"}}}"#,
         )
         .await;
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     assert_eq!((job.as_str(), seq), (id.as_str(), 1));
     let sent = dispatch(&frame);
     assert_eq!((sent.run_id.as_str(), sent.task_id.as_str(), sent.node_id.as_str()), (&*id, &*id, &*id));
@@ -38,7 +38,7 @@ async fn the_dispatch_says_what_the_job_says() {
     assert_eq!(sent.affinity.as_ref().map(|affinity| affinity.key.as_str()), Some("m"));
     peer.take(&frame).await;
     let brought = peer.bring(&job, seq, json!({"ok": 1})).await;
-    assert_eq!(peer.hear_ack(&brought).await, None);
+    assert_eq!(peer.receive_ack(&brought).await, None);
     world.wait(&id).await;
 }
 
@@ -55,8 +55,8 @@ async fn channels_of_another_system_leave_a_worker_with_every_lane() {
         peer.shake_hands(None).await;
         let capabilities = json!({"concurrency": {"max_parallel": 1}, "runtimes": ["test"], "features": []});
         let register = json!({"capabilities": capabilities, "packages": [], word: names});
-        let id = peer.say("register", register, None).await;
-        assert!(peer.hear_ack(&id).await.is_some());
+        let id = peer.send("register", register, None).await;
+        assert!(peer.receive_ack(&id).await.is_some());
         let shown = world.ask("GET", &format!("/v1/workers/{worker}"), "").await;
         assert_eq!(shown["lanes"], lanes, "{shown}");
     }
@@ -67,17 +67,17 @@ async fn d9_a_result_that_comes_twice_counts_once() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     peer.take(&frame).await;
     let first = peer.bring(&job, seq, json!({"n": 1})).await;
-    assert_eq!(peer.hear_ack(&first).await, None);
+    assert_eq!(peer.receive_ack(&first).await, None);
     let again = peer.bring(&job, seq, json!({"n": 2})).await;
-    assert_eq!(peer.hear_ack(&again).await.as_deref(), Some("E.RESULT.DUPLICATE"));
+    assert_eq!(peer.receive_ack(&again).await.as_deref(), Some("E.RESULT.DUPLICATE"));
     // Also over another connection, which knows nothing of the first.
     drop(peer);
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let late = peer.bring(&job, seq, json!({"n": 3})).await;
-    assert_eq!(peer.hear_ack(&late).await.as_deref(), Some("E.RESULT.DUPLICATE"));
+    assert_eq!(peer.receive_ack(&late).await.as_deref(), Some("E.RESULT.DUPLICATE"));
     let shown = world.ask("GET", &format!("/v1/jobs/{job}"), "").await;
     assert_eq!(shown["result"], json!({"n": 1}), "the first counts");
 }
@@ -87,12 +87,12 @@ async fn d10_a_result_of_a_dispatch_that_never_was_is_a_gap() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     peer.take(&frame).await;
     peer.bring(&job, seq + 3, json!({})).await;
-    assert_eq!(peer.hear_error().await, ("E.RESULT.SEQ_GAP".to_owned(), Some(job.clone()), Some(seq + 3)));
+    assert_eq!(peer.receive_error().await, ("E.RESULT.SEQ_GAP".to_owned(), Some(job.clone()), Some(seq + 3)));
     let brought = peer.bring(&job, seq, json!({})).await;
-    assert_eq!(peer.hear_ack(&brought).await, None);
+    assert_eq!(peer.receive_ack(&brought).await, None);
 }
 
 #[tokio::test]
@@ -100,20 +100,21 @@ async fn d16_x8_who_comes_back_takes_its_place_and_its_tasks_again() {
     let world = World::new().await;
     let mut old = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, job, seq) = old.hear_dispatch().await;
+    let (frame, job, seq) = old.receive_dispatch().await;
     old.take(&frame).await;
     old.beat(json!({"inflight": 1})).await;
-    let mut new = Peer::registered(&world, "w1", &["k"], 4).await;
+    let mut new = Peer::open(&world, "w1").await.having(&job, seq);
+    new.greet(&["k"], 4).await;
     // The old one is told, and closed. Whatever it says now changes nothing.
-    assert_eq!(old.hear_error().await.0, "E.SESSION.STALE_BINDING");
+    assert_eq!(old.receive_error().await.0, "E.SESSION.STALE_BINDING");
     assert!(old.is_closed().await);
     // The new one stays, and is sent what is open again, under the same number.
-    let (frame, again, same) = new.hear_dispatch().await;
+    let (frame, again, same) = new.receive_dispatch().await;
     assert_eq!((&again, same), (&job, seq));
     new.take(&frame).await;
     new.beat(json!({"inflight": 1})).await;
     let brought = new.bring(&job, seq, json!({"from": "new"})).await;
-    assert_eq!(new.hear_ack(&brought).await, None);
+    assert_eq!(new.receive_ack(&brought).await, None);
     let shown = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
     assert_eq!(shown["result"], json!({"from": "new"}));
     assert_eq!(shown["attempt"], 1, "nothing was tried twice: {shown}");
@@ -124,7 +125,7 @@ async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
     let world = World::new().await;
     let mut gone = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, job, seq) = gone.hear_dispatch().await;
+    let (frame, job, seq) = gone.receive_dispatch().await;
     gone.take(&frame).await;
     gone.beat(json!({"inflight": 1})).await;
     drop(gone);
@@ -138,15 +139,18 @@ async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
         other.beat(json!({"inflight": 0})).await;
     }
     assert!(seconds >= 25, "the lease was cut short: {seconds} s");
-    let (frame, again, next) = other.hear_dispatch().await;
+    let (frame, again, next) = other.receive_dispatch().await;
     assert_eq!((&again, next), (&job, seq + 1));
     other.take(&frame).await;
     // Who comes back late is told to stop.
     let mut late = Peer::registered(&world, "w1", &["x"], 4).await;
     late.bring(&job, seq, json!({"from": "late"})).await;
-    assert_eq!(late.hear_error().await, ("E.SESSION.STALE_BINDING".to_owned(), Some(job.clone()), Some(seq)));
+    assert_eq!(
+        late.receive_error().await,
+        ("E.SESSION.STALE_BINDING".to_owned(), Some(job.clone()), Some(seq))
+    );
     let brought = other.bring(&job, next, json!({"from": "other"})).await;
-    assert_eq!(other.hear_ack(&brought).await, None);
+    assert_eq!(other.receive_ack(&brought).await, None);
     let shown = world.ask("GET", &format!("/v1/jobs/{job}"), "").await;
     assert_eq!(shown["result"], json!({"from": "other"}));
 }
@@ -181,7 +185,7 @@ async fn d15_a_worker_that_is_too_full_gets_nothing_new() {
     let id = world.submit(r#"{"kind": "k"}"#).await;
     assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"], "queued");
     peer.beat(json!({"inflight": 0, "mem_pct": 10.0, "disk_pct": 10.0})).await;
-    let (_, job, _) = peer.hear_dispatch().await;
+    let (_, job, _) = peer.receive_dispatch().await;
     assert_eq!(job, id);
 }
 
@@ -190,7 +194,7 @@ async fn d6_x3_a_dispatch_that_nobody_answers_fails_at_last() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, _, _) = peer.hear_dispatch().await;
+    let (frame, _, _) = peer.receive_dispatch().await;
     // Five seconds to answer, and a second, two, four, eight, sixteen before the next try; the worker is well meanwhile.
     let mut seconds = 0;
     while world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"] != "failed" {
@@ -216,12 +220,12 @@ async fn x2_no_answer_is_too_fast() {
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     for _ in 0..20 {
         let id = world.submit(r#"{"kind": "k"}"#).await;
-        let (frame, job, seq) = peer.hear_dispatch().await;
+        let (frame, job, seq) = peer.receive_dispatch().await;
         assert_eq!((&job, seq), (&id, 1), "each is sent once");
         // The result overtakes the acknowledgement.
         let brought = peer.bring(&job, seq, json!({})).await;
         peer.take(&frame).await;
-        assert_eq!(peer.hear_ack(&brought).await, None);
+        assert_eq!(peer.receive_ack(&brought).await, None);
     }
 }
 
@@ -237,19 +241,19 @@ async fn d18_packages_are_installed_on_demand_and_audited() {
         "url": "https://packages.example/img.zip", "sha256": sha256});
     let told = world.ask("POST", "/v1/workers/w1/packages", &order.to_string()).await;
     assert_eq!(told, json!({"worker": "w1", "operation": "install"}));
-    let frame = peer.hear(MessageType::Install).await;
+    let frame = peer.receive(MessageType::Install).await;
     peer.take(&frame).await;
     let event = json!({"name": "img", "version": "1.1.0", "status": "installed",
         "details": {"operation": "install"}});
-    let id = peer.say("pkg.event", event, None).await;
-    peer.hear_ack(&id).await;
+    let id = peer.send("pkg.event", event, None).await;
+    peer.receive_ack(&id).await;
     let shown = world.ask("GET", "/v1/workers/w1", "").await;
     assert_eq!(shown["packages"], json!([{"name": "img", "version": "1.1.0"}]));
-    let (_, job, _) = peer.hear_dispatch().await;
+    let (_, job, _) = peer.receive_dispatch().await;
     assert_eq!(job, waits, "what waited for the package runs now");
     let page = world.request("GET", "/metrics").send().await.unwrap().text().await.unwrap();
-    let figure = r#"pkg_ops_total{tenant="default",op="install",status="installed"} 1"#;
-    assert!(page.contains(figure), "{page}");
+    let metric = r#"pkg_ops_total{tenant="default",op="install",status="installed"} 1"#;
+    assert!(page.contains(metric), "{page}");
     let audit = world.ask("GET", "/v1/audit", "").await.to_string();
     assert!(audit.contains("pkg.install img 1.1.0 asked of worker w1"), "{audit}");
     assert!(audit.contains("pkg.install img 1.1.0 on worker w1: done"), "{audit}");
@@ -260,12 +264,12 @@ async fn artifacts_are_kept_with_the_result() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, job, seq) = peer.hear_dispatch().await;
+    let (frame, job, seq) = peer.receive_dispatch().await;
     peer.take(&frame).await;
     let result = json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {},
         "artifacts": [{"resource_id": "res-1", "worker_id": "w1", "type": "file", "size_bytes": 7}]});
-    let brought = peer.say("result", result, Some((&job, seq))).await;
-    peer.hear_ack(&brought).await;
+    let brought = peer.send("result", result, Some((&job, seq))).await;
+    peer.receive_ack(&brought).await;
     let artifacts = world.ask("GET", &format!("/v1/jobs/{id}/artifacts"), "").await;
     assert_eq!(artifacts["artifacts"][0]["resource_id"], "res-1", "{artifacts}");
     assert_eq!(artifacts["artifacts"][0]["size_bytes"], 7);
@@ -298,7 +302,7 @@ async fn a_worker_that_sits_at_max_parallel_for_long_is_told_of_once() {
     let world = World::with_config("[workers]\nsaturated_after = \"20s\"").await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 1).await;
     world.submit(r#"{"kind": "k"}"#).await;
-    let (frame, _, _) = peer.hear_dispatch().await;
+    let (frame, _, _) = peer.receive_dispatch().await;
     peer.take(&frame).await;
     for seconds in (0..60).step_by(4) {
         peer.beat(json!({"inflight": 1})).await;

@@ -1,4 +1,4 @@
-//! What is kept, and when it leaves again.
+//! Which frames are kept, and when they are sent again.
 
 use laneway_wire::frame::{AckNote, Drain, List, Message, Role, Sender, Timestamp};
 
@@ -46,7 +46,7 @@ fn d7_an_unacknowledged_frame_leaves_six_more_times_and_then_the_connection_is_g
         times.push(at.as_millis());
     }
     assert_eq!(times, [200, 600, 1_400, 3_000, 6_200, 11_200]);
-    assert_eq!(outbox.len(), 1, "what is not acknowledged is kept");
+    assert_eq!(outbox.len(), 1, "a frame without an acknowledgement is kept");
 }
 
 #[test]

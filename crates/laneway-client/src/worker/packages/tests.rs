@@ -1,4 +1,4 @@
-//! Archives, good and evil.
+//! Valid and malicious archives.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::worker::ended::Outcome;
 
-/// What an archive is made of.
+/// An entry of an archive.
 enum Entry<'a> {
     File(&'a str, &'a [u8]),
     Link(&'a str, &'a str),
@@ -29,7 +29,7 @@ fn tar_gz(entries: &[Entry<'_>]) -> Vec<u8> {
                 (path, b"")
             }
         };
-        // The builder refuses paths that lead out; whoever means harm writes the header himself.
+        // The builder rejects paths that lead out of the archive; an attacker writes the header directly.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         header.set_size(body.len() as u64);
         header.set_cksum();
@@ -60,24 +60,24 @@ fn manifest(name: &str, version: &str) -> Vec<u8> {
 fn loader() -> Loader {
     Arc::new(|package| {
         if package.manifest.get().contains("unusable") {
-            return Err("its handlers make no sense".to_owned());
+            return Err("its handlers are invalid".to_owned());
         }
         Ok(vec![(Text::fixed("run"), Handler::new(|_| async { Ok(Outcome::default()) }))])
     })
 }
 
-/// A folder with packages, and one for archives.
-struct Place {
+/// A package folder, and a folder for archives.
+struct Fixture {
     packages: Packages,
     folder: TempDir,
     archives: TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let packages = Packages::open(folder.path(), loader()).unwrap();
-        Place { packages, folder, archives: tempfile::tempdir().unwrap() }
+        Fixture { packages, folder, archives: tempfile::tempdir().unwrap() }
     }
 
     fn order(&self, name: &str, version: &str, archive: &[u8]) -> Install {
@@ -101,7 +101,7 @@ impl Place {
         self.packages.install(&self.order(name, version, archive)).await.map(|(package, _)| package)
     }
 
-    /// Everything below the folder of packages, by path.
+    /// All files below the package folder, by path.
     fn files(&self) -> Vec<String> {
         fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
             for entry in fs::read_dir(folder).unwrap() {
@@ -122,42 +122,42 @@ impl Place {
 
 #[tokio::test]
 async fn d18_a_package_is_installed_found_again_and_removed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (v1, v2) = (manifest("img", "1.0"), manifest("img", "2.0"));
     for (version, archive) in [
         ("1.0", zip(&[Entry::File("manifest.json", &v1), Entry::File("bin/run", b"#!/bin/sh")])),
         ("2.0", tar_gz(&[Entry::File("manifest.json", &v2), Entry::File("./bin/run", b"#!/bin/sh")])),
     ] {
-        let package = place.install("img", version, &archive).await.unwrap();
-        assert_eq!(package.folder, place.folder.path().join("img").join(version));
+        let package = fixture.install("img", version, &archive).await.unwrap();
+        assert_eq!(package.folder, fixture.folder.path().join("img").join(version));
         let mode = std::os::unix::fs::PermissionsExt::mode(
             &fs::metadata(package.folder.join("bin/run")).unwrap().permissions(),
         );
         assert_eq!(mode & 0o777, 0o755);
     }
     assert_eq!(
-        place.files(),
+        fixture.files(),
         ["img/1.0/bin/run", "img/1.0/manifest.json", "img/2.0/bin/run", "img/2.0/manifest.json"]
     );
-    let again = Packages::open(place.folder.path(), loader()).unwrap().load();
+    let again = Packages::open(fixture.folder.path(), loader()).unwrap().load();
     assert_eq!(again.iter().map(|(package, _)| package.version.as_str()).collect::<Vec<_>>(), ["1.0", "2.0"]);
     let uninstall =
         |version: Option<&str>| Uninstall { name: Text::fixed("img"), version: version.map(Text::fixed) };
-    assert_eq!(place.packages.uninstall(&uninstall(Some("1.0"))).await.unwrap(), ["1.0"]);
-    assert_eq!(place.packages.uninstall(&uninstall(None)).await.unwrap(), ["2.0"]);
-    assert!(place.files().is_empty());
-    assert_eq!(place.packages.uninstall(&uninstall(None)).await.unwrap_err().code, ErrorCode::PkgInvalid);
+    assert_eq!(fixture.packages.uninstall(&uninstall(Some("1.0"))).await.unwrap(), ["1.0"]);
+    assert_eq!(fixture.packages.uninstall(&uninstall(None)).await.unwrap(), ["2.0"]);
+    assert!(fixture.files().is_empty());
+    assert_eq!(fixture.packages.uninstall(&uninstall(None)).await.unwrap_err().code, ErrorCode::PkgInvalid);
 }
 
 #[tokio::test]
 async fn x15_whatever_goes_wrong_what_stood_before_stands_still() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let good = manifest("img", "1.0");
-    place
+    fixture
         .install("img", "1.0", &zip(&[Entry::File("manifest.json", &good), Entry::File("a", b"old")]))
         .await
         .unwrap();
-    let before = place.files();
+    let before = fixture.files();
     let other = manifest("img", "9.9");
     let unusable = b"{\"name\": \"img\", \"version\": \"1.0\", \"unusable\": true}";
     let evil = [
@@ -179,57 +179,61 @@ async fn x15_whatever_goes_wrong_what_stood_before_stands_still() {
         zip(&[Entry::File("manifest.json", &good)])[..40].to_vec(),
     ];
     for (number, archive) in evil.iter().enumerate() {
-        let error = place.install("img", "1.0", archive).await.unwrap_err();
+        let error = fixture.install("img", "1.0", archive).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::PkgInvalid, "{number}: {error}");
-        assert_eq!(place.files(), before, "{number}: {error}");
+        assert_eq!(fixture.files(), before, "{number}: {error}");
     }
-    assert_eq!(fs::read(place.folder.path().join("img/1.0/a")).unwrap(), b"old");
-    // And a good one of the same version takes its place.
+    assert_eq!(fs::read(fixture.folder.path().join("img/1.0/a")).unwrap(), b"old");
+    // A valid archive of the same version replaces it.
     let next = zip(&[Entry::File("manifest.json", &good), Entry::File("a", b"new")]);
-    place.install("img", "1.0", &next).await.unwrap();
-    assert_eq!(fs::read(place.folder.path().join("img/1.0/a")).unwrap(), b"new");
+    fixture.install("img", "1.0", &next).await.unwrap();
+    assert_eq!(fs::read(fixture.folder.path().join("img/1.0/a")).unwrap(), b"new");
 }
 
 #[tokio::test]
 async fn x15_the_digest_is_checked_and_needed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let body = manifest("img", "1.0");
-    let mut order = place.order("img", "1.0", &zip(&[Entry::File("manifest.json", &body)]));
+    let mut order = fixture.order("img", "1.0", &zip(&[Entry::File("manifest.json", &body)]));
     order.sha256 = Some(Text::fixed(&"0".repeat(64)));
-    let error = place.packages.install(&order).await.err().unwrap();
+    let error = fixture.packages.install(&order).await.err().unwrap();
     assert!(error.message.contains("sha256"), "{error}");
     order.sha256 = None;
-    assert_eq!(place.packages.install(&order).await.err().unwrap().code, ErrorCode::PkgInvalid);
+    assert_eq!(fixture.packages.install(&order).await.err().unwrap().code, ErrorCode::PkgInvalid);
     for url in ["ftp://example.org/x", "nonsense", "file://host/x"] {
         let order = Install { url: Some(url.to_owned()), sha256: Some(Text::fixed("00")), ..order.clone() };
-        assert_eq!(place.packages.install(&order).await.err().unwrap().code, ErrorCode::PkgInvalid, "{url}");
+        assert_eq!(
+            fixture.packages.install(&order).await.err().unwrap().code,
+            ErrorCode::PkgInvalid,
+            "{url}"
+        );
     }
-    assert!(place.files().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[tokio::test]
 async fn x15_names_from_the_wire_lead_nowhere_else() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for name in ["..", ".hidden", "a/b", "a\\b", "a b", "ä", &"x".repeat(101)] {
         let body = manifest(name, "1.0");
         let error =
-            place.install(name, "1.0", &zip(&[Entry::File("manifest.json", &body)])).await.unwrap_err();
+            fixture.install(name, "1.0", &zip(&[Entry::File("manifest.json", &body)])).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::PkgInvalid, "{name:?}");
     }
-    assert!(place.files().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[tokio::test]
 async fn what_a_crash_left_half_done_is_swept_away() {
-    let place = Place::new();
-    let half = place.folder.path().join(format!("{STAGING}0"));
+    let fixture = Fixture::new();
+    let half = fixture.folder.path().join(format!("{STAGING}0"));
     fs::create_dir(&half).unwrap();
     fs::write(half.join("x"), "x").unwrap();
-    assert!(Packages::open(place.folder.path(), loader()).unwrap().load().is_empty());
-    assert!(place.files().is_empty());
+    assert!(Packages::open(fixture.folder.path(), loader()).unwrap().load().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
-/// Answers one HTTP call with these words.
+/// Answers one HTTP call with these bytes.
 async fn answer_once(answer: Vec<u8>) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -247,40 +251,65 @@ async fn answer_once(answer: Vec<u8>) -> String {
 
 #[tokio::test]
 async fn d18_archives_are_fetched_over_http() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let body = manifest("img", "1.0");
     let archive = zip(&[Entry::File("manifest.json", &body)]);
-    let order = place.order("img", "1.0", &archive);
+    let order = fixture.order("img", "1.0", &archive);
     let with_len = |len: usize| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n");
         [head.into_bytes(), archive.clone()].concat()
     };
-    // Something else, or only half of it, replaces nothing.
+    // Other content, or only half of it, replaces nothing.
     let missing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec();
     for answer in [missing, with_len(archive.len() + 1)] {
         let order = Install { url: Some(answer_once(answer).await), ..order.clone() };
-        assert_eq!(place.packages.install(&order).await.err().unwrap().code, ErrorCode::PkgInvalid);
-        assert!(place.files().is_empty());
+        assert_eq!(fixture.packages.install(&order).await.err().unwrap().code, ErrorCode::PkgInvalid);
+        assert!(fixture.files().is_empty());
     }
     let order = Install { url: Some(answer_once(with_len(archive.len())).await), ..order };
-    place.packages.install(&order).await.unwrap();
-    assert_eq!(place.files(), ["img/1.0/manifest.json"]);
+    fixture.packages.install(&order).await.unwrap();
+    assert_eq!(fixture.files(), ["img/1.0/manifest.json"]);
 }
 
-/// The original's own archives are refused when they were downloaded, because it goes by the end of their names.
+/// The original system rejects its own archives after a download, because it goes by the file extension.
 #[tokio::test]
 async fn af_x15_an_archive_is_known_by_what_is_in_it_and_not_by_its_name() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let body = manifest("img", "1.0");
     for archive in
         [zip(&[Entry::File("manifest.json", &body)]), tar_gz(&[Entry::File("manifest.json", &body)])]
     {
-        let order = place.order("img", "1.0", &archive);
+        let order = fixture.order("img", "1.0", &archive);
         let head =
             format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", archive.len());
         let url = answer_once([head.into_bytes(), archive].concat()).await.replace("img.zip", "img.cwx");
         let order = Install { url: Some(url), ..order };
-        place.packages.install(&order).await.unwrap();
-        assert_eq!(place.files(), ["img/1.0/manifest.json"]);
+        fixture.packages.install(&order).await.unwrap();
+        assert_eq!(fixture.files(), ["img/1.0/manifest.json"]);
     }
+}
+
+#[tokio::test]
+async fn defect_13_only_plain_files_are_read() {
+    let fixture = Fixture::new();
+    let pipe = fixture.archives.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let large = fixture.archives.path().join("large");
+    fs::File::create(&large).unwrap().set_len((256 << 20) + 1).unwrap();
+    let folder = fixture.archives.path().display().to_string();
+    let (pipe, large) = (pipe.display().to_string(), large.display().to_string());
+    for (path, why) in [
+        (pipe.as_str(), "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        ("/dev/tty", "cannot be read"),
+        (folder.as_str(), "not a regular file"),
+        (large.as_str(), "more than 268435456 bytes"),
+    ] {
+        let order = Install { url: Some(format!("file://{path}")), ..fixture.order("img", "1.0", b"") };
+        let installing =
+            tokio::time::timeout(std::time::Duration::from_secs(60), fixture.packages.install(&order));
+        let error = installing.await.expect("the installation blocks").map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains(why), "{path}: {error}");
+    }
+    assert_eq!(fixture.files(), Vec::<String>::new());
 }

@@ -1,7 +1,7 @@
-//! Unpacks an archive that nobody has to trust: plain files and folders below one folder, and not too much of them.
+//! Unpacks an untrusted archive: regular files and folders below one folder, within limits.
 //!
-//! Every path is checked before anything is written. Links of any sort are refused: a package does not need them, and
-//! they are how archives reach outside.
+//! Every path is checked before anything is written. Links of any sort are rejected: packages do not need them,
+//! and links are how archives reach outside their folder.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,7 +18,7 @@ pub const UNPACKED_LEN_MAX: u64 = 1 << 30;
 /// Longest path inside an archive, in bytes.
 const PATH_LEN_MAX: usize = 512;
 
-/// Unpacks `archive`, a zip or a tar.gz as its first bytes say, into the new folder `target`.
+/// Unpacks `archive`, a zip or a tar.gz according to its first bytes, into the new folder `target`.
 pub(super) fn unpack(archive: &Path, target: &Path) -> Result<(), PackageError> {
     let broken = |error: io::Error| PackageError::invalid(format!("the archive cannot be read: {error}"));
     let mut file = File::open(archive).map_err(broken)?;
@@ -42,7 +42,7 @@ fn unpack_zip(file: File, unpacked: &mut Unpacked<'_>) -> Result<(), PackageErro
         let mut entry = archive.by_index(index).map_err(broken)?;
         let path = entry.name().to_owned();
         let mode = entry.unix_mode();
-        // The type bits of a unix mode: a link says so there and nowhere else.
+        // The type bits of a unix mode: the only mark of a link.
         let kind = match mode.map(|mode| mode & 0o170_000) {
             _ if entry.is_dir() => Kind::Folder,
             None | Some(0 | 0o100_000) => {
@@ -57,7 +57,7 @@ fn unpack_zip(file: File, unpacked: &mut Unpacked<'_>) -> Result<(), PackageErro
 
 fn unpack_tar(bytes: impl Read, unpacked: &mut Unpacked<'_>) -> Result<(), PackageError> {
     let broken = |error: io::Error| PackageError::invalid(format!("the tar.gz cannot be read: {error}"));
-    // However little an archive weighs, what it unfolds to is read only up to the limit, headers included.
+    // The unpacked size is limited while reading, headers included, however small the archive is.
     let limit = UNPACKED_LEN_MAX + (ENTRIES_MAX as u64) * 4_096;
     let mut archive = tar::Archive::new(bytes.take(limit));
     for entry in archive.entries().map_err(broken)? {
@@ -119,7 +119,7 @@ impl Unpacked<'_> {
 
     fn write(&mut self, target: &Path, executable: bool, body: &mut impl Read) -> Result<(), PackageError> {
         let left = UNPACKED_LEN_MAX - self.bytes;
-        // Only new files: an entry that comes twice could otherwise change what was looked at.
+        // Only new files: a duplicate entry could otherwise replace a file that was already checked.
         let mut file = File::create_new(target)
             .map_err(|error| PackageError::invalid(format!("{}: {error}", target.display())))?;
         let written = io::copy(&mut body.take(left + 1), &mut file)
@@ -140,7 +140,7 @@ impl Unpacked<'_> {
     }
 }
 
-/// The path, if it cannot lead out of the folder it is joined to.
+/// The path, if it cannot lead out of its parent folder.
 fn inside(path: &Path) -> Result<PathBuf, PackageError> {
     let mut inside = PathBuf::new();
     for component in path.components() {

@@ -1,25 +1,33 @@
-//! What frames of the scheduler do.
+//! Handles frames of the scheduler.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use laneway_wire::frame::{
-    Ack, Cancel, Dispatch, ErrorCode, ErrorReport, Frame, FrameError, Message, MessageType, Role, Text,
+    Ack, Cancel, Dispatch, ErrorCode, ErrorReport, Frame, FrameError, KeptTask, List, Message, MessageType,
+    Register, Role, TASKS_MAX, Text,
 };
 use serde_json::json;
 
-use super::super::desk::{Intake, Order, Refusal, StopReason};
 use super::super::outbox::{Keep, TaskKey};
 use super::super::state::WorkerState;
-use super::{Action, BAD_FRAMES_MAX, CloseReason, House, Now, Protocol, report};
+use super::super::tasks::{Intake, Order, Rejection, StopReason};
+use super::{Action, BAD_FRAMES_MAX, CloseReason, Environment, Now, Protocol, report};
 use crate::worker::ended::Ended;
 
 impl Protocol {
-    /// Takes a frame up.
-    pub fn handle_frame(&mut self, now: Now, frame: Frame, house: &dyn House, out: &mut Vec<Action>) {
+    /// Handles a frame.
+    pub fn handle_frame(
+        &mut self,
+        now: Now,
+        frame: Frame,
+        environment: &dyn Environment,
+        out: &mut Vec<Action>,
+    ) {
         self.bad_frames = 0;
-        if let Some(refusal) = self.foreign(&frame) {
+        if let Some(rejection) = self.foreign(&frame) {
             let details = json!({"tenant": frame.tenant.as_str(), "sender": frame.sender.id.as_str()});
-            self.complain(now, Some(frame.id), report(refusal, &details), out);
+            self.complain(now, Some(frame.id), report(rejection, &details), out);
             return;
         }
         match &frame.message {
@@ -27,8 +35,8 @@ impl Protocol {
                 let id = frame.acknowledges().unwrap_or(&ack.r#for).clone();
                 self.acknowledged(now, &id, ack, out);
             }
-            Message::Error(error) => self.told_error(now, &frame, error, out),
-            Message::Dispatch(_) => self.dispatched(now, frame, house, out),
+            Message::Error(error) => self.error_received(now, &frame, error, out),
+            Message::Dispatch(_) => self.dispatched(now, frame, environment, out),
             Message::Cancel(cancel) => {
                 self.ack_if_asked(now, &frame, out);
                 self.canceled(now, cancel, frame.seq, out);
@@ -39,13 +47,13 @@ impl Protocol {
             }
             Message::Install(install) => {
                 self.ack_if_asked(now, &frame, out);
-                if self.desk.first_sight(&frame.id, frame.corr.as_ref()) {
+                if self.tasks.first_sight(&frame.id, frame.corr.as_ref()) {
                     out.push(Action::Install(frame.id.clone(), install.clone()));
                 }
             }
             Message::Uninstall(uninstall) => {
                 self.ack_if_asked(now, &frame, out);
-                if self.desk.first_sight(&frame.id, frame.corr.as_ref()) {
+                if self.tasks.first_sight(&frame.id, frame.corr.as_ref()) {
                     out.push(Action::Uninstall(frame.id.clone(), uninstall.clone()));
                 }
             }
@@ -55,6 +63,7 @@ impl Protocol {
             }
             Message::NextResponse(response) => {
                 self.ack_if_asked(now, &frame, out);
+                self.tasks.answered(&response.request_id);
                 out.push(Action::Next(response.clone()));
             }
             Message::Handshake(_)
@@ -66,17 +75,17 @@ impl Protocol {
             | Message::NextRequest(_)
             | Message::ResourceData(_) => {
                 let message =
-                    format!("a worker does not take frames of type `{}`", frame.message.kind().word());
-                let refusal = Refusal { code: ErrorCode::CmdUnknown, part: "worker.session", message };
-                self.complain(now, Some(frame.id), report(refusal, &json!({})), out);
+                    format!("a worker does not take frames of type `{}`", frame.message.kind().as_str());
+                let rejection = Rejection { code: ErrorCode::CmdUnknown, part: "worker.session", message };
+                self.complain(now, Some(frame.id), report(rejection, &json!({})), out);
             }
         }
     }
 
-    /// A frame could not be read: it is answered, and only a stream of such frames ends the connection.
+    /// A frame could not be parsed. It gets an error; only many such frames in a row end the connection.
     pub fn handle_bad_frame(&mut self, now: Now, error: &FrameError, out: &mut Vec<Action>) {
         self.bad_frames += 1;
-        // An answer to a broken answer would be answered in turn.
+        // An error about a broken error would cause an endless exchange.
         let is_answer = error
             .kind
             .as_ref()
@@ -90,16 +99,16 @@ impl Protocol {
         }
     }
 
-    fn foreign(&self, frame: &Frame) -> Option<Refusal> {
-        let refusal = |message: &str| {
+    fn foreign(&self, frame: &Frame) -> Option<Rejection> {
+        let rejection = |message: &str| {
             let message = message.to_owned();
-            Some(Refusal { code: ErrorCode::SessionDenied, part: "worker.session", message })
+            Some(Rejection { code: ErrorCode::SessionDenied, part: "worker.session", message })
         };
         if frame.tenant != self.profile.tenant {
-            return refusal("the frame is of another tenant than the connection");
+            return rejection("the frame belongs to another tenant than the connection");
         }
         if frame.sender.role != Role::Scheduler {
-            return refusal("only a scheduler speaks to a worker");
+            return rejection("the sender of the frame is not a scheduler");
         }
         None
     }
@@ -110,14 +119,14 @@ impl Protocol {
         }
     }
 
-    /// A frame of ours arrived.
+    /// A frame of this worker was acknowledged.
     fn acknowledged(&mut self, now: Now, id: &Text, ack: &Ack, out: &mut Vec<Action>) {
         if let Some(lease_ms) = ack.info_ms("lease_ms").filter(|lease| *lease > 0) {
             self.lease = Duration::from_millis(lease_ms);
         }
         if let Some(at) = self.beats.iter().position(|beat| beat.id == *id) {
             let sent = self.beats[at].sent;
-            // Older heartbeats say less than this one.
+            // This acknowledgement covers older heartbeats.
             self.beats.drain(..=at);
             self.latency_ms = u64::try_from(now.mono.saturating_sub(sent).as_millis()).ok();
             self.renew_lease(sent);
@@ -136,20 +145,30 @@ impl Protocol {
         }
     }
 
-    /// The handshake is acknowledged: says what we can do.
+    /// The handshake is acknowledged: sends the registration.
     fn greeted(&mut self, now: Now, ack: &Ack, out: &mut Vec<Action>) {
         let Some((_, register)) = self.handshake.take() else { return };
         if !ack.ok {
             return self.close(CloseReason::Retry, out);
         }
         self.go(WorkerState::Registered);
-        let frame = self.frame(now, Message::Register(register));
+        let frame = self.frame(now, Message::Register(self.as_process(register)));
         let frame = Frame { ack: laneway_wire::frame::AckNote::requested(), ..frame };
         self.registration = Some((frame.id.clone(), now.mono));
         self.send_kept(now, frame, Keep::Greeting, out);
     }
 
-    /// The registration is acknowledged: we are at work, and bring what waited.
+    /// The registration of this process with its open tasks: running or waiting ones, and outcomes without an
+    /// acknowledgement.
+    fn as_process(&self, register: Register) -> Register {
+        let tasks: BTreeSet<&TaskKey> = self.tasks.keys().chain(self.outbox.attempts()).collect();
+        let kept = |key: &&TaskKey| KeptTask { task_id: key.task_id.clone(), seq: key.seq };
+        let tasks = tasks.iter().take(TASKS_MAX).map(kept).collect();
+        let (boot_id, tasks) = (self.profile.boot_id.clone(), List::new(tasks).unwrap_or_default());
+        Register { boot_id: Some(boot_id), tasks: Some(tasks), ..register }
+    }
+
+    /// The registration is acknowledged: the session is up, and kept frames are sent.
     fn registered(&mut self, now: Now, ok: bool, out: &mut Vec<Action>) {
         let Some((id, sent)) = self.registration.take() else { return };
         self.outbox.remove(&id);
@@ -169,7 +188,8 @@ impl Protocol {
         }
     }
 
-    /// Only who is registered is given tasks and asked for resources: the acknowledgement was lost, or comes later.
+    /// The scheduler sends tasks and reads only to registered workers: the acknowledgement was lost, or comes
+    /// later.
     fn is_registered(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.state == WorkerState::Registered {
             self.registered(now, true, out);
@@ -177,28 +197,29 @@ impl Protocol {
     }
 
     fn renew_lease(&mut self, sent: Duration) {
-        // From when the sign of life was sent, not from when its answer came: the scheduler cannot count from later.
+        // Counted from when the heartbeat was sent, not from its answer: the scheduler cannot count from
+        // later.
         self.lease_until = sent + self.lease;
     }
 
     /// A task to run.
-    fn dispatched(&mut self, now: Now, frame: Frame, house: &dyn House, out: &mut Vec<Action>) {
+    fn dispatched(&mut self, now: Now, frame: Frame, environment: &dyn Environment, out: &mut Vec<Action>) {
         let Message::Dispatch(dispatch) = &frame.message else { return };
         self.is_registered(now, out);
         if !self.state.is_up() {
             let message = "the session is not registered yet".to_owned();
-            let refusal = Refusal { code: ErrorCode::SessionDenied, part: "worker.session", message };
-            self.complain(now, Some(frame.id.clone()), report(refusal, &details(dispatch)), out);
+            let rejection = Rejection { code: ErrorCode::SessionDenied, part: "worker.session", message };
+            self.complain(now, Some(frame.id.clone()), report(rejection, &details(dispatch)), out);
             return;
         }
         let key = TaskKey { task_id: dispatch.task_id.clone(), seq: frame.seq.unwrap_or(0) };
-        if !self.desk.first_sight(&frame.id, frame.corr.as_ref()) {
+        if !self.tasks.first_sight(&frame.id, frame.corr.as_ref()) {
             self.tally.duplicates += 1;
             return self.again(now, &frame, &key, out);
         }
         let order = Order { key: key.clone(), dispatch: dispatch.clone() };
-        let fits = house.fits(&order, now);
-        match self.desk.take(now.mono, order, &self.outbox, self.draining, fits) {
+        let fits = environment.fits(&order, now);
+        match self.tasks.take(now.mono, order, &self.outbox, self.draining, fits) {
             Intake::Start(order) => {
                 self.ack(now, &frame, None, out);
                 out.push(Action::Start(order));
@@ -213,15 +234,15 @@ impl Protocol {
             }
             Intake::Stale => {
                 self.tally.duplicates += 1;
-                self.ack(now, &frame, Some(ErrorCode::SessionStaleBinding.word()), out);
+                self.ack(now, &frame, Some(ErrorCode::SessionStaleBinding.as_str()), out);
             }
-            Intake::Refused(refusal) => {
-                self.tally.refused += 1;
+            Intake::Rejected(rejection) => {
+                self.tally.rejected += 1;
                 self.ack(now, &frame, None, out);
                 let run_id = dispatch.run_id.clone();
-                let message = Message::Error(report(refusal, &details(dispatch)));
-                if self.outbox.is_full(self.desk.len()) {
-                    // Whoever sends more than can be refused hears each refusal once.
+                let message = Message::Error(report(rejection, &details(dispatch)));
+                if self.outbox.is_full(self.tasks.len()) {
+                    // A peer that sends more than can be rejected gets each rejection once.
                     self.tally.unkept += 1;
                     let frame = self.frame(now, message);
                     let (corr, seq) = (Some(key.task_id), Some(key.seq));
@@ -233,14 +254,14 @@ impl Protocol {
         }
     }
 
-    /// A dispatch came again: it is acknowledged again, and an outcome that waits is brought at once.
+    /// A duplicate dispatch: it is acknowledged again, and a waiting outcome is sent at once.
     fn again(&mut self, now: Now, frame: &Frame, key: &TaskKey, out: &mut Vec<Action>) {
         self.ack(now, frame, None, out);
         self.outbox.rewind(now.mono, |keep| matches!(keep, Keep::Outcome { key: kept, .. } if kept == key));
     }
 
     fn canceled(&mut self, now: Now, cancel: &Cancel, seq: Option<u64>, out: &mut Vec<Action>) {
-        if let Some(order) = self.desk.unwait(&cancel.task_id, seq) {
+        if let Some(order) = self.tasks.unwait(&cancel.task_id, seq) {
             let run_id = order.dispatch.run_id.clone();
             let message = self.outcome_message(
                 &order.key,
@@ -254,19 +275,19 @@ impl Protocol {
                 self.send_outcome(now, order.key, run_id, message, out);
             }
         }
-        for key in self.desk.attempts(&cancel.task_id, seq) {
+        for key in self.tasks.attempts(&cancel.task_id, seq) {
             self.stop(&key, StopReason::Canceled, out);
         }
     }
 
     pub(super) fn stop(&mut self, key: &TaskKey, why: StopReason, out: &mut Vec<Action>) {
-        if self.desk.stop(key, why) {
+        if self.tasks.stop(key, why) {
             out.push(Action::Stop(key.clone(), why));
         }
     }
 
-    /// The scheduler says that something is wrong.
-    fn told_error(&mut self, now: Now, frame: &Frame, error: &ErrorReport, out: &mut Vec<Action>) {
+    /// The scheduler sent an error.
+    fn error_received(&mut self, now: Now, frame: &Frame, error: &ErrorReport, out: &mut Vec<Action>) {
         if frame.wants_ack() {
             self.ack(now, frame, None, out);
         }
@@ -279,11 +300,17 @@ impl Protocol {
                 }
             }
             Some(ErrorCode::SessionStaleBinding) => self.stale(corr, frame.seq, out),
+            Some(ErrorCode::AuthInvalidToken | ErrorCode::AuthMtlsRequired | ErrorCode::SessionDenied)
+                if !self.state.is_up() =>
+            {
+                let (code, reason) = (error.code.as_str(), error.message.as_str());
+                tracing::error!(code, reason, "the server denied the connection; retrying");
+                self.close(CloseReason::Retry, out);
+            }
             Some(ErrorCode::AuthInvalidToken | ErrorCode::AuthMtlsRequired) => {
                 self.close(CloseReason::Retry, out);
             }
-            Some(ErrorCode::SessionDenied) if !self.state.is_up() => self.close(CloseReason::Retry, out),
-            // What the scheduler cannot read it will not be able to read the next time either.
+            // A frame that the scheduler cannot parse will fail again.
             Some(ErrorCode::CmdUnknown | ErrorCode::SessionDenied) => {
                 if let Some(corr) = corr
                     && self.outbox.remove(corr).is_some()
@@ -292,7 +319,7 @@ impl Protocol {
                     tracing::error!(
                         corr = corr.as_str(),
                         code = error.code.as_str(),
-                        "a frame of ours was refused"
+                        "the server rejected a frame"
                     );
                 }
             }
@@ -301,7 +328,7 @@ impl Protocol {
         self.close_if_drained(out);
     }
 
-    /// A result is missing over there: brings those of the run again that are not acknowledged.
+    /// The scheduler misses a result: sends the unacknowledged results of the workflow run again.
     fn resend_run(&mut self, now: Now, corr: Option<&Text>) {
         let run = corr.map(|corr| self.outbox.run_of(corr).unwrap_or_else(|| corr.clone()));
         self.outbox.rewind(now.mono, |keep| match (keep, &run) {
@@ -311,7 +338,7 @@ impl Protocol {
         });
     }
 
-    /// An attempt is not ours any more; without one, the whole session is not.
+    /// The attempt no longer belongs to this worker; without an attempt, the whole session is stale.
     fn stale(&mut self, corr: Option<&Text>, seq: Option<u64>, out: &mut Vec<Action>) {
         let Some(corr) = corr else { return self.close(CloseReason::Superseded, out) };
         self.tally.stale += 1;
@@ -319,13 +346,14 @@ impl Protocol {
             Some(key) => (key.task_id, Some(key.seq)),
             None => (corr.clone(), seq),
         };
-        self.desk.unwait(&task_id, seq);
-        for key in self.desk.attempts(&task_id, seq) {
+        self.tasks.unwait(&task_id, seq);
+        for key in self.tasks.attempts(&task_id, seq) {
             self.stop(&key, StopReason::Stale, out);
         }
     }
 
-    /// Drops an outcome by the id of its frame, or by its task. Gives the attempt where the frame's id was meant.
+    /// Removes an outcome by the id of its frame or by its task. Returns the attempt when the id of the frame
+    /// matched.
     fn forget_outcome(&mut self, corr: &Text, seq: Option<u64>) -> Option<TaskKey> {
         if let Some(Keep::Outcome { key, .. }) = self.outbox.remove(corr) {
             return Some(key);
@@ -338,7 +366,7 @@ impl Protocol {
     }
 }
 
-/// What error details always name.
+/// The fields that all error details have.
 fn details(dispatch: &Dispatch) -> serde_json::Value {
     json!({
         "run_id": dispatch.run_id.as_str(),

@@ -1,4 +1,4 @@
-//! The end of a run, as a frame.
+//! Builds the frame for the end of an attempt.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use laneway_wire::frame::{
 };
 use serde_json::json;
 
-use super::super::desk::{Open, Refusal, StopReason};
 use super::super::outbox::{Keep, TaskKey};
+use super::super::tasks::{Open, Rejection, StopReason};
 use super::{Action, Now, Protocol, report};
 use crate::worker::ended::{Ended, Failure};
 
 /// Most characters of an error message in a result.
 const MESSAGE_LEN_MAX: usize = 16 << 10;
 
-/// Room that a frame keeps for its envelope: four texts of the longest sort, escaped, and what stands around them.
+/// Bytes reserved in a frame for its envelope: four texts of the largest size, escaped, and the syntax around
+/// them.
 const ENVELOPE_LEN_MAX: usize = 64 << 10;
 
-/// What an ended run was, for metrics and logs.
+/// A summary of an ended attempt, for metrics and logs.
 pub struct EndedRun {
     /// Its kind.
     pub kind: Text,
@@ -27,12 +28,13 @@ pub struct EndedRun {
     pub took: Duration,
     /// The code of its failure, if it failed.
     pub code: Option<Text>,
-    /// True where its result leaves, and with it what it says of the artifacts it made.
+    /// True when its result is sent, and with it the artifacts that it names.
     pub gives: bool,
 }
 
 impl Protocol {
-    /// A run has ended: its outcome is sent and kept until it is acknowledged. Nothing happens to a run that is not open.
+    /// An attempt has ended: its outcome is sent, and kept until it is acknowledged. An attempt that is not
+    /// open is ignored.
     pub fn ended(
         &mut self,
         now: Now,
@@ -40,18 +42,18 @@ impl Protocol {
         ended: Ended,
         out: &mut Vec<Action>,
     ) -> Option<EndedRun> {
-        let (open, next) = self.desk.end(now.mono, key)?;
+        let (open, next) = self.tasks.end(now.mono, key)?;
         let Open { run_id, node_id, kind, started, stopping, .. } = open;
         let took = now.mono.saturating_sub(started);
         let ended = match (stopping, ended) {
             (_, Ended::Done(outcome)) => Ended::Done(outcome),
-            // Whatever a handler says when it is told to stop: it was stopped.
+            // The attempt was stopped, whatever its handler returned.
             (Some(_), _) => Ended::Stopped,
             (None, ended) => ended,
         };
         let why = stopping.unwrap_or(StopReason::Lease);
         let message = match why {
-            // Nobody has a use for what an attempt gave that is not ours any more.
+            // The result of an attempt that no longer belongs to this worker is discarded.
             StopReason::Stale => None,
             _ => self.outcome_message(key, run_id.clone(), Some(&node_id), Some(took), ended, why),
         };
@@ -82,7 +84,7 @@ impl Protocol {
         self.send_kept(now, frame, Keep::Outcome { key, run_id }, out);
     }
 
-    /// The frame for an end. `why` counts only for runs that ended because they were stopped.
+    /// The frame for an end. `why` matters only for attempts that were stopped.
     pub(super) fn outcome_message(
         &self,
         key: &TaskKey,
@@ -104,17 +106,17 @@ impl Protocol {
         };
         let stopped = matches!(ended, Ended::Stopped);
         if stopped && why != StopReason::Canceled {
-            // Not the task's fault: whoever reads this code lets the task run again.
+            // Not the task's fault: the scheduler retries a task with this code.
             let message = match why {
-                StopReason::Drain => "the worker stops, and the run took longer than that may last",
-                _ => "the scheduler was not heard for as long as the lease",
+                StopReason::Drain => "the worker stopped before the task ended",
+                _ => "the lease expired: the scheduler did not answer",
             };
             let part = "worker.runner";
-            let refusal = Refusal { code: ErrorCode::RunnerCancelled, part, message: message.to_owned() };
+            let rejection = Rejection { code: ErrorCode::RunnerCancelled, part, message: message.to_owned() };
             let node_id = node_id.map(Text::as_str);
             let details =
                 json!({"run_id": blank.run_id.as_str(), "task_id": key.task_id.as_str(), "node_id": node_id});
-            return Some(Message::Error(report(refusal, &details)));
+            return Some(Message::Error(report(rejection, &details)));
         }
         Some(Message::Result(Box::new(match ended {
             Ended::Done(outcome) => {
@@ -131,16 +133,16 @@ impl Protocol {
             Ended::Panicked(message) => failed(
                 blank,
                 Failure::permanent(
-                    ErrorCode::RunnerFailure.word(),
+                    ErrorCode::RunnerFailure.as_str(),
                     format!("the handler panicked: {message}"),
                 ),
             ),
             Ended::TimedOut => failed(
                 blank,
-                Failure::transient(ErrorCode::Timeout.word(), "the run took longer than timeout_ms"),
+                Failure::transient(ErrorCode::Timeout.as_str(), "the task took longer than timeout_ms"),
             ),
             Ended::Stopped => {
-                let message = "the run was stopped as the scheduler asked".to_owned();
+                let message = "the task was stopped at the request of the scheduler".to_owned();
                 let error =
                     ResultError { code: ErrorCode::RunnerCancelled.into(), message, remediation: None };
                 TaskResult { status: ResultStatus::Cancelled, error: Some(error), ..blank }
@@ -149,7 +151,7 @@ impl Protocol {
     }
 }
 
-/// What does not fit into a frame could never arrive; it would cost one connection after the other.
+/// A result that does not fit in a frame could never arrive, and each attempt to send it would cost a connection.
 fn bounded(message: Message, took: Duration) -> Message {
     let len = serde_json::to_vec(&message).map_or(0, |json| json.len());
     match message {
@@ -162,7 +164,7 @@ fn bounded(message: Message, took: Duration) -> Message {
                 duration_ms: u64::try_from(took.as_millis()).ok(),
                 ..*result
             };
-            let message = format!("the result has {len} bytes as JSON; keep what is so large as an artifact");
+            let message = format!("the result has {len} bytes as JSON; return large data as an artifact");
             Message::Result(Box::new(failed(blank, Failure::permanent("result_too_long", message))))
         }
         message => message,

@@ -11,16 +11,16 @@ use super::*;
 use crate::worker::ended::{Ended, Failure, Outcome};
 use crate::worker::outbox::OUTBOX_LEN_MAX;
 
-struct TestHouse {
+struct TestEnvironment {
     mem_pct: f64,
 }
 
-impl House for TestHouse {
-    fn fits(&self, order: &Order, _: Now) -> Result<(), Refusal> {
+impl Environment for TestEnvironment {
+    fn fits(&self, order: &Order, _: Now) -> Result<(), Rejection> {
         if order.dispatch.node_type != "unknown" {
             return Ok(());
         }
-        Err(Refusal {
+        Err(Rejection {
             code: ErrorCode::CmdUnknown,
             part: "worker.handlers",
             message: "no handler".to_owned(),
@@ -32,13 +32,13 @@ impl House for TestHouse {
     }
 }
 
-/// A worker and what it said, at a time that stands until it is moved.
+/// A worker and the actions that it returned, with a clock that moves only on request.
 struct World {
     protocol: Protocol,
-    house: TestHouse,
+    environment: TestEnvironment,
     ms: u64,
     frames: u64,
-    said: Vec<Action>,
+    sent: Vec<Action>,
 }
 
 impl World {
@@ -59,12 +59,13 @@ impl World {
             capacity: Capacity { max_parallel: 4, per_node: BTreeMap::new() },
             thresholds: Thresholds::default(),
             instance: 7,
+            boot_id: Text::fixed("boot-7"),
         };
         let protocol = Protocol::new(profile, fastrand::Rng::with_seed(1));
-        World { protocol, house: TestHouse { mem_pct: 10.0 }, ms: 0, frames: 0, said: Vec::new() }
+        World { protocol, environment: TestEnvironment { mem_pct: 10.0 }, ms: 0, frames: 0, sent: Vec::new() }
     }
 
-    /// A worker whose session stands.
+    /// A worker whose session is up.
     fn up() -> World {
         let mut world = World::new();
         world.connect();
@@ -84,19 +85,27 @@ impl World {
             features: List::default(),
         };
         let packages = List::default();
-        let register = Register { capabilities, packages, channels: None, queues: None, manifests: None };
+        let register = Register {
+            capabilities,
+            packages,
+            channels: None,
+            queues: None,
+            manifests: None,
+            boot_id: None,
+            tasks: None,
+        };
         self.protocol.dial();
-        self.protocol.connected(self.now(), auth, register, &mut self.said);
+        self.protocol.connected(self.now(), auth, register, &mut self.sent);
     }
 
-    /// Opens a connection and answers until the session stands; forgets what was said on the way.
+    /// Opens a connection and answers until the session is up; drops the actions of the handshake.
     fn connect(&mut self) {
         self.open();
         let handshake = self.last(MessageType::Handshake);
-        self.hear_ack(&handshake.id, None);
+        self.receive_ack(&handshake.id, None);
         let register = self.last(MessageType::Register);
-        self.said.clear();
-        self.hear_ack(&register.id, None);
+        self.sent.clear();
+        self.receive_ack(&register.id, None);
         assert_eq!(self.protocol.state(), WorkerState::Heartbeating);
     }
 
@@ -108,20 +117,20 @@ impl World {
     }
 
     fn sent(&self) -> Vec<Frame> {
-        let frames = self.said.iter().filter_map(|action| match action {
+        let frames = self.sent.iter().filter_map(|action| match action {
             Action::Send(frame) => Some(frame.clone()),
             _ => None,
         });
         frames.collect()
     }
 
-    /// The types of the frames that were said, and everything else as a word.
-    fn words(&mut self) -> Vec<String> {
-        let words = self.said.drain(..).map(|action| match action {
+    /// The types of the frames that were sent, and a name for every other action.
+    fn actions(&mut self) -> Vec<String> {
+        let actions = self.sent.drain(..).map(|action| match action {
             Action::Send(frame) => match &frame.message {
                 Message::Error(error) => error.code.to_string(),
                 Message::Result(result) => format!("{:?} {}", result.status, frame.seq.unwrap()),
-                other => other.kind().word().to_owned(),
+                other => other.kind().as_str().to_owned(),
             },
             Action::Start(order) => format!("start {} {}", order.key.task_id, order.key.seq),
             Action::Stop(key, why) => format!("stop {} {} {why:?}", key.task_id, key.seq),
@@ -129,7 +138,7 @@ impl World {
             Action::Close(why) => format!("close {why:?}"),
             other => format!("{other:?}"),
         });
-        words.collect()
+        actions.collect()
     }
 
     fn frame(&mut self, kind: &str, payload: serde_json::Value) -> serde_json::Value {
@@ -138,25 +147,25 @@ impl World {
             "sender": {"role": "scheduler", "id": "scheduler-control"}, "payload": payload})
     }
 
-    fn hear(&mut self, frame: &serde_json::Value) {
+    fn receive(&mut self, frame: &serde_json::Value) {
         let frame = Frame::parse(frame.to_string().as_bytes()).unwrap();
-        self.protocol.handle_frame(self.now(), frame, &self.house, &mut self.said);
+        self.protocol.handle_frame(self.now(), frame, &self.environment, &mut self.sent);
     }
 
-    fn hear_ack(&mut self, id: &str, info: Option<&str>) {
+    fn receive_ack(&mut self, id: &str, info: Option<&str>) {
         let mut payload = json!({"ok": true, "for": id});
         if let Some(info) = info {
             payload["info"] = json!(info);
         }
         let frame = self.frame("ack", payload);
-        self.hear(&frame);
+        self.receive(&frame);
     }
 
-    fn hear_error(&mut self, code: ErrorCode, corr: Option<&str>, seq: Option<u64>) {
-        let mut frame = self.frame("error", json!({"code": code.word(), "message": "m"}));
+    fn receive_error(&mut self, code: ErrorCode, corr: Option<&str>, seq: Option<u64>) {
+        let mut frame = self.frame("error", json!({"code": code.as_str(), "message": "m"}));
         frame["corr"] = json!(corr);
         frame["seq"] = json!(seq);
-        self.hear(&frame);
+        self.receive(&frame);
     }
 
     fn dispatch(&mut self, task: &str, seq: u64, kind: &str) -> serde_json::Value {
@@ -166,28 +175,28 @@ impl World {
         frame["corr"] = json!(task);
         frame["seq"] = json!(seq);
         frame["ack"] = json!({"request": true});
-        self.hear(&frame);
+        self.receive(&frame);
         frame
     }
 
     fn end(&mut self, task: &str, seq: u64, ended: Ended) {
         let key = TaskKey { task_id: Text::fixed(task), seq };
-        self.protocol.ended(self.now(), &key, ended, &mut self.said);
+        self.protocol.ended(self.now(), &key, ended, &mut self.sent);
     }
 
-    /// Moves the clock, doing on the way what falls due.
+    /// Advances the clock and handles everything that becomes due.
     fn pass(&mut self, ms: u64) {
         let until = self.ms + ms;
         while let Some(at) = self.protocol.next_wakeup().map(whole_ms).filter(|at| *at <= until) {
-            let before = (self.ms, self.said.len());
+            let before = (self.ms, self.sent.len());
             self.ms = self.ms.max(at);
-            self.protocol.handle_tick(self.now(), &self.house, &mut self.said);
-            // Whoever carries these out ends the run, or the connection.
-            if matches!(self.said.last(), Some(Action::Close(_) | Action::Abandon(_))) {
+            self.protocol.handle_tick(self.now(), &self.environment, &mut self.sent);
+            // Executing these actions ends the attempt or the connection.
+            if matches!(self.sent.last(), Some(Action::Close(_) | Action::Abandon(_))) {
                 return;
             }
             assert!(
-                before != (self.ms, self.said.len())
+                before != (self.ms, self.sent.len())
                     || self.protocol.next_wakeup().is_none_or(|next| next > self.now().mono),
                 "it wakes up and does nothing at {}",
                 self.ms
@@ -201,7 +210,7 @@ impl World {
     }
 }
 
-/// The clock of these tests stands at whole milliseconds.
+/// The clock of these tests has whole milliseconds.
 fn whole_ms(at: Duration) -> u64 {
     at.as_nanos().div_ceil(1_000_000) as u64
 }
@@ -217,10 +226,10 @@ fn d2_the_example_exchange() {
     let handshake = world.last(MessageType::Handshake);
     assert!(handshake.wants_ack());
     assert_eq!(world.protocol.state(), WorkerState::Handshaking);
-    world.hear_ack(&handshake.id, None);
+    world.receive_ack(&handshake.id, None);
     let register = world.last(MessageType::Register);
     assert_eq!(world.protocol.state(), WorkerState::Registered);
-    world.hear_ack(&register.id, None);
+    world.receive_ack(&register.id, None);
     assert_eq!(world.protocol.state(), WorkerState::Heartbeating);
     let dispatched = world.dispatch("t1", 1, "k");
     let ack = world.last(MessageType::Ack);
@@ -229,10 +238,10 @@ fn d2_the_example_exchange() {
     world.end("t1", 1, done());
     let result = world.last(MessageType::Result);
     assert_eq!((result.corr.as_deref(), result.seq), (Some("t1"), Some(1)));
-    world.hear_ack(&result.id, None);
-    world.said.clear();
+    world.receive_ack(&result.id, None);
+    world.sent.clear();
     world.pass(11_000);
-    assert_eq!(world.words()[..2], ["heartbeat", "heartbeat"]);
+    assert_eq!(world.actions()[..2], ["heartbeat", "heartbeat"]);
     assert_eq!(world.protocol.outcomes_waiting(), 0);
 }
 
@@ -240,9 +249,9 @@ fn d2_the_example_exchange() {
 fn d3_nothing_runs_before_the_session_stands() {
     let mut world = World::new();
     world.open();
-    world.said.clear();
+    world.sent.clear();
     world.dispatch("t1", 1, "k");
-    assert_eq!(world.words(), ["E.SESSION.DENIED"]);
+    assert_eq!(world.actions(), ["E.SESSION.DENIED"]);
 }
 
 #[test]
@@ -250,45 +259,45 @@ fn a_task_says_that_the_registration_arrived() {
     let mut world = World::new();
     world.open();
     let handshake = world.last(MessageType::Handshake);
-    world.hear_ack(&handshake.id, None);
+    world.receive_ack(&handshake.id, None);
     let register = world.last(MessageType::Register);
-    world.said.clear();
+    world.sent.clear();
     world.dispatch("t1", 1, "k");
-    assert_eq!(world.words(), ["ack", "start t1 1"]);
+    assert_eq!(world.actions(), ["ack", "start t1 1"]);
     assert_eq!(world.protocol.state(), WorkerState::Heartbeating);
-    // Its own acknowledgement comes late, and changes nothing.
-    world.hear_ack(&register.id, None);
+    // The late acknowledgement changes nothing.
+    world.receive_ack(&register.id, None);
     assert_eq!(world.protocol.state(), WorkerState::Heartbeating);
     world.pass(1_000);
-    assert_eq!(world.words(), ["heartbeat"], "it is not sent again");
+    assert_eq!(world.actions(), ["heartbeat"], "it is not sent again");
 }
 
 #[test]
-fn d4_a_refused_token_leads_to_another_try() {
+fn d4_a_rejected_token_leads_to_another_try() {
     let mut world = World::new();
     world.open();
-    world.said.clear();
-    world.hear_error(ErrorCode::AuthInvalidToken, None, None);
-    assert_eq!(world.words(), ["close Retry"]);
+    world.sent.clear();
+    world.receive_error(ErrorCode::AuthInvalidToken, None, None);
+    assert_eq!(world.actions(), ["close Retry"]);
     world.cut();
     assert_eq!(world.protocol.state(), WorkerState::Backoff);
     assert!(world.protocol.retry_at() > world.now().mono);
-    // A kick of a session that stands leads there, too.
+    // The same happens when a running session is kicked.
     let mut world = World::up();
-    world.said.clear();
-    world.hear_error(ErrorCode::AuthInvalidToken, None, None);
-    assert_eq!(world.words(), ["close Retry"]);
+    world.sent.clear();
+    world.receive_error(ErrorCode::AuthInvalidToken, None, None);
+    assert_eq!(world.actions(), ["close Retry"]);
 }
 
 #[test]
 fn d5_frames_of_another_tenant_or_of_no_scheduler_do_nothing() {
     let mut world = World::up();
-    world.said.clear();
+    world.sent.clear();
     for (pointer, value) in [("/tenant", "other"), ("/sender/role", "worker")] {
         let mut frame = world.frame("cmd.drain", json!({}));
         *frame.pointer_mut(pointer).unwrap() = json!(value);
-        world.hear(&frame);
-        assert_eq!(world.words(), ["E.SESSION.DENIED"]);
+        world.receive(&frame);
+        assert_eq!(world.actions(), ["E.SESSION.DENIED"]);
     }
     assert_eq!(world.protocol.state(), WorkerState::Heartbeating);
 }
@@ -296,42 +305,42 @@ fn d5_frames_of_another_tenant_or_of_no_scheduler_do_nothing() {
 #[test]
 fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
     let mut world = World::up();
-    world.said.clear();
+    world.sent.clear();
     let error = Frame::parse(b"garbage").unwrap_err();
     for _ in 1..BAD_FRAMES_MAX {
-        world.protocol.handle_bad_frame(world.now(), &error, &mut world.said);
-        assert_eq!(world.words(), ["E.CMD.UNKNOWN"]);
+        world.protocol.handle_bad_frame(world.now(), &error, &mut world.sent);
+        assert_eq!(world.actions(), ["E.CMD.UNKNOWN"]);
     }
-    world.protocol.handle_bad_frame(world.now(), &error, &mut world.said);
-    assert_eq!(world.words(), ["E.CMD.UNKNOWN", "close Retry"]);
-    // Broken answers are not answered: that would go on for ever.
+    world.protocol.handle_bad_frame(world.now(), &error, &mut world.sent);
+    assert_eq!(world.actions(), ["E.CMD.UNKNOWN", "close Retry"]);
+    // Broken errors get no answer: the exchange would never end.
     let mut world = World::up();
-    world.said.clear();
+    world.sent.clear();
     let mut answer = world.frame("error", json!({}));
     answer["payload"] = json!({"code": ""});
     let error = Frame::parse(answer.to_string().as_bytes()).unwrap_err();
-    world.protocol.handle_bad_frame(world.now(), &error, &mut world.said);
-    assert!(world.words().is_empty());
+    world.protocol.handle_bad_frame(world.now(), &error, &mut world.sent);
+    assert!(world.actions().is_empty());
 }
 
 #[test]
 fn d8_a_dispatch_that_comes_again_is_acknowledged_and_not_run_again() {
     let mut world = World::up();
     world.pass(0);
-    world.said.clear();
+    world.sent.clear();
     let frame = world.dispatch("t1", 1, "k");
-    assert_eq!(world.words(), ["ack", "start t1 1"]);
-    world.hear(&frame);
-    assert_eq!(world.words(), ["ack"]);
+    assert_eq!(world.actions(), ["ack", "start t1 1"]);
+    world.receive(&frame);
+    assert_eq!(world.actions(), ["ack"]);
     // Resent under another id, as after a rebind.
     world.dispatch("t1", 1, "k");
-    assert_eq!(world.words(), ["ack"]);
+    assert_eq!(world.actions(), ["ack"]);
     world.end("t1", 1, done());
-    assert_eq!(world.words(), ["Succeeded 1"]);
-    // Its result is not acknowledged yet: it is brought again.
+    assert_eq!(world.actions(), ["Succeeded 1"]);
+    // Its result is not acknowledged yet, so it is sent again.
     world.dispatch("t1", 1, "k");
     world.pass(0);
-    assert_eq!(world.words(), ["ack", "Succeeded 1"]);
+    assert_eq!(world.actions(), ["ack", "Succeeded 1"]);
     assert_eq!(world.protocol.tally().duplicates, 3);
 }
 
@@ -343,10 +352,10 @@ fn d9_d16_results_outlive_the_connection_and_are_matched_by_task_and_seq() {
     world.end("t1", 1, done());
     let first = world.last(MessageType::Result);
     world.cut();
-    world.said.clear();
-    // It ends while nobody listens.
+    world.sent.clear();
+    // It ends while there is no connection.
     world.end("t2", 2, done());
-    assert!(world.words().is_empty());
+    assert!(world.actions().is_empty());
     world.ms = 3_000;
     world.connect();
     world.pass(0);
@@ -354,12 +363,12 @@ fn d9_d16_results_outlive_the_connection_and_are_matched_by_task_and_seq() {
         world.sent().into_iter().filter(|frame| frame.message.kind() == MessageType::Result).collect();
     assert_eq!(results.iter().map(|frame| frame.seq.unwrap()).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(results[0], first, "a frame that is sent again is the same frame");
-    world.hear_ack(&results[0].id, Some("E.RESULT.DUPLICATE"));
-    world.hear_ack(&results[1].id, None);
+    world.receive_ack(&results[0].id, Some("E.RESULT.DUPLICATE"));
+    world.receive_ack(&results[1].id, None);
     assert_eq!(world.protocol.outcomes_waiting(), 0);
-    world.said.clear();
+    world.sent.clear();
     world.dispatch("t2", 2, "k");
-    assert_eq!(world.words(), ["ack"]);
+    assert_eq!(world.actions(), ["ack"]);
 }
 
 #[test]
@@ -370,48 +379,52 @@ fn d10_a_gap_brings_the_results_of_the_run_again() {
         world.end(&format!("t{seq}"), seq, done());
     }
     let first = world.sent().into_iter().find(|frame| frame.message.kind() == MessageType::Result).unwrap();
-    world.hear_ack(&first.id, None);
+    world.receive_ack(&first.id, None);
     world.pass(0);
-    world.said.clear();
-    world.hear_error(ErrorCode::ResultSeqGap, Some("t3"), Some(3));
+    world.sent.clear();
+    world.receive_error(ErrorCode::ResultSeqGap, Some("t3"), Some(3));
     world.pass(0);
-    assert_eq!(world.words(), ["Succeeded 2", "Succeeded 3"]);
+    assert_eq!(world.actions(), ["Succeeded 2", "Succeeded 3"]);
 }
 
 #[test]
-fn d11_d12_d17_what_cannot_run_is_refused_and_the_refusal_is_kept_until_acknowledged() {
+fn d11_d12_d17_what_cannot_run_is_rejected_and_the_rejection_is_kept_until_acknowledged() {
     let mut world = World::up();
     for seq in 1..=4 {
         world.dispatch(&format!("t{seq}"), seq, "k");
     }
-    world.said.clear();
+    world.sent.clear();
     world.dispatch("t5", 5, "k");
-    assert_eq!(world.words(), ["ack", "E.CMD.CONCURRENCY_VIOLATION"]);
+    assert_eq!(world.actions(), ["ack", "E.CMD.CONCURRENCY_VIOLATION"]);
     world.dispatch("t6", 6, "unknown");
-    let refusal = world.last(MessageType::Error);
-    let Message::Error(error) = &refusal.message else { panic!("no error") };
+    let rejection = world.last(MessageType::Error);
+    let Message::Error(error) = &rejection.message else { panic!("no error") };
     let context = error.context.clone().unwrap();
     assert_eq!(context.r#where.as_deref(), Some("worker.handlers"));
     let details: serde_json::Value = context.details.unwrap().read().unwrap();
     assert_eq!(details, json!({"run_id": "r1", "task_id": "t6", "node_id": "n"}));
-    assert_eq!((refusal.corr.as_deref(), refusal.seq), (Some("t6"), Some(6)));
-    world.said.clear();
+    assert_eq!((rejection.corr.as_deref(), rejection.seq), (Some("t6"), Some(6)));
+    world.sent.clear();
     world.pass(250);
-    assert_eq!(world.words().iter().filter(|word| word.starts_with("E.")).count(), 2, "both leave again");
+    assert_eq!(
+        world.actions().iter().filter(|action| action.starts_with("E.")).count(),
+        2,
+        "both leave again"
+    );
 }
 
 #[test]
 fn t11_a_canceled_run_says_so() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
-    world.said.clear();
+    world.sent.clear();
     let mut cancel = world.frame("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}));
     cancel["ack"] = json!({"request": true});
-    world.hear(&cancel);
-    assert_eq!(world.words(), ["ack", "stop t1 1 Canceled"]);
-    world.hear(&cancel);
-    assert_eq!(world.words(), ["ack"]);
-    world.end("t1", 1, Ended::Failed(Failure::permanent("x", "told to stop")));
+    world.receive(&cancel);
+    assert_eq!(world.actions(), ["ack", "stop t1 1 Canceled"]);
+    world.receive(&cancel);
+    assert_eq!(world.actions(), ["ack"]);
+    world.end("t1", 1, Ended::Failed(Failure::permanent("x", "asked to stop")));
     let Message::Result(result) = world.last(MessageType::Result).message else { panic!("no result") };
     assert_eq!(result.status, ResultStatus::Cancelled);
     assert_eq!(result.error.unwrap().code, "E.RUNNER.CANCELLED");
@@ -421,11 +434,11 @@ fn t11_a_canceled_run_says_so() {
 fn a_cancel_of_another_attempt_stops_nothing() {
     let mut world = World::up();
     world.dispatch("t1", 2, "k");
-    world.said.clear();
+    world.sent.clear();
     let mut cancel = world.frame("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}));
     cancel["seq"] = json!(1);
-    world.hear(&cancel);
-    assert!(world.words().is_empty());
+    world.receive(&cancel);
+    assert!(world.actions().is_empty());
 }
 
 #[test]
@@ -434,16 +447,17 @@ fn t10_a_run_that_the_worker_stops_itself_may_run_again_elsewhere() {
     world.dispatch("t1", 1, "k");
     world.pass(0);
     world.cut();
-    world.said.clear();
-    // Nobody answers for three heartbeats: asked to stop before the lease ends, dropped when it does.
+    world.sent.clear();
+    // No answer for three heartbeats: the task is asked to stop before the lease ends, and dropped when it
+    // does.
     world.pass(14_999);
-    assert_eq!(world.words(), ["stop t1 1 Lease"]);
+    assert_eq!(world.actions(), ["stop t1 1 Lease"]);
     world.pass(1);
-    assert_eq!(world.words(), ["abandon t1 1"]);
+    assert_eq!(world.actions(), ["abandon t1 1"]);
     world.end("t1", 1, Ended::Stopped);
     world.connect();
     world.pass(0);
-    assert!(world.words().contains(&"E.RUNNER.CANCELLED".to_owned()));
+    assert!(world.actions().contains(&"E.RUNNER.CANCELLED".to_owned()));
 }
 
 #[test]
@@ -453,52 +467,52 @@ fn a_lease_is_as_long_as_the_scheduler_says_and_counts_from_the_sending() {
     world.pass(0);
     let beat = world.last(MessageType::Heartbeat);
     world.ms = 4_000;
-    world.hear_ack(&beat.id, Some("lease_ms=60000"));
+    world.receive_ack(&beat.id, Some("lease_ms=60000"));
     assert_eq!(world.protocol.lease_until, Duration::from_secs(60));
     assert_eq!(world.protocol.latency_ms, Some(4_000));
 }
 
 #[test]
-fn d14_a_connection_on_which_nobody_answers_is_given_up() {
+fn d14_a_connection_without_answers_is_given_up() {
     let mut world = World::up();
-    world.said.clear();
+    world.sent.clear();
     world.pass(60_000);
     assert_eq!(world.ms, 15_000);
-    assert_eq!(world.words(), ["heartbeat", "heartbeat", "heartbeat", "close Retry"]);
+    assert_eq!(world.actions(), ["heartbeat", "heartbeat", "heartbeat", "close Retry"]);
 }
 
 #[test]
-fn a_handshake_that_nobody_answers_is_given_up() {
+fn a_handshake_without_an_answer_is_given_up() {
     let mut world = World::new();
     world.open();
     world.pass(60_000);
     assert!(world.ms <= HANDSHAKE_LIMIT.as_millis() as u64);
-    assert_eq!(world.words().last().unwrap(), "close Retry");
+    assert_eq!(world.actions().last().unwrap(), "close Retry");
 }
 
 #[test]
-fn t13_a_result_that_nobody_acknowledges_costs_the_connection_and_is_kept() {
+fn t13_a_result_without_an_ack_costs_the_connection_and_is_kept() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.end("t1", 1, done());
-    world.said.clear();
+    world.sent.clear();
     let mut results = 0;
     for _ in 0..200 {
         world.pass(100);
         // Only the result is not acknowledged.
         for frame in world.sent() {
             if frame.message.kind() == MessageType::Heartbeat {
-                world.hear_ack(&frame.id, None);
+                world.receive_ack(&frame.id, None);
             }
         }
-        let words = world.words();
-        results += words.iter().filter(|word| *word == "Succeeded 1").count();
-        if words.contains(&"close Retry".to_owned()) {
+        let actions = world.actions();
+        results += actions.iter().filter(|action| *action == "Succeeded 1").count();
+        if actions.contains(&"close Retry".to_owned()) {
             assert_eq!(results, 6);
             world.cut();
             world.connect();
             world.pass(0);
-            assert!(world.words().contains(&"Succeeded 1".to_owned()));
+            assert!(world.actions().contains(&"Succeeded 1".to_owned()));
             return;
         }
     }
@@ -509,39 +523,39 @@ fn t13_a_result_that_nobody_acknowledges_costs_the_connection_and_is_kept() {
 fn d22_a_stale_attempt_is_stopped_and_its_outcome_forgotten() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
-    world.said.clear();
-    world.hear_error(ErrorCode::SessionStaleBinding, Some("t1"), Some(1));
-    assert_eq!(world.words(), ["stop t1 1 Stale"]);
+    world.sent.clear();
+    world.receive_error(ErrorCode::SessionStaleBinding, Some("t1"), Some(1));
+    assert_eq!(world.actions(), ["stop t1 1 Stale"]);
     world.end("t1", 1, done());
-    assert!(world.words().is_empty(), "nobody wants to hear of it");
+    assert!(world.actions().is_empty(), "its outcome is not sent");
     assert_eq!(world.protocol.outcomes_waiting(), 0);
-    // A result that is refused by the id of its frame is forgotten as well.
+    // A result that is rejected by the id of its frame is forgotten as well.
     world.dispatch("t2", 2, "k");
     world.end("t2", 2, done());
     let result = world.last(MessageType::Result);
-    world.hear_error(ErrorCode::SessionStaleBinding, Some(&result.id), None);
+    world.receive_error(ErrorCode::SessionStaleBinding, Some(&result.id), None);
     assert_eq!(world.protocol.outcomes_waiting(), 0);
 }
 
 #[test]
 fn a_worker_whose_name_was_taken_ends() {
     let mut world = World::up();
-    world.said.clear();
-    world.hear_error(ErrorCode::SessionStaleBinding, None, None);
-    assert_eq!(world.words(), ["close Superseded"]);
+    world.sent.clear();
+    world.receive_error(ErrorCode::SessionStaleBinding, None, None);
+    assert_eq!(world.actions(), ["close Superseded"]);
 }
 
 #[test]
 fn a_newer_attempt_starts_when_the_older_one_has_ended() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
-    world.said.clear();
+    world.sent.clear();
     world.dispatch("t1", 2, "k");
-    assert_eq!(world.words(), ["ack", "stop t1 1 Stale"]);
+    assert_eq!(world.actions(), ["ack", "stop t1 1 Stale"]);
     world.end("t1", 1, done());
-    assert_eq!(world.words(), ["start t1 2"]);
+    assert_eq!(world.actions(), ["start t1 2"]);
     world.end("t1", 2, done());
-    assert_eq!(world.words(), ["Succeeded 2"]);
+    assert_eq!(world.actions(), ["Succeeded 2"]);
 }
 
 #[test]
@@ -549,29 +563,29 @@ fn d13_a_drain_finishes_what_runs_brings_its_result_and_closes() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.pass(0);
-    world.said.clear();
+    world.sent.clear();
     let drain = world.frame("cmd.drain", json!({}));
-    world.hear(&drain);
+    world.receive(&drain);
     assert_eq!(world.protocol.state(), WorkerState::Draining);
     world.pass(0);
     let beat = world.last(MessageType::Heartbeat);
     let Message::Heartbeat(heartbeat) = &beat.message else { panic!("no heartbeat") };
     assert!(!heartbeat.healthy);
-    world.said.clear();
+    world.sent.clear();
     world.dispatch("t2", 2, "k");
-    assert_eq!(world.words(), ["ack", "E.CMD.CONCURRENCY_VIOLATION"]);
-    let refused = world.protocol.outcomes_waiting();
+    assert_eq!(world.actions(), ["ack", "E.CMD.CONCURRENCY_VIOLATION"]);
+    let rejected = world.protocol.outcomes_waiting();
     world.end("t1", 1, done());
     let result = world.last(MessageType::Result);
-    world.said.clear();
-    world.hear_ack(&result.id, None);
-    assert_eq!(refused, 1, "the refusal still waits");
-    assert!(world.words().is_empty());
+    world.sent.clear();
+    world.receive_ack(&result.id, None);
+    assert_eq!(rejected, 1, "the rejection still waits");
+    assert!(world.actions().is_empty());
     world.pass(250);
-    let refusal = world.last(MessageType::Error);
-    world.said.clear();
-    world.hear_ack(&refusal.id, None);
-    assert_eq!(world.words(), ["close Done"]);
+    let rejection = world.last(MessageType::Error);
+    world.sent.clear();
+    world.receive_ack(&rejection.id, None);
+    assert_eq!(world.actions(), ["close Done"]);
     assert_eq!(world.protocol.state(), WorkerState::Closed);
 }
 
@@ -579,36 +593,36 @@ fn d13_a_drain_finishes_what_runs_brings_its_result_and_closes() {
 fn a_drain_has_an_end_whatever_runs() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
-    world.hear_ack("nothing", Some("lease_ms=600000"));
+    world.receive_ack("nothing", Some("lease_ms=600000"));
     world.pass(0);
     let beat = world.last(MessageType::Heartbeat);
-    world.hear_ack(&beat.id, Some("lease_ms=600000"));
-    world.protocol.drain(world.now(), Some(Duration::from_secs(3)), &mut world.said);
-    world.said.clear();
+    world.receive_ack(&beat.id, Some("lease_ms=600000"));
+    world.protocol.drain(world.now(), Some(Duration::from_secs(3)), &mut world.sent);
+    world.sent.clear();
     world.pass(3_000);
-    assert!(world.words().contains(&"stop t1 1 Drain".to_owned()));
+    assert!(world.actions().contains(&"stop t1 1 Drain".to_owned()));
     world.end("t1", 1, Ended::Stopped);
-    assert_eq!(world.words(), ["E.RUNNER.CANCELLED"]);
+    assert_eq!(world.actions(), ["E.RUNNER.CANCELLED"]);
     world.pass(20_000);
-    assert_eq!(world.words().last().unwrap(), "close Done", "also when nobody acknowledges");
+    assert_eq!(world.actions().last().unwrap(), "close Done", "also without acknowledgements");
 }
 
 #[test]
 fn an_idle_worker_that_is_not_connected_drains_at_once() {
     let mut world = World::new();
-    world.protocol.drain(world.now(), None, &mut world.said);
-    assert_eq!(world.words(), ["close Done"]);
+    world.protocol.drain(world.now(), None, &mut world.sent);
+    assert_eq!(world.actions(), ["close Done"]);
 }
 
 #[test]
 fn d15_a_machine_that_is_full_asks_for_no_more_work() {
     let mut world = World::up();
     for (mem_pct, healthy) in [(89.9, true), (90.0, false)] {
-        world.house.mem_pct = mem_pct;
-        world.said.clear();
+        world.environment.mem_pct = mem_pct;
+        world.sent.clear();
         world.pass(5_000);
         let beat = world.last(MessageType::Heartbeat);
-        world.hear_ack(&beat.id, None);
+        world.receive_ack(&beat.id, None);
         let Message::Heartbeat(heartbeat) = beat.message else { panic!("no heartbeat") };
         assert_eq!(heartbeat.healthy, healthy, "{mem_pct}");
     }
@@ -620,7 +634,7 @@ fn t14_feedback_waits_for_a_connection_and_the_newest_is_kept() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.cut();
-    world.said.clear();
+    world.sent.clear();
     let key = TaskKey { task_id: Text::fixed("t1"), seq: 1 };
     for n in 0..FEEDBACK_WAITING_MAX + 3 {
         let feedback = Feedback {
@@ -633,9 +647,9 @@ fn t14_feedback_waits_for_a_connection_and_the_newest_is_kept() {
             metrics: None,
             metadata: None,
         };
-        world.protocol.tell(world.now(), &key, Message::Feedback(feedback), &mut world.said);
+        world.protocol.send_for_task(world.now(), &key, Message::Feedback(feedback), &mut world.sent);
     }
-    assert!(world.words().is_empty());
+    assert!(world.actions().is_empty());
     world.connect();
     let first = world.sent().into_iter().find(|frame| frame.message.kind() == MessageType::Feedback).unwrap();
     assert!(
@@ -688,11 +702,7 @@ fn a_flood_of_dispatches_fills_nothing_without_end() {
     }
     assert_eq!(world.protocol.outcomes_waiting(), OUTBOX_LEN_MAX);
     assert_eq!(world.protocol.tally().unkept, 50);
-    assert_eq!(
-        world.last(MessageType::Error).seq,
-        Some(OUTBOX_LEN_MAX as u64 + 49),
-        "each is answered all the same"
-    );
+    assert_eq!(world.last(MessageType::Error).seq, Some(OUTBOX_LEN_MAX as u64 + 49), "each gets an answer");
 }
 
 #[test]
@@ -705,18 +715,18 @@ fn reports_wait_until_the_session_stands() {
         log_url: None,
         details: None,
     };
-    world.protocol.report(world.now(), None, Message::PackageEvent(event), &mut world.said);
+    world.protocol.report(world.now(), None, Message::PackageEvent(event), &mut world.sent);
     world.open();
     world.pass(1_000);
     assert!(
-        world.words().iter().all(|word| word == "handshake"),
+        world.actions().iter().all(|action| action == "handshake"),
         "nothing leaves before the handshake is done"
     );
     world.cut();
     world.connect();
     world.pass(0);
     let event = world.last(MessageType::PackageEvent);
-    world.hear_ack(&event.id, None);
+    world.receive_ack(&event.id, None);
     assert_eq!(world.protocol.outcomes_waiting(), 0);
 }
 
@@ -738,27 +748,55 @@ fn waits_between_connections_grow() {
 }
 
 #[test]
-fn a_part_of_a_resource_is_given_or_refused_once() {
+fn a_part_of_a_resource_is_given_or_rejected_once() {
     let mut world = World::up();
-    world.said.clear();
+    world.sent.clear();
     let asked = world.frame("resource.read", json!({"resource_id": "res-1", "offset": 4, "limit": 8}));
-    world.hear(&asked);
+    world.receive(&asked);
     let id = Text::fixed(asked["id"].as_str().unwrap());
     let read = ResourceRead { resource_id: Text::fixed("res-1"), offset: 4, limit: 8 };
-    assert_eq!(world.said, [Action::Read(id.clone(), read)]);
-    world.said.clear();
+    assert_eq!(world.sent, [Action::Read(id.clone(), read)]);
+    world.sent.clear();
     let resource_id = Text::fixed("res-1");
     let data = ResourceData { resource_id, offset: 4, size_bytes: 6, data_base64: "AAE=".to_owned() };
-    world.protocol.part_read(world.now(), id.clone(), Ok(data.clone()), &mut world.said);
-    let refusal =
-        Refusal { code: ErrorCode::ResourceMissing, part: "worker.resources", message: "no".to_owned() };
-    world.protocol.part_read(world.now(), id.clone(), Err(refusal), &mut world.said);
+    world.protocol.part_read(world.now(), id.clone(), Ok(data.clone()), &mut world.sent);
+    let rejection =
+        Rejection { code: ErrorCode::ResourceMissing, part: "worker.resources", message: "no".to_owned() };
+    world.protocol.part_read(world.now(), id.clone(), Err(rejection), &mut world.sent);
     let sent = world.sent();
     assert_eq!(sent[0].message, Message::ResourceData(data.clone()));
     assert!(sent.iter().all(|frame| frame.corr.as_ref() == Some(&id) && !frame.wants_ack()));
-    assert_eq!(world.words(), ["resource.data", "E.RESOURCE.MISSING"]);
-    // Nobody waits for it on another connection.
+    assert_eq!(world.actions(), ["resource.data", "E.RESOURCE.MISSING"]);
+    // No peer waits for it on another connection.
     world.protocol.disconnected(world.now());
-    world.protocol.part_read(world.now(), id, Ok(data), &mut world.said);
-    assert_eq!(world.words(), Vec::<String>::new());
+    world.protocol.part_read(world.now(), id, Ok(data), &mut world.sent);
+    assert_eq!(world.actions(), Vec::<String>::new());
+}
+
+#[test]
+fn defect_01_a_process_says_which_it_is_and_what_it_still_has() {
+    let registered = |world: &World| match world.last(MessageType::Register).message {
+        Message::Register(register) => register,
+        other => panic!("{other:?} is not a registration"),
+    };
+    let mut world = World::new();
+    world.connect();
+    for (task, seq) in [("runs", 1), ("ended", 2), ("known", 3)] {
+        world.dispatch(task, seq, "k");
+    }
+    world.end("known", 3, done());
+    let result = world.last(MessageType::Result);
+    world.receive_ack(&result.id, None);
+    // The outcome of this task is sent and not acknowledged.
+    world.end("ended", 2, done());
+    world.protocol.disconnected(world.now());
+    world.ms += 60_000;
+    world.open();
+    let handshake = world.last(MessageType::Handshake);
+    world.receive_ack(&handshake.id, None);
+    let register = registered(&world);
+    assert_eq!(register.boot_id.as_deref(), Some("boot-7"));
+    let tasks: Vec<(&str, u64)> =
+        register.tasks.iter().flat_map(|tasks| tasks.iter()).map(|task| (&*task.task_id, task.seq)).collect();
+    assert_eq!(tasks, [("ended", 2), ("runs", 1)]);
 }

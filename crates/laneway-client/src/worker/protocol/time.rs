@@ -1,18 +1,18 @@
-//! What happens because time passes: heartbeats, resends, leases, limits.
+//! Handles the passing of time: heartbeats, resends, leases, limits.
 
 use std::time::Duration;
 
 use laneway_wire::frame::{AckNote, Frame, Heartbeat, Message, Vitals};
 use serde_json::json;
 
-use super::super::desk::StopReason;
 use super::super::outbox::TaskKey;
 use super::super::state::WorkerState;
-use super::{Action, Beat, CloseReason, House, Now, Protocol};
+use super::super::tasks::StopReason;
+use super::{Action, Beat, CloseReason, Environment, Now, Protocol};
 
-/// Most heartbeats without an answer that are remembered.
+/// Most unanswered heartbeats that are remembered.
 const BEATS_MAX: usize = 16;
-/// How long results may take to be acknowledged after the last run of a draining worker was stopped.
+/// How long a draining worker waits for acknowledgements after its last attempt was stopped.
 const FLUSH_LIMIT: Duration = Duration::from_secs(10);
 
 impl Protocol {
@@ -20,8 +20,8 @@ impl Protocol {
     pub fn next_wakeup(&self) -> Option<Duration> {
         let connected = !matches!(self.state, WorkerState::New | WorkerState::Backoff | WorkerState::Closed);
         let resend = connected.then(|| self.outbox.next_due(self.state.is_up())).flatten();
-        let runs = self.desk.open().next().is_some();
-        let unstopped = self.desk.open().any(|(_, open)| open.stopping.is_none());
+        let runs = self.tasks.open().next().is_some();
+        let unstopped = self.tasks.open().any(|(_, open)| open.stopping.is_none());
         let silence = self.state.is_up() && !self.closed;
         let drain_end = self.drain_until.map(|until| until + self.flush_after());
         [
@@ -39,8 +39,8 @@ impl Protocol {
         .min()
     }
 
-    /// Does what is due.
-    pub fn handle_tick(&mut self, now: Now, house: &dyn House, out: &mut Vec<Action>) {
+    /// Handles everything that is due.
+    pub fn handle_tick(&mut self, now: Now, environment: &dyn Environment, out: &mut Vec<Action>) {
         if self.handshake_limit.is_some_and(|limit| now.mono >= limit) {
             self.handshake_limit = None;
             return self.close(CloseReason::Retry, out);
@@ -51,11 +51,12 @@ impl Protocol {
             return;
         }
         if self.state.is_up() && now.mono >= self.lease_until {
-            // Nobody answered for as long as a lease: the connection is half open, or the other side stands still.
+            // No answer for the length of a lease: the connection is half open, or the scheduler
+            // hangs.
             return self.close(CloseReason::Retry, out);
         }
         if self.next_beat.is_some_and(|at| now.mono >= at) && self.state.is_up() {
-            self.beat(now, house, out);
+            self.beat(now, environment, out);
         }
         let connected = !matches!(self.state, WorkerState::New | WorkerState::Backoff | WorkerState::Closed);
         if connected {
@@ -69,15 +70,15 @@ impl Protocol {
         self.tally.resent += due.frames.len() as u64;
         out.extend(due.frames.into_iter().map(Action::Send));
         if due.exhausted {
-            // Nothing is lost: outcomes stay, and leave again on the next connection.
+            // Outcomes are kept, and are sent again on the next connection.
             self.outbox.rewind(now.mono, |_| true);
             self.close(CloseReason::Retry, out);
         }
     }
 
-    fn beat(&mut self, now: Now, house: &dyn House, out: &mut Vec<Action>) {
-        let mut vitals = house.vitals();
-        vitals.inflight = self.desk.len() as u64;
+    fn beat(&mut self, now: Now, environment: &dyn Environment, out: &mut Vec<Action>) {
+        let mut vitals = environment.vitals();
+        vitals.inflight = self.tasks.len() as u64;
         vitals.latency_ms = self.latency_ms;
         let healthy = !self.draining && !self.is_overloaded(&vitals);
         if self.draining {
@@ -105,19 +106,19 @@ impl Protocol {
         over(vitals.mem_pct, limits.mem_pct) || over(vitals.disk_pct, limits.disk_pct)
     }
 
-    /// When runs are asked to stop so that they have ended when the lease has.
+    /// When attempts are asked to stop so that they have ended when the lease ends.
     fn lease_warning(&self) -> Duration {
         let before = self.profile.timing.stop_grace.min(self.lease / 3);
         self.lease_until.saturating_sub(before)
     }
 
-    /// Nothing of ours runs beyond the lease: from then on the scheduler may give it to somebody else.
+    /// No attempt runs beyond the lease: the scheduler may give it to another worker then.
     fn check_lease(&mut self, now: Now, out: &mut Vec<Action>) {
         if now.mono < self.lease_warning() {
             return;
         }
         let over = now.mono >= self.lease_until;
-        let open: Vec<TaskKey> = self.desk.open().map(|(key, _)| key.clone()).collect();
+        let open: Vec<TaskKey> = self.tasks.open().map(|(key, _)| key.clone()).collect();
         for key in open {
             self.stop(&key, StopReason::Lease, out);
             if over {
@@ -128,7 +129,7 @@ impl Protocol {
 
     fn check_drain(&mut self, now: Now, out: &mut Vec<Action>) {
         let Some(until) = self.drain_until.filter(|until| now.mono >= *until) else { return };
-        let open: Vec<TaskKey> = self.desk.open().map(|(key, _)| key.clone()).collect();
+        let open: Vec<TaskKey> = self.tasks.open().map(|(key, _)| key.clone()).collect();
         for key in open {
             self.stop(&key, StopReason::Drain, out);
         }

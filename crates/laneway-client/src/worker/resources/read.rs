@@ -1,4 +1,4 @@
-//! Reads parts of resources: only of what is registered, and never a whole file into memory.
+//! Reads parts of registered resources, never a whole file at once.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,11 +10,11 @@ use jiff::{SignedDuration, Timestamp as Wall};
 use laneway_wire::frame::{ErrorCode, ResourceData, ResourceRead};
 
 use super::{RESOURCE_READ_HOLD, ResourceBody, Resources, missing};
-use crate::worker::desk::Refusal;
+use crate::worker::tasks::Rejection;
 
 impl Resources {
-    /// A part of a resource. Reads a file where it is one, so call it where a thread may wait.
-    pub(in crate::worker) fn read(&self, asked: &ResourceRead, now: Wall) -> Result<ResourceData, Refusal> {
+    /// A part of a resource. It may read a file, so it must be called on a blocking thread.
+    pub(in crate::worker) fn read(&self, asked: &ResourceRead, now: Wall) -> Result<ResourceData, Rejection> {
         let ResourceRead { resource_id, offset, limit } = asked;
         let body = self.hold_for_reader(resource_id, *offset, now)?;
         let (size_bytes, data_base64) = part(&body, *offset, *limit).map_err(|error| {
@@ -22,13 +22,14 @@ impl Resources {
                 return missing(format!("the file of the resource {:?} is gone", resource_id.as_str()));
             }
             let message = format!("the resource {:?} cannot be read: {error}", resource_id.as_str());
-            Refusal { code: ErrorCode::Internal, part: "worker.resources", message }
+            Rejection { code: ErrorCode::Internal, part: "worker.resources", message }
         })?;
         Ok(ResourceData { resource_id: resource_id.clone(), offset: *offset, size_bytes, data_base64 })
     }
 
-    /// The body of a resource, which is not collected for a while. One that expires while it is read is given to its end.
-    fn hold_for_reader(&self, resource_id: &str, offset: u64, now: Wall) -> Result<ResourceBody, Refusal> {
+    /// The body of a resource, kept for a while. A resource that expires during a download can be read to its
+    /// end.
+    fn hold_for_reader(&self, resource_id: &str, offset: u64, now: Wall) -> Result<ResourceBody, Rejection> {
         let mut shared = self.lock();
         let Some(resource) = shared.get_mut(resource_id) else {
             return Err(missing(format!("there is no resource {resource_id:?}")));
@@ -43,7 +44,7 @@ impl Resources {
     }
 }
 
-/// How large it all is, and the part as base64.
+/// The size of the whole resource, and the part as base64.
 fn part(body: &ResourceBody, offset: u64, limit: u32) -> io::Result<(u64, String)> {
     match body {
         ResourceBody::Bytes(bytes) => {
@@ -56,9 +57,9 @@ fn part(body: &ResourceBody, offset: u64, limit: u32) -> io::Result<(u64, String
 }
 
 fn part_of_file(path: &Path, offset: u64, limit: u32) -> io::Result<(u64, String)> {
-    // To open a pipe would wait for whoever writes to it.
+    // Opening a pipe would block until it has a writer.
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "it is no file"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "it is not a file"));
     }
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();

@@ -1,4 +1,4 @@
-//! What is kept, for how long, and for whom.
+//! Which resources are kept, for how long, and for which reader.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,9 +23,9 @@ fn ask(id: &str, offset: u64, limit: u32) -> ResourceRead {
     ResourceRead { resource_id: Text::fixed(id), offset, limit }
 }
 
-/// A part of a resource as bytes, with the size of the whole; or the code of the refusal.
+/// A part of a resource as bytes, with the size of the whole; or the code of the rejection.
 fn read(resources: &Resources, asked: &ResourceRead, now: Wall) -> Result<(u64, Vec<u8>), ErrorCode> {
-    let data = resources.read(asked, now).map_err(|refusal| refusal.code)?;
+    let data = resources.read(asked, now).map_err(|rejection| rejection.code)?;
     assert_eq!((&data.resource_id, data.offset), (&asked.resource_id, asked.offset));
     Ok((data.size_bytes, STANDARD.decode(&data.data_base64).unwrap()))
 }
@@ -41,13 +41,13 @@ fn wanted(id: &str, worker: &str) -> ResourceRef {
     }
 }
 
-fn refer_to(resources: &Resources, refs: Vec<ResourceRef>) -> Result<(), Refusal> {
+fn refer_to(resources: &Resources, refs: Vec<ResourceRef>) -> Result<(), Rejection> {
     let mut dispatch = dispatch("t1", "resize");
     dispatch.resource_refs = Some(laneway_wire::frame::List::new(refs).unwrap());
     resources.check(&dispatch, at(1_000))
 }
 
-fn refer(resources: &Resources, id: &str, worker: &str) -> Result<(), Refusal> {
+fn refer(resources: &Resources, id: &str, worker: &str) -> Result<(), Rejection> {
     refer_to(resources, vec![wanted(id, worker)])
 }
 
@@ -64,12 +64,16 @@ fn d17_what_a_task_refers_to_is_here_or_the_task_fails_fast() {
     put("other", "model", late);
     assert_eq!(refer(&resources, "there", "w-1"), Ok(()));
     for (id, worker) in [("there", "w-2"), ("expired", "w-1"), ("other", "w-1"), ("nowhere", "w-1")] {
-        let refusal = refer(&resources, id, worker).unwrap_err();
-        assert_eq!((refusal.code, refusal.part), (ErrorCode::ResourceMissing, "worker.resources"), "{id}");
+        let rejection = refer(&resources, id, worker).unwrap_err();
+        assert_eq!(
+            (rejection.code, rejection.part),
+            (ErrorCode::ResourceMissing, "worker.resources"),
+            "{id}"
+        );
     }
 }
 
-/// The original takes leases one by one, and keeps those that it has when the next one is not to be had.
+/// The original system takes leases one by one, and keeps those that it has when the next one is not available.
 #[test]
 fn af_x15_a_task_that_misses_one_resource_holds_none_of_the_others() {
     let resources = Resources::new(Text::fixed("w-1"));
@@ -77,7 +81,7 @@ fn af_x15_a_task_that_misses_one_resource_holds_none_of_the_others() {
     resources.put(Text::fixed("there"), Text::fixed("file"), run, bytes(3), at(2_000)).unwrap();
     assert!(refer_to(&resources, vec![wanted("there", "w-1"), wanted("nowhere", "w-1")]).is_err());
     resources.release_run("r1");
-    assert_eq!(resources.figures(), (0, 0), "nothing holds it any more");
+    assert_eq!(resources.usage(), (0, 0), "no task uses it any more");
 }
 
 #[test]
@@ -92,7 +96,7 @@ fn what_is_used_is_not_collected() {
     assert_eq!(resources.collect(Wall::MAX), 0);
     resources.release(&key);
     assert_eq!(resources.collect(Wall::MAX), 1);
-    assert_eq!(resources.figures(), (0, 0));
+    assert_eq!(resources.usage(), (0, 0));
 }
 
 #[test]
@@ -151,15 +155,15 @@ fn what_expires_while_it_is_read_is_given_to_its_end() {
     let resources = Resources::new(Text::fixed("w-1"));
     resources.put(Text::fixed("a"), Text::fixed("file"), Scope::Session, bytes(9), at(100)).unwrap();
     assert_eq!(read(&resources, &ask("a", 0, 4), at(99)), Ok((9, vec![0; 4])));
-    // It has expired, but somebody is in the middle of it.
+    // It has expired, but a reader has not finished.
     assert_eq!(resources.collect(at(120)), 0);
     assert_eq!(read(&resources, &ask("a", 4, 4), at(120)), Ok((9, vec![0; 4])));
     assert_eq!(
         read(&resources, &ask("a", 0, 4), at(120)),
         Err(ErrorCode::ResourceMissing),
-        "nobody begins anew"
+        "no new download begins"
     );
-    // Who does not come back for as long is not waited for.
+    // A reader that pauses for too long loses it.
     let silent = 120 + i64::try_from(RESOURCE_READ_HOLD.as_secs()).unwrap();
     assert_eq!(read(&resources, &ask("a", 8, 4), at(silent)), Err(ErrorCode::ResourceMissing));
     assert_eq!(resources.collect(at(silent)), 1);
@@ -201,7 +205,7 @@ fn nothing_is_left_on_disk_when_the_worker_has_ended() {
     let resources = Resources::new(Text::fixed("w-1"));
     resources.keep_for_run("file", "r1", &attempt(1), ResourceBody::File(path.clone()), None).unwrap();
     resources.close();
-    assert_eq!((path.exists(), resources.figures()), (false, (0, 0)));
+    assert_eq!((path.exists(), resources.usage()), (false, (0, 0)));
 }
 
 #[test]
@@ -235,7 +239,7 @@ fn the_disk_ends_somewhere() {
     let folder = tempfile::tempdir().unwrap();
     let resources = Resources::new(Text::fixed("w-1"));
     let put = |name: &str, len: u64| {
-        // A file with a hole takes no room by itself.
+        // A sparse file takes no disk space.
         let path = folder.path().join(name);
         std::fs::File::create(&path).unwrap().set_len(len).unwrap();
         let body = ResourceBody::File(path);

@@ -1,4 +1,4 @@
-//! The connection as the loop sees it: down, being made, or up.
+//! The connection as the loop sees it: down, dialing, or up.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::worker::TokenSource;
 use crate::worker::connect::{ConnectError, Dialer, Socket};
 
-/// Most frames that wait to be written. A server that reads so slowly is as good as gone.
+/// Most frames that wait to be written. A server that reads more slowly counts as gone.
 const OUTGOING_MAX: usize = 8_192;
-/// How long the last frames of a worker that ends may take to leave.
+/// How long the last frames of a stopping worker may take to be sent.
 const FINISH_LIMIT: Duration = Duration::from_secs(5);
 
 /// The connection.
 pub(super) enum Link {
-    /// There is none.
+    /// No connection.
     Down,
-    /// It is being made.
+    /// A connection is being opened.
     Dialing(AbortOnDropHandle<Result<Opened, ConnectError>>),
-    /// It stands.
+    /// The connection is open.
     Up(Up),
 }
 
-/// A connection that stands.
+/// An open connection.
 pub(super) struct Up {
     incoming: SplitStream<Socket>,
     outgoing: mpsc::Sender<Message>,
     writer: JoinHandle<()>,
-    /// Frames did not fit any more.
+    /// True when a frame did not fit in the channel.
     overrun: bool,
 }
 
@@ -43,26 +43,26 @@ impl Drop for Up {
     }
 }
 
-/// A connection that was just made, and the token it was made with.
+/// A new connection, and the token that it was opened with.
 pub(super) struct Opened {
     pub(super) up: Up,
     pub(super) token: Option<String>,
 }
 
-/// What the connection brings.
+/// Something that the connection delivered.
 pub(super) enum Incoming {
-    /// It stands.
+    /// The connection is open.
     Opened(Box<Opened>),
-    /// It does not.
+    /// The connection could not be opened.
     Failed(ConnectError),
-    /// Something to read. Bytes that are no text are given as they are: they are answered like any other bad frame.
+    /// A message. Binary messages are passed on as they are and handled like any other invalid frame.
     Text(Bytes),
-    /// It is gone.
+    /// The connection was closed.
     Closed(String),
 }
 
 impl Link {
-    /// Begins to make a connection. The token is asked for every time: it may have changed.
+    /// Starts to open a connection. The token source is called every time: the token may have changed.
     pub(super) fn dial(dialer: Dialer, token: TokenSource) -> Link {
         Link::Dialing(AbortOnDropHandle::new(tokio::spawn(async move {
             let token = token().await;
@@ -74,14 +74,14 @@ impl Link {
         })))
     }
 
-    /// What comes next; never, while there is no connection.
+    /// The next incoming item. Pending while there is no connection.
     pub(super) async fn next(&mut self) -> Incoming {
         match self {
             Link::Down => std::future::pending().await,
             Link::Dialing(dialing) => match dialing.await {
                 Ok(Ok(opened)) => Incoming::Opened(Box::new(opened)),
                 Ok(Err(error)) => Incoming::Failed(error),
-                Err(error) => Incoming::Failed(ConnectError::Refused(error.to_string())),
+                Err(error) => Incoming::Failed(ConnectError::Rejected(error.to_string())),
             },
             Link::Up(up) => up.next().await,
         }
@@ -90,15 +90,15 @@ impl Link {
     /// Sends a frame, if there is a connection.
     pub(super) fn send(&mut self, frame: &Frame) {
         if let Link::Up(up) = self {
-            // A full or closed channel shows at the next read: the connection is given up there.
+            // A full or closed channel is noticed at the next read, which gives up the connection.
             up.overrun |= up.outgoing.try_send(Message::text(frame.encode())).is_err();
         }
     }
 
-    /// Lets the last frames leave, and says goodbye.
+    /// Sends the last frames and closes the connection.
     pub(super) async fn finish(self) {
         if let Link::Up(mut up) = self {
-            // The writer ends when nobody can give it anything any more.
+            // The writer ends when every sender is dropped.
             let (closed, _) = mpsc::channel(1);
             drop(std::mem::replace(&mut up.outgoing, closed));
             let _ = tokio::time::timeout(FINISH_LIMIT, &mut up.writer).await;
@@ -109,7 +109,7 @@ impl Link {
 impl Up {
     async fn next(&mut self) -> Incoming {
         if self.overrun {
-            return Incoming::Closed("the server does not read what we send".to_owned());
+            return Incoming::Closed("the server does not read".to_owned());
         }
         loop {
             match self.incoming.next().await {
@@ -128,7 +128,7 @@ impl Up {
     }
 }
 
-/// Writes what comes; all that waits leaves in one go.
+/// Writes frames; all waiting frames are flushed at once.
 async fn write(mut sink: SplitSink<Socket, Message>, mut waiting: mpsc::Receiver<Message>) {
     while let Some(first) = waiting.recv().await {
         if sink.feed(first).await.is_err() {

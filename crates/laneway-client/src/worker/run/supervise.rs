@@ -1,4 +1,4 @@
-//! One run of a handler: until it ends, panics, takes too long, or is told to stop and does not.
+//! Supervises one handler until it ends, panics, times out, or ignores a request to stop.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -11,7 +11,7 @@ use crate::worker::ended::Ended;
 use crate::worker::handlers::{Handler, Ran};
 use crate::worker::task::Task;
 
-/// Runs a handler. After it was told to stop it has `grace` to end; then it is dropped where it waits.
+/// Runs a handler. After a request to stop it has `grace` to end; then it is dropped.
 pub(super) async fn supervise(
     handler: Handler,
     task: Task,
@@ -34,7 +34,7 @@ pub(super) async fn supervise(
         },
         () = too_long => {
             token.cancel();
-            // Whatever it gives now comes too late.
+            // Its result is discarded.
             let _ = tokio::time::timeout(grace, run).await;
             Ended::TimedOut
         }
@@ -48,7 +48,7 @@ fn ended(ran: Result<Ran, Box<dyn Any + Send>>) -> Ended {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            Ended::Panicked(text.unwrap_or_else(|| "it did not say why".to_owned()))
+            Ended::Panicked(text.unwrap_or_else(|| "no message".to_owned()))
         }
     }
 }

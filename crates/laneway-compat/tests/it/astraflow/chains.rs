@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::hand::Hand;
+use super::fake_worker::FakeWorker;
 use super::page::{Page, edge_at, node, statuses, workflow};
 use crate::world::World;
 
@@ -15,15 +15,15 @@ fn hosted() -> Value {
     workflow(&[node("source"), host], &[edge_at("source", "out", "host", "mw:m1:input:in")])
 }
 
-/// T2 and T3: an edge to a port of a middleware leads to its parameters, and the source's result stands there.
+/// T2 and T3: an edge to a port of a middleware leads to its parameters, which then contain the source's result.
 #[tokio::test]
 async fn t2_t3_a_result_goes_to_the_parameter_behind_a_middlewares_port() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
     let id = world.start_run("desk", &hosted()).await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
-    hand.finish_next(json!({"out": "from the source"})).await;
-    let outer = hand.take().await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
+    fake.finish_next(json!({"out": "from the source"})).await;
+    let outer = fake.take().await;
     assert_eq!(outer.node(), "m1", "the middleware comes before its host");
     assert_eq!(outer.payload["parameters"], json!({"own": "m1", "in": "from the source"}));
     assert_eq!(
@@ -36,18 +36,18 @@ async fn t2_t3_a_result_goes_to_the_parameter_behind_a_middlewares_port() {
     assert_eq!(run["nodes"][2]["metadata"]["host_node_id"], "host");
     let brings =
         json!({"payload": {"page": 2, "own": "m1's"}, "hostCtx": {"user": "ada"}, "middlewareCtx": {}});
-    hand.next(&outer, "call-1", &brings).await;
-    let inner = hand.take().await;
+    fake.next(&outer, "call-1", &brings).await;
+    let inner = fake.take().await;
     assert_eq!((inner.node(), &inner.payload["chain_index"]), ("host", &Value::Null));
     let brought = json!({"own": "m1's", "page": 2, "_context": {"hostCtx": {"user": "ada"}}});
-    assert_eq!(inner.payload["parameters"], brought, "what the call brings goes over the host's own");
-    hand.end(&inner, "SUCCEEDED", json!({"out": "from the host"})).await;
-    let answer = hand.hear("middleware.next_response").await;
+    assert_eq!(inner.payload["parameters"], brought, "parameters of the call override the host's own");
+    fake.end(&inner, "SUCCEEDED", json!({"out": "from the host"})).await;
+    let answer = fake.receive("middleware.next_response").await;
     assert_eq!(
         (&answer["payload"]["requestId"], &answer["payload"]["result"]),
         (&json!("call-1"), &json!({"out": "from the host"}))
     );
-    hand.end(&outer, "SUCCEEDED", json!({"out": "from the middleware"})).await;
+    fake.end(&outer, "SUCCEEDED", json!({"out": "from the middleware"})).await;
     page.until("succeeded").await;
     let run = world.run(&id).await;
     assert_eq!(statuses(&run), [("source", "succeeded"), ("host", "succeeded"), ("m1", "succeeded")]);
@@ -55,7 +55,7 @@ async fn t2_t3_a_result_goes_to_the_parameter_behind_a_middlewares_port() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_middleware_is_said_with_its_field() {
+async fn errors_of_a_middleware_name_the_field() {
     let world = World::new("").await;
     let with = |change: &dyn Fn(&mut Value)| {
         let mut workflow = hosted();
@@ -67,7 +67,7 @@ async fn what_is_wrong_with_a_middleware_is_said_with_its_field() {
             with(&|w| w["nodes"][1]["middlewares"][0]["role"] = json!("node")),
             "workflow.nodes[1].middlewares[0].role",
         ),
-        (with(&|w| w["nodes"][1]["role"] = json!("container")), "workflow.nodes[1].role"),
+        (with(&|w| w["nodes"][1]["role"] = json!("spring")), "workflow.nodes[1].role"),
         (
             with(&|w| w["nodes"][1]["middlewares"][0]["id"] = json!("source")),
             "workflow.nodes[1].middlewares[0].id",
@@ -82,9 +82,9 @@ async fn what_is_wrong_with_a_middleware_is_said_with_its_field() {
         ),
     ];
     for (body, field) in cases {
-        let (status, refused) = world.ask("POST", "/api/v1/runs", &body).await;
-        assert_eq!((status, &refused["details"]["field"]), (400, &json!(field)), "{refused}");
+        let (status, rejected) = world.ask("POST", "/api/v1/runs", &body).await;
+        assert_eq!((status, &rejected["details"]["field"]), (400, &json!(field)), "{rejected}");
     }
     let (_, list) = world.ask("GET", "/api/v1/runs", &Value::Null).await;
-    assert_eq!(list["items"], json!([]), "nothing is half-done");
+    assert_eq!(list["items"], json!([]), "nothing is stored");
 }

@@ -1,4 +1,4 @@
-//! A page that listens to the events of its session, and workflows for it to start.
+//! A page that receives the events of its session, and workflows for it to start.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,17 +18,17 @@ pub struct Page {
 }
 
 impl Page {
-    /// Listens from now on, and to what came shortly before.
+    /// Opens a stream, with a replay of recent events.
     pub async fn open(world: &World, session: &str) -> Page {
         Page::open_after(world, session, None).await
     }
 
-    /// Goes on after an id.
+    /// Resumes after an id.
     pub async fn open_after(world: &World, session: &str, last: Option<&str>) -> Page {
         Page::open_as(world, None, session, last).await
     }
 
-    /// The same by a token.
+    /// The same with a token.
     pub async fn open_as(world: &World, token: Option<&str>, session: &str, last: Option<&str>) -> Page {
         let mut request = world.request("GET", &format!("/api/v1/events?clientSessionId={session}"));
         if let Some(token) = token {
@@ -60,8 +60,8 @@ impl Page {
         }
     }
 
-    /// The next event of this type; others on the way are passed over.
-    pub async fn hear(&mut self, kind: &str) -> Value {
+    /// The next event of this type; others are skipped.
+    pub async fn receive(&mut self, kind: &str) -> Value {
         loop {
             let event = self.next().await;
             if event["type"] == kind {
@@ -70,15 +70,15 @@ impl Page {
         }
     }
 
-    /// Everything up to the event that says that the run is in this state, that one included.
+    /// All events up to and including the one with this state of the run.
     pub async fn until(&mut self, status: &str) -> Vec<Value> {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let event = self.next().await;
             let is_last = event["type"] == "run.status" && event["data"]["status"] == status;
-            heard.push(event);
+            received.push(event);
             if is_last {
-                return heard;
+                return received;
             }
         }
     }
@@ -90,7 +90,7 @@ impl Page {
     }
 }
 
-/// An event, checked: its id and its type stand in the frame and in the envelope. Comments are none.
+/// A parsed event, whose frame and envelope must have the same id and type. `None` for comments.
 fn read(frame: &str) -> Option<Value> {
     let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));
     let envelope: Value = serde_json::from_str(field("data: ")?).unwrap();
@@ -124,7 +124,7 @@ pub fn workflow(nodes: &[Value], edges: &[Value]) -> Value {
 }
 
 impl World {
-    /// Starts a run that must be taken, and gives its id.
+    /// Starts a run that must be accepted, and returns its id.
     pub async fn start_run(&self, session: &str, workflow: &Value) -> String {
         let (status, answer) =
             self.ask("POST", "/api/v1/runs", &json!({"workflow": workflow, "clientId": session})).await;

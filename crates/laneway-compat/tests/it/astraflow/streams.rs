@@ -1,11 +1,11 @@
-//! The stream of events: what a page hears, in which order, and what it never hears.
+//! The stream of events: what a page receives, in which order, and what it never receives.
 
 use laneway_core::{Name, Origin, Role};
 use laneway_runtime::Clock;
 use laneway_store::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
-use super::hand::Hand;
+use super::fake_worker::FakeWorker;
 use super::page::{Page, edge, node, workflow};
 use crate::world::World;
 
@@ -13,46 +13,46 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-/// T16: the state of a run is told when it has changed, and only then.
+/// T16: the state of a run is sent when it has changed, and only then.
 #[tokio::test]
-async fn t16_the_status_of_a_run_is_told_once_for_each_change() {
+async fn t16_the_status_of_a_run_is_sent_once_for_each_change() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
     let id = world.start_run("desk", &workflow(&[node("a"), node("b"), node("c")], &[edge("a", "c")])).await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 1).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 1).await;
     for _ in 0..3 {
-        hand.finish_next(json!({"out": 1})).await;
+        fake.finish_next(json!({"out": 1})).await;
     }
-    let mut heard = page.until("succeeded").await;
-    heard.push(page.next().await);
-    let of_runs: Vec<&Value> = heard.iter().filter(|event| event["type"] == "run.status").collect();
-    let words: Vec<&Value> = of_runs.iter().map(|event| &event["data"]["status"]).collect();
-    assert_eq!(words, ["queued", "running", "succeeded"]);
+    let mut received = page.until("succeeded").await;
+    received.push(page.next().await);
+    let of_runs: Vec<&Value> = received.iter().filter(|event| event["type"] == "run.status").collect();
+    let states: Vec<&Value> = of_runs.iter().map(|event| &event["data"]["status"]).collect();
+    assert_eq!(states, ["queued", "running", "succeeded"]);
     for event in &of_runs {
         assert_eq!(event["scope"], json!({"tenant": "default", "runId": id, "clientSessionId": "desk"}));
     }
-    let after: Vec<usize> = (0..heard.len()).filter(|at| heard[*at]["type"] == "run.status").collect();
-    assert!(after.iter().all(|at| heard[at + 1]["type"] == "run.snapshot"), "{:?}", kinds(&heard));
+    let after: Vec<usize> = (0..received.len()).filter(|at| received[*at]["type"] == "run.status").collect();
+    assert!(after.iter().all(|at| received[at + 1]["type"] == "run.snapshot"), "{:?}", kinds(&received));
     assert_eq!(
-        kinds(&heard).iter().filter(|kind| **kind == "run.snapshot").count(),
+        kinds(&received).iter().filter(|kind| **kind == "run.snapshot").count(),
         3,
-        "no snapshot besides"
+        "no other snapshot"
     );
-    let results = heard.iter().filter(|event| event["type"] == "node.result.snapshot");
+    let results = received.iter().filter(|event| event["type"] == "node.result.snapshot");
     assert!(results.clone().all(|event| event["data"]["content"] == json!({"out": 1})));
     assert_eq!(results.count(), 3);
 }
 
-/// T17 and T18: what a task writes and has so far is told piece by piece, in one row of numbers for each node.
+/// T17 and T18: output and intermediate results of a task are sent piece by piece, numbered per node.
 #[tokio::test]
-async fn t17_t18_feedback_is_told_as_numbered_deltas() {
+async fn t17_t18_feedback_is_sent_as_numbered_deltas() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
     let mut other = Page::open(&world, "other").await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 1).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 1).await;
     world.start_run("desk", &workflow(&[node("a")], &[])).await;
-    let task = hand.take().await;
-    hand.tell(
+    let task = fake.take().await;
+    fake.send_feedback(
         &task,
         json!({"stage": "streaming", "progress": 0.25, "message": "half a half",
         "chunks": [{"channel": "stdout", "text": "one\ntwo", "mime_type": "text/plain"},
@@ -61,7 +61,7 @@ async fn t17_t18_feedback_is_told_as_numbered_deltas() {
     )
     .await;
     let state = loop {
-        let event = page.hear("node.state").await;
+        let event = page.receive("node.state").await;
         if event["data"]["state"]["stage"] == "streaming" {
             break event;
         }
@@ -70,7 +70,7 @@ async fn t17_t18_feedback_is_told_as_numbered_deltas() {
     assert_eq!(state["data"]["state"]["message"], "half a half");
     let mut deltas = Vec::new();
     for _ in 0..4 {
-        deltas.push(page.hear("node.result.delta").await["data"].clone());
+        deltas.push(page.receive("node.result.delta").await["data"].clone());
     }
     let numbers: Vec<_> = deltas.iter().map(|delta| (&delta["revision"], &delta["sequence"])).collect();
     assert_eq!(
@@ -90,19 +90,19 @@ async fn t17_t18_feedback_is_told_as_numbered_deltas() {
     assert_eq!(removed["path"], "/gone");
     let replaced = deltas.iter().find(|delta| delta["operation"] == "replace").unwrap();
     assert_eq!((&replaced["path"], &replaced["payload"]), (&json!("/rows/a~1b"), &json!({"value": 7})));
-    // The numbers go on: they are the node's, whatever is told.
-    hand.tell(&task, json!({"chunks": [{"channel": "stdout", "text": "three"}]})).await;
-    assert_eq!(page.hear("node.result.delta").await["data"]["sequence"], 5);
+    // The numbers continue: they belong to the node.
+    fake.send_feedback(&task, json!({"chunks": [{"channel": "stdout", "text": "three"}]})).await;
+    assert_eq!(page.receive("node.result.delta").await["data"]["sequence"], 5);
     let artifact = json!({"resource_id": "r1", "worker_id": "w1", "type": "file", "size_bytes": 9});
-    hand.bring(&task, json!({"status": "SUCCEEDED", "result": {"out": 1}, "artifacts": [artifact]})).await;
-    let last = page.hear("node.result.snapshot").await;
+    fake.bring(&task, json!({"status": "SUCCEEDED", "result": {"out": 1}, "artifacts": [artifact]})).await;
+    let last = page.receive("node.result.snapshot").await;
     assert_eq!((&last["data"]["revision"], &last["data"]["complete"]), (&json!(1), &json!(true)));
     assert_eq!(last["data"]["artifacts"][0]["resourceId"], "r1");
-    let ready = page.hear("artifact.ready").await;
+    let ready = page.receive("artifact.ready").await;
     assert_eq!((&ready["data"]["artifactId"], &ready["data"]["sizeBytes"]), (&json!("r1"), &json!(9)));
     let href = ready["data"]["href"].as_str().unwrap();
     assert!(href.starts_with("/v1/artifacts/") && href.contains('.'), "{href}");
-    // X14: nothing of it was for the other session; what it hears first is its own.
+    // X14: none of it was for the other session; its first event is its own.
     world.start_run("other", &workflow(&[node("z")], &[])).await;
     let first = loop {
         let event = other.next().await;
@@ -113,39 +113,39 @@ async fn t17_t18_feedback_is_told_as_numbered_deltas() {
     assert_eq!((&first["type"], &first["scope"]["clientSessionId"]), (&json!("run.status"), &json!("other")));
 }
 
-/// X14: neither live nor replayed does a session hear of another's runs, or of another tenant's.
+/// X14: a session gets no events of another session's or tenant's runs, neither live nor replayed.
 #[tokio::test]
-async fn x14_a_replay_tells_a_session_of_its_own_runs_only() {
+async fn x14_a_replay_sends_a_session_its_own_runs_only() {
     let world = World::in_real_time("").await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
     let mine = world.start_run("desk", &workflow(&[node("a")], &[])).await;
-    hand.finish_next(json!({"secret": "of desk"})).await;
+    fake.finish_next(json!({"secret": "of desk"})).await;
     world.start_run("other", &workflow(&[node("b")], &[])).await;
-    hand.finish_next(json!({"secret": "of other"})).await;
+    fake.finish_next(json!({"secret": "of other"})).await;
     let mut page = Page::open(&world, "desk").await;
-    let heard = page.until("succeeded").await;
-    assert!(heard.iter().all(|event| event["replayed"] == true), "{heard:?}");
-    for event in heard.iter().filter(|event| !event["type"].as_str().unwrap().starts_with("worker.")) {
+    let received = page.until("succeeded").await;
+    assert!(received.iter().all(|event| event["replayed"] == true), "{received:?}");
+    for event in received.iter().filter(|event| !event["type"].as_str().unwrap().starts_with("worker.")) {
         assert_eq!(event["scope"]["runId"], json!(mine), "{event}");
         assert!(!event.to_string().contains("of other"));
     }
-    // A run of the same session's name in another tenant is another's.
+    // A run of a session with the same name in another tenant belongs to that tenant.
     let token = world.token(Some("acme"), Role::Submitter).await;
     let body = json!({"workflow": workflow(&[node("c")], &[]), "clientId": "desk"}).to_string();
     let theirs = world.request("POST", "/api/v1/runs").bearer_auth(&token).body(body).send().await.unwrap();
     assert_eq!(theirs.status().as_u16(), 202);
     let events = world.request("GET", "/api/v1/events?clientSessionId=desk").send().await.unwrap();
-    assert_eq!(events.status().as_u16(), 401, "from the first token on, everybody needs one");
+    assert_eq!(events.status().as_u16(), 401, "from the first token on, every caller needs one");
 }
 
-/// A stream that was cut off goes on where it was, in the middle of what is told of one event as well.
+/// An interrupted stream resumes at its position, even in the middle of one event.
 #[tokio::test]
-async fn a_page_that_comes_back_hears_what_it_missed_and_nothing_twice() {
+async fn a_page_that_reconnects_gets_missed_events_exactly_once() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
     world.start_run("desk", &workflow(&[node("a")], &[])).await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
-    hand.finish_next(json!({"out": 1})).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
+    fake.finish_next(json!({"out": 1})).await;
     let mut whole = page.until("succeeded").await;
     whole.push(page.next().await);
     let ids: Vec<String> = whole.iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect();
@@ -160,7 +160,7 @@ async fn a_page_that_comes_back_hears_what_it_missed_and_nothing_twice() {
     }
 }
 
-/// Numbers are durable: a page that was cut off by a restart of the server goes on where it was.
+/// Event numbers are durable: a stream resumes after a restart of the server.
 #[tokio::test]
 async fn d21_a_stream_goes_on_after_a_restart_of_the_server() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,20 +168,20 @@ async fn d21_a_stream_goes_on_after_a_restart_of_the_server() {
     let world = World::over(open(), "", Clock::system()).await;
     let mut page = Page::open(&world, "desk").await;
     let id = world.start_run("desk", &workflow(&[node("a"), node("b")], &[edge("a", "b")])).await;
-    let last = page.hear("run.snapshot").await["id"].as_str().unwrap().to_owned();
+    let last = page.receive("run.snapshot").await["id"].as_str().unwrap().to_owned();
     drop(page);
     world.die().await;
 
     let world = World::over(open(), "", Clock::system()).await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 1).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 1).await;
     for _ in 0..2 {
-        hand.finish_next(json!({"out": 1})).await;
+        fake.finish_next(json!({"out": 1})).await;
     }
     let mut page = Page::open_after(&world, "desk", Some(&last)).await;
-    let heard = page.until("succeeded").await;
-    let of_runs = heard.iter().filter(|event| event["type"] == "run.status");
-    let words: Vec<&Value> = of_runs.map(|event| &event["data"]["status"]).collect();
-    assert_eq!(words, ["running", "succeeded"], "what was heard before is not told again");
+    let received = page.until("succeeded").await;
+    let of_runs = received.iter().filter(|event| event["type"] == "run.status");
+    let states: Vec<&Value> = of_runs.map(|event| &event["data"]["status"]).collect();
+    assert_eq!(states, ["running", "succeeded"], "earlier events are not repeated");
     let (status, definition) = world.ask("GET", &format!("/api/v1/runs/{id}/definition"), &Value::Null).await;
     assert_eq!((status, &definition["nodes"][1]["id"]), (200, &json!("b")));
 }
@@ -196,19 +196,34 @@ async fn a_stream_ends_with_the_right_to_it_and_streams_are_bounded() {
     let nameless = world.request("GET", "/api/v1/events").send().await.unwrap();
     assert_eq!(nameless.status().as_u16(), 400);
     world.token(None, Role::Admin).await;
-    assert!(page.is_over().await, "an open server is open until the first token is made");
+    assert!(page.is_over().await, "an open server is open until the first token is created");
 }
 
 #[tokio::test]
-async fn a_page_hears_of_the_workers_of_its_tenant() {
+async fn a_page_gets_events_of_the_workers_of_its_tenant() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
-    let _hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
-    let heard = page.hear("worker.heartbeat").await;
-    assert_eq!(heard["scope"], json!({"tenant": "default", "workerId": "w1"}));
-    assert_eq!(heard["data"]["capacity"]["status"], "connected");
+    let _fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
+    let received = page.receive("worker.heartbeat").await;
+    assert_eq!(received["scope"], json!({"tenant": "default", "workerId": "w1"}));
+    assert_eq!(received["data"]["capacity"]["status"], "connected");
     let drain =
         world.scheduler.drain_worker(Name::fixed("default"), Name::fixed("w1"), true, Origin::house("test"));
     drain.await.unwrap();
-    assert_eq!(page.hear("worker.heartbeat").await["data"]["capacity"]["status"], "drained");
+    assert_eq!(page.receive("worker.heartbeat").await["data"]["capacity"]["status"], "drained");
+}
+
+#[tokio::test]
+async fn defect_10_a_page_that_falls_behind_is_cut_and_can_come_back() {
+    let world = World::with_ring("", 64).await;
+    let mut page = Page::open(&world, "desk").await;
+    let fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
+    let last = page.receive("worker.heartbeat").await["id"].as_str().unwrap().to_owned();
+    // More events at once than the memory keeps.
+    let jobs = vec![json!({"kind": "k", "agent": "desk"}); 1_000];
+    assert_eq!(world.ask("POST", "/v1/jobs/batch", &json!({"jobs": jobs})).await.0, 200);
+    assert!(page.is_over().await);
+    let mut again = Page::open_after(&world, "desk", Some(&last)).await;
+    drop(fake);
+    again.receive("worker.heartbeat").await;
 }

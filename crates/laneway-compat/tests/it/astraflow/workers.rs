@@ -1,51 +1,54 @@
-//! Workers as their operators meet them: shown, told, and what is wrong with a command.
+//! Worker commands: list, show, send, and errors.
 
 use serde_json::{Value, json};
 
-use super::hand::Hand;
+use super::fake_worker::FakeWorker;
 use super::page::{Page, node, statuses, workflow};
 use crate::world::World;
 
 #[tokio::test]
-async fn a_worker_is_told_to_install_a_package_and_pages_hear_of_it() {
+async fn a_worker_installs_a_package_on_command_and_pages_get_the_event() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
     let command = json!({"type": "pkg.install", "name": "img", "version": "2.0",
         "url": "https://packages.example/img.cwx", "sha256": "ab".repeat(32)});
-    let (status, told) = world.ask("POST", "/api/v1/workers/w1/commands", &command).await;
-    assert_eq!((status, &told["workerId"]), (202, &json!("w1")), "{told}");
-    let frame = hand.hear("pkg.install").await;
+    let (status, reply) = world.ask("POST", "/api/v1/workers/w1/commands", &command).await;
+    assert_eq!((status, &reply["workerId"]), (202, &json!("w1")), "{reply}");
+    let frame = fake.receive("pkg.install").await;
     assert_eq!((&frame["payload"]["name"], &frame["payload"]["version"]), (&json!("img"), &json!("2.0")));
-    assert_eq!(page.hear("command.ack").await["data"]["commandId"], told["commandId"]);
-    hand.ask("pkg.event", json!({"name": "img", "version": "2.0", "status": "installed"}), None).await;
-    let heard = page.hear("worker.package").await;
-    assert_eq!((&heard["data"]["package"], &heard["data"]["status"]), (&json!("img"), &json!("installed")));
+    assert_eq!(page.receive("command.ack").await["data"]["commandId"], reply["commandId"]);
+    fake.ask("pkg.event", json!({"name": "img", "version": "2.0", "status": "installed"}), None).await;
+    let received = page.receive("worker.package").await;
+    assert_eq!(
+        (&received["data"]["package"], &received["data"]["status"]),
+        (&json!("img"), &json!("installed"))
+    );
     let (_, worker) = world.ask("GET", "/api/v1/workers/w1", &Value::Null).await;
     let packages = worker["packages"].as_array().unwrap();
     assert!(packages.contains(&json!({"name": "img", "version": "2.0", "status": "installed"})), "{worker}");
 }
 
 #[tokio::test]
-async fn a_worker_that_is_told_to_drain_hears_it_and_gets_nothing_new() {
+async fn a_draining_worker_gets_the_command_and_no_new_tasks() {
     let world = World::in_real_time("").await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
     let (status, _) = world.ask("POST", "/api/v1/workers/w1/commands", &json!({"type": "drain"})).await;
     assert_eq!(status, 202);
-    hand.hear("cmd.drain").await;
+    fake.receive("cmd.drain").await;
     let (_, worker) = world.ask("GET", "/api/v1/workers/w1", &Value::Null).await;
     assert_eq!((&worker["meta"]["status"], &worker["meta"]["draining"]), (&json!("draining"), &json!(true)));
 }
 
 #[tokio::test]
-async fn a_worker_is_rebound_to_a_queue_and_pages_hear_of_it() {
+async fn a_worker_is_rebound_to_a_queue_and_pages_get_the_event() {
     let world = World::in_real_time("").await;
     let mut page = Page::open(&world, "desk").await;
-    let mut hand = Hand::registered(world.address, "w1", "test", "1.0", 4).await;
+    let mut fake = FakeWorker::registered(world.address, "w1", "test", "1.0", 4).await;
     let rebind = |queue: &str| json!({"type": "rebind", "queue": queue});
-    let (status, told) = world.ask("POST", "/api/v1/workers/w1/commands", &rebind("main")).await;
-    assert_eq!((status, &told["workerId"]), (202, &json!("w1")), "{told}");
-    assert_eq!(page.hear("command.ack").await["data"]["commandId"], told["commandId"]);
+    let (status, reply) = world.ask("POST", "/api/v1/workers/w1/commands", &rebind("main")).await;
+    assert_eq!((status, &reply["workerId"]), (202, &json!("w1")), "{reply}");
+    assert_eq!(page.receive("command.ack").await["data"]["commandId"], reply["commandId"]);
     let (_, worker) = world.ask("GET", "/api/v1/workers/w1", &Value::Null).await;
     assert_eq!(worker["queues"], json!(["main"]), "{worker}");
 
@@ -55,12 +58,12 @@ async fn a_worker_is_rebound_to_a_queue_and_pages_hear_of_it() {
     assert_eq!(statuses(&world.run(&id).await), [("a", "queued")], "it waits in another lane");
     let (status, _) = world.ask("POST", "/api/v1/workers/w1/commands", &rebind("astraflow")).await;
     assert_eq!(status, 202);
-    let heard = loop {
-        let heard = page.hear("worker.heartbeat").await;
-        if heard["data"]["queues"] == json!(["astraflow"]) {
-            break heard;
+    let received = loop {
+        let received = page.receive("worker.heartbeat").await;
+        if received["data"]["queues"] == json!(["astraflow"]) {
+            break received;
         }
     };
-    assert_eq!(heard["data"]["capacity"]["status"], "rebound", "{heard}");
-    assert_eq!(hand.finish_next(json!({"out": 1})).await.node(), "a");
+    assert_eq!(received["data"]["capacity"]["status"], "rebound", "{received}");
+    assert_eq!(fake.finish_next(json!({"out": 1})).await.node(), "a");
 }

@@ -1,11 +1,11 @@
-//! Cron jobs over the socket: what the acceptance lists ask for.
+//! Cron jobs over the socket: the acceptance lists.
 
 use laneway_core::{Role, Span};
 use serde_json::{Value, json};
 
 use super::world::{START, Socket, World};
 
-/// A job that comes every hour.
+/// An hourly job.
 fn hourly(name: &str, message: &str) -> Value {
     json!({"name": name, "message": message, "schedule": {"kind": "every", "everyMs": 3_600_000}})
 }
@@ -26,7 +26,7 @@ async fn list(socket: &mut Socket, all: bool) -> Vec<Value> {
     answer["jobs"].as_array().unwrap().clone()
 }
 
-/// Runs a job and waits for the event that says how it ended.
+/// Fires a job and waits for the event of its end.
 async fn run(socket: &mut Socket, job: &Value) -> Value {
     let ran = socket.call("cron.run", json!({"jobId": job["id"]})).await.unwrap();
     assert_eq!(ran, json!({"ok": true, "ran": true}));
@@ -60,7 +60,7 @@ async fn gc_p1_create_and_list() {
 }
 
 #[tokio::test]
-async fn x20_schedules_that_cannot_be_are_refused_and_nothing_is_stored() {
+async fn x20_schedules_that_cannot_be_are_rejected_and_nothing_is_stored() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
     let past = START.wall.0 - 1;
@@ -133,10 +133,10 @@ async fn gc_p2_delete_and_toggle_want_a_job_that_is_there() {
 }
 
 #[tokio::test]
-async fn gc_p3_a_job_with_credentials_runs_for_nobody_else() {
+async fn gc_p3_a_job_with_credentials_runs_for_its_owner_only() {
     let world = World::new("").await;
     let mut owner = world.member(json!({"user_id": "u", "credential_user_id": "c"})).await;
-    // The same user, even an admin, without saying whose credentials these are.
+    // The same user, even an admin, without naming the credentials.
     let mut other = world.member(json!({"user_id": "u"})).await;
     let job = create(&mut owner, hourly("a", "who")).await;
     assert!(!job.to_string().contains("credential"), "credentials are not shown: {job}");
@@ -149,7 +149,7 @@ async fn gc_p3_a_job_with_credentials_runs_for_nobody_else() {
     assert_eq!(other.call("cron.toggle", with(id.clone(), json!({"enabled": true}))).await, Err(blocked));
     assert!(owner.call("cron.toggle", with(id.clone(), json!({"enabled": true}))).await.is_ok());
     assert!(owner.call("cron.update", with(id.clone(), json!({"patch": {"deliver": true}}))).await.is_ok());
-    // GC-H1: the credentials reach the run.
+    // GC-H1: the credentials reach the job.
     run(&mut owner, &job).await;
     let runs = owner.call("cron.runs", id.clone()).await.unwrap();
     let summary = runs["entries"][0]["summary"].as_str().unwrap();
@@ -222,7 +222,7 @@ async fn x21_due_runs_only_what_is_due() {
 }
 
 #[tokio::test]
-async fn x22_a_run_by_hand_is_refused_while_a_slot_runs() {
+async fn x22_a_manual_fire_is_rejected_while_a_slot_runs() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
     let job = create(&mut socket, hourly("a", "hold")).await;
@@ -276,7 +276,7 @@ async fn x24_the_log_of_a_one_shot_outlives_it() {
     loop {
         let event = socket.event("cron").await;
         if event["action"] == "completed" {
-            assert_eq!(event["userId"], json!("ann"), "whose it was is known when it is gone");
+            assert_eq!(event["userId"], json!("ann"), "the owner is known after the job was deleted");
             break;
         }
     }
@@ -301,21 +301,21 @@ async fn x26_long_answers_are_cut_between_two_characters() {
 }
 
 #[tokio::test]
-async fn x27_nothing_of_one_tenant_is_heard_by_another_or_before_connect() {
+async fn x27_no_event_reaches_another_tenant_or_an_unauthenticated_socket() {
     let world = World::new("").await;
     let acme = world.token(Some("acme"), Role::Admin).await;
     let other = world.token(Some("other"), Role::Admin).await;
-    let mut stranger = world.socket().await;
+    let mut unauthenticated = world.socket().await;
     let mut other = world.member(json!({"token": other})).await;
     let mut socket = world.member(json!({"token": acme})).await;
     let job = create(&mut socket, hourly("a", "m")).await;
     run(&mut socket, &job).await;
-    // What comes next is the answer: no event came before it.
+    // The next frame is the answer: no event came before it.
     other.send(r#"{"type":"req","id":"x","method":"cron.list"}"#).await;
     let frame: Value = serde_json::from_str(&other.next().await).unwrap();
     assert_eq!((&frame["id"], &frame["payload"]["jobs"]), (&json!("x"), &json!([])));
-    stranger.send(r#"{"type":"req","id":"y","method":"cron.list"}"#).await;
-    let frame: Value = serde_json::from_str(&stranger.next().await).unwrap();
+    unauthenticated.send(r#"{"type":"req","id":"y","method":"cron.list"}"#).await;
+    let frame: Value = serde_json::from_str(&unauthenticated.next().await).unwrap();
     assert_eq!(frame["error"]["message"], json!("first request must be 'connect'"));
     let error = other.call("cron.delete", json!({"jobId": job["id"]})).await.unwrap_err();
     assert_eq!(error["code"], json!("NOT_FOUND"));
@@ -345,7 +345,8 @@ async fn gc_h3_answers_are_delivered_unless_they_ask_for_silence() {
             assert_eq!(message["cron_job"], job["id"]);
         }
     }
-    // Without a target, and without the wish, nothing goes out either; the last one does, so nothing came before it.
+    // Without a target or without `deliver`, no message goes out; the last one does, and no other came before
+    // it.
     let nowhere = create(&mut socket, with(hourly("nowhere", "m"), json!({"deliver": true}))).await;
     let unasked = json!({"deliverChannel": "telegram", "deliverTo": "42"});
     let unasked = create(&mut socket, with(hourly("unasked", "m"), unasked)).await;
@@ -395,15 +396,15 @@ async fn a_patch_changes_what_it_names_and_keeps_the_zone() {
     assert_eq!(patched["schedule"], daily);
     assert_eq!((&patched["name"], &patched["payload"]["message"]), (&json!("a"), &json!("m")));
     assert_eq!((&patched["agentId"], &patched["stateless"]), (&json!("writer"), &json!(false)));
-    // The run has the new agent and a session of it.
+    // The job has the new agent and its session.
     let patch = json!({"jobId": job["id"], "patch": {"message": "who", "deliver": false}});
     socket.call("cron.update", patch).await.unwrap();
     run(&mut socket, &job).await;
     let runs = socket.call("cron.runs", json!({})).await.unwrap();
     let session = format!("agent:writer:cron:{}", job["id"].as_str().unwrap());
-    let summary = format!("writer in {session}, credentials of nobody");
+    let summary = format!("writer in {session}, credentials of none");
     assert_eq!(runs["entries"][0]["summary"], json!(summary));
-    // An empty agent is the default one again.
+    // An empty agent is the default agent again.
     let patch = json!({"jobId": job["id"], "patch": {"agentId": "", "name": "b"}});
     let patched = socket.call("cron.update", patch).await.unwrap();
     assert_eq!((&patched["job"]["agentId"], &patched["job"]["name"]), (&Value::Null, &json!("b")));
@@ -454,12 +455,12 @@ async fn gc_s5_jobs_whose_payload_cannot_be_read() {
     };
     let origin = laneway_core::Origin::house("test");
     world.scheduler.update_schedule(None, id, patch, origin).await.unwrap();
-    assert_eq!(list(&mut socket, true).await, Vec::<Value>::new(), "lists skip it");
+    assert_eq!(list(&mut socket, true).await, Vec::<Value>::new(), "lists omit it");
     let patch = json!({"jobId": job["id"], "patch": {"message": "x"}});
     let error = socket.call("cron.update", patch).await.unwrap_err();
     assert!(error["message"].as_str().unwrap().contains("payload"), "{error}");
     let off = socket.call("cron.toggle", json!({"jobId": job["id"]})).await.unwrap();
-    assert_eq!(off["enabled"], json!(false), "it can be switched");
+    assert_eq!(off["enabled"], json!(false), "it can be toggled");
     world.stop().await;
 }
 
@@ -482,10 +483,10 @@ async fn of_two_updates_at_the_same_time_neither_takes_back_the_other() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_to_go_out_is_told_as_refused() {
+async fn a_message_that_is_too_large_to_send_is_reported_as_rejected() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
-    // As large as a cron job may be: with the names of run and job around it, the message is larger than one may be.
+    // As large as a cron job may be: with the names around it, the message is larger than the limit.
     let mut asked = hourly("a", "hello");
     for (key, value) in [
         ("deliver", json!(true)),
@@ -497,16 +498,16 @@ async fn a_message_that_is_too_large_to_go_out_is_told_as_refused() {
     let job = create(&mut socket, asked).await;
     socket.call("cron.run", json!({"jobId": job["id"]})).await.unwrap();
     let told = socket.event("outbound").await;
-    assert_eq!((&told["status"], &told["content"]), (&json!("refused"), &json!("")));
+    assert_eq!((&told["status"], &told["content"]), (&json!("rejected"), &json!("")));
     assert_eq!(told["cron_job"], job["id"]);
     assert!(told["error"].as_str().unwrap().contains("at most 65536"), "{told}");
     let page = world.scheduler.render_metrics().await.unwrap();
-    assert!(page.contains("laneway_outbound_refused_total 1"), "{page}");
+    assert!(page.contains("laneway_outbound_rejected_total 1"), "{page}");
     world.stop().await;
 }
 
 #[tokio::test]
-async fn equal_refusals_are_noted_a_few_times_and_counted_then() {
+async fn equal_rejections_are_noted_a_few_times_and_counted_then() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
     let before = world.scheduler.events().latest();
@@ -514,6 +515,6 @@ async fn equal_refusals_are_noted_a_few_times_and_counted_then() {
         socket.call("cron.create", json!({"name": "-"})).await.unwrap_err();
     }
     let noted = world.scheduler.events().latest() - before;
-    assert!((20..=100).contains(&noted), "{noted} lines of 200 refusals");
+    assert!((20..=100).contains(&noted), "{noted} entries for 200 rejections");
     world.stop().await;
 }

@@ -1,9 +1,9 @@
-//! Golden dialogues: every file below `scenarios/goclaw` is said to a real server, and what it answers must be what is
-//! written.
+//! Golden dialogues: the frames of every file below `scenarios/goclaw` are sent to a real server, and its answers
+//! must match the file.
 //!
-//! A file is made of lines that prepare (`% …`), frames that a client sends (`A> …`) and frames that it gets (`A< …`);
-//! clients are named by a letter. Ids are `<job 1>`, `<run 1>`, … in the order in which they appear; the clock stands
-//! still. `UPDATE_EXPECT=1` writes what is answered into the files.
+//! A file has set-up lines (`% …`), frames that a client sends (`A> …`) and frames that it gets (`A< …`); clients
+//! are named by a letter. Ids are `<job 1>`, `<run 1>`, … in the order of their appearance; the clock does not
+//! advance. `UPDATE_EXPECT=1` writes the actual answers into the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,49 +20,49 @@ async fn every_dialogue_of_goclaw_is_answered_as_written() {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 8, "the dialogues are gone: {files:?}");
+    assert!(files.len() >= 8, "the dialogues are missing: {files:?}");
     let mut wrong = String::new();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let said = Dialogue::run(&name, &written).await;
-        if said == written {
+        let actual = Dialogue::run(&name, &written).await;
+        if actual == written {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&file, said).unwrap();
+            std::fs::write(&file, actual).unwrap();
         } else {
-            write!(wrong, "\n=== {name}, as it is answered:\n{said}").unwrap();
+            write!(wrong, "\n=== {name}, actual answers:\n{actual}").unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}\nUPDATE_EXPECT=1 writes this into the files");
 }
 
-/// A dialogue that is being held.
+/// A running dialogue.
 struct Dialogue {
     world: World,
     clients: BTreeMap<char, Socket>,
-    /// What stands in the file, and what it stands for.
+    /// Placeholders and the values that they stand for.
     names: Vec<(String, String)>,
 }
 
 impl Dialogue {
-    /// Holds the dialogue and gives the file as it should be.
+    /// Runs the dialogue and returns the file as it should be.
     async fn run(name: &str, written: &str) -> String {
         let config: Vec<&str> = written.lines().filter_map(|line| line.strip_prefix("% config ")).collect();
         let world = World::new(&config.join("\n")).await;
         let mut dialogue = Dialogue { world, clients: BTreeMap::new(), names: Vec::new() };
-        let mut said = String::new();
+        let mut actual = String::new();
         for line in written.lines() {
-            let said_line = dialogue.line(name, line).await;
-            writeln!(said, "{said_line}").unwrap();
+            let actual_line = dialogue.line(name, line).await;
+            writeln!(actual, "{actual_line}").unwrap();
         }
         dialogue.clients.clear();
         dialogue.world.stop().await;
-        said
+        actual
     }
 
-    /// Does what a line says and gives it as it should be.
+    /// Executes a line and returns it as it should be.
     async fn line(&mut self, file: &str, line: &str) -> String {
         if let Some(prepare) = line.strip_prefix("% ") {
             self.prepare(file, prepare).await;
@@ -81,18 +81,18 @@ impl Dialogue {
                 format!("{client}< {}", self.written(&frame))
             }
             _ => {
-                assert!(line.is_empty() || line.starts_with('#'), "{file}: nobody understands {line:?}");
+                assert!(line.is_empty() || line.starts_with('#'), "{file}: unknown line {line:?}");
                 line.to_owned()
             }
         }
     }
 
     async fn prepare(&mut self, file: &str, line: &str) {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
+        let states: Vec<&str> = line.split(' ').collect();
+        match states[..] {
             ["config", ..] => {}
             ["token", "of", role, ref rest @ ..] => {
-                let role = Role::ALL.into_iter().find(|known| known.word() == role).unwrap();
+                let role = Role::ALL.into_iter().find(|known| known.as_str() == role).unwrap();
                 let tenant = rest.strip_prefix(&["in"]).and_then(|rest| rest.first()).copied();
                 let token = self.world.token(tenant, role).await;
                 let of = line.strip_prefix("token ").unwrap();
@@ -103,8 +103,12 @@ impl Dialogue {
                 self.world.revoke(&token).await;
             }
             ["advance", span] => self.world.clock.advance(Span(parse_span(span).unwrap().0)),
+            // When this returns, everything that was due has happened.
+            ["look"] => drop(self.world.scheduler.kick().await.unwrap()),
+            ["agents", "leave"] => self.world.agents_leave().await,
+            ["agents", "come"] => self.world.agents_come().await,
             ["release"] => self.world.release.notify_one(),
-            _ => panic!("{file}: nobody knows how to {line:?}"),
+            _ => panic!("{file}: unknown set-up line {line:?}"),
         }
     }
 
@@ -116,12 +120,12 @@ impl Dialogue {
         self.clients.get_mut(&name).unwrap()
     }
 
-    /// A text with what names stand for.
+    /// A text with values for its placeholders.
     fn real(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(name, real))
     }
 
-    /// A text with names for what differs each time.
+    /// A text with placeholders for values that differ each time.
     fn written(&mut self, text: &str) -> String {
         let mut written = text.replace(env!("CARGO_PKG_VERSION"), "<version>");
         for (prefix, kind) in [("sch_", "job"), ("\"job\":\"", "run")] {

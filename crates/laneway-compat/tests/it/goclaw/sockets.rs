@@ -1,14 +1,14 @@
-//! The socket itself: who is let in, what is no frame, how large and how slow a client may be.
+//! The socket itself: authentication, invalid frames, size limits and slow clients.
 
 use laneway_core::Role;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::world::World;
+use super::world::{Socket, World};
 
 #[tokio::test]
-async fn frames_that_are_none_are_told_so_and_the_connection_stays() {
+async fn invalid_frames_get_an_error_and_the_connection_stays() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
     let bad = [
@@ -62,12 +62,12 @@ async fn a_page_of_another_origin_gets_nothing_from_an_open_server() {
     let mut request = format!("ws://{}/ws", world.address).into_client_request().unwrap();
     request.headers_mut().insert("origin", "https://evil.example".parse().unwrap());
     let (stream, _) = tokio_tungstenite::connect_async(request).await.unwrap();
-    let mut page = super::world::Socket::of(stream);
+    let mut page = Socket::of(stream);
     let error = page.call("connect", json!({})).await.unwrap_err();
     assert_eq!(error["code"], json!("UNAUTHORIZED"));
     let error = page.call("cron.list", json!({})).await.unwrap_err();
     assert_eq!(error["message"], json!("first request must be 'connect'"));
-    // With a token it is whoever the token says.
+    // With a token, the token decides.
     let token = world.token(None, Role::Viewer).await;
     assert!(page.call("connect", json!({"token": token})).await.is_ok());
     world.stop().await;
@@ -77,41 +77,70 @@ async fn a_page_of_another_origin_gets_nothing_from_an_open_server() {
 async fn there_is_a_limit_to_sockets() {
     let world = World::new("dialects.goclaw.sockets_max = 2").await;
     let (one, _two) = (world.member(json!({})).await, world.member(json!({})).await);
-    let refused = tokio_tungstenite::connect_async(format!("ws://{}/ws", world.address)).await;
-    assert!(matches!(refused, Err(Error::Http(response)) if response.status() == 503));
+    let mut third = world.socket().await;
+    let error = third.call("connect", json!({})).await.unwrap_err();
+    assert_eq!(error["code"], json!("RESOURCE_EXHAUSTED"));
+    assert!(error["message"].as_str().unwrap().contains("dialects.goclaw.sockets_max"), "{error}");
     drop(one);
-    // The place is free again once the server has noticed.
+    // The slot is free again once the server has noticed.
     let again = async {
-        while tokio_tungstenite::connect_async(format!("ws://{}/ws", world.address)).await.is_err() {
+        while third.call("connect", json!({})).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(super::world::PATIENCE, again).await.expect("the place is never free again");
+    tokio::time::timeout(super::world::PATIENCE, again).await.expect("the slot is never free again");
     world.stop().await;
 }
 
 #[tokio::test]
-async fn strangers_take_no_place_of_members() {
-    let world = World::new("dialects.goclaw = { sockets_max = 2, strangers_max = 3 }").await;
-    let mut strangers = Vec::new();
-    for _ in 0..3 {
-        strangers.push(world.socket().await);
+async fn defect_07_silent_sockets_keep_no_client_out() {
+    let limits = "sockets_max = 2, unauthenticated_max = 3, unauthenticated_per_address_max = 3";
+    let world = World::new(&format!("dialects.goclaw = {{ {limits} }}")).await;
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(world.socket().await);
     }
-    let url = format!("ws://{}/ws", world.address);
-    let refused = tokio_tungstenite::connect_async(&url).await;
-    let Err(Error::Http(response)) = refused else { panic!("{refused:?}") };
-    let body = response.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-    assert_eq!((response.status().as_u16(), body.contains("have not said connect")), (503, true), "{body}");
-    // Who says connect makes room for the next stranger.
-    strangers[0].call("connect", json!({})).await.unwrap();
+    // With one more, the oldest one ends.
+    assert_eq!(silent[0].next().await, "close 1008 connect came too late: there are newer sockets");
+    silent[1].call("connect", json!({})).await.unwrap();
     let mut next = world.socket().await;
     next.call("connect", json!({})).await.unwrap();
-    assert!(next.call("connect", json!({})).await.is_ok(), "a member needs no second place");
-    // Both places of members are taken: the stranger that waits hears so, and stays a stranger.
-    let error = strangers[1].call("connect", json!({})).await.unwrap_err();
+    assert!(next.call("connect", json!({})).await.is_ok(), "a member needs no second slot");
+    // Both slots of members are taken: a waiting unauthenticated client gets an error, and stays
+    // unauthenticated.
+    let error = silent[2].call("connect", json!({})).await.unwrap_err();
     assert_eq!(error["code"], json!("RESOURCE_EXHAUSTED"));
-    let error = strangers[1].call("cron.list", json!({})).await.unwrap_err();
+    let error = silent[2].call("cron.list", json!({})).await.unwrap_err();
     assert_eq!(error["message"], json!("first request must be 'connect'"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn defect_07_a_token_in_the_request_counts_at_once() {
+    let limits = "unauthenticated_max = 1, unauthenticated_per_address_max = 1";
+    let world = World::new(&format!("dialects.goclaw = {{ {limits} }}")).await;
+    let token = world.token(None, Role::Viewer).await;
+    let request = |token: &str| {
+        let mut request = format!("ws://{}/ws", world.address).into_client_request().unwrap();
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+    };
+    let (stream, _) = tokio_tungstenite::connect_async(request(&token)).await.unwrap();
+    let mut known = Socket::of(stream);
+    // Silent clients come and go; this one stays, because it is a member.
+    let _silent = [world.socket().await, world.socket().await, world.socket().await];
+    assert!(known.call("connect", json!({})).await.is_ok());
+    let rejected = tokio_tungstenite::connect_async(request("lw_0000_0000")).await;
+    assert!(matches!(rejected, Err(Error::Http(response)) if response.status() == 401));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn defect_07_who_sends_much_before_connect_is_cut() {
+    let world = World::new("").await;
+    let mut socket = world.socket().await;
+    let sent = socket.send_message(Message::text("x".repeat(200 << 10))).await;
+    assert!(sent.is_err() || socket.next().await == "close", "it may send as much as a member");
     world.stop().await;
 }
 
@@ -127,11 +156,26 @@ async fn what_is_no_upgrade_is_answered_plainly() {
 }
 
 #[tokio::test]
-async fn sockets_end_with_the_server_and_are_told_before() {
+async fn sockets_get_an_event_before_the_server_stops() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
     let stopped = tokio::spawn(world.stop());
     assert_eq!(socket.event("shutdown").await, json!({}));
     assert_eq!(socket.next().await, "close 1001 the server stops");
     stopped.await.unwrap();
+}
+
+#[tokio::test]
+async fn defect_10_who_falls_behind_is_cut_off() {
+    let world = World::with_ring(64).await;
+    let mut socket = world.member(json!({})).await;
+    // More events at once than the memory keeps.
+    let jobs = vec![json!({"kind": "agent_turn", "lane": "cron", "payload": {"kind": "agent_turn"}}); 1_000];
+    let url = format!("http://{}/v1/jobs/batch", world.address);
+    let sent = reqwest::Client::builder().no_proxy().build().unwrap().post(url).json(&json!({"jobs": jobs}));
+    assert_eq!(sent.send().await.unwrap().status(), 200);
+    let gap = socket.event("gap").await;
+    assert!(gap["from"].as_u64() < gap["to"].as_u64(), "{gap}");
+    assert!(socket.next().await.starts_with("close 1013 events were taken too slowly"));
+    world.stop().await;
 }

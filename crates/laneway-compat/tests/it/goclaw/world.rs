@@ -1,12 +1,13 @@
-//! A server that speaks the dialect on a free port, agents that answer by rules, and clients.
+//! A server with the dialect on a free port, agents that answer by rules, and clients.
 
+use laneway_core::command::AdminCommand;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
-use laneway_core::{Failure, Mono, Name, Now, Origin, Outcome, Role, Seed, Wall};
+use laneway_core::{Command, Failure, Mono, Name, Now, Origin, Outcome, Role, Seed, Wall};
 use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
@@ -21,17 +22,20 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use tokio_util::sync::CancellationToken;
 
-/// When every test begins: 2023-11-14T22:13:20Z.
+/// The start of every test: 2023-11-14T22:13:20Z.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
-/// Waits longer than this mean that something never comes.
+/// The time limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The name of the handler of turns.
+const AGENTS: &str = "agents";
 
 /// A server.
 pub struct World {
     pub scheduler: Scheduler,
     pub clock: Clock,
     pub address: SocketAddr,
-    /// Lets agents go on that were told to hold.
+    /// Releases agents that were asked to hold.
     pub release: Arc<Notify>,
     running: Running,
     deliveries: Deliveries,
@@ -40,23 +44,37 @@ pub struct World {
 }
 
 impl World {
-    /// A server over a store in memory, on a clock that stands still.
+    /// A server over a store in memory, with a manual clock.
     pub async fn new(toml: &str) -> World {
         World::over(Box::new(MemoryStore::new()), toml, Clock::manual(START)).await
     }
 
+    /// A server that keeps only this many events in memory.
+    pub async fn with_ring(events_len_max: usize) -> World {
+        let adjust = |options: &mut Options| options.events_len_max = events_len_max;
+        World::adjusted(Box::new(MemoryStore::new()), "", Clock::manual(START), adjust).await
+    }
+
     /// A server over any store and clock.
     pub async fn over(store: Box<dyn Store>, toml: &str, clock: Clock) -> World {
+        World::adjusted(store, toml, clock, |_| ()).await
+    }
+
+    async fn adjusted(
+        store: Box<dyn Store>,
+        toml: &str,
+        clock: Clock,
+        adjust: impl FnOnce(&mut Options),
+    ) -> World {
         let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
         let (config, overrides, _) = layers.resolve_stored(None).unwrap();
         let mut options = Options::new(config.settings().clone());
         (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
+        adjust(&mut options);
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         let release = Arc::new(Notify::new());
-        let waits = Arc::clone(&release);
-        let handlers = Handlers::new().on(AGENT_TURN, move |ctx| answer(ctx, Arc::clone(&waits)));
-        scheduler.run_here(Name::fixed("agents"), handlers, 64).await.unwrap();
+        scheduler.run_here(Name::fixed(AGENTS), agents(&release), 64).await.unwrap();
         let deliveries = Deliveries::start(scheduler.clone());
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
         let spoken = laneway_compat::goclaw::dialect(scheduler.clone(), &live);
@@ -68,7 +86,17 @@ impl World {
         World { scheduler, clock, address, release, running, deliveries, shutdown, serving }
     }
 
-    /// Stops, and waits until nothing of it is left.
+    /// Removes the handler of agent turns.
+    pub async fn agents_leave(&self) {
+        self.scheduler.send(Command::Admin(AdminCommand::Withdraw(Name::fixed(AGENTS)))).await.unwrap();
+    }
+
+    /// Adds the handler of agent turns again.
+    pub async fn agents_come(&self) {
+        self.scheduler.run_here(Name::fixed(AGENTS), agents(&self.release), 64).await.unwrap();
+    }
+
+    /// Stops the server and waits until it has stopped.
     pub async fn stop(self) {
         let World { scheduler, shutdown, serving, running, deliveries, .. } = self;
         scheduler.drain(Duration::ZERO).await.unwrap();
@@ -78,7 +106,7 @@ impl World {
         running.ended().await.unwrap();
     }
 
-    /// Makes a token behind the API's back.
+    /// Creates a token without the API.
     pub async fn token(&self, tenant: Option<&str>, role: Role) -> String {
         let tenant = tenant.map(|tenant| Name::new(tenant).unwrap());
         let (record, text) = mint(tenant, role, "", START.wall, None).unwrap();
@@ -86,20 +114,20 @@ impl World {
         text
     }
 
-    /// Ends a token.
+    /// Revokes a token.
     pub async fn revoke(&self, token: &str) {
         let id = token.split('_').nth(1).unwrap();
         let id = Name::new(id).unwrap();
         self.scheduler.revoke_token(None, id, Origin::house("test")).await.unwrap();
     }
 
-    /// A socket that has said nothing yet.
+    /// An unauthenticated socket.
     pub async fn socket(&self) -> Socket {
         let (stream, _) = connect_async(format!("ws://{}/ws", self.address)).await.unwrap();
         Socket::of(stream)
     }
 
-    /// A socket of somebody who said who they are.
+    /// An authenticated socket.
     pub async fn member(&self, connect: Value) -> Socket {
         let mut socket = self.socket().await;
         socket.call("connect", connect).await.unwrap();
@@ -107,7 +135,13 @@ impl World {
     }
 }
 
-/// What an agent says: by rule, so that dialogues can tell it what to do.
+/// The handler of turns.
+fn agents(release: &Arc<Notify>) -> Handlers {
+    let waits = Arc::clone(release);
+    Handlers::new().on(AGENT_TURN, move |ctx| answer(ctx, Arc::clone(&waits)))
+}
+
+/// The answer of an agent: by rules, so that dialogues can control it.
 async fn answer(ctx: JobContext, release: Arc<Notify>) -> Outcome {
     let turn = match AgentTurn::read(ctx.payload()) {
         Ok(turn) => turn,
@@ -127,19 +161,19 @@ async fn answer(ctx: JobContext, release: Arc<Notify>) -> Outcome {
             "{} in {}, credentials of {}",
             ctx.agent(),
             ctx.session().map_or("no session", Name::as_str),
-            turn.credential_user_id.as_deref().unwrap_or("nobody")
+            turn.credential_user_id.as_deref().unwrap_or("none")
         )),
         message => say(format!("you said {message}").replace("you said say ", "")),
     }
 }
 
 fn gated(spoken: laneway_compat::Dialect) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied } = spoken;
+    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
     let route = |route: laneway_compat::Route| {
         let laneway_compat::Route { method, path, operation, right, handler } = route;
         DialectRoute { method, path, operation, right, handler }
     };
-    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied }
+    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied, native }
 }
 
 /// A client.
@@ -159,7 +193,7 @@ impl Socket {
         self.stream.send(Message::text(text.into())).await.unwrap();
     }
 
-    /// Sends anything.
+    /// Sends any message.
     pub async fn send_message(&mut self, message: Message) -> Result<(), Error> {
         self.stream.send(message).await
     }
@@ -179,7 +213,7 @@ impl Socket {
         }
     }
 
-    /// Calls a method and gives its payload, or its error. Events that come before the answer are left out.
+    /// Calls a method and returns its payload or its error. Events before the answer are skipped.
     pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.last_id += 1;
         let id = self.last_id.to_string();

@@ -61,7 +61,7 @@ async fn pt_b7_a_loopback_address_rejects_each_task_of_the_batch() {
 }
 
 #[tokio::test]
-async fn pt_b8_what_has_no_room_is_rejected_and_the_rest_is_queued() {
+async fn pt_b8_tasks_beyond_the_limit_are_rejected_and_the_rest_is_queued() {
     let world = World::new(&format!("{PAUSED}\ndialects.pinchtab.max_per_agent = 1")).await;
     let (status, answer) =
         world.ask("POST", "/tasks/batch", &json!({"agentId": "a1", "tasks": items(2)})).await;

@@ -1,4 +1,4 @@
-//! What comes over HTTP beside the tasks themselves: bad bodies, tenants, the immediate path.
+//! HTTP details beside the tasks themselves: invalid bodies, tenants, the immediate path.
 
 use laneway_core::Role;
 use serde_json::{Value, json};
@@ -13,12 +13,12 @@ async fn pt_h4_pt_h5_pt_x3_bad_bodies_and_large_ones() {
         let (status, _) = answer(world.request("POST", path).body("{")).await;
         assert_eq!(status, 400, "{path}");
         let body = format!("{{\"agentId\":\"{}\"}}", "x".repeat(1 << 20));
-        let (status, said) = answer(world.request("POST", path).body(body)).await;
-        assert_eq!(status, 413, "{path}: {said}");
+        let (status, reply) = answer(world.request("POST", path).body(body)).await;
+        assert_eq!(status, 413, "{path}: {reply}");
     }
     let just_right = format!("{{\"agentId\":\"{}\"}}", "x".repeat((1 << 20) - 14));
-    let (status, said) = answer(world.request("POST", "/tasks").body(just_right)).await;
-    assert_eq!(status, 400, "the size is allowed, the task is not: {said}");
+    let (status, reply) = answer(world.request("POST", "/tasks").body(just_right)).await;
+    assert_eq!(status, 400, "the size is allowed, the task is not: {reply}");
 }
 
 #[tokio::test]
@@ -73,13 +73,13 @@ async fn the_immediate_path_passes_everything_on() {
         assert_eq!((seen.header("x-agent-id"), seen.header("x-pinchtab-tab-id")), (Some("a1"), Some("t1")));
         assert_eq!(seen.header("x-pinchtab-source"), None, "no scheduler asked for this");
     }
-    let (status, said) = world.ask("POST", "/tabs/nowhere/action", &json!({"kind": "click"})).await;
-    assert_eq!((status, &said["code"]), (404, &json!("not_found")));
+    let (status, reply) = world.ask("POST", "/tabs/nowhere/action", &json!({"kind": "click"})).await;
+    assert_eq!((status, &reply["code"]), (404, &json!("not_found")));
     assert_eq!(world.stats().await["metrics"]["tasksSubmitted"], 0, "nothing of it is a task");
 }
 
 #[tokio::test]
-async fn calls_that_change_something_and_are_refused_are_in_the_audit_list() {
+async fn calls_that_change_something_and_are_rejected_are_in_the_audit_list() {
     let world = World::new("lanes.pinchtab.queued_max = 0").await;
     world.ask("POST", "/tasks", &click("a1")).await;
     let (_, audit) = world.ask("GET", "/v1/audit", &Value::Null).await;

@@ -1,4 +1,4 @@
-//! The weak points of the original, each shown to be gone.
+//! The weak points of the original system, each shown to be fixed.
 
 use std::time::Duration;
 
@@ -130,11 +130,11 @@ async fn x8_a_deadline_that_passes_while_all_are_busy_fails_within_a_second() {
     let ended: jiff::Timestamp = task["completedAt"].as_str().unwrap().parse().unwrap();
     let late_by = ended.duration_since(deadline);
     assert!(late_by < jiff::SignedDuration::from_secs(1), "{late_by:?} late");
-    assert!(held.is_quiet().await, "it was never begun");
+    assert!(held.is_quiet().await, "it never started");
 }
 
 #[tokio::test]
-async fn x9_two_agents_are_served_in_turn() {
+async fn x9_two_agents_are_served_alternately() {
     let world = World::new("lanes.pinchtab.running_max = 1").await;
     let held = Instance::holding(&["t1"]).await;
     world.put_instance("desk", held.address, &["t1"]).await;
@@ -164,7 +164,7 @@ async fn a_flood_of_rejected_tasks_is_bounded() {
     assert!(futures_util::future::join_all(flood).await.iter().all(|status| *status == 202));
     assert_eq!(world.stats().await["metrics"]["tasksRejected"], 10_000, "all are counted");
     let (_, list) = world.ask("GET", "/tasks", &Value::Null).await;
-    assert_eq!(list["count"], 6_000, "so many of a minute are kept");
+    assert_eq!(list["count"], 6_000, "the rejections of one minute are limited");
     world.clock.advance(Span::mins(6));
     for _ in 0..3 {
         world.clock.advance(Span::secs(10));
@@ -172,4 +172,49 @@ async fn a_flood_of_rejected_tasks_is_bounded() {
     }
     let (_, list) = world.ask("GET", "/tasks", &Value::Null).await;
     assert_eq!(list["count"], 0, "and they leave like any other");
+}
+
+#[tokio::test]
+async fn defect_18_a_list_that_is_cut_says_so() {
+    let world = World::new("lanes.pinchtab.paused = true\nlanes.pinchtab.queued_per_agent_max = 1000").await;
+    let big = "x".repeat(1_000_000);
+    for _ in 0..20 {
+        let task = json!({"agentId": "a1", "action": "type", "params": {"text": big}});
+        world.submit(task).await;
+    }
+    let list = async || {
+        let response = world.request("GET", "/tasks").send().await.unwrap();
+        let header =
+            response.headers().get("x-pinchtab-truncated").map(|value| value.to_str().unwrap().to_owned());
+        (header, response.json::<Value>().await.unwrap())
+    };
+    let (header, whole) = list().await;
+    assert_eq!((header, &whole["count"], whole.get("truncated")), (None, &json!(20), None), "nothing is cut");
+    for _ in 0..20 {
+        let task = json!({"agentId": "a1", "action": "type", "params": {"text": big}});
+        world.submit(task).await;
+    }
+    let (header, cut) = list().await;
+    assert_eq!((header.as_deref(), &cut["truncated"]), (Some("true"), &json!(true)));
+    assert!(cut["count"].as_u64().unwrap() < 40 && cut["count"] == cut["tasks"].as_array().unwrap().len());
+}
+
+#[tokio::test]
+async fn defect_18_a_client_that_writes_first_receives_the_413() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let world = World::new("").await;
+    let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    let len = 6 << 20;
+    let head = format!(
+        "POST /tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n"
+    );
+    let talk = async {
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b' '; len]).await.expect("the server reads on");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.expect("the answer is not lost");
+        reply
+    };
+    let reply = tokio::time::timeout(PATIENCE, talk).await.unwrap();
+    assert!(reply.starts_with("HTTP/1.1 413") && reply.contains("request body too large"), "{reply}");
 }

@@ -1,4 +1,4 @@
-//! Running tasks: what the instance is asked, and what becomes of every way it can answer.
+//! Executing tasks: the request to the instance, and the outcome of every answer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn other_text_is_the_result_as_a_text() {
 }
 
 #[tokio::test]
-async fn the_instance_is_told_who_asks_and_with_what_token() {
+async fn the_instance_gets_the_caller_and_the_token() {
     let instance = Instance::echo(&["t 1/x"]).await;
     let world = World::new("").await;
     let patch = InstancePatch {
@@ -69,7 +69,7 @@ async fn the_instance_is_told_who_asks_and_with_what_token() {
 }
 
 #[tokio::test]
-async fn pt_s9_errors_of_the_instance_fail_the_task_with_its_words() {
+async fn pt_s9_errors_of_the_instance_fail_the_task_with_its_message() {
     let instance = Instance::answering(|_| (http_status(500), "boom").into_response()).await;
     let world = world_with(&instance).await;
     let id = world.submit(click("a1")).await;
@@ -136,8 +136,8 @@ async fn an_answer_of_a_hundred_megabytes_is_cut_short() {
     assert_eq!(task["error"], "failed to read executor response: the answer has more than 1048576 bytes");
 }
 
-/// A listener that answers one call after the other with these bytes and hangs up.
-async fn says(bytes: &'static [u8]) -> SocketAddr {
+/// A server that answers one call after the other with these bytes and closes the connection.
+async fn server_answering(bytes: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -148,7 +148,7 @@ async fn says(bytes: &'static [u8]) -> SocketAddr {
             {}
             let _ = stream.write_all(bytes).await;
             let _ = stream.shutdown().await;
-            // A connection that is closed with something unread is reset, and what was said is lost with it.
+            // Closing a connection with unread data resets it, and the answer is lost.
             while stream.read_buf(&mut asked).await.unwrap_or(0) > 0 {}
         }
     });
@@ -156,14 +156,14 @@ async fn says(bytes: &'static [u8]) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn garbage_fails_the_task_with_a_clear_word() {
+async fn garbage_fails_the_task_with_a_clear_message() {
     for (bytes, begins) in [
         (&b"\x00\xffnonsense\r\n\r\n"[..], "executor request failed: "),
         (&b""[..], "executor request failed: "),
         (&b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort"[..], "failed to read executor response: "),
     ] {
         let world = World::new("").await;
-        world.put_instance("odd", says(bytes).await, &["t1"]).await;
+        world.put_instance("odd", server_answering(bytes).await, &["t1"]).await;
         let id = world.submit(click("a1")).await;
         let task = world.ended(&id).await;
         let error = task["error"].as_str().unwrap();
@@ -216,13 +216,13 @@ async fn a_crash_fails_what_ran_and_keeps_what_waited() {
     patient["deadline"] = json!("2100-01-01T00:00:00Z");
     let (ran, waited) = (world.submit(patient.clone()).await, world.submit(patient).await);
     instance.call().await;
-    // Nothing is told to the loop: it finds the run open at its next start.
+    // The loop gets no report: it finds the attempt open at its next start.
     world.die().await;
     let world = World::over(open(), limits, laneway_runtime::Clock::system()).await;
     let lost = world.ended(&ran).await;
     assert_eq!(
         (&lost["state"], &lost["error"]),
-        (&json!("failed"), &json!("executor request failed: the scheduler died while the task ran"))
+        (&json!("failed"), &json!("executor request failed: the scheduler stopped while the task ran"))
     );
     instance.call().await;
     instance.release.add_permits(8);
@@ -244,12 +244,12 @@ async fn tabs_are_found_by_asking_and_lost_when_the_instance_says_so() {
     let gone = Instance::answering(|_| (http_status(404), "no such tab").into_response()).await;
     let world = World::new("").await;
     world.put_instance("gone", gone.address, &[]).await;
-    let (status, said) = world.ask("POST", "/tabs/t1/action", &Value::Null).await;
-    assert_eq!((status, &said), (404, &json!("no such tab")));
+    let (status, reply) = world.ask("POST", "/tabs/t1/action", &Value::Null).await;
+    assert_eq!((status, &reply), (404, &json!("no such tab")));
 }
 
 #[tokio::test]
-async fn tabs_that_nobody_has_do_not_make_instances_list_all_day() {
+async fn unknown_tabs_do_not_make_instances_list_all_day() {
     let instance = Instance::echo(&["t1"]).await;
     let world = World::new("").await;
     world.put_instance("desk", instance.address, &[]).await;
@@ -265,9 +265,11 @@ async fn tabs_that_nobody_has_do_not_make_instances_list_all_day() {
 }
 
 #[tokio::test]
-async fn an_instance_that_lists_nonsense_is_told_of_and_does_not_hide_the_others() {
+async fn an_instance_that_lists_nonsense_is_reported_and_does_not_hide_the_others() {
     let world = World::new("").await;
-    world.put_instance("odd", says(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnope").await, &[]).await;
+    world
+        .put_instance("odd", server_answering(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnope").await, &[])
+        .await;
     let id = world.submit(click("a1")).await;
     let error = world.ended(&id).await["error"].as_str().unwrap().to_owned();
     let expected = "could not resolve tab \"t1\": tab \"t1\" not found: no instance that answers has it (odd: does not list tabs)";

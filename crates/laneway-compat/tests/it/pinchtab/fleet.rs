@@ -1,4 +1,4 @@
-//! The whole story in small: a fleet of two instances, as its end-to-end list tells it.
+//! An end-to-end scenario: a fleet of two instances.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ async fn pt_e2e_a_small_fleet() {
     let (status, accepted) = world.ask("POST", "/tasks", &click("a1")).await;
     assert_eq!(status, 202);
     let id = accepted["taskId"].as_str().unwrap();
-    // The protected path really executes: an executed task that failed would not do.
+    // The protected path really executes: a failed task would not be enough.
     assert_eq!(world.ended(id).await["state"], "done");
     let on_the_other = json!({"agentId": "a1", "action": "click", "tabId": "t2"});
     let second = world.submit(on_the_other).await;

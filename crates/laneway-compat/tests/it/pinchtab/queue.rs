@@ -1,10 +1,10 @@
 //! Admission, order and fairness.
 
-use laneway_core::Span;
+use laneway_core::{Role, Span};
 use serde_json::{Value, json};
 
 use crate::instance::Instance;
-use crate::world::{World, click};
+use crate::world::{World, answer, click};
 
 /// One task runs, and the instance holds it.
 async fn one_at_a_time(limits: &str) -> (World, Instance) {
@@ -36,7 +36,7 @@ async fn pt_q1_a_better_priority_of_one_agent_goes_first() {
 }
 
 #[tokio::test]
-async fn pt_q2_the_third_task_is_refused_at_a_global_limit_of_two() {
+async fn pt_q2_the_third_task_is_rejected_at_a_global_limit_of_two() {
     let world = World::new("lanes.pinchtab.paused = true\ndialects.pinchtab.max_queue_size = 2").await;
     world.submit(click("a1")).await;
     world.submit(click("a2")).await;
@@ -45,7 +45,7 @@ async fn pt_q2_the_third_task_is_refused_at_a_global_limit_of_two() {
 }
 
 #[tokio::test]
-async fn pt_q3_third_task_of_one_agent_is_refused() {
+async fn pt_q3_third_task_of_one_agent_is_rejected() {
     let world = World::new("lanes.pinchtab.paused = true\ndialects.pinchtab.max_per_agent = 2").await;
     world.submit(click("a1")).await;
     world.submit(click("a1")).await;
@@ -110,7 +110,7 @@ async fn pt_q7_only_what_is_late_expires() {
 }
 
 #[tokio::test]
-async fn pt_q8_pt_s11_figures_of_the_queue() {
+async fn pt_q8_pt_s11_statistics_of_the_queue() {
     let (world, held) = one_at_a_time("").await;
     world.submit(click("a1")).await;
     held.call().await;
@@ -137,5 +137,26 @@ async fn pt_q9_raised_limits_admit_more_at_once() {
     let (status, answer) = world.ask("POST", "/tasks", &click("a1")).await;
     assert_eq!(status, 429);
     let details = json!({"agentId": "a1", "queued": 10, "maxQueue": 1_000, "maxPerAgent": 10});
-    assert_eq!(answer["details"], details, "the figures are those in force");
+    assert_eq!(answer["details"], details, "the limits are those in force");
+}
+
+/// A tenant that fills the queue of the lane leaves half of it for the others, in equal parts.
+#[tokio::test]
+async fn defect_11_tasks_of_one_tenant_leave_slots_for_others() {
+    let world = World::new("lanes.pinchtab.paused = true\ndialects.pinchtab.max_queue_size = 8").await;
+    let (greedy, other) =
+        (world.token(Some("a"), Role::Submitter).await, world.token(Some("b"), Role::Submitter).await);
+    let fill = async |token: &str| {
+        let mut taken = 0;
+        loop {
+            let body = click(&format!("agent-{taken}")).to_string();
+            let (status, reply) = answer(world.request("POST", "/tasks").bearer_auth(token).body(body)).await;
+            match status.as_u16() {
+                202 => taken += 1,
+                429 => return taken,
+                _ => panic!("{status} {reply}"),
+            }
+        }
+    };
+    assert_eq!((fill(&greedy).await, fill(&other).await), (6, 2));
 }

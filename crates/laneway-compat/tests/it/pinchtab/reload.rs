@@ -1,4 +1,4 @@
-//! Limits that change while everything runs: by a call, by the library, by a watcher.
+//! Limits that change while the server runs: by a call, by the library, by a watcher.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ async fn pt_l4_an_empty_reload_changes_nothing() {
     let before = Arc::as_ptr(&world.live.current());
     apply(&world, Config::default()).await;
     apply(&world, Config { max_queue_size: 1_000, ..Config::default() }).await;
-    assert_eq!(Arc::as_ptr(&world.live.current()), before, "what holds already is not written again");
+    assert_eq!(Arc::as_ptr(&world.live.current()), before, "unchanged values are not written again");
 }
 
 #[tokio::test]
@@ -84,24 +84,24 @@ async fn pt_l5_a_watcher_asks_its_loader_and_applies_what_it_gives() {
 async fn pt_l6_a_loader_that_fails_changes_nothing_and_is_asked_again() {
     let world = World::new("").await;
     let asked = Arc::new(AtomicUsize::new(0));
-    let (tell, mut told) = tokio::sync::mpsc::channel(8);
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(8);
     let counted = Arc::clone(&asked);
     let watcher = ConfigWatcher::start(world.live.clone(), Duration::from_millis(5), move || {
         counted.fetch_add(1, Ordering::SeqCst);
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
-            let _ = tell.try_send(());
+            let _ = sender.try_send(());
             Err::<Config, _>("the file is gone")
         }
     });
     for _ in 0..2 {
-        tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody asks").unwrap();
+        tokio::time::timeout(PATIENCE, receiver.recv()).await.expect("the loader is not called").unwrap();
     }
     watcher.stop().await;
     let stopped_at = asked.load(Ordering::SeqCst);
     assert_eq!(limits(&world).queued_max, 1_000);
     tokio::task::yield_now().await;
-    assert_eq!(asked.load(Ordering::SeqCst), stopped_at, "a stopped watcher asks nobody");
+    assert_eq!(asked.load(Ordering::SeqCst), stopped_at, "a stopped watcher makes no call");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::instance::Instance;
 use crate::world::{World, click};
 
-/// Nothing starts.
+/// No task starts.
 const PAUSED: &str = "lanes.pinchtab.paused = true";
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn pt_t2_a_rejected_task_is_stored_and_stamped() {
     assert_eq!(list["tasks"][0]["completedAt"], "2023-11-14T22:13:20Z");
 }
 
-/// A task in each state, with its word.
+/// A task in each state, with the name of the state.
 async fn one_of_each(world: &World, held: &Instance) -> BTreeMap<&'static str, String> {
     let mut tasks = BTreeMap::new();
     let done = world.submit(click("done")).await;
@@ -49,8 +49,8 @@ async fn one_of_each(world: &World, held: &Instance) -> BTreeMap<&'static str, S
     let queued = world.submit(click("queued")).await;
     let cancelled = world.submit(click("cancelled")).await;
     world.ask("POST", &format!("/tasks/{cancelled}/cancel"), &Value::Null).await;
-    let (_, refused) = world.ask("POST", "/tasks", &click("queued")).await;
-    assert_eq!(refused["code"], "queue_full");
+    let (_, rejected) = world.ask("POST", "/tasks", &click("queued")).await;
+    assert_eq!(rejected["code"], "queue_full");
     let (_, list) = world.ask("GET", "/tasks?state=rejected", &Value::Null).await;
     let rejected = list["tasks"][0]["taskId"].as_str().unwrap().to_owned();
     for (state, id) in [
@@ -80,7 +80,7 @@ async fn pt_t3_pt_t6_terminal_states_stay_and_others_can_be_left() {
         let after = world.task(&id).await;
         assert_eq!(after["state"], if terminal { state } else { "cancelled" });
         if terminal {
-            assert_eq!(before, after, "nothing of an ended task changes");
+            assert_eq!(before, after, "an ended task does not change");
         }
     }
 }
@@ -96,7 +96,7 @@ async fn pt_t4_pt_t5_states_follow_each_other_only_as_their_table_says() {
     world.clock.advance(laneway_core::Span::mins(2));
     world.ended(&tasks["queued"]).await;
     let page =
-        world.scheduler.query(|reader| reader.events_after(&EventFilter::default(), 0, 1_000)).await.unwrap();
+        world.scheduler.read(|reader| reader.events_after(&EventFilter::default(), 0, 1_000)).await.unwrap();
     let mut last: BTreeMap<u64, &str> = BTreeMap::new();
     let mut seen = Vec::new();
     for event in page.items {
@@ -116,7 +116,7 @@ async fn pt_t4_pt_t5_states_follow_each_other_only_as_their_table_says() {
     }
     seen.sort();
     seen.dedup();
-    // A task is assigned and running in one commit: clients see both at once.
+    // A task becomes assigned and running in one commit: clients see both at once.
     let table = [
         ("queued", "cancelled"),
         ("queued", "failed"),
@@ -174,7 +174,7 @@ async fn pt_t9_pt_s2_pt_h2_pt_h3_what_a_task_needs() {
         assert_eq!((status, &answer), (400, &json!({"code": "error", "error": error})));
     }
     let (_, list) = world.ask("GET", "/tasks", &Value::Null).await;
-    assert_eq!(list["count"], 1, "nothing is kept of what cannot be");
+    assert_eq!(list["count"], 1, "invalid tasks are not stored");
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn pt_s7_pt_h10_pt_h11_pt_r2_pt_r3_pt_r4_lists_filter() {
         ("?agentId=a1", vec![2, 0]),
         ("?agentId=a1&state=queued", vec![0]),
         ("?state=queued,cancelled", vec![2, 1, 0]),
-        ("?agentId=nobody", vec![]),
+        ("?agentId=unknown", vec![]),
     ] {
         let (_, list) = world.ask("GET", &format!("/tasks{query}"), &Value::Null).await;
         let found: Vec<&str> =
@@ -277,7 +277,7 @@ async fn pt_r5_pt_r6_ended_tasks_leave_after_their_time_and_live_ones_stay() {
     let young = world.submit(task).await;
     world.ask("POST", &format!("/tasks/{young}/cancel"), &Value::Null).await;
     world.clock.advance(laneway_core::Span::secs(70));
-    // The sweep is a command like any other: whoever is answered after it sees what it did.
+    // The sweep is a command like any other: a call after it sees its effect.
     world.stats().await;
     let (status, _) = world.ask("GET", &format!("/tasks/{old}"), &Value::Null).await;
     assert_eq!(status, 404, "it ended more than five minutes ago");

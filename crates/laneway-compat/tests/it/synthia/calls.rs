@@ -1,25 +1,26 @@
-//! What a client says and hears: bodies, lists, limits, tenants.
+//! HTTP details: bodies, lists, limits, tenants.
 
-use laneway_core::{QuietState, Role, Span};
+use laneway_core::{Claim, Holder, Name, Origin, QuietState, Reply, Role, Span};
+use laneway_runtime::caller::Right;
 use serde_json::{Value, json};
 
-use super::intents::{BASE, IDLE, get, intent, post, submit};
-use crate::world::{World, answer};
+use super::intents::{BASE, IDLE, get, intent, post, state, submit};
+use crate::world::{PATIENCE, World, answer};
 
 #[tokio::test]
-async fn a1_a_lease_request_may_tell_capabilities_and_max_units() {
+async fn a1_a_lease_request_may_name_capabilities_and_max_units() {
     let world = World::new(IDLE).await;
     for body in [
         json!({"worker_id": "w1"}),
         json!({"worker_id": "w1", "capabilities": ["gpu"], "max_units": 5}),
         json!({"worker_id": "w1", "capabilities": [], "max_units": null, "unknown": 1}),
     ] {
-        let (status, said) = post(&world, "/leases/request", body).await;
-        assert_eq!((status, &said["denied"], &said["retry_after_ms"]), (200, &json!(true), &json!(1500)));
+        let (status, reply) = post(&world, "/leases/request", body).await;
+        assert_eq!((status, &reply["denied"], &reply["retry_after_ms"]), (200, &json!(true), &json!(1500)));
     }
-    let (status, said) =
+    let (status, reply) =
         post(&world, "/leases/request", json!({"worker_id": "w1", "capabilities": "gpu"})).await;
-    assert_eq!((status, &said["detail"][0]["type"]), (422, &json!("list_type")));
+    assert_eq!((status, &reply["detail"][0]["type"]), (422, &json!("list_type")));
 }
 
 #[tokio::test]
@@ -55,16 +56,16 @@ async fn b8_b25_lists_have_limits_filters_and_errors() {
         assert_eq!(get(&world, path).await.0, 422, "{path}");
     }
     for path in ["/queue/jobs/x", "/queue/jobs/00000000-0000-7000-8000-000000000000"] {
-        let (status, said) = get(&world, path).await;
-        assert_eq!((status, &said["detail"]), (404, &json!("job_not_found")));
+        let (status, reply) = get(&world, path).await;
+        assert_eq!((status, &reply["detail"]), (404, &json!("job_not_found")));
     }
     let id = submit(&world, intent("a", 1)).await;
-    let (status, said) = post(&world, &format!("/queue/jobs/{id}/complete"), json!({"status": "ok"})).await;
-    assert_eq!((status, &said["detail"][0]["type"]), (422, &json!("literal_error")));
+    let (status, reply) = post(&world, &format!("/queue/jobs/{id}/complete"), json!({"status": "ok"})).await;
+    assert_eq!((status, &reply["detail"][0]["type"]), (422, &json!("literal_error")));
 }
 
 #[tokio::test]
-async fn b12_w16_a_key_gives_the_first_job_in_both_queues_and_refuses_another_body() {
+async fn b12_w16_a_key_gives_the_first_job_in_both_queues_and_rejects_another_body() {
     let world = World::new(IDLE).await;
     for (path, body, other) in [
         ("/jobs", json!({"idempotency_key": "k", "payload": {"n": 1}}), json!({"idempotency_key": "k"})),
@@ -77,25 +78,25 @@ async fn b12_w16_a_key_gives_the_first_job_in_both_queues_and_refuses_another_bo
         let (_, first) = post(&world, path, body.clone()).await;
         let (status, again) = post(&world, path, body.clone()).await;
         assert_eq!((status, &again["job_id"]), (200, &first["job_id"]));
-        let (status, said) = post(&world, path, other).await;
-        assert_eq!((status, &said["detail"]), (409, &json!("idempotency_mismatch")));
-        // And the key does not stand for ever: a day after the job's end it is free again.
+        let (status, reply) = post(&world, path, other).await;
+        assert_eq!((status, &reply["detail"]), (409, &json!("idempotency_mismatch")));
+        // The key expires: a day after the job's end it is free again.
         let job = first["job_id"].as_str().unwrap();
         let tenant = None;
         let id = laneway_core::JobId::parse(job).unwrap();
-        world.scheduler.cancel(tenant, id, laneway_core::Origin::house("test")).await.unwrap();
+        world.scheduler.cancel(tenant, id, Origin::house("test")).await.unwrap();
     }
     world
         .configure(json!({"lanes": {"synthia": {"retention": "1h"}, "synthia_jobs": {"retention": "1h"}}}))
         .await;
     world.advance(Span::hours(25)).await;
     world.advance(Span::secs(11)).await;
-    let (status, said) = post(&world, "/jobs", json!({"idempotency_key": "k"})).await;
-    assert_eq!(status, 200, "{said}");
+    let (status, reply) = post(&world, "/jobs", json!({"idempotency_key": "k"})).await;
+    assert_eq!(status, 200, "{reply}");
 }
 
 #[tokio::test]
-async fn w18_w19_limits_are_settings_reasons_leak_nothing_and_nobody_is_waited_for() {
+async fn w18_w19_limits_are_settings_reasons_leak_nothing_and_calls_do_not_block() {
     let world = World::new(&format!("{IDLE}\nlanes.synthia.reservation_timeout = \"7s\"")).await;
     let id = submit(&world, intent("a", 20)).await;
     world.advance(Span::secs(6)).await;
@@ -107,8 +108,8 @@ async fn w18_w19_limits_are_settings_reasons_leak_nothing_and_nobody_is_waited_f
         "the timeout is a setting"
     );
     let (_, denied) = post(&world, "/leases/request", json!({"worker_id": "w1"})).await;
-    assert_eq!(denied["reason"], "No eligible job found", "and no address of anything");
-    // What says how loaded the host is enters as a command; nothing is asked while jobs are decided about.
+    assert_eq!(denied["reason"], "No eligible job found", "without internal details");
+    // The load of the host arrives as a command; the engine calls no probe while it decides.
     world.configure(json!({"capacity": {"measured": true}})).await;
     world.load(9, QuietState::Panic).await;
     assert_eq!(get(&world, "/status").await.1["usable_capacity_units"], 4);
@@ -121,8 +122,8 @@ async fn w18_tenants_see_nothing_of_each_other() {
         (world.token(Some("a"), Role::Submitter).await, world.token(Some("b"), Role::Submitter).await);
     let call = async |token: &str, method: &str, path: &str, body: Value| {
         let request = world.request(method, &format!("{BASE}{path}")).bearer_auth(token);
-        let (status, said) = answer(request.body(body.to_string())).await;
-        (status.as_u16(), said)
+        let (status, reply) = answer(request.body(body.to_string())).await;
+        (status.as_u16(), reply)
     };
     let (_, made) = call(&mine, "POST", "/queue/jobs/submit", intent("x", 10)).await;
     let path = format!("/queue/jobs/{}", made["job_id"].as_str().unwrap());
@@ -150,7 +151,7 @@ async fn w18_tenants_see_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn large_bodies_and_odd_ones_are_refused_and_harm_nobody() {
+async fn large_and_odd_bodies_are_rejected_without_harm() {
     let world = World::new(IDLE).await;
     let path = format!("{BASE}/queue/jobs/submit");
     let large = format!("{{\"addon_id\":\"{}\"}}", "x".repeat(1 << 20));
@@ -165,4 +166,92 @@ async fn large_bodies_and_odd_ones_are_refused_and_harm_nobody() {
     let (_, seen) = get(&world, &format!("/queue/jobs/{id}")).await;
     assert_eq!((&seen["addon_id"], &seen["state"]), (&json!("\u{1}\n odd "), &json!("DISPATCHING")));
     assert_eq!(seen["job_type"].as_str().unwrap().len(), 500);
+}
+
+#[tokio::test]
+async fn defect_12_pages_claim_nothing() {
+    let world = World::new(IDLE).await;
+    let id = submit(&world, intent("a", 1)).await;
+    let path = format!("{BASE}/queue/dispatchable?claim=true&worker_id=w");
+    let pages: [&[(&str, &str)]; 5] = [
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")],
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")],
+        &[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")],
+        &[("referer", "http://evil.example/")],
+        &[("user-agent", "Mozilla/5.0 (an old browser)")],
+    ];
+    for headers in pages {
+        let request = headers
+            .iter()
+            .fold(world.request("GET", &path), |call, (name, value)| call.header(*name, *value));
+        assert_eq!(answer(request).await.0, 403, "{headers:?}");
+    }
+    assert_eq!(world.request("HEAD", &path).send().await.unwrap().status(), 403);
+    assert_eq!(state(&world, &id).await, "DISPATCHING", "no worker has claimed it");
+    // A program claims it, as with the original system.
+    let program = world.request("GET", &path).header("user-agent", "python-httpx/0.27");
+    let (_, taken) = answer(program).await;
+    assert_eq!(taken["jobs"][0]["job_id"], *id, "{taken}");
+    // A page of the same origin, or a request with a header that other pages cannot send.
+    for (name, value) in [("sec-fetch-site", "same-origin"), ("x-laneway-claim", "1")] {
+        let id = submit(&world, intent("a", 1)).await;
+        let (_, taken) = answer(world.request("GET", &path).header(name, value)).await;
+        assert_eq!(taken["jobs"][0]["job_id"], *id, "{name}");
+    }
+    // By POST, with a body or a query.
+    let id = submit(&world, intent("a", 1)).await;
+    let (status, taken) = post(&world, "/queue/dispatchable", json!({"worker_id": "w"})).await;
+    assert_eq!((status, &taken["jobs"][0]["job_id"]), (200, &json!(id)));
+    assert_eq!(post(&world, "/queue/dispatchable", json!({})).await.0, 422, "a claim names its worker");
+}
+
+#[tokio::test]
+async fn defect_12_a_poll_whose_token_is_revoked_gets_no_job() {
+    let world = World::in_real_time(IDLE).await;
+    let admin = world.token(None, Role::Admin).await;
+    let token = world.token(Some("acme"), Role::Worker).await;
+    let path = format!("{BASE}/queue/dispatchable?claim=true&worker_id=w&wait=30");
+    let listening = world.scheduler.events().listeners();
+    let poll = tokio::spawn(answer(world.request("GET", &path).bearer_auth(&token)));
+    // The poll has been authenticated once it listens.
+    let begun = tokio::time::Instant::now();
+    while world.scheduler.events().listeners() == listening {
+        assert!(begun.elapsed() < PATIENCE, "the poll does not listen");
+        tokio::task::yield_now().await;
+    }
+    let revoke = token.split('_').nth(1).unwrap();
+    world.scheduler.revoke_token(None, Name::new(revoke).unwrap(), Origin::house("test")).await.unwrap();
+    let (status, reply) = tokio::time::timeout(PATIENCE, poll).await.unwrap().unwrap();
+    assert_eq!(status, 401, "{reply}");
+    let submitted = world.request("POST", &format!("{BASE}/queue/jobs/submit")).bearer_auth(&admin);
+    let submitted = submitted.header("laneway-tenant", "acme").body(intent("a", 1).to_string());
+    let (_, job) = answer(submitted).await;
+    assert_eq!(job["state"], "QUEUED", "{job}");
+    // The engine gives no job to an expired token.
+    let claim = Claim {
+        tenant: Name::fixed("acme"),
+        lane: Name::fixed("synthia"),
+        agent: None,
+        kinds: Vec::new(),
+        max_cost: None,
+        holder: Holder { worker: Name::fixed("w"), pid: None, boot: None },
+        start: false,
+        token: Some(Name::new(revoke).unwrap()),
+    };
+    assert!(matches!(world.scheduler.claim(claim.clone()).await.unwrap(), Reply::NotFound));
+    let granted = world.scheduler.claim(Claim { token: None, ..claim }).await.unwrap();
+    assert!(matches!(granted, Reply::Granted(_)), "{granted:?}");
+}
+
+#[tokio::test]
+async fn defect_12_only_reads_are_get() {
+    let world = World::new(IDLE).await;
+    let synthia = laneway_compat::synthia::dialect(world.scheduler.clone(), &world.live);
+    let astraflow = laneway_compat::astraflow::dialect(world.scheduler.clone(), world.live.clone());
+    // Workers may read, too; the first of these claims jobs only for programs, see above.
+    let for_workers = ["list_dispatchable", "stream_intent_events", "get_admission"];
+    for route in synthia.routes.iter().chain(&astraflow.routes).filter(|route| route.method == "GET") {
+        let reads = route.right == Right::Look || for_workers.contains(&route.operation);
+        assert!(reads, "GET {} asks for {:?}", route.path, route.right);
+    }
 }

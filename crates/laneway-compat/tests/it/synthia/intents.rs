@@ -1,13 +1,13 @@
-//! Intents: set aside, taken, run, ended; and what is said when something is not as it should be.
+//! Intents: reserved, claimed, running, ended; and errors.
 
 use laneway_core::Span;
 use serde_json::{Value, json};
 
 use crate::world::{World, answer};
 
-/// Where the dialect's paths begin.
+/// The base of the dialect's paths.
 pub const BASE: &str = "/api/system/scheduler";
-/// Nobody measures the machine, so it counts as idle.
+/// No probe measures the machine, so it counts as idle.
 pub const IDLE: &str = "capacity.measured = false";
 
 /// The status and the JSON of a POST.
@@ -17,20 +17,20 @@ pub async fn post(world: &World, path: &str, body: Value) -> (u16, Value) {
 
 /// The status and the JSON of a GET.
 pub async fn get(world: &World, path: &str) -> (u16, Value) {
-    let (status, said) = answer(world.request("GET", &format!("{BASE}{path}"))).await;
-    (status.as_u16(), said)
+    let (status, reply) = answer(world.request("GET", &format!("{BASE}{path}"))).await;
+    (status.as_u16(), reply)
 }
 
-/// An intent that costs so much.
+/// An intent with this cost.
 pub fn intent(addon: &str, cost: u32) -> Value {
     json!({"addon_id": addon, "job_type": "j", "cost_units": cost})
 }
 
-/// Submits an intent that must be taken, and gives its id.
+/// Submits an intent that must be accepted, and returns its id.
 pub async fn submit(world: &World, intent: Value) -> String {
-    let (status, said) = post(world, "/queue/jobs/submit", intent).await;
-    assert_eq!((status, &said["state"]), (200, &json!("QUEUED")), "{said}");
-    said["job_id"].as_str().unwrap().to_owned()
+    let (status, reply) = post(world, "/queue/jobs/submit", intent).await;
+    assert_eq!((status, &reply["state"]), (200, &json!("QUEUED")), "{reply}");
+    reply["job_id"].as_str().unwrap().to_owned()
 }
 
 /// An intent's state.
@@ -39,9 +39,9 @@ pub async fn state(world: &World, id: &str) -> String {
 }
 
 /// The types of an intent's events.
-pub async fn trail(world: &World, id: &str) -> Vec<String> {
-    let (_, said) = get(world, &format!("/queue/jobs/{id}/events")).await;
-    let events = said["events"].as_array().unwrap();
+pub async fn audit(world: &World, id: &str) -> Vec<String> {
+    let (_, reply) = get(world, &format!("/queue/jobs/{id}/events")).await;
+    let events = reply["events"].as_array().unwrap();
     events.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -61,19 +61,19 @@ async fn b17_b19_b24_w2_units_are_held_from_the_dispatch_to_the_end() {
     let (status, _) = post(&world, &format!("/queue/jobs/{first}/ack"), json!({})).await;
     assert_eq!(status, 200);
     assert_eq!(units(&world).await, (json!(90), json!(0)), "an ack gives nothing back");
-    assert_eq!(state(&world, &second).await, "QUEUED", "and nobody else is let in");
-    let (status, said) = post(&world, &format!("/queue/jobs/{first}/ack"), json!({})).await;
-    assert_eq!((status, &said["detail"]), (409, &json!("job_not_dispatching")));
+    assert_eq!(state(&world, &second).await, "QUEUED", "and no other intent starts");
+    let (status, reply) = post(&world, &format!("/queue/jobs/{first}/ack"), json!({})).await;
+    assert_eq!((status, &reply["detail"]), (409, &json!("job_not_dispatching")));
     post(&world, &format!("/queue/jobs/{first}/complete"), json!({"status": "DONE"})).await;
     assert_eq!(state(&world, &second).await, "DISPATCHING", "the end of one is the start of the next");
-    assert_eq!(units(&world).await, (json!(90), json!(0)));
+    assert_eq!(units(&world).await, (json!(0), json!(0)), "reserved and not leased yet");
 }
 
 #[tokio::test]
 async fn b18_a_time_in_the_future_is_waited_for() {
     let world = World::new(IDLE).await;
     let mut later = intent("a", 5);
-    // Without an offset: it is UTC, ten seconds after the start.
+    // A time without an offset is UTC: ten seconds after the start.
     later["earliest_start_at"] = json!("2023-11-14T22:13:30");
     let id = submit(&world, later).await;
     let other = submit(&world, intent("a", 5)).await;
@@ -88,7 +88,7 @@ async fn b18_a_time_in_the_future_is_waited_for() {
 }
 
 #[tokio::test]
-async fn b20_w15_nobody_comes_and_it_waits_again_without_an_attempt_lost() {
+async fn b20_w15_an_unclaimed_intent_waits_again_without_an_attempt_lost() {
     let world = World::new(IDLE).await;
     let id = submit(&world, intent("a", 50)).await;
     for (shown, wait) in [(1, 5), (2, 10), (3, 20)] {
@@ -97,7 +97,7 @@ async fn b20_w15_nobody_comes_and_it_waits_again_without_an_attempt_lost() {
         world.advance(Span::secs(30)).await;
         assert_eq!(state(&world, &id).await, "QUEUED");
         assert_eq!(units(&world).await, (json!(0), json!(90)), "the reservation is free");
-        // Each time it waits twice as long: nobody spins.
+        // The wait doubles each time, so the dispatcher does not spin.
         world.advance(Span::secs(wait - 1)).await;
         assert_eq!(state(&world, &id).await, "QUEUED");
         world.advance(Span::secs(1)).await;
@@ -107,7 +107,7 @@ async fn b20_w15_nobody_comes_and_it_waits_again_without_an_attempt_lost() {
 }
 
 #[tokio::test]
-async fn b21_a_cancel_frees_what_was_set_aside_and_is_told_to_whoever_runs() {
+async fn b21_a_cancel_frees_reserved_units_and_reaches_the_running_worker() {
     let world = World::new(IDLE).await;
     let (held, queued) = (submit(&world, intent("a", 60)).await, submit(&world, intent("a", 60)).await);
     for id in [&queued, &held] {
@@ -123,10 +123,10 @@ async fn b21_a_cancel_frees_what_was_set_aside_and_is_told_to_whoever_runs() {
     post(&world, &format!("/queue/jobs/{running}/cancel"), Value::Null).await;
     assert_eq!(state(&world, &running).await, "CANCELED");
     let path = format!("/leases/{}/heartbeat", acked["lease_id"].as_str().unwrap());
-    let (status, said) = post(&world, &path, json!({"worker_id": "w1"})).await;
-    assert_eq!((status, &said["detail"]), (404, &json!("lease_not_found")), "so it stops");
+    let (status, reply) = post(&world, &path, json!({"worker_id": "w1"})).await;
+    assert_eq!((status, &reply["detail"]), (404, &json!("lease_not_found")), "so it stops");
     world.advance(Span::secs(11)).await;
-    assert_eq!(units(&world).await, (json!(0), json!(90)), "a run that says nothing more is not waited for");
+    assert_eq!(units(&world).await, (json!(0), json!(90)), "a silent worker is not waited for");
 }
 
 #[tokio::test]
@@ -134,14 +134,14 @@ async fn w3_what_has_ended_does_not_end_again() {
     let world = World::new(IDLE).await;
     let id = submit(&world, intent("a", 5)).await;
     let complete = async |status: &str| {
-        let (code, said) =
+        let (code, reply) =
             post(&world, &format!("/queue/jobs/{id}/complete"), json!({"status": status})).await;
-        (code, said["detail"].clone())
+        (code, reply["detail"].clone())
     };
     post(&world, &format!("/queue/jobs/{id}/ack"), json!({})).await;
     assert_eq!(complete("DONE").await, (200, Value::Null));
     assert_eq!(complete("FAILED").await, (409, json!("job_already_finished")));
-    assert_eq!(complete("DONE").await, (200, Value::Null), "the same word again is the same answer again");
+    assert_eq!(complete("DONE").await, (200, Value::Null), "a repeated call gets the same answer");
     assert_eq!(state(&world, &id).await, "DONE");
     let canceled = submit(&world, intent("a", 5)).await;
     post(&world, &format!("/queue/jobs/{canceled}/cancel"), Value::Null).await;
@@ -153,9 +153,9 @@ async fn w3_what_has_ended_does_not_end_again() {
     assert_eq!(state(&world, &canceled).await, "CANCELED");
     submit(&world, intent("a", 90)).await;
     let queued = submit(&world, intent("a", 90)).await;
-    let (code, said) =
+    let (code, reply) =
         post(&world, &format!("/queue/jobs/{queued}/complete"), json!({"status": "DONE"})).await;
-    assert_eq!((code, &said["detail"]), (409, &json!("job_not_running")));
+    assert_eq!((code, &reply["detail"]), (409, &json!("job_not_running")));
     assert_eq!(state(&world, &queued).await, "QUEUED");
 }
 
@@ -164,14 +164,15 @@ async fn w4_an_end_without_an_ack_leaks_nothing() {
     let world = World::new(IDLE).await;
     let id = submit(&world, intent("a", 70)).await;
     assert_eq!(state(&world, &id).await, "DISPATCHING");
-    let (status, said) = post(&world, &format!("/queue/jobs/{id}/complete"), json!({"status": "DONE"})).await;
-    assert_eq!((status, &said["ok"]), (200, &json!(true)));
+    let (status, reply) =
+        post(&world, &format!("/queue/jobs/{id}/complete"), json!({"status": "DONE"})).await;
+    assert_eq!((status, &reply["ok"]), (200, &json!(true)));
     assert_eq!(state(&world, &id).await, "DONE");
     assert_eq!(units(&world).await, (json!(0), json!(90)));
 }
 
 #[tokio::test]
-async fn w5_a_poisonous_intent_stops_nobody() {
+async fn w5_a_poisonous_intent_stops_no_other() {
     let world = World::new(IDLE).await;
     for when in
         [json!("2023-11-14T22:13:30"), json!("0001-01-01T00:00:00"), json!("9999-01-01T00:00:00"), json!(-5)]
@@ -184,21 +185,21 @@ async fn w5_a_poisonous_intent_stops_nobody() {
     assert_eq!(state(&world, &good).await, "DISPATCHING");
     world.advance(Span::hours(1)).await;
     let (_, stats) = get(&world, "/queue/stats").await;
-    assert_eq!(stats["by_state"]["QUEUED"], json!(1), "only the year 9999 is waited for: {stats}");
+    assert_eq!(stats["by_state"]["QUEUED"], json!(1), "only the intent of the year 9999 waits: {stats}");
 }
 
 #[tokio::test]
-async fn w6_what_never_fits_is_refused_at_the_door() {
+async fn w6_an_intent_that_never_fits_is_rejected_at_submit() {
     let world = World::new(IDLE).await;
     for cost in [91, 100] {
-        let (status, said) = post(&world, "/queue/jobs/submit", intent("a", cost)).await;
-        assert_eq!((status, &said["detail"][0]["type"]), (422, &json!("never_fits")));
-        assert_eq!(said["detail"][0]["loc"], json!(["body", "cost_units"]));
+        let (status, reply) = post(&world, "/queue/jobs/submit", intent("a", cost)).await;
+        assert_eq!((status, &reply["detail"][0]["type"]), (422, &json!("never_fits")));
+        assert_eq!(reply["detail"][0]["loc"], json!(["body", "cost_units"]));
         let (status, _) = post(&world, "/jobs", json!({"requested_units": cost})).await;
         assert_eq!(status, 422);
     }
     let (status, _) = post(&world, "/jobs", json!({"requested_units": 0})).await;
-    assert_eq!(status, 422, "and nothing is failed in silence");
+    assert_eq!(status, 422, "no intent fails silently");
     assert_eq!(state(&world, &submit(&world, intent("a", 90)).await).await, "DISPATCHING");
 }
 
@@ -211,24 +212,24 @@ async fn w11_a_dead_worker_leaves_nothing_running_for_ever() {
     assert_eq!((&seen["worker_id"], &seen["pid"]), (&json!("w1"), &json!(42)));
     for _ in 0..3 {
         world.advance(Span::secs(61)).await;
-        assert_eq!(state(&world, &id).await, "DISPATCHING", "it waits again, and is set aside again");
+        assert_eq!(state(&world, &id).await, "DISPATCHING", "it waits and is reserved again");
         post(&world, &format!("/queue/jobs/{id}/ack"), json!({})).await;
     }
     world.advance(Span::secs(61)).await;
     let (_, seen) = get(&world, &format!("/queue/jobs/{id}")).await;
-    assert_eq!(seen["state"], "FAILED", "and not for ever: {seen}");
+    assert_eq!(seen["state"], "FAILED", "but not forever: {seen}");
     assert_eq!(units(&world).await, (json!(0), json!(90)));
 }
 
 #[tokio::test]
 async fn w11_the_lease_is_the_jobs_own_both_ways() {
     let world = World::new(IDLE).await;
-    // 8.1: the worker asks a lease for the job.
+    // 8.1: the worker requests a lease for the job.
     let one = submit(&world, intent("a", 20)).await;
     let (_, given) = post(&world, "/lease/request", json!({"job_id": one, "worker_id": "w1"})).await;
     assert_eq!(given["approved"], true, "{given}");
     assert_eq!(state(&world, &one).await, "RUNNING");
-    // 8.2: the dispatch grants it; the first word with its id takes it.
+    // 8.2: the dispatch grants it; the first message with its id claims it.
     let two = submit(&world, intent("a", 20)).await;
     let (_, seen) = get(&world, &format!("/queue/jobs/{two}")).await;
     let lease = seen["lease_id"].as_str().unwrap().to_owned();
@@ -238,10 +239,10 @@ async fn w11_the_lease_is_the_jobs_own_both_ways() {
     post(&world, &format!("/leases/{lease}/complete"), complete).await;
     let (_, seen) = get(&world, &format!("/queue/jobs/{two}")).await;
     assert_eq!((&seen["state"], &seen["result"]), (&json!("DONE"), &json!({"n": 1})));
-    // A lease that is not the job's is no lease for it.
+    // A lease of another job is not valid for it.
     let three = submit(&world, intent("a", 20)).await;
-    let (status, said) = post(&world, &format!("/queue/jobs/{three}/ack"), json!({"lease_id": lease})).await;
-    assert_eq!((status, &said["detail"]), (409, &json!("lease_not_of_job")));
+    let (status, reply) = post(&world, &format!("/queue/jobs/{three}/ack"), json!({"lease_id": lease})).await;
+    assert_eq!((status, &reply["detail"]), (409, &json!("lease_not_of_job")));
 }
 
 #[tokio::test]
@@ -259,7 +260,7 @@ async fn w12_a_run_that_takes_too_long_has_failed_with_a_timeout() {
     world.advance(Span::secs(11)).await;
     let (_, seen) = get(&world, &format!("/queue/jobs/{id}")).await;
     assert_eq!(seen["state"], "FAILED", "{seen}");
-    assert_eq!(trail(&world, &id).await.last().unwrap(), "TIMEOUT");
+    assert_eq!(audit(&world, &id).await.last().unwrap(), "TIMEOUT");
     assert_eq!(units(&world).await.0, 0);
     let mut late = intent("a", 20);
     late["deadline_at"] = json!("2023-11-14T22:30:00Z");
@@ -268,7 +269,7 @@ async fn w12_a_run_that_takes_too_long_has_failed_with_a_timeout() {
     world.advance(Span::hours(1)).await;
     world.advance(Span::secs(11)).await;
     assert_eq!(state(&world, &id).await, "FAILED");
-    assert_eq!(trail(&world, &id).await.last().unwrap(), "TIMEOUT");
+    assert_eq!(audit(&world, &id).await.last().unwrap(), "TIMEOUT");
 }
 
 #[tokio::test]
@@ -286,10 +287,10 @@ async fn w13_results_errors_and_events_are_kept() {
     assert_eq!((&seen["result"], &seen["error"]), (&json!({"files": [1, 2]}), &Value::Null));
     let (_, seen) = get(&world, &format!("/queue/jobs/{bad}")).await;
     assert_eq!((&seen["result"], &seen["error"]), (&Value::Null, &json!("no disk")));
-    assert_eq!(trail(&world, &good).await, ["SUBMITTED", "ADMITTED", "DISPATCHING", "RUNNING", "DONE"]);
-    let (_, said) = get(&world, &format!("/queue/jobs/{bad}/events")).await;
-    let running = &said["events"][3];
-    assert_eq!((&running["type"], running["lease_id"].is_string()), (&json!("RUNNING"), true), "{said}");
+    assert_eq!(audit(&world, &good).await, ["SUBMITTED", "ADMITTED", "DISPATCHING", "RUNNING", "DONE"]);
+    let (_, reply) = get(&world, &format!("/queue/jobs/{bad}/events")).await;
+    let running = &reply["events"][3];
+    assert_eq!((&running["type"], running["lease_id"].is_string()), (&json!("RUNNING"), true), "{reply}");
 }
 
 #[tokio::test]
@@ -310,11 +311,11 @@ async fn w14_two_pollers_never_get_the_same_intent() {
     ids.dedup();
     assert_eq!((ids.len(), taken.iter().flatten().count()), (6, 6));
     let (_, rest) = get(&world, "/queue/dispatchable?addon_id=a").await;
-    assert_eq!(rest, json!({"jobs": []}), "what is taken is not shown to others");
+    assert_eq!(rest, json!({"jobs": []}), "a claimed intent is not listed");
 }
 
 #[tokio::test]
-async fn w14_without_a_claim_the_second_ack_is_told_before_any_work_is_lost() {
+async fn w14_without_a_claim_the_second_ack_is_rejected_before_work_is_lost() {
     let world = World::new(IDLE).await;
     let id = submit(&world, intent("a", 10)).await;
     let acks = ["w1", "w2", "w3"].map(|worker| {
@@ -322,7 +323,7 @@ async fn w14_without_a_claim_the_second_ack_is_told_before_any_work_is_lost() {
         let world = &world;
         async move { post(world, &path, json!({"worker_id": worker})).await.0 }
     });
-    let mut said = futures_util::future::join_all(acks).await;
-    said.sort_unstable();
-    assert_eq!(said, [200, 409, 409]);
+    let mut reply = futures_util::future::join_all(acks).await;
+    reply.sort_unstable();
+    assert_eq!(reply, [200, 409, 409]);
 }

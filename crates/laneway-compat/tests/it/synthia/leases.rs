@@ -7,15 +7,15 @@ use super::intents::{IDLE, get, post};
 use crate::world::World;
 
 async fn base_job(world: &World, body: Value) -> String {
-    let (status, said) = post(world, "/jobs", body).await;
-    assert_eq!((status, &said["state"]), (200, &json!("queued")), "{said}");
-    said["job_id"].as_str().unwrap().to_owned()
+    let (status, reply) = post(world, "/jobs", body).await;
+    assert_eq!((status, &reply["state"]), (200, &json!("queued")), "{reply}");
+    reply["job_id"].as_str().unwrap().to_owned()
 }
 
 async fn ask(world: &World, worker: &str) -> Value {
-    let (status, said) = post(world, "/leases/request", json!({"worker_id": worker})).await;
-    assert_eq!(status, 200, "a denial is an answer: {said}");
-    said
+    let (status, reply) = post(world, "/leases/request", json!({"worker_id": worker})).await;
+    assert_eq!(status, 200, "a denial is an answer: {reply}");
+    reply
 }
 
 async fn shown(world: &World, id: &str) -> Value {
@@ -37,27 +37,27 @@ async fn b1_b2_b3_denials_are_answers_and_jobs_stay_queued() {
     assert_eq!(denied["reason"], "Next job needs 60u but only 30u available");
     assert_eq!((&denied["retry_after_ms"], &denied["retry_after_sec"]), (&json!(2000), &json!(2)));
     assert_eq!(shown(&world, &second).await["state"], "queued");
-    // What a worker can take filters what it is offered; what is charged is the job's own cost.
+    // `max_units` filters the offered jobs; the charge is the job's own cost.
     let small = base_job(&world, json!({"requested_units": 10})).await;
     let (_, given) = post(&world, "/leases/request", json!({"worker_id": "w3", "max_units": 20})).await;
     assert_eq!((&given["lease"]["job_id"], &given["lease"]["capacity_units"]), (&json!(small), &json!(10)));
 }
 
 #[tokio::test]
-async fn w10_a_negative_limit_is_refused_and_nothing_is_charged_less() {
+async fn w10_a_negative_limit_is_rejected_and_nothing_is_charged_less() {
     let world = World::new(IDLE).await;
     base_job(&world, json!({"requested_units": 50})).await;
     let (status, _) = post(&world, "/leases/request", json!({"worker_id": "w1", "max_units": -5})).await;
     assert_eq!(status, 422);
-    let (_, said) = post(&world, "/leases/request", json!({"worker_id": "w1", "max_units": 0})).await;
-    assert_eq!(said["denied"], true);
+    let (_, reply) = post(&world, "/leases/request", json!({"worker_id": "w1", "max_units": 0})).await;
+    assert_eq!(reply["denied"], true);
     assert_eq!(get(&world, "/status").await.1["available_capacity_units"], 90);
     let (_, given) = post(&world, "/leases/request", json!({"worker_id": "w1", "max_units": 50})).await;
     assert_eq!(given["lease"]["capacity_units"], 50);
 }
 
 #[tokio::test]
-async fn b4_b5_b6_b7_a_lease_lives_sixty_seconds_and_by_its_workers_word() {
+async fn b4_b5_b6_b7_a_lease_lives_sixty_seconds_after_each_heartbeat() {
     let world = World::new(IDLE).await;
     let id = base_job(&world, json!({})).await;
     let given = ask(&world, "w1").await;
@@ -65,22 +65,22 @@ async fn b4_b5_b6_b7_a_lease_lives_sixty_seconds_and_by_its_workers_word() {
     assert_eq!(given["job"]["state"], "leased");
     let lease = given["lease"]["lease_id"].as_str().unwrap();
     world.advance(Span::secs(59)).await;
-    let (status, said) =
+    let (status, reply) =
         post(&world, &format!("/leases/{lease}/heartbeat"), json!({"worker_id": "w1"})).await;
-    assert_eq!((status, &said["expires_at"]), (200, &json!("2023-11-14T22:15:19.000000Z")));
+    assert_eq!((status, &reply["expires_at"]), (200, &json!("2023-11-14T22:15:19.000000Z")));
     assert_eq!(shown(&world, &id).await["state"], "running");
     for verb in ["heartbeat", "report"] {
         let body = json!({"worker_id": "w2"});
-        let (status, said) = post(&world, &format!("/leases/{lease}/{verb}"), body.clone()).await;
-        assert_eq!((status, &said["detail"]), (403, &json!("worker_mismatch")));
-        let nobody = "00000000-0000-4000-8000-000000000000";
-        let (status, said) = post(&world, &format!("/leases/{nobody}/{verb}"), body).await;
-        assert_eq!((status, &said["detail"]), (404, &json!("lease_not_found")));
+        let (status, reply) = post(&world, &format!("/leases/{lease}/{verb}"), body.clone()).await;
+        assert_eq!((status, &reply["detail"]), (403, &json!("worker_mismatch")));
+        let unknown = "00000000-0000-4000-8000-000000000000";
+        let (status, reply) = post(&world, &format!("/leases/{unknown}/{verb}"), body).await;
+        assert_eq!((status, &reply["detail"]), (404, &json!("lease_not_found")));
     }
     let complete = json!({"worker_id": "w2", "status": "completed"});
     let (status, _) =
         post(&world, "/leases/00000000-0000-4000-8000-000000000000/complete", complete.clone()).await;
-    assert_eq!(status, 200, "of an unknown lease: nothing to do");
+    assert_eq!(status, 200, "an unknown lease needs no action");
     let (status, _) = post(&world, &format!("/leases/{lease}/complete"), complete).await;
     assert_eq!(status, 403);
     assert_eq!(shown(&world, &id).await["state"], "running");
@@ -124,9 +124,9 @@ async fn b13_b14_unique_jobs_and_caps() {
     assert_eq!(denied["reason"], "Next job is unique and the worker holds a lease");
     assert_eq!(ask(&world, "w2").await["denied"], false);
     base_job(&world, json!({"tags": ["addon:x"]})).await;
-    assert_eq!(ask(&world, "w3").await["denied"], true, "the add-on has two");
+    assert_eq!(ask(&world, "w3").await["denied"], true, "the add-on has two leases");
     base_job(&world, json!({"tags": ["addon:y"]})).await;
-    assert_eq!(ask(&world, "w3").await["job"]["tags"], json!(["addon:y"]), "and hides nobody");
+    assert_eq!(ask(&world, "w3").await["job"]["tags"], json!(["addon:y"]), "and does not hide other jobs");
     world.configure(json!({"lanes": {"synthia_jobs": {"running_max": 3}}})).await;
     base_job(&world, json!({"tags": ["addon:z"]})).await;
     let denied = ask(&world, "w4").await;
@@ -141,19 +141,19 @@ async fn b15_b23_w7_w8_admission_follows_the_machine() {
     let world = World::new("").await;
     let request = async |cost: u32, priority: &str| {
         let body = json!({"addon_id": "a", "job_type": "j", "cost_units": cost, "priority": priority});
-        let (status, said) = post(&world, "/lease/request", body).await;
+        let (status, reply) = post(&world, "/lease/request", body).await;
         assert_eq!(status, 200);
         (
-            said["approved"].as_bool().unwrap(),
-            said["reason"].as_str().unwrap().to_owned(),
-            said["retry_after_sec"].clone(),
+            reply["approved"].as_bool().unwrap(),
+            reply["reason"].as_str().unwrap().to_owned(),
+            reply["retry_after_sec"].clone(),
         )
     };
     let (_, status) = get(&world, "/status").await;
     assert_eq!((&status["busy_rating"], &status["usable_capacity_units"]), (&json!(8), &json!(9)));
     let busy = (false, "System is BUSY; waiting for QUIET".to_owned(), json!(10));
-    assert_eq!(request(5, "NORMAL").await, busy, "nobody knows how busy it is");
-    assert!(request(5, "HIGH").await.0, "high may go at busy, within what is usable");
+    assert_eq!(request(5, "NORMAL").await, busy, "the load is unknown");
+    assert!(request(5, "HIGH").await.0, "high jobs may start at busy, within the usable units");
     world.load(3, QuietState::Normal).await;
     assert_eq!(request(5, "LOW").await.1, "System is NORMAL; waiting for QUIET");
     world.load(9, QuietState::Panic).await;
@@ -164,7 +164,7 @@ async fn b15_b23_w7_w8_admission_follows_the_machine() {
     assert_eq!(request(90, "NORMAL").await, full);
     assert!(request(85, "BACKGROUND").await.0);
     world.advance(Span::secs(31)).await;
-    assert_eq!(get(&world, "/status").await.1["busy_rating"], 8, "an old reading is none");
+    assert_eq!(get(&world, "/status").await.1["busy_rating"], 8, "an old reading does not count");
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn w17_leases_and_base_jobs_survive_a_crash() {
     let waits = base_job(&world, json!({"requested_units": 40})).await;
     world.die().await;
     let world = World::over(open(), IDLE, clock).await;
-    assert_eq!(get(&world, "/status").await.1["leased_capacity_units"], 40, "b22: the lease is armed anew");
+    assert_eq!(get(&world, "/status").await.1["leased_capacity_units"], 40, "b22: the lease is renewed");
     assert_eq!(shown(&world, &waits).await["state"], "queued");
     let complete = json!({"worker_id": "w1", "status": "completed", "result": {"n": 1}});
     assert_eq!(post(&world, &format!("/leases/{lease}/complete"), complete).await.0, 200);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::intents::{IDLE, get, intent, post, state, submit};
 use crate::world::{PATIENCE, World, answer};
 
-/// A machine that is always as busy.
+/// A machine with a constant load.
 struct Steady(HostSample);
 
 impl LoadSource for Steady {
@@ -20,9 +20,9 @@ impl LoadSource for Steady {
     }
 }
 
-async fn look(world: &World, path: &str) -> (u16, Value) {
-    let (status, said) = answer(world.request("GET", path)).await;
-    (status.as_u16(), said)
+async fn fetch(world: &World, path: &str) -> (u16, Value) {
+    let (status, reply) = answer(world.request("GET", path)).await;
+    (status.as_u16(), reply)
 }
 
 async fn probed(sample: HostSample) -> (World, LoadProbe) {
@@ -34,7 +34,7 @@ async fn probed(sample: HostSample) -> (World, LoadProbe) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, known).await.expect("the probe looks");
+    tokio::time::timeout(PATIENCE, known).await.expect("the probe takes a reading");
     (world, probe)
 }
 
@@ -51,23 +51,23 @@ const IDLE_HOST: HostSample = HostSample {
 #[tokio::test]
 async fn a13_a14_the_load_is_shown_as_the_probe_found_it() {
     let (world, _probe) = probed(IDLE_HOST).await;
-    let (status, admission) = look(&world, "/api/supervisor/admission").await;
+    let (status, admission) = fetch(&world, "/api/supervisor/admission").await;
     assert_eq!((status, &admission["execution_host_ready"]), (200, &json!(true)));
     assert_eq!(
         (&admission["host_busy_rating"], &admission["available_capacity_units"]),
         (&json!(0), &json!(90))
     );
     for path in ["/api/system/stats/current", "/api/system-stats/current"] {
-        let (status, stats) = look(&world, path).await;
+        let (status, stats) = fetch(&world, path).await;
         assert_eq!(status, 200);
         assert_eq!(stats["quiet"]["state"], "QUIET");
         assert_eq!((&stats["cpu"]["percent_total"], &stats["mem"]["percent"]), (&json!(3.0), &json!(40.0)));
         assert!(stats["api"]["latency_ms_p95"].is_number(), "{stats}");
     }
-    let (_, health) = look(&world, "/api/system-stats/health").await;
+    let (_, health) = fetch(&world, "/api/system-stats/health").await;
     assert_eq!((&health["status"], &health["quiet_score"]), (&json!("ok"), &json!(100)));
     assert_eq!(health["quiet_streaks_24h"].as_array().unwrap().len(), 1, "{health}");
-    let (_, history) = look(&world, "/api/system-stats/history?group=quiet&range=10m").await;
+    let (_, history) = fetch(&world, "/api/system-stats/history?group=quiet&range=10m").await;
     assert_eq!((&history["range_s"], &history["points"][0]["value"]), (&json!(600), &json!(100)));
 }
 
@@ -75,12 +75,12 @@ async fn a13_a14_the_load_is_shown_as_the_probe_found_it() {
 async fn w7_w8_a_host_at_its_limit_is_in_a_panic_and_says_why() {
     let worst = HostSample { cpu_percent: 99.0, memory_percent: 99.0, load_per_core: 4.0, ..IDLE_HOST };
     let (world, _probe) = probed(worst).await;
-    let (_, health) = look(&world, "/api/system-stats/health").await;
+    let (_, health) = fetch(&world, "/api/system-stats/health").await;
     assert_eq!((&health["status"], &health["quiet_state"]), (&json!("error"), &json!("PANIC")), "{health}");
     assert!(health["reasons"].as_array().unwrap().len() >= 3, "{health}");
     let request = json!({"addon_id": "a", "job_type": "j", "cost_units": 1, "priority": "HIGH"});
     assert_eq!(post(&world, "/lease/request", request).await.1["approved"], false);
-    let (_, admission) = look(&world, "/api/supervisor/admission").await;
+    let (_, admission) = fetch(&world, "/api/supervisor/admission").await;
     assert_eq!(
         (&admission["host_busy_rating"], &admission["available_capacity_units"]),
         (&json!(10), &json!(0))
@@ -112,12 +112,12 @@ async fn the_dispatcher_looks_when_something_changes_and_when_it_is_kicked() {
     assert_eq!(state(&world, &third).await, "QUEUED");
     post(&world, &format!("/queue/jobs/{first}/complete"), json!({"status": "DONE"})).await;
     assert_eq!(state(&world, &third).await, "DISPATCHING", "a lease was released");
-    let (status, said) = post(&world, "/queue/kick", Value::Null).await;
-    assert_eq!((status, said), (200, json!({"ok": true})));
+    let (status, reply) = post(&world, "/queue/kick", Value::Null).await;
+    assert_eq!((status, reply), (200, json!({"ok": true})));
 }
 
 #[tokio::test]
-async fn history_tells_success_waits_and_p95() {
+async fn history_shows_success_waits_and_p95() {
     let world = World::new(IDLE).await;
     for seconds in 1..=20 {
         let id = submit(&world, intent("a", 5)).await;

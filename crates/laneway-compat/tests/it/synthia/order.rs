@@ -1,9 +1,9 @@
-//! Who goes next: priority, age, deadlines, shares; and that nobody hides anybody.
+//! The order of intents: priority, age, deadlines, shares; and that no intent hides another.
 
 use laneway_core::{QuietState, Span};
 use serde_json::{Value, json};
 
-use super::intents::{IDLE, get, intent, post, state, submit, trail};
+use super::intents::{IDLE, audit, get, intent, post, state, submit};
 use crate::world::World;
 
 fn with(addon: &str, cost: u32, more: Value) -> Value {
@@ -15,15 +15,15 @@ fn with(addon: &str, cost: u32, more: Value) -> Value {
 }
 
 async fn done(world: &World, id: &str) {
-    let (status, said) = post(world, &format!("/queue/jobs/{id}/complete"), json!({"status": "DONE"})).await;
-    assert_eq!(status, 200, "{said}");
+    let (status, reply) = post(world, &format!("/queue/jobs/{id}/complete"), json!({"status": "DONE"})).await;
+    assert_eq!(status, 200, "{reply}");
 }
 
-/// The only intent that is set aside now.
+/// The only reserved intent.
 async fn next(world: &World) -> String {
-    let (_, said) = get(world, "/queue/dispatchable").await;
-    let jobs = said["jobs"].as_array().unwrap();
-    assert_eq!(jobs.len(), 1, "{said}");
+    let (_, reply) = get(world, "/queue/dispatchable").await;
+    let jobs = reply["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 1, "{reply}");
     jobs[0]["job_id"].as_str().unwrap().to_owned()
 }
 
@@ -43,7 +43,8 @@ async fn priority_goes_first_then_age_and_age_makes_up_for_priority() {
     }
     let holds = submit(&world, intent("a", 90)).await;
     let old = submit(&world, with("a", 90, json!({"priority": "low"}))).await;
-    // An intent of a better word that comes six minutes later goes behind: ten steps of thirty seconds are five minutes.
+    // An intent of a better priority that comes six minutes later goes after it: ten levels of thirty seconds
+    // are five minutes.
     post(&world, &format!("/queue/jobs/{holds}/ack"), json!({"worker_id": "w"})).await;
     let (_, seen) = get(&world, &format!("/queue/jobs/{holds}")).await;
     let beat = format!("/leases/{}/heartbeat", seen["lease_id"].as_str().unwrap());
@@ -65,19 +66,23 @@ async fn every_addon_has_its_share_where_the_lane_is_fair() {
     let modest = submit(&world, with("modest", 30, json!({"priority": "background"}))).await;
     let id = next_of(&world, "greedy").await;
     done(&world, &id).await;
-    assert_eq!(state(&world, &modest).await, "DISPATCHING", "whoever has least goes first");
+    assert_eq!(
+        state(&world, &modest).await,
+        "DISPATCHING",
+        "the add-on with the fewest running intents goes first"
+    );
     world.configure(json!({"lanes": {"synthia": {"running_per_agent_max": 1}}})).await;
     let (_, stats) = get(&world, "/queue/stats").await;
     assert_eq!(stats["addons"]["modest"], json!({"queued": 0, "dispatching": 1, "running": 0}));
 }
 
 async fn next_of(world: &World, addon: &str) -> String {
-    let (_, said) = get(world, &format!("/queue/dispatchable?addon_id={addon}&limit=1")).await;
-    said["jobs"][0]["job_id"].as_str().unwrap().to_owned()
+    let (_, reply) = get(world, &format!("/queue/dispatchable?addon_id={addon}&limit=1")).await;
+    reply["jobs"][0]["job_id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn w1_a_deferred_high_intent_hides_nobody() {
+async fn w1_a_deferred_high_intent_hides_no_other() {
     let world = World::new(IDLE).await;
     submit(&world, with("a", 10, json!({"priority": "high", "earliest_start_at": "2030-01-01T00:00:00Z"})))
         .await;
@@ -88,12 +93,12 @@ async fn w1_a_deferred_high_intent_hides_nobody() {
         (state(&world, &holds).await, state(&world, &big).await),
         ("DISPATCHING".into(), "QUEUED".into())
     );
-    assert_eq!(state(&world, &small).await, "DISPATCHING", "neither a time nor a size hides it");
+    assert_eq!(state(&world, &small).await, "DISPATCHING", "neither a later start nor a size hides it");
 }
 
 #[tokio::test]
-async fn w6_a_big_intent_is_not_overtaken_for_ever_and_keeps_its_place() {
-    let world = World::new(&format!("{IDLE}\ncapacity.overtakes_max = 3")).await;
+async fn w6_a_big_intent_is_not_bypassed_forever_and_keeps_its_position() {
+    let world = World::new(&format!("{IDLE}\ncapacity.bypasses_max = 3")).await;
     let mut holds = submit(&world, intent("a", 40)).await;
     let big = submit(&world, intent("a", 80)).await;
     for _ in 0..3 {
@@ -103,7 +108,7 @@ async fn w6_a_big_intent_is_not_overtaken_for_ever_and_keeps_its_place() {
         holds = small;
     }
     let late = submit(&world, intent("a", 10)).await;
-    assert_eq!(state(&world, &late).await, "QUEUED", "three went before it; now its units are kept");
+    assert_eq!(state(&world, &late).await, "QUEUED", "three went before it; now its units are reserved");
     done(&world, &holds).await;
     assert_eq!(state(&world, &big).await, "DISPATCHING");
 }
@@ -119,8 +124,8 @@ async fn w12_time_sensitive_and_near_deadlines_go_at_normal_and_ahead_but_never_
     let near = submit(&world, with("a", 20, deadline)).await;
     assert_eq!(state(&world, &plain).await, "QUEUED", "it waits for quiet");
     assert_eq!(state(&world, &sensitive).await, "DISPATCHING");
-    assert_eq!(state(&world, &near).await, "QUEUED", "five minutes are left, and three are enough");
-    // Two minutes of work and one to spare: at 22:15:20 its deadline is near.
+    assert_eq!(state(&world, &near).await, "QUEUED", "five minutes are left, and it needs three");
+    // Two minutes of work and one of margin: at 22:15:20 its deadline is near.
     for _ in 0..4 {
         world.advance(Span::secs(29)).await;
         world.load(4, QuietState::Normal).await;
@@ -128,12 +133,12 @@ async fn w12_time_sensitive_and_near_deadlines_go_at_normal_and_ahead_but_never_
     assert_eq!(state(&world, &near).await, "QUEUED");
     world.advance(Span::secs(5)).await;
     assert_eq!(state(&world, &near).await, "DISPATCHING");
-    assert!(trail(&world, &near).await.contains(&"HASTENED".to_owned()));
+    assert!(audit(&world, &near).await.contains(&"HASTENED".to_owned()));
     assert_eq!(state(&world, &plain).await, "QUEUED");
     let big = submit(&world, with("a", 30, json!({"time_sensitive": true}))).await;
-    assert_eq!(state(&world, &big).await, "QUEUED", "nobody goes above 56 units at busy 4");
+    assert_eq!(state(&world, &big).await, "QUEUED", "no intent exceeds 56 units at busy 4");
     world.load(0, QuietState::Quiet).await;
-    assert_eq!(state(&world, &big).await, "DISPATCHING", "a reading lets it in at once");
+    assert_eq!(state(&world, &big).await, "DISPATCHING", "a new reading starts it at once");
 }
 
 #[tokio::test]
@@ -154,27 +159,27 @@ async fn run_this_overnight_when_quiet() {
     assert_eq!(state(&world, &later).await, "QUEUED", "the hour has come, but the machine is not quiet");
     world.load(0, QuietState::Quiet).await;
     assert_eq!(state(&world, &later).await, "DISPATCHING");
-    // Hours of the add-on itself hold for intents that say nothing.
+    // The add-on's hours apply to intents without their own.
     world.configure(json!({"agents": {"night": {"hours": "01:00-02:00 Europe/Berlin"}}})).await;
     let of_agent = submit(&world, intent("night", 5)).await;
     assert_eq!(state(&world, &of_agent).await, "QUEUED");
 }
 
 #[tokio::test]
-async fn denials_are_told_in_the_trail_now_and_then_with_their_reason() {
+async fn denials_appear_in_the_event_log_now_and_then_with_their_reason() {
     let world = World::new("").await;
     world.load(9, QuietState::Panic).await;
     let id = submit(&world, intent("a", 20)).await;
-    let denied = async || trail(&world, &id).await.iter().filter(|word| *word == "DENIED").count();
+    let denied = async || audit(&world, &id).await.iter().filter(|word| *word == "DENIED").count();
     assert_eq!(denied().await, 1);
-    // After 5 s, then 10 s, then 20 s: not once for each look.
+    // After 5 s, then 10 s, then 20 s: not at every check.
     for (seconds, count) in [(4, 1), (1, 2), (9, 2), (1, 3), (19, 3), (1, 4)] {
         world.advance(Span::secs(seconds)).await;
         world.load(9, QuietState::Panic).await;
         assert_eq!(denied().await, count, "after {seconds} s more");
     }
-    let (_, said) = get(&world, &format!("/queue/jobs/{id}/events")).await;
-    let reason = said["events"][1]["reason"].as_str().unwrap();
+    let (_, reply) = get(&world, &format!("/queue/jobs/{id}/events")).await;
+    let reason = reply["events"][1]["reason"].as_str().unwrap();
     assert!(reason.starts_with("panic: "), "{reason}");
     let (_, stats) = get(&world, "/queue/stats").await;
     assert_eq!(stats["decisions"][0]["reason"], "Recent PANIC detected; cooling down");

@@ -1,17 +1,17 @@
-//! The worker of `laneway-client` that asks, against a real server: in both tongues.
+//! The pull worker of `laneway-client` against a real server, with both APIs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use laneway_client::pull::{Dialect, PullOptions, PullOutcome, PullWorker, PulledJob, Turn};
+use laneway_client::pull::{Dialect, Poll, PullOptions, PullOutcome, PullWorker, PulledJob};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::intents::{IDLE, get, post};
 use crate::world::{PATIENCE, World, answer};
 
-/// A lane whose workers ask, with a lease that is over soon.
+/// A lane for pull workers, with a short lease.
 const CLAIMS: &str = "capacity.measured = false\nlanes.bulk.dispatch = \"claim\"\nlanes.bulk.lease = \"1s\"";
 
 fn worker(world: &World, dialect: Dialect) -> PullWorker {
@@ -33,29 +33,29 @@ async fn native_job(world: &World, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a15_a_worker_runs_what_it_is_given_in_the_words_of_the_dialect() {
+async fn a15_a_worker_runs_jobs_in_the_terms_of_the_dialect() {
     let world = World::new(IDLE).await;
     let worker = worker(&world, Dialect::Synthia { capabilities: vec!["any".to_owned()] });
     let handler = |job: PulledJob| async move {
         job.report(0.5, "half way").await.unwrap();
         match job.payload["fails"] == true {
-            true => PullOutcome::Failed("as told".to_owned()),
+            true => PullOutcome::Failed("as requested".to_owned()),
             false => PullOutcome::Succeeded(Some(json!({"kind": job.kind, "degraded": true}))),
         }
     };
-    let Turn::Denied { reason, retry_after } = worker.turn(&handler).await.unwrap() else {
+    let Poll::Denied { reason, retry_after } = worker.poll_once(&handler).await.unwrap() else {
         panic!("no work")
     };
     assert_eq!((reason.as_str(), retry_after), ("No eligible job found", Duration::from_millis(1_500)));
     for fails in [false, true] {
         post(&world, "/jobs", json!({"type": "thumbs", "payload": {"fails": fails}})).await;
-        let turn = worker.turn(&handler).await.unwrap();
-        assert!(matches!(turn, Turn::Done { .. }), "{turn:?}");
+        let poll_once = worker.poll_once(&handler).await.unwrap();
+        assert!(matches!(poll_once, Poll::Done { .. }), "{poll_once:?}");
     }
     let (_, done) = get(&world, "/jobs?state=completed").await;
     assert_eq!(done["jobs"][0]["job"]["result"], json!({"kind": "thumbs", "degraded": true}));
     let (_, failed) = get(&world, "/jobs?state=failed").await;
-    assert_eq!(failed["jobs"][0]["job"]["error"], "as told");
+    assert_eq!(failed["jobs"][0]["job"]["error"], "as requested");
 }
 
 #[tokio::test]
@@ -63,13 +63,16 @@ async fn a15_a_worker_lives_by_its_heartbeats() {
     let world = World::in_real_time(CLAIMS).await;
     let id = submit_native(&world, json!({"kind": "slow", "lane": "bulk", "payload": {"n": 1}})).await;
     let worker = worker(&world, native());
-    // Three times as long as its lease lives.
+    // Three times as long as the lease.
     let handler = |job: PulledJob| async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
         PullOutcome::Succeeded(Some(job.payload.clone()))
     };
-    let turn = tokio::time::timeout(PATIENCE, worker.turn(&handler)).await.unwrap().unwrap();
-    assert_eq!(turn, Turn::Done { job: id.clone(), outcome: PullOutcome::Succeeded(Some(json!({"n": 1}))) });
+    let poll_once = tokio::time::timeout(PATIENCE, worker.poll_once(&handler)).await.unwrap().unwrap();
+    assert_eq!(
+        poll_once,
+        Poll::Done { job: id.clone(), outcome: PullOutcome::Succeeded(Some(json!({"n": 1}))) }
+    );
     let job = native_job(&world, &id).await;
     assert_eq!((&job["state"], &job["attempt"]), (&json!("succeeded"), &json!(1)));
 }
@@ -83,22 +86,23 @@ async fn a15_a_lease_that_is_lost_stops_the_run() {
         job.stop.cancelled().await;
         PullOutcome::Succeeded(None)
     };
-    let turn = worker.turn(&handler);
+    let poll_once = worker.poll_once(&handler);
     let canceled = async {
         while native_job(&world, &id).await["state"] != "running" {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         answer(world.request("POST", &format!("/v1/jobs/{id}/cancel"))).await
     };
-    let (turn, _) = tokio::time::timeout(PATIENCE, async { tokio::join!(turn, canceled) }).await.unwrap();
-    assert_eq!(turn.unwrap(), Turn::Lost { job: id.clone() });
+    let (poll_once, _) =
+        tokio::time::timeout(PATIENCE, async { tokio::join!(poll_once, canceled) }).await.unwrap();
+    assert_eq!(poll_once.unwrap(), Poll::Lost { job: id.clone() });
     assert_eq!(native_job(&world, &id).await["state"], "canceled");
     let (_, leases) = answer(world.request("GET", "/v1/leases")).await;
-    assert_eq!(leases, json!({"leases": []}), "it said that it stopped");
+    assert_eq!(leases, json!({"leases": []}), "it reported that it stopped");
 }
 
 #[tokio::test]
-async fn a_worker_asks_until_it_is_told_to_stop() {
+async fn a_worker_polls_until_it_is_stopped() {
     let world = World::in_real_time(CLAIMS).await;
     for _ in 0..5 {
         submit_native(&world, json!({"kind": "quick", "lane": "bulk", "cost": 60})).await;

@@ -21,10 +21,10 @@ fn queue_caps_hold_exactly() {
             submit a1 | submit a2 | submit a3
                 a1 started #1
             submit a4
-                refused: queue_full: the queue is full (agent in this lane: queued_per_agent_max): 2 of 2 jobs wait; submit again later
+                rejected: queue_full: the queue is full (agent in this lane: queued_per_agent_max): 2 of 2 jobs wait; submit again later
             submit b1 agent=B
             submit b2 agent=B
-                refused: queue_full: the queue is full (lane: queued_max): 3 of 3 jobs wait; submit again later
+                rejected: queue_full: the queue is full (lane: queued_max): 3 of 3 jobs wait; submit again later
             finish a1 ok
                 a1 succeeded #1 (done)
                 b1 started #1
@@ -48,15 +48,15 @@ fn tenant_and_server_caps() {
                 config.changed
             submit x1 tenant=t1 | submit x2 tenant=t1 | submit x3 tenant=t1
                 x1 started #1
-                refused: queue_full: the queue is full (tenant: queued_max): 1 of 1 jobs wait; submit again later
+                rejected: queue_full: the queue is full (tenant: queued_max): 1 of 1 jobs wait; submit again later
             submit y1 tenant=t2 | submit y2 tenant=t2 | submit y3 tenant=t2
-                refused: queue_full: the queue is full (server: limits.queued_max): 3 of 3 jobs wait; submit again later
+                rejected: queue_full: the queue is full (server: limits.queued_max): 3 of 3 jobs wait; submit again later
         "#]],
     );
 }
 
 #[test]
-fn the_same_key_gives_the_same_job_and_another_body_is_refused() {
+fn the_same_key_gives_the_same_job_and_another_body_is_rejected() {
     check(
         "
         submit a1 idem=one/x
@@ -70,7 +70,7 @@ fn the_same_key_gives_the_same_job_and_another_body_is_refused() {
             submit a2 idem=one/x
                 a2 exists already
             submit a3 idem=one/y
-                refused: idempotency_mismatch: idempotency_key: "one" was used for another request; choose a new key
+                rejected: idempotency_mismatch: idempotency_key: "one" was used for another request; choose a new key
             batch b1 b2 idem=two/x
                 b1 started #1
         "#]],
@@ -90,21 +90,21 @@ fn an_atomic_batch_is_all_or_nothing() {
             lane main running=1 queued=2
                 config.changed
             batch a1 a2 a3 a4 atomic
-                a1 refused: batch_refused
-                a2 refused: batch_refused
-                a3 refused: queue_full
-                a4 refused: queue_full
+                a1 rejected: batch_rejected
+                a2 rejected: batch_rejected
+                a3 rejected: queue_full
+                a4 rejected: queue_full
             batch b1 b2 atomic
                 b1 started #1
             batch c1 c2 c3
-                c2 refused: queue_full
-                c3 refused: queue_full
+                c2 rejected: queue_full
+                c3 rejected: queue_full
         "#]],
     );
 }
 
 #[test]
-fn deadlines_in_the_past_are_refused_and_nothing_is_kept() {
+fn deadlines_in_the_past_are_rejected_and_nothing_is_kept() {
     check(
         "
         submit a1 deadline=0s
@@ -112,9 +112,9 @@ fn deadlines_in_the_past_are_refused_and_nothing_is_kept() {
         ",
         expect![[r#"
             submit a1 deadline=0s
-                refused: deadline_past: deadline: has passed; give a time in the future
+                rejected: deadline_past: deadline: has passed; give a time in the future
             submit a2 deadline=5s after=9s
-                refused: deadline_past: not_before: comes after the deadline; give an earlier one
+                rejected: deadline_past: not_before: comes after the deadline; give an earlier one
         "#]],
     );
 }
@@ -136,7 +136,7 @@ fn an_unknown_lane_means_main() {
 }
 
 #[test]
-fn strict_kinds_refuse_what_nobody_offers() {
+fn strict_kinds_reject_what_nobody_offers() {
     check(
         "submit a1 kind=unknown\nexplain a1\nserver strict=yes\nsubmit a2 kind=unknown",
         expect![[r#"
@@ -146,8 +146,33 @@ fn strict_kinds_refuse_what_nobody_offers() {
         server strict=yes
             config.changed
         submit a2 kind=unknown
-            refused: unknown_kind: kind: nobody offers "unknown"; register a handler or a target for it
+            rejected: unknown_kind: kind: nobody offers "unknown"; register a handler or a target for it
     "#]],
+    );
+}
+
+#[test]
+fn defect_06_low_storage_stops_starts_and_lets_what_runs_end() {
+    check(
+        "lane main running=1\nsubmit a1\nsubmit a2\nstorage low\nexplain a2\nfinish a1 ok\nexplain a2\nstorage fine\nfinish a2 ok",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submit a1
+                a1 started #1
+            submit a2
+            storage low
+            explain a2
+                a2 is queued, 0 ahead: storage low, lane main 1/1
+            finish a1 ok
+                a1 succeeded #1 (done)
+            explain a2
+                a2 is queued, 0 ahead: storage low
+            storage fine
+                a2 started #1
+            finish a2 ok
+                a2 succeeded #1 (done)
+        "#]],
     );
 }
 
@@ -158,16 +183,95 @@ fn low_storage_and_draining_close_admission() {
         expect![[r#"
         storage low
         submit a1
-            refused: storage_low: storage runs low; free disk space, then submit again
+            rejected: storage_low: storage runs low; free disk space, then submit again
         storage fine
         submit a2
             a2 started #1
         drain
             server.draining
         submit a3
-            refused: draining: the server is stopping; submit again after it has restarted
+            rejected: draining: the server is stopping; submit again after it has restarted
         finish a2 ok
             a2 succeeded #1 (done)
     "#]],
+    );
+}
+
+#[test]
+fn defect_11_a_tenant_never_takes_the_room_of_another_one() {
+    check(
+        "
+        tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 queued=8 | lane other running=0 queued=8
+        submit a1 tenant=t1 | submit a2 tenant=t1 | submit a3 tenant=t1 | submit a4 tenant=t1 | submit a5 tenant=t1 | submit a6 tenant=t1
+        submit a7 tenant=t1
+        submit b1 tenant=t2 | submit b2 tenant=t2
+        submit b3 tenant=t2
+        submit c1 tenant=t1 lane=other
+        ",
+        expect![[r#"
+            tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 queued=8 | lane other running=0 queued=8
+                config.changed
+                config.changed
+                config.changed
+                config.changed
+            submit a1 tenant=t1 | submit a2 tenant=t1 | submit a3 tenant=t1 | submit a4 tenant=t1 | submit a5 tenant=t1 | submit a6 tenant=t1
+            submit a7 tenant=t1
+                rejected: queue_full: the queue is full (lane: queued_max): 6 of 8 jobs wait, and the rest is reserved for other tenants; submit again later
+            submit b1 tenant=t2 | submit b2 tenant=t2
+            submit b3 tenant=t2
+                rejected: queue_full: the queue is full (lane: queued_max): 8 of 8 jobs wait; submit again later
+            submit c1 tenant=t1 lane=other
+        "#]],
+    );
+}
+
+#[test]
+fn defect_11_an_atomic_batch_leaves_the_room_of_others() {
+    check(
+        "
+        tenant t1 queued=99 | tenant t2 queued=99 | server queued=8 | lane main running=0
+        batch a1 a2 a3 a4 a5 a6 a7 atomic tenant=t1
+        batch a1 a2 a3 a4 a5 a6 atomic tenant=t1
+        batch b1 b2 b3 atomic tenant=t2
+        batch b1 b2 atomic tenant=t2
+        ",
+        expect![[r#"
+            tenant t1 queued=99 | tenant t2 queued=99 | server queued=8 | lane main running=0
+                config.changed
+                config.changed
+                config.changed
+                config.changed
+            batch a1 a2 a3 a4 a5 a6 a7 atomic tenant=t1
+                a1 rejected: batch_rejected
+                a2 rejected: batch_rejected
+                a3 rejected: batch_rejected
+                a4 rejected: batch_rejected
+                a5 rejected: batch_rejected
+                a6 rejected: batch_rejected
+                a7 rejected: queue_full
+            batch a1 a2 a3 a4 a5 a6 atomic tenant=t1
+            batch b1 b2 b3 atomic tenant=t2
+                b1 rejected: batch_rejected
+                b2 rejected: batch_rejected
+                b3 rejected: queue_full
+            batch b1 b2 atomic tenant=t2
+        "#]],
+    );
+}
+
+#[test]
+fn a_tenant_alone_has_the_whole_queue() {
+    check(
+        "
+        tenant t1 queued=99 | lane main running=0 queued=2
+        submit a1 tenant=t1 | submit a2 tenant=t1 | submit a3 tenant=t1
+        ",
+        expect![[r#"
+            tenant t1 queued=99 | lane main running=0 queued=2
+                config.changed
+                config.changed
+            submit a1 tenant=t1 | submit a2 tenant=t1 | submit a3 tenant=t1
+                rejected: queue_full: the queue is full (lane: queued_max): 2 of 2 jobs wait; submit again later
+        "#]],
     );
 }

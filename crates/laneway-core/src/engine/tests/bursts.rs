@@ -218,7 +218,7 @@ fn a_burst_counts_as_one_for_the_cap() {
             submit s2 session=chat debounce=1s cap=1 drop=new | submit s3 session=chat debounce=1s cap=1 drop=new
                 s3 canceled #0 (merged)
             submit s4 session=chat debounce=1s cap=1 drop=new agent=B
-                refused: session_full: session.cap: 1 jobs of the session wait, 1 may; submit again later
+                rejected: session_full: session.cap: 1 jobs of the session wait, 1 may; submit again later
             submit s5 session=chat debounce=1s cap=1 agent=B
                 s2 canceled #0 (dropped)
             session chat
@@ -338,9 +338,9 @@ fn an_atomic_batch_is_judged_with_its_sessions() {
             lane main running=0
                 config.changed
             batch a1 a2 a3 atomic session=chat cap=2 drop=new
-                a1 refused: batch_refused
-                a2 refused: batch_refused
-                a3 refused: session_full
+                a1 rejected: batch_rejected
+                a2 rejected: batch_rejected
+                a3 rejected: session_full
             session chat
                 session chat is not known
             batch b1 b2 atomic session=chat cap=2 drop=new
@@ -352,7 +352,7 @@ fn an_atomic_batch_is_judged_with_its_sessions() {
 }
 
 #[test]
-fn a_debounce_that_is_too_long_is_refused() {
+fn a_debounce_that_is_too_long_is_rejected() {
     check(
         "
         submit s1 session=chat debounce=601s
@@ -360,9 +360,9 @@ fn a_debounce_that_is_too_long_is_refused() {
         ",
         expect![[r#"
             submit s1 session=chat debounce=601s
-                refused: invalid: session.debounce: at most 600 s are allowed
+                rejected: invalid: session.debounce: at most 600 s are allowed
             submit s2 session=chat debounce=1s debounce_max=3601s
-                refused: invalid: session.debounce_max: at most 3600 s are allowed
+                rejected: invalid: session.debounce_max: at most 3600 s are allowed
         "#]],
     );
 }

@@ -1,12 +1,13 @@
 //! The part of a story that is about schedules: words to commands, and what a store would keep of them.
 
+use crate::command::ScheduleCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::story::{START, Story, number, span, text};
 use crate::schedule::{RunMode, ScheduleRef};
 use crate::{
-    CatchUp, Change, Command, Name, Origin, Overlap, RetryPolicy, RunLog, RunStatus, Schedule, ScheduleId,
-    SchedulePatch, ScheduleSpec, Span, Timing, Wall,
+    CatchUp, Change, Command, FiringLogEntry, Name, Origin, Overlap, RetryPolicy, RunStatus, Schedule,
+    ScheduleId, SchedulePatch, ScheduleSpec, Span, Timing, Wall,
 };
 
 /// What is stored of schedules, and the names that a scenario gave them.
@@ -15,7 +16,7 @@ pub(super) struct Calendar {
     pub(super) schedules: BTreeMap<ScheduleId, Schedule>,
     ids: BTreeMap<String, ScheduleId>,
     slots: BTreeSet<(ScheduleId, Wall)>,
-    pub(super) logs: Vec<RunLog>,
+    pub(super) logs: Vec<FiringLogEntry>,
     made: BTreeMap<ScheduleId, u32>,
 }
 
@@ -49,7 +50,7 @@ impl Calendar {
             Change::SlotFired { schedule, slot, .. } => {
                 assert!(self.slots.insert((*schedule, *slot)), "a slot comes once");
             }
-            Change::RunLogged(log) => self.logs.push(RunLog::clone(log)),
+            Change::FiringLogged(log) => self.logs.push(FiringLogEntry::clone(log)),
             _ => {}
         }
     }
@@ -80,19 +81,24 @@ impl Story {
         let origin = Origin::house("test");
         let tenant = options.get("as").map(|tenant| text(tenant));
         if verb == "schedule" {
-            return Command::PutSchedule(Box::new(self.schedule_spec(name, rest, options)), origin);
+            return Command::Schedule(ScheduleCommand::Put(
+                Box::new(self.schedule_spec(name, rest, options)),
+                origin,
+            ));
         }
         let id = self.calendar.ids[name];
         match verb {
             "update" => {
                 let patch = Box::new(self.patch(rest, options));
-                Command::UpdateSchedule { tenant, id, patch, origin }
+                Command::Schedule(ScheduleCommand::Update { tenant, id, patch, origin })
             }
-            "toggle" => Command::ToggleSchedule { tenant, id, enabled: rest[1] == "on", origin },
-            "delete" => Command::DeleteSchedule { tenant, id, origin },
+            "toggle" => {
+                Command::Schedule(ScheduleCommand::Toggle { tenant, id, enabled: rest[1] == "on", origin })
+            }
+            "delete" => Command::Schedule(ScheduleCommand::Delete { tenant, id, origin }),
             _ => {
                 let mode = if rest.contains(&"due") { RunMode::Due } else { RunMode::Force };
-                Command::RunSchedule { tenant, id, mode, origin }
+                Command::Schedule(ScheduleCommand::Fire { tenant, id, mode, origin })
             }
         }
     }
@@ -159,7 +165,7 @@ impl Story {
         assert_eq!(Some(schedule), self.calendar.schedules.get(&schedule.id), "memory and store agree");
         let state = &schedule.state;
         let next = state.next_at.map_or("never".to_owned(), since);
-        let last = state.last_status.map_or("none", RunStatus::word);
+        let last = state.last_status.map_or("none", RunStatus::as_str);
         let switch = if schedule.spec.enabled { "on" } else { "off" };
         format!("{name} is {switch}, next {next}, last {last}, {} runs", state.runs)
     }

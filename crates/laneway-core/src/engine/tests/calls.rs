@@ -21,23 +21,23 @@ fn t1_a_chain_must_agree_with_its_nodes() {
         ",
         expect![[r#"
             submitrun r h m1 m2 chain=h:m1,m2 odd=h:0
-                refused: invalid: node "h": middleware: the host has no index; take it away
+                rejected: invalid: node "h": middleware: the host has no index; take it away
             submitrun r h m1 m2 chain=h:m1,m2 odd=m1:-
-                refused: invalid: node "m1": middleware: index is missing; give the node's place in the chain, from 0
+                rejected: invalid: node "m1": middleware: index is missing; give the node's place in the chain, from 0
             submitrun r h m1 m2 chain=h:m1,m2 odd=m1:1
-                refused: invalid: node "m1": middleware: the chain does not have this node at index 1
+                rejected: invalid: node "m1": middleware: the chain does not have this node at index 1
             submitrun r h m1 m2 chain=h:m1,m2 odd=m2:7
-                refused: invalid: node "m2": middleware: the chain does not have this node at index 7
+                rejected: invalid: node "m2": middleware: the chain does not have this node at index 7
             submitrun r h m1 m2 chain=h:m1,m2 odd=m2:none
-                refused: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
+                rejected: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
             submitrun r h m1 chain=h:m1,m2
-                refused: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
+                rejected: invalid: node "h": middleware: "m2" is not a node with the same chain; every node of a chain names all of it
             submitrun r m1 m2 chain=h:m1,m2
-                refused: invalid: node "m1": middleware: "h" is not a node with the same chain; every node of a chain names all of it
+                rejected: invalid: node "m1": middleware: "h" is not a node with the same chain; every node of a chain names all of it
             submitrun r h<m1 m1 chain=h:m1
-                refused: invalid: node "m1": a node of its own middleware chain depends on it; the order of a chain is its own, take that away
+                rejected: invalid: node "m1": a node of its own middleware chain depends on it; the order of a chain is its own, take that away
             submitrun r a<h h m1<a chain=h:m1
-                refused: invalid: node "a": depends_on leads back to itself (a -> h -> m1 -> a); take one of these dependencies away
+                rejected: invalid: node "a": depends_on leads back to itself (a -> h -> m1 -> a); take one of these dependencies away
             submitrun r h m1 m2 chain=h:m1,m2
                 r submitted
                 r started
@@ -179,7 +179,7 @@ fn a_chain_that_is_cut_short_ends_with_what_there_is() {
 fn t7_t9_what_is_not_waiting_for_a_call_is_not_ready() {
     check(
         "
-        place far leased kinds=w slots=1
+        executor far leased kinds=w slots=1
         submitrun r h@w m1 chain=h:m1
         submit other kind=w
         next r/m1 q1
@@ -194,7 +194,7 @@ fn t7_t9_what_is_not_waiting_for_a_call_is_not_ready() {
         finish r/m1 ok
         ",
         expect![[r#"
-            place far leased kinds=w slots=1
+            executor far leased kinds=w slots=1
             submitrun r h@w m1 chain=h:m1
                 r submitted
                 r started
@@ -231,7 +231,7 @@ fn t7_t9_what_is_not_waiting_for_a_call_is_not_ready() {
 }
 
 #[test]
-fn calls_from_the_wrong_place_are_refused() {
+fn calls_from_the_wrong_place_are_rejected() {
     check(
         "
         submitrun r h m1 m2 x chain=h:m1,m2
@@ -293,7 +293,7 @@ fn calls_from_the_wrong_place_are_refused() {
 fn t8_a_call_is_taken_back_when_its_caller_is_gone() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r h@w m1@w chain=h:m1
         start r/m1
         next r/m1 q1
@@ -309,7 +309,7 @@ fn t8_a_call_is_taken_back_when_its_caller_is_gone() {
         showrun r
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r h@w m1@w chain=h:m1
                 r submitted
                 r started
@@ -354,7 +354,7 @@ fn t8_a_call_is_taken_back_when_its_caller_is_gone() {
 fn a_call_that_nobody_waits_for_leaves_the_queue() {
     check(
         "
-        place there attached kinds=other slots=1
+        executor there attached kinds=other slots=1
         submitrun r h@other m1 chain=h:m1
         submit x kind=other
         next r/m1 q1
@@ -367,7 +367,7 @@ fn a_call_that_nobody_waits_for_leaves_the_queue() {
         showrun r
         ",
         expect![[r#"
-            place there attached kinds=other slots=1
+            executor there attached kinds=other slots=1
             submitrun r h@other m1 chain=h:m1
                 r submitted
                 r started
@@ -377,12 +377,12 @@ fn a_call_that_nobody_waits_for_leaves_the_queue() {
             next r/m1 q1
                 r/h queued #0 (called)
             explain r/h
-                r/h is queued, 0 ahead: place there 1/1
+                r/h is queued, 0 ahead: executor there 1/1
             finish r/m1 fail
                 r/m1 retrying #1 (retry)
                 r/h returned #0 (returned)
             explain r/h
-                r/h is scheduled, 0 ahead: waits for a call of m1, place there 1/1
+                r/h is scheduled, 0 ahead: waits for a call of m1, executor there 1/1
             cancel x
                 was running
                 x canceled #1 (requested)
@@ -650,7 +650,7 @@ fn t10_a_called_node_that_is_given_back_is_ready_again() {
 fn calls_outlive_a_crash() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r h@w m1@w m2@w chain=h:m1,m2
         start r/m1
         next r/m1 q1 timeout=60s
@@ -670,7 +670,7 @@ fn calls_outlive_a_crash() {
         showrun r
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r h@w m1@w m2@w chain=h:m1,m2
                 r submitted
                 r started
@@ -718,7 +718,7 @@ fn calls_outlive_a_crash() {
 fn a_call_that_waited_over_a_crash_still_times_out() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r h@w m1@w chain=h:m1
         start r/m1 | next r/m1 q1 timeout=20s | start r/h
         wait 10s
@@ -731,7 +731,7 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
         showrun r
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r h@w m1@w chain=h:m1
                 r submitted
                 r started
@@ -766,7 +766,7 @@ fn a_call_that_waited_over_a_crash_still_times_out() {
 fn what_runs_for_a_call_that_was_taken_back_is_told_so_again_after_a_crash() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r h@w m1@w chain=h:m1
         start r/m1
         next r/m1 q1 timeout=5s
@@ -781,7 +781,7 @@ fn what_runs_for_a_call_that_was_taken_back_is_told_so_again_after_a_crash() {
         showrun r
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r h@w m1@w chain=h:m1
                 r submitted
                 r started
@@ -824,7 +824,7 @@ fn what_runs_for_a_call_that_was_taken_back_is_told_so_again_after_a_crash() {
 fn a_called_node_that_times_out_when_its_caller_is_gone_is_not_tried_again() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r h@w m1@w chain=h:m1 timeout=20s
         start r/m1
         wait 1s
@@ -836,7 +836,7 @@ fn a_called_node_that_times_out_when_its_caller_is_gone_is_not_tried_again() {
         explain r/h
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r h@w m1@w chain=h:m1 timeout=20s
                 r submitted
                 r started
@@ -869,7 +869,7 @@ fn a_called_node_that_times_out_when_its_caller_is_gone_is_not_tried_again() {
 fn the_queue_timeout_of_a_called_node_begins_with_its_call() {
     check(
         "
-        place far leased kinds=w slots=1
+        executor far leased kinds=w slots=1
         submitrun r h@w m1@w chain=h:m1 queue=60s
         start r/m1
         wait 20s
@@ -884,7 +884,7 @@ fn the_queue_timeout_of_a_called_node_begins_with_its_call() {
         explain r/h
         ",
         expect![[r#"
-            place far leased kinds=w slots=1
+            executor far leased kinds=w slots=1
             submitrun r h@w m1@w chain=h:m1 queue=60s
                 r submitted
                 r started
@@ -902,7 +902,7 @@ fn the_queue_timeout_of_a_called_node_begins_with_its_call() {
             crash
             wait 20s
             explain r/h
-                r/h is queued, 0 ahead: place far 1/1
+                r/h is queued, 0 ahead: executor far 1/1
         "#]],
     );
 }
@@ -919,7 +919,7 @@ fn chains_of_any_life_come_to_an_end() {
             (state >> 33) as usize % below
         };
         let mut story = Story::new();
-        story.play("place far leased kinds=w slots=9");
+        story.play("executor far leased kinds=w slots=9");
         let failure = ["stop", "continue"][pick(2)];
         let kinds = [["h@w", "m1", "m2@w"], ["h", "m1@w", "m2"]][pick(2)];
         let nodes = format!("a {}<a {} {} b<h", kinds[0], kinds[1], kinds[2]);

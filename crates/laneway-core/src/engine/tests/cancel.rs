@@ -121,3 +121,41 @@ fn draining_starts_nothing_and_cancels_where_the_lane_says_so() {
         "#]],
     );
 }
+
+#[test]
+fn defect_02_a_stop_repeats_only_what_allows_a_loss() {
+    check(
+        "
+        lane brief stop=cancel
+        submit a1 | submit a2 losses=0 retries=0 | submit a3 losses=0 retries=9 | submit a4 losses=0 | submit a5 losses=0 lane=brief
+        drain
+        finish a1 interrupted
+        finish a2 interrupted
+        finish a3 canceled
+        finish a4 back
+        finish a5 interrupted
+        ",
+        expect![[r#"
+            lane brief stop=cancel
+                config.changed
+            submit a1 | submit a2 losses=0 retries=0 | submit a3 losses=0 retries=9 | submit a4 losses=0 | submit a5 losses=0 lane=brief
+                a1 started #1
+                a2 started #1
+                a3 started #1
+                a4 started #1
+                a5 started #1
+            drain
+                server.draining
+            finish a1 interrupted
+                a1 queued #1 (handed_back)
+            finish a2 interrupted
+                a2 failed #1 (lost)
+            finish a3 canceled
+                a3 failed #1 (lost)
+            finish a4 back
+                a4 queued #1 (handed_back)
+            finish a5 interrupted
+                a5 canceled #1 (shutdown)
+        "#]],
+    );
+}

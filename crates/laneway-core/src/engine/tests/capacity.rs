@@ -73,7 +73,7 @@ fn b15_w7_no_reading_or_an_old_one_counts_as_a_busy_machine() {
 }
 
 #[test]
-fn w6_a_job_that_never_fits_is_refused_and_hides_nobody() {
+fn w6_a_job_that_never_fits_is_rejected_and_hides_nobody() {
     check(
         "
         load busy=0
@@ -82,8 +82,8 @@ fn w6_a_job_that_never_fits_is_refused_and_hides_nobody() {
         expect![[r#"
             load busy=0
             submit big cost=91 | submit huge cost=101 | submit most cost=90
-                refused: never_fits: cost: is 91, and an idle machine gives 90 at most; ask for less
-                refused: invalid: cost: is 101; at most 100 is allowed
+                rejected: never_fits: cost: is 91, and an idle machine gives 90 at most; ask for less
+                rejected: invalid: cost: is 101; at most 100 is allowed
                 most started #1
         "#]],
     );
@@ -300,7 +300,7 @@ fn w12_a_near_deadline_relaxes_the_rule_and_goes_ahead() {
             wait 19s
             load busy=0 quiet=normal
             wait 1s
-                late hastened #0 (near_deadline)
+                late boosted #0 (near_deadline)
             finish old ok
                 old succeeded #1 (done)
                 late started #1
@@ -357,6 +357,7 @@ fn w5_odd_times_hold_nobody_up() {
             explain odd
                 odd is scheduled, 0 ahead: not before 4000024800 s from the start
             jump 4000000
+                clock.jumped the wall clock is 4000000 s ahead of the time that was seen to pass; until it has been so for an hour, nothing is deleted for its age
             jump -8000000
             submit more cost=1
                 more started #1
@@ -387,7 +388,7 @@ fn an_agents_hours_hold_for_its_jobs() {
 fn units_and_nearness_survive_a_crash() {
     check(
         "
-        place w1 leased kinds=far slots=9
+        executor w1 leased kinds=far slots=9
         load busy=0
         submit a1 kind=far cost=60 | start a1 | submit a2 kind=far cost=60 | submit a3 kind=far cost=60 deadline=90s expects=40s
         capacity
@@ -397,7 +398,7 @@ fn units_and_nearness_survive_a_crash() {
         finish a1 ok
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=9
+            executor w1 leased kinds=far slots=9
             load busy=0
             submit a1 kind=far cost=60 | start a1 | submit a2 kind=far cost=60 | submit a3 kind=far cost=60 deadline=90s expects=40s
                 a1 assigned #1

@@ -101,7 +101,7 @@ fn a_chain_runs_within_every_limit_of_one() {
 fn a_called_node_needs_a_place_where_its_chain_has_none() {
     check(
         "
-        kind other running=1 | place there attached kinds=other slots=9
+        kind other running=1 | executor there attached kinds=other slots=9
         submit x kind=other
         submitrun r h@other m1 chain=h:m1
         next r/m1 q1
@@ -111,7 +111,7 @@ fn a_called_node_needs_a_place_where_its_chain_has_none() {
         finish r/m1 ok
         ",
         expect![[r#"
-            kind other running=1 | place there attached kinds=other slots=9
+            kind other running=1 | executor there attached kinds=other slots=9
                 config.changed
             submit x kind=other
                 x started #1
@@ -141,7 +141,7 @@ fn a_called_node_needs_a_place_where_its_chain_has_none() {
 fn slots_of_a_place_are_not_shared_and_the_call_ends_in_time() {
     check(
         "
-        place far leased kinds=w slots=1
+        executor far leased kinds=w slots=1
         submitrun r h@w m1@w chain=h:m1
         start r/m1
         next r/m1 q1 timeout=5s
@@ -150,7 +150,7 @@ fn slots_of_a_place_are_not_shared_and_the_call_ends_in_time() {
         finish r/m1 ok
         ",
         expect![[r#"
-            place far leased kinds=w slots=1
+            executor far leased kinds=w slots=1
             submitrun r h@w m1@w chain=h:m1
                 r submitted
                 r started
@@ -160,7 +160,7 @@ fn slots_of_a_place_are_not_shared_and_the_call_ends_in_time() {
             next r/m1 q1 timeout=5s
                 r/h queued #0 (called)
             explain r/h
-                r/h is queued, 0 ahead: place far 1/1
+                r/h is queued, 0 ahead: executor far 1/1
             wait 5s
                 r/h returned #0 (returned)
                 r/m1 hears q1: next_timeout (next request timed out)
@@ -176,7 +176,7 @@ fn slots_of_a_place_are_not_shared_and_the_call_ends_in_time() {
 fn what_still_runs_of_a_chain_keeps_its_place() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         lane main running=1
         submitrun r h@w m1@w chain=h:m1
         submit other kind=w
@@ -188,7 +188,7 @@ fn what_still_runs_of_a_chain_keeps_its_place() {
         finish r/h canceled
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             lane main running=1
                 config.changed
             submitrun r h@w m1@w chain=h:m1
@@ -226,7 +226,7 @@ fn what_still_runs_of_a_chain_keeps_its_place() {
 fn places_of_a_chain_are_counted_the_same_after_a_crash() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         lane main running=1
         submitrun r h@w m1@w chain=h:m1
         submit other kind=w
@@ -243,7 +243,7 @@ fn places_of_a_chain_are_counted_the_same_after_a_crash() {
         finish r/h#2 canceled
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             lane main running=1
                 config.changed
             submitrun r h@w m1@w chain=h:m1
@@ -291,7 +291,7 @@ fn places_of_a_chain_are_counted_the_same_after_a_crash() {
 fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
     check(
         "
-        place there attached kinds=other slots=1
+        executor there attached kinds=other slots=1
         submit x kind=other
         submitrun r h@other m1 m2 chain=h:m1,m2
         next r/m1 q1
@@ -302,7 +302,7 @@ fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
         showrun r
         ",
         expect![[r#"
-            place there attached kinds=other slots=1
+            executor there attached kinds=other slots=1
             submit x kind=other
                 x started #1
             submitrun r h@other m1 m2 chain=h:m1,m2
@@ -315,7 +315,7 @@ fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
             next r/m2 q2 index=1
                 r/h queued #0 (called)
             explain r/h
-                r/h is queued, 0 ahead: place there 1/1
+                r/h is queued, 0 ahead: executor there 1/1
             finish r/m1 ok:done
                 r/m1 succeeded #1 (done)
                 r/h returned #0 (returned)
@@ -330,6 +330,101 @@ fn a_chain_ends_while_an_inner_call_waits_for_its_turn() {
                 r/m2 released #1
             showrun r
                 r is succeeded, 2 attempts, m1=done
+        "#]],
+    );
+}
+
+#[test]
+fn defect_15_a_chain_takes_one_slot_on_its_worker() {
+    check(
+        "
+        worker w1 c1 slots=1 kinds=w
+        submitrun r h m1 chain=h:m1 kind=w
+        submit other kind=w
+        accept c1 r/m1
+        next r/m1 q1
+        accept c1 r/h#2
+        explain other
+        workers
+        result c1 r/h#2 ok
+        result c1 r/m1 ok
+        workers
+        ",
+        expect![[r#"
+            worker w1 c1 slots=1 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submitrun r h m1 chain=h:m1 kind=w
+                r submitted
+                r started
+                r/m1 assigned #1
+                offer r/m1#1 to c1
+            submit other kind=w
+            accept c1 r/m1
+                r/m1 started #1
+            next r/m1 q1
+                r/h queued #0 (called)
+                r/h assigned #1
+                offer r/h#2 to c1
+            accept c1 r/h#2
+                r/h started #1
+            explain other
+                other is queued, 0 ahead: 1 workers: 1 full, 0 draining, 0 unwell
+            workers
+                w1 c1 ready 2/1
+            result c1 r/h#2 ok
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with nothing
+            result c1 r/m1 ok
+                r/m1 succeeded #1 (done)
+                r/h succeeded #1 (done)
+                r succeeded
+                other assigned #1
+                offer other#1 to c1
+            workers
+                w1 c1 ready 1/1
+        "#]],
+    );
+}
+
+#[test]
+fn defect_15_a_worker_that_drains_gets_nothing_of_a_chain_either() {
+    check(
+        "
+        worker w1 c1 slots=2 kinds=w
+        submitrun r h m1 chain=h:m1 kind=w
+        accept c1 r/m1
+        pulse c1 draining
+        next r/m1 q1
+        worker w2 c2 slots=1 kinds=w
+        accept c2 r/h#2
+        result c2 r/h#2 ok
+        ",
+        expect![[r#"
+            worker w1 c1 slots=2 kinds=w
+                lease 30 s
+                worker.connected w1: registered over c1, 0 attempts rebound
+            submitrun r h m1 chain=h:m1 kind=w
+                r submitted
+                r started
+                r/m1 assigned #1
+                offer r/m1#1 to c1
+            accept c1 r/m1
+                r/m1 started #1
+            pulse c1 draining
+                worker.drained w1: it says so
+            next r/m1 q1
+                r/h queued #0 (called)
+            worker w2 c2 slots=1 kinds=w
+                lease 30 s
+                worker.connected w2: registered over c2, 0 attempts rebound
+                r/h assigned #1
+                offer r/h#2 to c2
+            accept c2 r/h#2
+                r/h started #1
+            result c2 r/h#2 ok
+                r/h returned #1 (returned)
+                r/m1 hears q1: done with nothing
         "#]],
     );
 }

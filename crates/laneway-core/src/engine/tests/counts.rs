@@ -1,10 +1,11 @@
 //! Counters by lane and agent: what each event adds, and that every end counts once.
 
 use super::check;
-use super::refuse::{START, submission};
+use super::reject::{START, submission};
 use super::story::Story;
+use crate::command::AdminCommand;
 use crate::engine::{Counts, Engine};
-use crate::{Command, Effects, Name, Notice, Outcome, PlaceMode, PlaceOffer, Settings};
+use crate::{Command, Effects, ExecutorMode, ExecutorOffer, Name, Notice, Outcome, Settings};
 use expect_test::expect;
 
 #[test]
@@ -27,7 +28,7 @@ fn pt_m1_to_m6_each_event_counts_once_globally_and_for_its_agent() {
             submit a1 retries=0 | submit a2 | submit a3 | submit a4 | submit a5
                 a1 started #1
                 a2 started #1
-                refused: queue_full: the queue is full (agent in this lane: queued_per_agent_max): 2 of 2 jobs wait; submit again later
+                rejected: queue_full: the queue is full (agent in this lane: queued_per_agent_max): 2 of 2 jobs wait; submit again later
             finish a1 permanent
                 a1 failed #1 (permanent)
                 a3 started #1
@@ -188,7 +189,7 @@ fn x1_canceling_a_queued_job_leaves_what_runs_alone() {
 }
 
 #[test]
-fn a_refusal_of_an_atomic_batch_and_of_a_stranger_count_as_rejected() {
+fn a_rejection_of_an_atomic_batch_and_of_a_stranger_count_as_rejected() {
     check(
         "
         lane main running=0 queued=1
@@ -201,11 +202,11 @@ fn a_refusal_of_an_atomic_batch_and_of_a_stranger_count_as_rejected() {
             lane main running=0 queued=1
                 config.changed
             batch a1 a2 atomic
-                a1 refused: batch_refused
-                a2 refused: queue_full
+                a1 rejected: batch_rejected
+                a2 rejected: queue_full
             submit a1
             submit s1 agent=stranger record=yes
-                refused: queue_full: the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later
+                rejected: queue_full: the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later
                 s1 rejected #0 (queue_full)
             counts main
                 main: 1 wait, 0 open; submitted 1 rejected 2 succeeded 0 failed 0 canceled 0 expired 0; dispatched 0 after 0 ms, 0 runs of 0 ms
@@ -220,13 +221,13 @@ fn agents_that_are_forgotten_stay_in_the_figures_of_their_lane() {
     // Without the story: it recounts everything after every step, and there are many.
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut effects = Effects::default();
-    let place = PlaceOffer {
-        place: Name::fixed("local"),
-        mode: PlaceMode::Attached,
+    let executor = ExecutorOffer {
+        executor: Name::fixed("local"),
+        mode: ExecutorMode::Attached,
         kinds: vec![Name::fixed("k")],
         slots: 10,
     };
-    engine.apply(START, Command::Offer(place), &mut effects);
+    engine.apply(START, Command::Admin(AdminCommand::Offer(executor)), &mut effects);
     // More than the agents that are remembered without jobs, and more than are listed.
     let agents = 10_050;
     for number in 0..agents {

@@ -1,14 +1,20 @@
 //! The words of scenarios about workers that are told what to run.
 
+use crate::command::WorkerCommand;
 use std::collections::BTreeMap;
 
 use super::story::{Story, number, span, text};
-use crate::worker::{Affinity, AffinityMode, Beat, Package, Register, ResourceRef, WorkerSaid, WorkerWord};
-use crate::{Command, ConnectionId, Failure, Name, Now, Origin, Outcome, Span, Task, Wants, WorkerOffer};
+use crate::worker::{
+    Affinity, AffinityMode, Beat, Package, Register, ResourceRef, WorkerMessage, WorkerReport,
+};
+use crate::{
+    Command, ConnectionId, Failure, Name, Now, Origin, Outcome, Placement, Span, Task, TasksKept, WorkerOffer,
+};
 
 type Options<'a> = BTreeMap<&'a str, &'a str>;
 
-/// `worker w1 c1 slots=2 kinds=w`, `pulse c1`, `accept c1 a1`, `refuse c1 a1 E.BUSY`, `result c1 a1 ok`, `gone c1`,
+/// `worker w1 c1 slots=2 kinds=w boot=b1 tasks=a1,a2#1` (boot and tasks as `none`; without them, the same process comes back
+/// and has everything), `pulse c1`, `accept c1 a1`, `reject c1 a1 E.BUSY`, `result c1 a1 ok`, `gone c1`,
 /// `offers w1 c1 slots=2 kinds=w`, `drainworker w1`, `undrain w1`, `rebind w1 main,other`, `rebind w1`.
 pub(super) fn command(story: &Story, verb: &str, rest: &[&str], options: &Options) -> Command {
     let said = match verb {
@@ -16,29 +22,54 @@ pub(super) fn command(story: &Story, verb: &str, rest: &[&str], options: &Option
             let heartbeat = options.get("every").map_or(Span::secs(5), |every| span(every));
             let (connection, offer) = (connection(rest[1]), offer(rest[0], options));
             let orders = Default::default();
-            return Command::Register(Box::new(Register { connection, offer, heartbeat, orders }));
+            let boot = match options.get("boot") {
+                Some(&"none") => None,
+                Some(boot) => Some(text(boot)),
+                None => Some(offer.worker.clone()),
+            };
+            let tasks = options.get("tasks").map_or(TasksKept::All, |tasks| {
+                let named = tasks.split(',').filter(|name| *name != "none");
+                TasksKept::Listed(named.map(|name| task(story, name)).collect())
+            });
+            let register = Register { connection, offer, heartbeat, orders, boot, tasks };
+            return Command::Worker(WorkerCommand::Register(Box::new(register)));
         }
         "drainworker" | "undrain" => {
             let (tenant, worker) = (tenant(options), text(rest[0]));
             let drain = verb == "drainworker";
-            return Command::DrainWorker { tenant, worker, drain, origin: Origin::house("test") };
+            return Command::Worker(WorkerCommand::Drain {
+                tenant,
+                worker,
+                drain,
+                origin: Origin::house("test"),
+            });
         }
         "rebind" => {
             let lanes = rest.get(1).map_or(Vec::new(), |lanes| lanes.split(',').map(text).collect());
             let (tenant, worker) = (tenant(options), text(rest[0]));
-            return Command::RebindWorker { tenant, worker, lanes, origin: Origin::house("test") };
+            return Command::Worker(WorkerCommand::Rebind {
+                tenant,
+                worker,
+                lanes,
+                origin: Origin::house("test"),
+            });
         }
         "offers" => {
-            let said = WorkerSaid::Offers(Box::new(offer(rest[0], options)));
-            return Command::Worker(Box::new(WorkerWord { connection: connection(rest[1]), said }));
+            let said = WorkerReport::Offers(Box::new(offer(rest[0], options)));
+            return Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage {
+                connection: connection(rest[1]),
+                said,
+            })));
         }
-        "pulse" => WorkerSaid::Beat(beat(rest, options)),
-        "accept" => WorkerSaid::Accepted(task(story, rest[1])),
-        "refuse" => WorkerSaid::Rejected(task(story, rest[1]), text(rest[2])),
-        "result" => WorkerSaid::Ended { task: task(story, rest[1]), outcome: outcome(rest[2]), stored: None },
-        _ => WorkerSaid::Gone,
+        "pulse" => WorkerReport::Beat(beat(rest, options)),
+        "accept" => WorkerReport::Accepted(task(story, rest[1])),
+        "reject" => WorkerReport::Rejected(task(story, rest[1]), text(rest[2])),
+        "result" => {
+            WorkerReport::Ended { task: task(story, rest[1]), outcome: outcome(rest[2]), stored: None }
+        }
+        _ => WorkerReport::Gone,
     };
-    Command::Worker(Box::new(WorkerWord { connection: connection(rest[0]), said }))
+    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection: connection(rest[0]), said })))
 }
 
 /// Every registered worker in a line.
@@ -46,7 +77,7 @@ pub(super) fn workers(story: &Story) -> Vec<String> {
     let views = story.engine.workers(story.now, None);
     let line = |view: &crate::worker::WorkerView| {
         let connection = view.connection.map_or("-".into(), |connection| connection.to_string());
-        let (worker, max, standing) = (&view.offer.worker, view.offer.max_parallel, view.standing.word());
+        let (worker, max, standing) = (&view.offer.worker, view.offer.max_parallel, view.standing.as_str());
         let lanes: Vec<&str> = view.lanes.iter().map(Name::as_str).collect();
         let lanes = if lanes.is_empty() { String::new() } else { format!(" of {}", lanes.join(",")) };
         format!("{worker} {connection} {standing} {}/{max}{lanes}", view.open)
@@ -55,7 +86,7 @@ pub(super) fn workers(story: &Story) -> Vec<String> {
 }
 
 /// `package=p@1 features=gpu labels=zone:a stick=k/60s prefer=k pin=w1/60s`.
-pub(super) fn wants(options: &Options, now: Now) -> Option<Box<Wants>> {
+pub(super) fn wants(options: &Options, now: Now) -> Option<Box<Placement>> {
     let until = |word: &str| word.split_once('/').map(|(_, at)| now.wall + span(at));
     let name = |word: &str| text(word.split_once('/').map_or(word, |(name, _)| name));
     let affinity =
@@ -70,14 +101,14 @@ pub(super) fn wants(options: &Options, now: Now) -> Option<Box<Wants>> {
         scope: None,
         expires_at: until(pin),
     };
-    let wants = Wants {
+    let wants = Placement {
         package: options.get("package").map(|word| package(word)),
         features: list(options, "features"),
         labels: pairs(options, "labels"),
         affinity: stick.or(prefer),
         resources: pins.into_iter().map(resource).collect(),
     };
-    (wants != Wants::default()).then(|| Box::new(wants))
+    (wants != Placement::default()).then(|| Box::new(wants))
 }
 
 fn offer(worker: &str, options: &Options) -> WorkerOffer {

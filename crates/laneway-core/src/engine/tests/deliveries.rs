@@ -103,7 +103,7 @@ fn a_rejected_job_is_owed_nothing() {
             lane main running=0 queued=0
                 config.changed
             submit a1 callback=h record=yes
-                refused: queue_full: the queue is full (lane: queued_max): 0 of 0 jobs wait; submit again later
+                rejected: queue_full: the queue is full (lane: queued_max): 0 of 0 jobs wait; submit again later
                 a1 rejected #0 (queue_full)
             tick
         "#]],
@@ -319,7 +319,7 @@ fn only_so_many_are_under_way_and_beyond_the_bound_the_news_is_dropped() {
 fn a_receiver_that_does_not_answer_keeps_nobody_elses_news() {
     check(
         "
-        server news_open=3 news_host=2
+        server news_open=6 news_host=2
         submit s1 callback=slow | submit s2 callback=slow | submit s3 callback=slow | submit b1 callback=b | submit b2 callback=b
         finish s1 ok | finish s2 ok | finish s3 ok | finish b1 ok | finish b2 ok
         tried b1 200
@@ -327,7 +327,7 @@ fn a_receiver_that_does_not_answer_keeps_nobody_elses_news() {
         tried s1 down
         ",
         expect![[r#"
-            server news_open=3 news_host=2
+            server news_open=6 news_host=2
                 config.changed
             submit s1 callback=slow | submit s2 callback=slow | submit s3 callback=slow | submit b1 callback=b | submit b2 callback=b
                 s1 started #1
@@ -351,6 +351,29 @@ fn a_receiver_that_does_not_answer_keeps_nobody_elses_news() {
                 tell s3 try 1
         "#]],
     );
+}
+
+#[test]
+fn defect_11_slow_receivers_of_one_tenant_leave_tries_for_others() {
+    let mut story = Story::new();
+    story.play("server news_open=8 news_host=2");
+    for name in ["a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"] {
+        // Each receiver is slow: none of these tries ends.
+        story.play(&format!("submit {name} callback={name} tenant=slow"));
+    }
+    story.play("submit b1 callback=h tenant=t2");
+    let slow: Vec<String> = (1..=8)
+        .flat_map(|n| story.play(&format!("finish a{n} ok")))
+        .filter(|line| line.contains("tell"))
+        .collect();
+    assert_eq!(slow.len(), 4, "one tenant alone has half of the tries: {slow:?}");
+    assert_eq!(story.play("finish b1 ok"), ["b1 succeeded #1 (done)", "tell b1 try 1"]);
+    assert_eq!(
+        story.play("tried b1 200"),
+        Vec::<String>::new(),
+        "what is free stays free for the next tenant"
+    );
+    assert_eq!(story.play("tried a1 200"), ["tell a5 try 1"]);
 }
 
 #[test]

@@ -329,7 +329,7 @@ fn a_kind_that_nobody_offers_waits_until_somebody_does() {
         "
         submit a1 kind=new | submit a2 kind=k
         explain a1
-        place w1 leased kinds=new slots=1
+        executor w1 leased kinds=new slots=1
         start a1
         withdraw w1
         submit a3 kind=new
@@ -340,7 +340,7 @@ fn a_kind_that_nobody_offers_waits_until_somebody_does() {
                 a2 started #1
             explain a1
                 a1 is queued, 0 ahead: no place for new
-            place w1 leased kinds=new slots=1
+            executor w1 leased kinds=new slots=1
                 a1 assigned #1
             start a1
                 a1 started #1

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::rng::Rng;
+use crate::engine::random::rng::Rng;
 use crate::{Seed, Wall};
 
 const AT: Wall = Wall(1_800_000_000_000);

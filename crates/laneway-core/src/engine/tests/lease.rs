@@ -7,14 +7,14 @@ use expect_test::expect;
 fn an_offer_that_nobody_answers_goes_back() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far
         wait 5s
         start a1#1
         start a1
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far
                 a1 assigned #1
             wait 5s
@@ -32,7 +32,7 @@ fn an_offer_that_nobody_answers_goes_back() {
 fn heartbeats_keep_a_lease_and_silence_ends_it() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far | start a1
         wait 20s
         beat a1
@@ -41,7 +41,7 @@ fn heartbeats_keep_a_lease_and_silence_ends_it() {
         beat a1#1
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far | start a1
                 a1 assigned #1
                 a1 started #1
@@ -61,7 +61,7 @@ fn heartbeats_keep_a_lease_and_silence_ends_it() {
 fn late_and_forged_words_change_nothing() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far | start a1
         wait 30s
         finish a1#1 ok
@@ -72,7 +72,7 @@ fn late_and_forged_words_change_nothing() {
         finish a1 ok
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far | start a1
                 a1 assigned #1
                 a1 started #1
@@ -99,18 +99,19 @@ fn late_and_forged_words_change_nothing() {
 fn a_wall_clock_that_jumps_ends_no_lease() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far | start a1
         jump 86400
         jump -172800
         finish a1 ok
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far | start a1
                 a1 assigned #1
                 a1 started #1
             jump 86400
+                clock.jumped the wall clock is 86400 s ahead of the time that was seen to pass; until it has been so for an hour, nothing is deleted for its age
             jump -172800
             finish a1 ok
                 a1 succeeded #1 (done)
@@ -122,14 +123,14 @@ fn a_wall_clock_that_jumps_ends_no_lease() {
 fn a_run_whose_time_is_over_is_told_so_when_it_speaks_up() {
     check(
         "
-        place far leased kinds=w slots=1
+        executor far leased kinds=w slots=1
         submit a1 kind=w timeout=2s
         start a1
         sleep 5s
         start a1
         ",
         expect![[r#"
-            place far leased kinds=w slots=1
+            executor far leased kinds=w slots=1
             submit a1 kind=w timeout=2s
                 a1 assigned #1
             start a1

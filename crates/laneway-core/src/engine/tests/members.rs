@@ -1,5 +1,6 @@
 //! What a scenario knows of runs: their names, and what a store would keep of them.
 
+use crate::command::WorkflowCommand;
 use std::collections::BTreeMap;
 
 use super::story::{Story, text};
@@ -40,6 +41,9 @@ impl Members {
         match job.split_once('/') {
             Some((run, _)) if self.names.values().any(|name| name == run) => {
                 let numbers = self.numbers.entry(run.to_owned()).or_default();
+                if offer.to.as_ref().is_some_and(|to| to.again) {
+                    return assert!(numbers.contains(&offer.dispatch_seq), "it was offered before");
+                }
                 assert_eq!(
                     offer.dispatch_seq,
                     numbers.len() as u64 + 1,
@@ -113,7 +117,11 @@ impl Story {
         if verb == "cancelrun" {
             let run = self.members.names.iter().find(|(_, known)| *known == name).expect("a known run");
             let tenant = options.get("tenant").map(|tenant| text(tenant));
-            return Command::CancelRun { tenant, run: *run.0, origin: Origin::house("test") };
+            return Command::Workflow(WorkflowCommand::Cancel {
+                tenant,
+                run: *run.0,
+                origin: Origin::house("test"),
+            });
         }
         self.members.naming = name.to_owned();
         let nodes = rest[1..].iter().filter(|word| !word.contains('='));
@@ -137,6 +145,10 @@ impl Story {
                 depends_on: above.split(',').filter(|name| !name.is_empty()).map(text).collect(),
                 bindings: Vec::new(),
                 chain: chain_of(node, options.get("chain").copied(), options.get("odd").copied()),
+                group: groups(&options).any(|(group, _)| group == node),
+                within: groups(&options)
+                    .find(|(_, nodes)| nodes.split(',').any(|other| other == node))
+                    .map(|(group, _)| text(group)),
             }
         });
         let members = members.collect();
@@ -155,19 +167,24 @@ impl Story {
             idempotency,
             tags: Vec::new(),
         };
-        Command::SubmitRun(Box::new(RunSubmission {
+        Command::Workflow(WorkflowCommand::Submit(Box::new(RunSubmission {
             spec,
             members,
             definition: None,
             origin: Origin::house("test"),
             prior,
-        }))
+            strict_lanes: false,
+        })))
     }
 }
 
-/// The place of a node in `host:m1,m2`. `odd` is `node:index`, `node:-` (no index) or `node:none` (no chain), to be wrong.
+/// The place of a node in `host:m1,m2;…`. `odd` is `node:index`, `node:-` (no index) or `node:none` (no chain), to be wrong.
 fn chain_of(node: &str, chain: Option<&str>, odd: Option<&str>) -> Option<Chain> {
-    let (host, middlewares) = chain?.split_once(':').expect("host:middlewares");
+    chain?.split(';').find_map(|chain| place_in(chain, node, odd))
+}
+
+fn place_in(chain: &str, node: &str, odd: Option<&str>) -> Option<Chain> {
+    let (host, middlewares) = chain.split_once(':').expect("host:middlewares");
     let middlewares: Vec<Name> = middlewares.split(',').map(text).collect();
     let index = (0u32..).zip(&middlewares).find(|(_, name)| name.as_str() == node).map(|(index, _)| index);
     if node != host && index.is_none() {
@@ -181,4 +198,10 @@ fn chain_of(node: &str, chain: Option<&str>, odd: Option<&str>) -> Option<Chain>
         None => index,
     };
     Some(Chain { host: text(host), middlewares, index })
+}
+
+/// Groups and the nodes in them: `group=g:a,b;h:g,c`.
+fn groups<'a>(options: &BTreeMap<&str, &'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let groups = options.get("group").copied().unwrap_or_default();
+    groups.split(';').filter_map(|group| group.split_once(':'))
 }

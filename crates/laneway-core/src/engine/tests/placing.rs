@@ -433,7 +433,7 @@ fn d17_resources_are_respected_or_the_job_fails_at_once() {
             submit a5 kind=v pin=w2
                 a5 failed #0 (unavailable)
             submit a6 kind=w pin=w1,w2
-                refused: invalid: resources: are on workers w1 and w2; use those of one worker
+                rejected: invalid: resources: are on workers w1 and w2; use those of one worker
             submit a7 kind=w pin=w1 tenant=other
                 a7 failed #0 (unavailable)
             wait 3s
@@ -592,7 +592,7 @@ fn a_place_of_the_house_goes_before_workers_unless_more_than_the_kind_is_wanted(
         worker w1 c1 slots=1 kinds=k,w packages=p@1
         submit a1 kind=k
         submit a2 kind=k package=p@1
-        place other attached kinds=w slots=1
+        executor other attached kinds=w slots=1
         submit a3 kind=w
         withdraw other
         finish a3 ok
@@ -608,7 +608,7 @@ fn a_place_of_the_house_goes_before_workers_unless_more_than_the_kind_is_wanted(
             submit a2 kind=k package=p@1
                 a2 assigned #1
                 offer a2#1 to c1
-            place other attached kinds=w slots=1
+            executor other attached kinds=w slots=1
             submit a3 kind=w
                 a3 started #1
             withdraw other
@@ -703,7 +703,7 @@ fn a_place_that_comes_takes_what_waits_for_a_busy_worker() {
         worker w1 c1 slots=1 kinds=w
         submit a1 kind=w stick=k
         submit a2 kind=w stick=k
-        place here kinds=w slots=1
+        executor here kinds=w slots=1
         ",
         expect![[r#"
             worker w1 c1 slots=1 kinds=w
@@ -713,7 +713,7 @@ fn a_place_that_comes_takes_what_waits_for_a_busy_worker() {
                 a1 assigned #1
                 offer a1#1 to c1
             submit a2 kind=w stick=k
-            place here kinds=w slots=1
+            executor here kinds=w slots=1
                 a2 started #1
         "#]],
     );

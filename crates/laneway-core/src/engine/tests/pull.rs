@@ -674,9 +674,9 @@ fn w11_a_lease_for_a_new_job_is_given_now_or_never() {
             ask a2 worker=w2 cost=10 kind=index quiet=busy priority=-10
                 denied: Panic, ask again in 30000 ms
             ask a3 worker=w2 cost=91 kind=index
-                refused: never_fits: cost: is 91, and an idle machine gives 90 at most; ask for less
+                rejected: never_fits: cost: is 91, and an idle machine gives 90 at most; ask for less
             ask a3 worker=w2 cost=10 kind=index session=s
-                refused: invalid: lease: a new job starts now, in a lane whose workers ask; leave out what it could wait for (session, keys, not_before, hours, idempotency_key)
+                rejected: invalid: lease: a new job starts now, in a lane whose workers ask; leave out what it could wait for (session, keys, not_before, hours, idempotency_key)
             decisions
                 - w2 panic
                 - w2 needs_more
@@ -839,20 +839,20 @@ fn a_lane_that_begins_to_be_asked_takes_its_jobs_along() {
 }
 
 #[test]
-fn claims_of_a_lane_that_pushes_and_too_many_kinds_are_refused() {
+fn claims_of_a_lane_that_pushes_and_too_many_kinds_are_rejected() {
     check(
         "
         claim w1
         claim w1 lane=nowhere
-        place leases leased kinds=far slots=1
+        executor leases leased kinds=far slots=1
         ",
         expect![[r#"
             claim w1
-                refused: invalid: lane: its jobs are pushed to places; ask in a lane whose workers ask
+                rejected: invalid: lane: its jobs are pushed to places; ask in a lane whose workers ask
             claim w1 lane=nowhere
                 not found
-            place leases leased kinds=far slots=1
-                refused: invalid: place: the name "leases" is taken by the house; choose another
+            executor leases leased kinds=far slots=1
+                rejected: invalid: place: the name "leases" is taken by the house; choose another
         "#]],
     );
 }

@@ -40,7 +40,7 @@ fn a_rebuild_in_the_same_process_keeps_attached_runs() {
 fn leases_start_anew_and_their_workers_may_finish() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far | start a1 | submit a2 kind=far
         wait 29s
         crash
@@ -48,7 +48,7 @@ fn leases_start_anew_and_their_workers_may_finish() {
         finish a1 ok
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far | start a1 | submit a2 kind=far
                 a1 assigned #1
                 a1 started #1
@@ -66,7 +66,7 @@ fn leases_start_anew_and_their_workers_may_finish() {
 fn runs_hold_their_session_after_a_crash_canceled_or_not() {
     check(
         "
-        place w1 leased kinds=far slots=9
+        executor w1 leased kinds=far slots=9
         submit s1 kind=far session=chat | start s1 | submit s2 kind=far session=chat
         submit r1 kind=far session=talk | start r1 | submit r2 kind=far session=talk
         cancel s1
@@ -74,7 +74,7 @@ fn runs_hold_their_session_after_a_crash_canceled_or_not() {
         finish s1 ok
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=9
+            executor w1 leased kinds=far slots=9
             submit s1 kind=far session=chat | start s1 | submit s2 kind=far session=chat
                 s1 assigned #1
                 s1 started #1

@@ -39,6 +39,64 @@ fn a_failure_is_tried_again_after_its_backoff() {
 }
 
 #[test]
+fn defect_19_a_runner_that_asks_for_time_gets_it_and_no_more_than_the_limit() {
+    check(
+        "
+        submit a1
+        finish a1 fail:5s
+        explain a1
+        wait 5s
+        finish a1 fail:1ms
+        explain a1
+        wait 2s
+        submit b1
+        finish b1 fail:2000s
+        explain b1
+        crash
+        explain b1
+        submit c1
+        finish c1 fail:4000s
+        explain c1
+        ",
+        expect![[r#"
+            submit a1
+                a1 started #1
+            finish a1 fail:5s
+                a1 retrying #1 (retry)
+            explain a1
+                a1 is scheduled, 0 ahead: backoff 5000 ms
+            wait 5s
+                a1 queued #1 (due)
+                a1 started #2
+            finish a1 fail:1ms
+                a1 retrying #2 (retry)
+            explain a1
+                a1 is scheduled, 0 ahead: backoff 2000 ms
+            wait 2s
+                a1 queued #2 (due)
+                a1 started #3
+            submit b1
+                b1 started #1
+            finish b1 fail:2000s
+                b1 retrying #1 (retry)
+            explain b1
+                b1 is scheduled, 0 ahead: backoff 2000000 ms
+            crash
+                a1 queued #3 (lost)
+                a1 started #4
+            explain b1
+                b1 is scheduled, 0 ahead: backoff 2000000 ms
+            submit c1
+                c1 started #1
+            finish c1 fail:4000s
+                c1 retrying #1 (retry)
+            explain c1
+                c1 is scheduled, 0 ahead: backoff 3600000 ms
+        "#]],
+    );
+}
+
+#[test]
 fn a_permanent_failure_is_not_tried_again() {
     check(
         "submit a1\nfinish a1 permanent",
@@ -130,7 +188,7 @@ fn handing_back_costs_nothing() {
 fn losses_are_counted_apart_and_capped() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far retries=0
         start a1
         wait 30s
@@ -138,7 +196,7 @@ fn losses_are_counted_apart_and_capped() {
         wait 30s
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far retries=0
                 a1 assigned #1
             start a1

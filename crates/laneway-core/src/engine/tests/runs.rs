@@ -372,7 +372,7 @@ fn a_queued_run_is_canceled_before_anything_starts() {
 }
 
 #[test]
-fn what_is_wrong_in_form_is_refused_and_leaves_nothing() {
+fn what_is_wrong_in_form_is_rejected_and_leaves_nothing() {
     check(
         "
         submitrun r a<b b<c c<a d
@@ -391,37 +391,37 @@ fn what_is_wrong_in_form_is_refused_and_leaves_nothing() {
         ",
         expect![[r#"
             submitrun r a<b b<c c<a d
-                refused: invalid: node "a": depends_on leads back to itself (a -> b -> c -> a); take one of these dependencies away
+                rejected: invalid: node "a": depends_on leads back to itself (a -> b -> c -> a); take one of these dependencies away
             submitrun r a<a
-                refused: invalid: node "a": depends_on names the node itself; take it away
+                rejected: invalid: node "a": depends_on names the node itself; take it away
             submitrun r a<x
-                refused: invalid: node "a": depends_on names "x", which the run does not have; add that node or take the name away
+                rejected: invalid: node "a": depends_on names "x", which the run does not have; add that node or take the name away
             submitrun r a a
-                refused: invalid: node "a": the run has two of that name; rename one
+                rejected: invalid: node "a": the run has two of that name; rename one
             submitrun r
-                refused: invalid: nodes: a run has at least one; add a node
+                rejected: invalid: nodes: a run has at least one; add a node
             submitrun r a session=chat
-                refused: invalid: node "a": session: nodes of a run have none; order them with depends_on or keys
+                rejected: invalid: node "a": session: nodes of a run have none; order them with depends_on or keys
             submitrun r a b<a deadline=0s
-                refused: deadline_past: node "a": deadline: has passed; give a time in the future
+                rejected: deadline_past: node "a": deadline: has passed; give a time in the future
             submitrun r a b<a tenant=t key=k | submitrun r a tenant=t key=k digest=2
                 r submitted
                 r started
                 r/a started #1
-                refused: idempotency_mismatch: idempotency_key: "k" was used for another request; choose a new key
+                rejected: idempotency_mismatch: idempotency_key: "k" was used for another request; choose a new key
             server nodes=2 | submitrun r a b c
                 config.changed
-                refused: invalid: nodes: the run has 3, at most 2 are allowed (runs.nodes_max); split it
+                rejected: invalid: nodes: the run has 3, at most 2 are allowed (runs.nodes_max); split it
             server nodes=9 depth=2 | submitrun r a b<a c<b
                 config.changed
-                refused: invalid: node "c": waits for 2 nodes in a row, at most 1 are allowed (runs.depth_max); join some
+                rejected: invalid: node "c": waits for 2 nodes in a row, at most 1 are allowed (runs.depth_max); join some
             server depth=9 dependencies=1 | submitrun r a b<a c<b
                 config.changed
-                refused: invalid: nodes: they have 2 dependencies, at most 1 are allowed (runs.dependencies_max); leave out those that follow from others
+                rejected: invalid: nodes: they have 2 dependencies, at most 1 are allowed (runs.dependencies_max); leave out those that follow from others
             server dependencies=9 open_nodes=3 | submitrun r a b | submitrun s a b
                 config.changed
-                refused: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
-                refused: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
+                rejected: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
+                rejected: queue_full: nodes: 2 of 3 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
             explain r/b
                 r/b is scheduled, 0 ahead: waits for 1: a
         "#]],
@@ -429,7 +429,7 @@ fn what_is_wrong_in_form_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_run_that_does_not_fit_the_queue_is_refused_whole() {
+fn a_run_that_does_not_fit_the_queue_is_rejected_whole() {
     check(
         "
         lane main running=1 queued=3
@@ -444,7 +444,7 @@ fn a_run_that_does_not_fit_the_queue_is_refused_whole() {
             submit x
                 x started #1
             submitrun r a b<a c<a d<a
-                refused: queue_full: node "d": the queue is full (lane: queued_max): 3 of 3 jobs wait; submit again later
+                rejected: queue_full: node "d": the queue is full (lane: queued_max): 3 of 3 jobs wait; submit again later
             submitrun r a b<a c<a
                 r submitted
             counts main
@@ -474,7 +474,7 @@ fn the_same_key_gives_the_same_run() {
             submitrun r a b<a key=k1
                 r exists already, running
             submitrun s a key=k1 digest=2
-                refused: idempotency_mismatch: idempotency_key: "k1" was used for another request; choose a new key
+                rejected: idempotency_mismatch: idempotency_key: "k1" was used for another request; choose a new key
             submitrun s a key=k2 tenant=other
                 s submitted
                 s started
@@ -634,7 +634,7 @@ fn the_deadline_of_a_waiting_node_holds() {
 fn a_run_that_was_open_at_a_crash_goes_on() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r a b@w c@w<a d<b,c
         finish r/a ok
         start r/b
@@ -648,7 +648,7 @@ fn a_run_that_was_open_at_a_crash_goes_on() {
         showrun r
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r a b@w c@w<a d<b,c
                 r submitted
                 r started
@@ -821,7 +821,7 @@ fn t16_only_a_change_of_its_state_is_told_of_a_run() {
 fn attempts_of_a_run_are_numbered_over_all_its_nodes_and_restarts() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submitrun r a@w b@w<a
         start r/a
         finish r/a fail
@@ -836,7 +836,7 @@ fn attempts_of_a_run_are_numbered_over_all_its_nodes_and_restarts() {
         showrun r
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submitrun r a@w b@w<a
                 r submitted
                 r started
@@ -894,6 +894,35 @@ fn a_lane_that_cancels_on_shutdown_ends_the_run() {
                 r canceled
             showrun r
                 r is canceled, 1 attempts
+        "#]],
+    );
+}
+
+/// Half of the nodes of open runs is reserved for tenants in equal parts.
+#[test]
+fn defect_11_runs_of_one_tenant_leave_nodes_for_others() {
+    check(
+        "
+        tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 | server open_nodes=8
+        submitrun r a b c d e f tenant=t1
+        submitrun s a tenant=t1
+        submitrun q a b tenant=t2
+        submitrun p a tenant=t2
+        ",
+        expect![[r#"
+            tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 | server open_nodes=8
+                config.changed
+                config.changed
+                config.changed
+                config.changed
+            submitrun r a b c d e f tenant=t1
+                r submitted
+            submitrun s a tenant=t1
+                rejected: queue_full: nodes: 6 of 8 nodes of open runs are taken (runs.open_nodes_max), and some are reserved for other tenants; submit again when runs have ended
+            submitrun q a b tenant=t2
+                q submitted
+            submitrun p a tenant=t2
+                rejected: queue_full: nodes: 8 of 8 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
         "#]],
     );
 }

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::story::{Story, text};
-use crate::schedule::RECENT_RUNS_MAX;
+use crate::schedule::RECENT_FIRINGS_MAX;
 use expect_test::expect;
 
 #[test]
@@ -35,7 +35,7 @@ fn gc_c7_c12_a_due_schedule_runs_and_is_logged() {
 }
 
 #[test]
-fn gc_c1_x20_what_could_never_run_is_refused_and_not_stored() {
+fn gc_c1_x20_what_could_never_run_is_rejected_and_not_stored() {
     check(
         "
         schedule a at=-1s
@@ -52,26 +52,26 @@ fn gc_c1_x20_what_could_never_run_is_refused_and_not_stored() {
         ",
         expect![[r#"
             schedule a at=-1s
-                refused: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
+                rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
             schedule a every=0s
-                refused: invalid: timing.every: 0 ms is not an interval; give 100 ms to ten years
+                rejected: invalid: timing.every: 0 ms is not an interval; give 100 ms to ten years
             schedule a cron=bad_cron
-                refused: invalid: timing.expr: has 2 fields; give five (minute, hour, day of month, month, day of week), or six with the second first
+                rejected: invalid: timing.expr: has 2 fields; give five (minute, hour, day of month, month, day of week), or six with the second first
             schedule a cron=61_*_*_*_*
-                refused: invalid: timing.expr: minute: "61" is not in 0-59
+                rejected: invalid: timing.expr: minute: "61" is not in 0-59
             schedule a cron=0_0_30_2_*
-                refused: no_future_run: timing.expr: names no date within eight years, so there is no future run; give a date that exists
+                rejected: no_future_run: timing.expr: names no date within eight years, so there is no future run; give a date that exists
             schedule a cron=0_9_*_*_* zone=Invalid/Zone
-                refused: invalid: timing.zone: "Invalid/Zone" is no time zone; give an IANA name such as "Europe/Berlin" or "UTC"
+                rejected: invalid: timing.zone: "Invalid/Zone" is no time zone; give an IANA name such as "Europe/Berlin" or "UTC"
             schedule a at=5s bytes=65537
-                refused: invalid: payload: has 65537 bytes; at most 65536 are allowed
+                rejected: invalid: payload: has 65537 bytes; at most 65536 are allowed
             schedule a at=5s catch=all:0
-                refused: invalid: catch_up.max: 0 is not in 1-10000
+                rejected: invalid: catch_up.max: 0 is not in 1-10000
             schedule a every=5s | schedule a every=6s
                 schedule a created
-                refused: name_taken: name: there is a schedule "a" already; choose another name
+                rejected: name_taken: name: there is a schedule "a" already; choose another name
             update a cron=0_0_31_4_*
-                refused: no_future_run: timing.expr: names no date within eight years, so there is no future run; give a date that exists
+                rejected: no_future_run: timing.expr: names no date within eight years, so there is no future run; give a date that exists
             show a
                 a is on, next +5s, last none, 0 runs
         "#]],
@@ -129,7 +129,7 @@ fn gc_c14_a_one_shot_that_was_missed_is_switched_off_and_kept() {
         runs
             a +60s skipped missed: nobody was there
         toggle a on
-            refused: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
+            rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
         show a
             a is off, next never, last skipped, 0 runs
     "#]],
@@ -371,7 +371,7 @@ fn gc_s1_s2_switching_off_and_on() {
                 schedule a fired
                 a/1 started #1
             toggle b on
-                refused: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
+                rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
             show b
                 b is off, next never, last none, 0 runs
         "#]],
@@ -511,17 +511,18 @@ fn gc_c8_a_kind_that_nobody_offers_waits() {
     check(
         "schedule a every=10s kind=nobody\nwait 10s\nexplain a/1\nwait 10s\nruns",
         expect![[r#"
-        schedule a every=10s kind=nobody
-            schedule a created
-        wait 10s
-            schedule a fired
-        explain a/1
-            a/1 is queued, 0 ahead: no place for nobody
-        wait 10s
-            schedule a skipped
-        runs
-            a +20s skipped overlap: the run before has not ended
-    "#]],
+            schedule a every=10s kind=nobody
+                schedule a created
+            wait 10s
+                schedule a fired
+                warn: schedule a: no executor offers the kind nobody
+            explain a/1
+                a/1 is queued, 0 ahead: no place for nobody
+            wait 10s
+                schedule a skipped
+            runs
+                a +20s skipped overlap: the run before is queued: no handler, target or worker offers the kind "nobody"
+        "#]],
     );
 }
 
@@ -625,28 +626,29 @@ fn caps_on_schedules_hold_exactly() {
     story.settings.schedules.schedules_per_tenant_max = 2;
     story.settings.schedules.bytes_max = 100;
     story.play("server");
-    let mut refused = |line: &str| story.play(line).iter().any(|said| said.starts_with("refused: too_many"));
-    assert!(!refused("schedule a every=10s bytes=60"));
-    assert!(refused("schedule b every=10s bytes=41"), "bytes");
-    assert!(!refused("schedule b every=10s bytes=40"));
-    assert!(refused("schedule c every=10s"), "of a tenant");
-    assert!(!refused("schedule c every=10s tenant=acme"));
-    assert!(refused("schedule d every=10s tenant=other"), "of the server");
-    assert!(!refused("delete a"));
-    assert!(!refused("schedule d every=10s tenant=other"));
+    let mut rejected =
+        |line: &str| story.play(line).iter().any(|said| said.starts_with("rejected: too_many"));
+    assert!(!rejected("schedule a every=10s bytes=60"));
+    assert!(rejected("schedule b every=10s bytes=41"), "bytes");
+    assert!(!rejected("schedule b every=10s bytes=40"));
+    assert!(rejected("schedule c every=10s"), "of a tenant");
+    assert!(!rejected("schedule c every=10s tenant=acme"));
+    assert!(rejected("schedule d every=10s tenant=other"), "of the server");
+    assert!(!rejected("delete a"));
+    assert!(!rejected("schedule d every=10s tenant=other"));
 }
 
 #[test]
 fn the_latest_two_hundred_runs_are_at_hand() {
     let mut story = Story::new();
     story.play("schedule a every=1s kind=nobody");
-    for _ in 0..RECENT_RUNS_MAX + 2 {
+    for _ in 0..RECENT_FIRINGS_MAX + 2 {
         story.play("wait 1s");
     }
-    let recent: Vec<u64> = story.engine.recent_runs(None).map(|run| run.number).collect();
-    assert_eq!(recent.len(), RECENT_RUNS_MAX);
+    let recent: Vec<u64> = story.engine.recent_firings(None).map(|run| run.number).collect();
+    assert_eq!(recent.len(), RECENT_FIRINGS_MAX);
     assert!(recent.windows(2).all(|pair| pair[0] > pair[1]), "newest first");
-    assert_eq!(story.engine.recent_runs(Some(&text("acme"))).count(), 0);
+    assert_eq!(story.engine.recent_firings(Some(&text("acme"))).count(), 0);
 }
 
 #[test]
@@ -721,7 +723,7 @@ fn listed(story: &Story, tenant: Option<&str>, include_disabled: bool) -> Vec<St
 fn a_schedule_that_could_not_be_made_any_more_can_be_switched_off() {
     check(
         "
-        place w attached kinds=far slots=1
+        executor w attached kinds=far slots=1
         schedule a every=60s kind=far
         withdraw w
         server strict=yes
@@ -730,7 +732,7 @@ fn a_schedule_that_could_not_be_made_any_more_can_be_switched_off() {
         toggle a on
         ",
         expect![[r#"
-            place w attached kinds=far slots=1
+            executor w attached kinds=far slots=1
             schedule a every=60s kind=far
                 schedule a created
             withdraw w
@@ -741,7 +743,153 @@ fn a_schedule_that_could_not_be_made_any_more_can_be_switched_off() {
             show a
                 a is off, next never, last none, 0 runs
             toggle a on
-                refused: unknown_kind: kind: nobody offers "far"; register a handler or a target for it
+                rejected: unknown_kind: kind: nobody offers "far"; register a handler or a target for it
+        "#]],
+    );
+}
+
+#[test]
+fn defect_17_a_firing_that_no_executor_can_take_is_queued_and_says_so_once() {
+    check(
+        "
+        schedule s every=10s kind=turn
+        wait 10s
+        show s
+        wait 10s
+        wait 10s
+        runs
+        run s
+        crash
+        show s
+        executor p attached kinds=turn slots=1
+        show s
+        finish s/1 ok
+        wait 10s
+        finish s/2 ok
+        runs
+        ",
+        expect![[r#"
+            schedule s every=10s kind=turn
+                schedule s created
+            wait 10s
+                schedule s fired
+                warn: schedule s: no executor offers the kind turn
+            show s
+                s is on, next +20s, last queued, 1 runs
+            wait 10s
+                schedule s skipped
+            wait 10s
+                schedule s skipped
+            runs
+                s +20s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
+                s +30s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
+            run s
+                did not run: already_queued
+            crash
+            show s
+                s is on, next +40s, last queued, 1 runs
+            executor p attached kinds=turn slots=1
+                s/1 started #1
+            show s
+                s is on, next +40s, last running, 1 runs
+            finish s/1 ok
+                s/1 succeeded #1 (done)
+                schedule s ok
+            wait 10s
+                schedule s fired
+                s/2 started #1
+            finish s/2 ok
+                s/2 succeeded #1 (done)
+                schedule s ok
+            runs
+                s +20s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
+                s +30s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
+                s +10s ok
+                s +40s ok
+        "#]],
+    );
+}
+
+#[test]
+fn defect_17_a_firing_that_waits_for_room_is_queued_and_keeps_its_position() {
+    check(
+        "
+        lane main running=1
+        submit a
+        schedule s every=10s
+        wait 10s
+        show s
+        wait 10s
+        runs
+        finish a ok
+        show s
+        ",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            submit a
+                a started #1
+            schedule s every=10s
+                schedule s created
+            wait 10s
+                schedule s fired
+            show s
+                s is on, next +20s, last queued, 1 runs
+            wait 10s
+                schedule s skipped
+            runs
+                s +20s skipped overlap: the run before is queued and has not started
+            finish a ok
+                a succeeded #1 (done)
+                s/1 started #1
+            show s
+                s is on, next +30s, last running, 1 runs
+        "#]],
+    );
+}
+
+#[test]
+fn defect_17_a_drained_server_admits_nothing_and_finishes_what_waits() {
+    check(
+        "
+        lane main running=1
+        schedule s every=10s
+        submit a | submit b
+        admit off
+        submit c
+        wait 10s
+        runs
+        finish a ok
+        finish b ok
+        admit off
+        admit on
+        submit d
+        ",
+        expect![[r#"
+            lane main running=1
+                config.changed
+            schedule s every=10s
+                schedule s created
+            submit a | submit b
+                a started #1
+            admit off
+                call.done
+            submit c
+                rejected: draining: the server is drained and admits no new jobs; end the drain (DELETE /v1/drain), or submit elsewhere
+            wait 10s
+                schedule s skipped
+            runs
+                s +10s skipped draining: the server is drained and admits no new jobs; end the drain (DELETE /v1/drain), or submit elsewhere
+            finish a ok
+                a succeeded #1 (done)
+                b started #1
+            finish b ok
+                b succeeded #1 (done)
+            admit off
+            admit on
+                call.done
+            submit d
+                d started #1
         "#]],
     );
 }

@@ -195,7 +195,7 @@ fn who_cannot_be_rebound_and_to_what() {
             rebind w1 main tenant=other
                 not found
             rebind w1 nowhere,main
-                refused: invalid: lanes: there is no lane "nowhere"; make it first
+                rejected: invalid: lanes: there is no lane "nowhere"; make it first
             workers
                 w1 c1 ready 0/1
         "#]],
@@ -400,7 +400,7 @@ fn strict_kinds_ask_for_a_worker_that_serves_the_lane() {
                 a1 assigned #1
                 offer a1#1 to c1
             submit b1 kind=v
-                refused: unknown_kind: kind: nobody offers "v"; register a handler or a target for it
+                rejected: unknown_kind: kind: nobody offers "v"; register a handler or a target for it
         "#]],
     );
 }

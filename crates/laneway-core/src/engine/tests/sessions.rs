@@ -1,6 +1,7 @@
 //! Sessions: order, caps, interrupts, stops and the throttle. Bursts are in `bursts.rs`.
 
 use super::check;
+use crate::command::SessionCommand;
 use crate::command::StopWhat;
 use crate::{Change, Command, Effects, Engine, Name, Origin, Settings};
 use expect_test::expect;
@@ -74,7 +75,7 @@ fn gc_q3_a_full_session_drops_its_oldest() {
 }
 
 #[test]
-fn gc_q4_a_full_session_refuses_the_new_one() {
+fn gc_q4_a_full_session_rejects_the_new_one() {
     check(
         "
         submit s1 session=chat cap=2 drop=new
@@ -87,7 +88,7 @@ fn gc_q4_a_full_session_refuses_the_new_one() {
                 s1 started #1
             submit s2 session=chat cap=2 drop=new | submit s3 session=chat cap=2 drop=new
             submit s4 session=chat cap=2 drop=new
-                refused: session_full: session.cap: 2 jobs of the session wait, 2 may; submit again later
+                rejected: session_full: session.cap: 2 jobs of the session wait, 2 may; submit again later
             submit s5 session=chat
         "#]],
     );
@@ -107,7 +108,7 @@ fn a_cap_of_zero_keeps_the_newest_or_takes_nobody() {
             submit s1 session=a cap=0 | submit s2 session=a cap=0
                 s1 canceled #0 (dropped)
             submit t1 session=b cap=0 drop=new
-                refused: session_full: session.cap: 0 jobs of the session wait, 0 may; submit again later
+                rejected: session_full: session.cap: 0 jobs of the session wait, 0 may; submit again later
         "#]],
     );
 }
@@ -124,7 +125,7 @@ fn a_cap_counts_jobs_that_wait_for_their_time() {
             submit s1 session=chat | submit s2 session=chat after=60s
                 s1 started #1
             submit s3 session=chat cap=2 drop=new | submit s4 session=chat cap=2 drop=new
-                refused: session_full: session.cap: 2 jobs of the session wait, 2 may; submit again later
+                rejected: session_full: session.cap: 2 jobs of the session wait, 2 may; submit again later
             submit s5 session=chat cap=2
                 s3 canceled #0 (dropped)
         "#]],
@@ -269,7 +270,7 @@ fn x12_an_interrupt_waits_for_every_run_it_ended_even_where_more_may_run() {
 }
 
 #[test]
-fn an_interrupt_that_is_refused_ends_nothing() {
+fn an_interrupt_that_is_rejected_ends_nothing() {
     check(
         "
         submit s1 session=chat | submit s2 session=chat
@@ -280,7 +281,7 @@ fn an_interrupt_that_is_refused_ends_nothing() {
             submit s1 session=chat | submit s2 session=chat
                 s1 started #1
             submit s3 session=chat mode=interrupt cap=0 drop=new
-                refused: session_full: session.cap: 0 jobs of the session wait, 0 may; submit again later
+                rejected: session_full: session.cap: 0 jobs of the session wait, 0 may; submit again later
             session chat
                 chat: 1 running, 0 stopping, 1 waiting, 0 buffered, max 1, generation 0
         "#]],
@@ -288,7 +289,7 @@ fn an_interrupt_that_is_refused_ends_nothing() {
 }
 
 #[test]
-fn gc_q6_a_draining_server_refuses_and_keeps_what_waits() {
+fn gc_q6_a_draining_server_rejects_and_keeps_what_waits() {
     check(
         "
         submit s1 session=chat | submit s2 session=chat debounce=1s
@@ -304,7 +305,7 @@ fn gc_q6_a_draining_server_refuses_and_keeps_what_waits() {
             drain
                 server.draining
             submit s3 session=chat
-                refused: draining: the server is stopping; submit again after it has restarted
+                rejected: draining: the server is stopping; submit again after it has restarted
             finish s1 back
                 s1 queued #1 (handed_back)
             wait 2s
@@ -570,10 +571,10 @@ fn what_was_sent_before_a_stop_is_stale_even_after_a_crash() {
                 ran [], waited [], generation 0
                 call.done
             submit s1 session=chat sent=5s
-                refused: stale: session.sent_at: the job was sent before its session was stopped; send a new one
+                rejected: stale: session.sent_at: the job was sent before its session was stopped; send a new one
             crash
             submit s2 session=chat sent=1s
-                refused: stale: session.sent_at: the job was sent before its session was stopped; send a new one
+                rejected: stale: session.sent_at: the job was sent before its session was stopped; send a new one
             submit s3 session=chat sent=0s
                 s3 started #1
             submit s4 session=chat
@@ -653,14 +654,14 @@ fn x17_a_word_from_before_a_reset_changes_nothing() {
 fn a_reset_of_all_hands_back_what_does_not_stop_and_leaves_workers_alone() {
     check(
         "
-        place far leased kinds=w slots=9
+        executor far leased kinds=w slots=9
         submit s1 session=a | submit p1 | submit w1 session=b kind=w
         resetall
         wait 10s
         start w1
         ",
         expect![[r#"
-            place far leased kinds=w slots=9
+            executor far leased kinds=w slots=9
             submit s1 session=a | submit p1 | submit w1 session=b kind=w
                 s1 started #1
                 p1 started #1
@@ -673,6 +674,44 @@ fn a_reset_of_all_hands_back_what_does_not_stop_and_leaves_workers_alone() {
                 s1 started #2
             start w1
                 w1 started #1
+        "#]],
+    );
+}
+
+#[test]
+fn defect_02_a_reset_of_all_repeats_only_what_allows_a_loss() {
+    check(
+        "
+        submit s1 session=a losses=0 | submit s2 session=b losses=0 | submit s3 session=c losses=0 | submit s4 session=d losses=0
+        resetall
+        finish s1 ok
+        finish s2 canceled
+        finish s3 back
+        wait 10s
+        ",
+        expect![[r#"
+            submit s1 session=a losses=0 | submit s2 session=b losses=0 | submit s3 session=c losses=0 | submit s4 session=d losses=0
+                s1 started #1
+                s2 started #1
+                s3 started #1
+                s4 started #1
+            resetall
+                call.done
+                stop s1
+                stop s2
+                stop s3
+                stop s4
+            finish s1 ok
+                s1 succeeded #1 (done)
+            finish s2 canceled
+                stale
+                s2 failed #1 (lost)
+            finish s3 back
+                stale
+                s3 queued #1 (handed_back)
+                s3 started #2
+            wait 10s
+                s4 failed #1 (lost)
         "#]],
     );
 }
@@ -722,7 +761,11 @@ fn only_so_many_sessions_without_jobs_are_remembered() {
     for n in 0..10_002 {
         let now = crate::Now { wall: crate::Wall(1_000 + n), ..now };
         let (tenant, key, origin) = (Name::fixed("default"), name(n), Origin::house("test"));
-        engine.apply(now, Command::StopSession { tenant, key, what: StopWhat::All, origin }, &mut effects);
+        engine.apply(
+            now,
+            Command::Session(SessionCommand::Stop { tenant, key, what: StopWhat::All, origin }),
+            &mut effects,
+        );
     }
     engine.check_invariants().expect("the engine agrees with itself");
     let known = |n: i64| engine.session(&Name::fixed("default"), &name(n)).is_some();
@@ -740,7 +783,11 @@ fn a_tenant_that_leaves_many_sessions_behind_pushes_out_its_own_only() {
     let mut stop = |tenant: &'static str, n: i64| {
         let now = crate::Now { wall: crate::Wall(1_000 + n), ..now };
         let (tenant, key, origin) = (Name::fixed(tenant), name(n), Origin::house("test"));
-        engine.apply(now, Command::StopSession { tenant, key, what: StopWhat::All, origin }, &mut effects);
+        engine.apply(
+            now,
+            Command::Session(SessionCommand::Stop { tenant, key, what: StopWhat::All, origin }),
+            &mut effects,
+        );
     };
     (0..10).for_each(|n| stop("small", n));
     (10..10_020).for_each(|n| stop("large", n));

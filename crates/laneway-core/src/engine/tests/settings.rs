@@ -178,7 +178,7 @@ fn a_lane_that_is_gone_gives_its_place_to_a_new_one_when_it_is_empty() {
 fn a_withdrawn_place_is_forgotten_when_its_last_run_ends() {
     check(
         "
-        place w1 leased kinds=far slots=1
+        executor w1 leased kinds=far slots=1
         submit a1 kind=far | start a1
         withdraw w1
         withdraw w1
@@ -186,7 +186,7 @@ fn a_withdrawn_place_is_forgotten_when_its_last_run_ends() {
         withdraw w1
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=1
+            executor w1 leased kinds=far slots=1
             submit a1 kind=far | start a1
                 a1 assigned #1
                 a1 started #1
@@ -204,7 +204,7 @@ fn a_withdrawn_place_is_forgotten_when_its_last_run_ends() {
 fn a_kind_that_gets_a_limit_holds_up_nobody_it_waited_with() {
     check(
         "
-        place here attached kinds=u,v slots=9 | lane main running=0
+        executor here attached kinds=u,v slots=9 | lane main running=0
         submit a1 kind=u | submit a2 kind=u | submit b1 kind=v | submit a3 kind=u | submit b2 kind=v
         kind u running=1
         lane main running=9
@@ -212,7 +212,7 @@ fn a_kind_that_gets_a_limit_holds_up_nobody_it_waited_with() {
         kind u running=9
         ",
         expect![[r#"
-            place here attached kinds=u,v slots=9 | lane main running=0
+            executor here attached kinds=u,v slots=9 | lane main running=0
                 config.changed
             submit a1 kind=u | submit a2 kind=u | submit b1 kind=v | submit a3 kind=u | submit b2 kind=v
             kind u running=1
@@ -236,21 +236,21 @@ fn a_kind_that_gets_a_limit_holds_up_nobody_it_waited_with() {
 fn a_kind_that_leaves_its_place_takes_its_waiting_jobs_with_it() {
     check(
         "
-        place here attached kinds=u,v slots=1
+        executor here attached kinds=u,v slots=1
         submit a0 kind=u | submit a1 kind=u | submit b1 kind=v | submit a2 kind=u
-        place here attached kinds=u slots=1
+        executor here attached kinds=u slots=1
         explain b1
-        place there attached kinds=v slots=1
+        executor there attached kinds=v slots=1
         finish a0 ok
         ",
         expect![[r#"
-            place here attached kinds=u,v slots=1
+            executor here attached kinds=u,v slots=1
             submit a0 kind=u | submit a1 kind=u | submit b1 kind=v | submit a2 kind=u
                 a0 started #1
-            place here attached kinds=u slots=1
+            executor here attached kinds=u slots=1
             explain b1
                 b1 is queued, 0 ahead: no place for v
-            place there attached kinds=v slots=1
+            executor there attached kinds=v slots=1
                 b1 started #1
             finish a0 ok
                 a0 succeeded #1 (done)

@@ -203,6 +203,7 @@ fn a_clock_set_ahead_makes_no_flood_and_one_set_back_repeats_nothing() {
             jump 3600
                 schedule a skipped
                 schedule a fired
+                clock.jumped the wall clock is 3600 s ahead of the time that was seen to pass; until it has been so for an hour, nothing is deleted for its age
                 a/2 started #1
             show a
                 a is on, next +3620s, last running, 2 runs
@@ -252,7 +253,7 @@ fn jitter_delays_the_job_and_not_the_slot() {
             explain a/1
                 a/1 is scheduled, 0 ahead: not before 109 s from the start
             show a
-                a is on, next +200s, last running, 1 runs
+                a is on, next +200s, last queued, 1 runs
             wait 50s
                 a/1 queued #0 (due)
                 a/1 started #1
@@ -264,7 +265,7 @@ fn jitter_delays_the_job_and_not_the_slot() {
 fn runs_that_outlive_a_crash_count_and_those_that_died_are_interrupted() {
     check(
         "
-        place w1 leased kinds=far slots=9
+        executor w1 leased kinds=far slots=9
         schedule far every=10s kind=far | schedule near every=10s retries=0
         wait 10s
         start far/1
@@ -275,7 +276,7 @@ fn runs_that_outlive_a_crash_count_and_those_that_died_are_interrupted() {
         runs
         ",
         expect![[r#"
-            place w1 leased kinds=far slots=9
+            executor w1 leased kinds=far slots=9
             schedule far every=10s kind=far | schedule near every=10s retries=0
                 schedule far created
                 schedule near created
@@ -456,7 +457,7 @@ fn a_slot_joins_no_burst_and_runs_under_its_own_name() {
             runs
                 a +10s ok
                 b +20s skipped missed: nobody was there
-                b +70s skipped overlap: the run before has not ended
+                b +70s skipped overlap: the run before is queued and has not started
                 b +10s ok
         "#]],
     );

@@ -1,22 +1,26 @@
 //! The one place where scenarios meet the engine: words to commands, effects to words.
 
+use crate::command::{
+    AdminCommand, DeliveryCommand, LeaseCommand, SessionCommand, WorkerCommand, WorkflowCommand,
+};
 use std::collections::BTreeMap;
 
 use super::calendar::Calendar;
 use super::crew;
 use super::members::Members;
 use crate::capacity::{Hours, HoursClock};
-use crate::command::{PlaceMode, PlaceOffer, Submission};
+use crate::command::{ExecutorMode, ExecutorOffer, Submission};
 use crate::effect::Notice;
 use crate::engine::{Counts, Engine, Hold, Recovery, Restart, SessionView};
 use crate::job::IdempotencyKey;
-use crate::lease::{LeaseFor, LeaseRequest, LeaseWord, Said};
+use crate::lease::{LeaseFor, LeaseMessage, LeaseRequest, LeaseUpdate};
 use crate::settings::{AgentSettings, KindSettings, LaneOrder, LaneSettings, ShutdownPolicy, TenantSettings};
 use crate::{
-    Backoff, Callback, Change, Claim, Command, DeliveryRow, DeliveryState, Dispatch, DropPolicy, Effects,
-    Failure, Fence, Holder, Jitter, JobId, JobRow, JobSpec, Key, LoadReading, LostPolicy, Mono, Name, Needs,
-    Now, OpenAttempt, Origin, Outcome, Prior, QuietRule, QuietState, Refusal, Reply, RetryPolicy, Session,
-    SessionMode, SessionRow, SessionStopped, Settings, Span, StopWhat, TryOutcome, Wall,
+    Backoff, Callback, CapacityRequest, Change, Claim, Command, DeliveryRow, DeliveryState, Dispatch,
+    DropPolicy, Effects, Failure, Fence, Holder, Jitter, JobId, JobRow, JobSpec, Key, LoadReading,
+    LostPolicy, Mono, Name, Now, OpenAttempt, Origin, Outcome, Prior, QuietRule, QuietState, Rejection,
+    Reply, RetryPolicy, Session, SessionMode, SessionRow, SessionStopped, Settings, Span, StopWhat,
+    TryOutcome, Wall,
 };
 
 /// An engine, its stored rows, and the names that the scenario gave to its jobs.
@@ -72,7 +76,7 @@ impl Story {
             calendar: Calendar::default(),
             members: Members::default(),
         };
-        story.play("place local attached kinds=k,k2,k3 slots=100");
+        story.play("executor local attached kinds=k,k2,k3 slots=100");
         story.play("tick");
         story
     }
@@ -94,10 +98,10 @@ impl Story {
                 let tenant = options.get("tenant").map(|tenant| text(tenant));
                 Command::Cancel { tenant, job: self.jobs[name], origin: Origin::house("test") }
             }
-            "place" => Command::Offer(place(name, rest[1], &options)),
-            "withdraw" => Command::Withdraw(text(name)),
-            "drain" => Command::Drain,
-            "storage" => Command::StorageLow(name == "low"),
+            "executor" => Command::Admin(AdminCommand::Offer(executor(name, rest[1], &options))),
+            "withdraw" => Command::Admin(AdminCommand::Withdraw(text(name))),
+            "drain" => Command::Admin(AdminCommand::Drain),
+            "storage" => Command::Admin(AdminCommand::StorageLow(name == "low")),
             "tick" => Command::Tick,
             "wait" => {
                 self.advance(span(name));
@@ -116,19 +120,27 @@ impl Story {
             "tried" => self.tried(name, rest[1]),
             "redeliver" => self.redeliver(name, &options),
             "counts" => return self.counts(name),
-            "load" => Command::Load(self.reading(&options)),
-            "claim" => Command::Claim(Box::new(claim(name, &options, rest.contains(&"start")))),
+            "load" => Command::Admin(AdminCommand::Load(self.reading(&options))),
+            "claim" => {
+                Command::Lease(LeaseCommand::Claim(Box::new(claim(name, &options, rest.contains(&"start")))))
+            }
             "ask" => {
                 let what = LeaseFor::New(Box::new(self.one(name, &options)));
-                Command::RequestLease(Box::new(LeaseRequest { what, holder: holder(&options) }))
+                Command::Lease(LeaseCommand::Request(Box::new(LeaseRequest {
+                    what,
+                    holder: holder(&options),
+                })))
             }
             "ack" => {
                 let what = LeaseFor::Job { tenant: None, job: self.jobs[name] };
-                Command::RequestLease(Box::new(LeaseRequest { what, holder: holder(&options) }))
+                Command::Lease(LeaseCommand::Request(Box::new(LeaseRequest {
+                    what,
+                    holder: holder(&options),
+                })))
             }
-            "alive" => self.word(name, &options, Said::Alive),
-            "ended" => self.word(name, &options, Said::Ended(outcome(rest[1]))),
-            "revoke" => self.word(name, &options, Said::Revoke("enough".into())),
+            "alive" => self.word(name, &options, LeaseUpdate::Alive),
+            "ended" => self.word(name, &options, LeaseUpdate::Ended(outcome(rest[1]))),
+            "revoke" => self.word(name, &options, LeaseUpdate::Revoke("enough".into())),
             "capacity" => return vec![self.capacity()],
             "decisions" => return self.decisions(),
             "explain" => return vec![self.explain(name)],
@@ -139,15 +151,19 @@ impl Story {
             }
             "stop" | "stopall" | "reset" | "usage" => self.session_command(verb, name, rest, &options),
             "submitrun" | "cancelrun" => self.run_command(verb, rest, &options),
-            "next" => Command::CallNext(Box::new(crate::NextCall {
+            "next" => Command::Workflow(WorkflowCommand::CallNext(Box::new(crate::NextCall {
                 fence: self.fence(name),
                 request: text(rest[1]),
                 index: options.get("index").map_or(0, |index| number(index)),
                 timeout: options.get("timeout").map(|timeout| span(timeout)),
                 payload: options.get("payload").map(|payload| payload.as_bytes().into()),
-            })),
+            }))),
             "showrun" => return vec![self.members.show(name)],
-            "resetall" => Command::ResetSessions { origin: Origin::house("test") },
+            "admit" => Command::Admin(AdminCommand::SetAdmission {
+                open: name == "on",
+                origin: Origin::house("test"),
+            }),
+            "resetall" => Command::Session(SessionCommand::ResetAll { origin: Origin::house("test") }),
             "show" => return vec![self.show_schedule(name)],
             "runs" => return self.calendar.runs(name),
             "schedule" | "update" | "toggle" | "delete" | "run" => {
@@ -161,7 +177,7 @@ impl Story {
                 before = self.restart(Restart::Rebuild);
                 Command::Tick
             }
-            "worker" | "pulse" | "accept" | "refuse" | "result" | "offers" | "gone" | "drainworker"
+            "worker" | "pulse" | "accept" | "reject" | "result" | "offers" | "gone" | "drainworker"
             | "undrain" | "rebind" => crew::command(self, verb, rest, &options),
             "workers" => return crew::workers(self),
             "dispatches" => return std::mem::take(&mut self.dispatches),
@@ -186,14 +202,14 @@ impl Story {
                 for (name, verdict) in names.iter().zip(verdicts) {
                     let job = match verdict {
                         Ok(submitted) => Some(submitted.job),
-                        Err(refusal) => refusal.recorded,
+                        Err(rejection) => rejection.recorded,
                     };
                     self.jobs.extend(job.map(|job| (name.clone(), job)));
                 }
             }
             Reply::Schedule(schedule) => self.calendar.named(schedule),
             Reply::RunSubmitted(submitted) => self.members.named(&names[0], submitted.run),
-            Reply::Refused(Refusal { recorded: Some(job), .. }) => {
+            Reply::Rejected(Rejection { recorded: Some(job), .. }) => {
                 self.jobs.insert(names[0].clone(), *job);
             }
             _ => {}
@@ -215,7 +231,8 @@ impl Story {
         }
         let mut said = self.reply_words(&reply, names);
         said.extend(self.tell(&effects));
-        self.engine.committed();
+        let batch = self.engine.end_batch();
+        self.engine.committed(batch);
         self.engine.check_invariants().expect("the engine agrees with itself");
         said
     }
@@ -234,11 +251,11 @@ impl Story {
                         format!("{} {}", event.kind, event.detail.as_deref().unwrap_or_default())
                     }
                     None if run.is_some() => {
-                        let word = event.kind.word().split_once('.').expect("two parts").1;
+                        let word = event.kind.as_str().split_once('.').expect("two parts").1;
                         format!("{} {word}", self.members.name_of(run.expect("a run").id))
                     }
                     Some(line) => format!("schedule {} {}", line.name, line.action),
-                    None => event.kind.word().to_owned(),
+                    None => event.kind.as_str().to_owned(),
                 });
                 continue;
             };
@@ -248,7 +265,7 @@ impl Story {
             if let Some(line) = event.detail.as_deref().and_then(crate::worker::DispatchLine::parse) {
                 self.dispatches.push(line.to_string());
             }
-            let word = event.kind.word().split_once('.').expect("two parts").1;
+            let word = event.kind.as_str().split_once('.').expect("two parts").1;
             let reason = line.reason.map_or(String::new(), |reason| format!(" ({reason})"));
             said.push(format!("{} {word} #{}{reason}", self.name_of(line.id), line.attempt));
         }
@@ -279,6 +296,10 @@ impl Story {
                 }
                 Notice::Superseded(connection) => said.push(format!("{connection} is superseded")),
                 Notice::DrainConnection(connection) => said.push(format!("drain {connection}")),
+                Notice::ProbeConnection(connection) => said.push(format!("probe {connection}")),
+                Notice::Unserved { schedule, kind, .. } => {
+                    said.push(format!("warn: schedule {schedule}: no executor offers the kind {kind}"));
+                }
                 Notice::Next { fence, request, answer, .. } => {
                     said.push(format!(
                         "{} hears {request}: {}",
@@ -346,7 +367,7 @@ impl Story {
             Change::RunCreated(_)
             | Change::RunDefined { .. }
             | Change::RunMoved { .. }
-            | Change::EndedRunsPurged { .. }
+            | Change::RunsPruned { .. }
             | Change::CallPut(_) => {
                 self.members.keep(change);
             }
@@ -362,17 +383,22 @@ impl Story {
             "forbidden" => TryOutcome::NotAllowed("it is not allowed".into()),
             status => TryOutcome::Answered(number(status).try_into().expect("a status")),
         };
-        Command::DeliveryTried { seq: row.seq, number: self.told[&row.seq.0], took: Span(3), outcome }
+        Command::Delivery(DeliveryCommand::Tried {
+            seq: row.seq,
+            number: self.told[&row.seq.0],
+            took: Span(3),
+            outcome,
+        })
     }
 
     fn redeliver(&self, name: &str, options: &BTreeMap<&str, &str>) -> Command {
         let job = self.jobs[name];
-        Command::Redeliver {
+        Command::Delivery(DeliveryCommand::Redeliver {
             tenant: options.get("tenant").map(|tenant| text(tenant)),
             job,
             stored: self.deliveries.values().find(|row| row.job == job).cloned().map(Box::new),
             origin: Origin::house("test"),
-        }
+        })
     }
 
     pub(super) fn delivery(&self, name: &str) -> &DeliveryRow {
@@ -409,7 +435,12 @@ impl Story {
 
     fn restart(&mut self, restart: Restart) -> Vec<String> {
         let last_seq = self.rows.keys().chain(self.ended.keys()).copied().fold(1_000, u64::max);
-        let head = crate::engine::Head { last_seq, last_event: self.last_event, last_rank_time: 0 };
+        let head = crate::engine::StoreCounters {
+            last_seq,
+            last_event: self.last_event,
+            last_rank_time: 0,
+            clock_seen: None,
+        };
         let mut recovery = Recovery::new(self.settings.clone(), Vec::new(), head, 8, self.now);
         for schedule in self.calendar.schedules.values() {
             recovery.schedule(schedule.clone());
@@ -420,7 +451,7 @@ impl Story {
         }
         for open in self.open.values() {
             match self.ended.get(&open.seq.0) {
-                Some(row) => recovery.lingering(row.clone(), open.clone()),
+                Some(row) => recovery.still_running(row.clone(), open.clone()),
                 None => recovery.open(open.clone()),
             }
         }
@@ -440,10 +471,10 @@ impl Story {
         self.engine.check_invariants().expect("the recovered engine agrees with itself");
         let mut said = self.tell(&effects);
         for offer in offers {
-            said.extend(self.apply(Command::Offer(offer), &[]));
+            said.extend(self.apply(Command::Admin(AdminCommand::Offer(offer)), &[]));
         }
         for register in registrations.into_iter().filter(|_| restart == Restart::Rebuild) {
-            said.extend(self.apply(Command::Register(Box::new(register)), &[]));
+            said.extend(self.apply(Command::Worker(WorkerCommand::Register(Box::new(register))), &[]));
         }
         said
     }
@@ -463,9 +494,12 @@ impl Story {
             let (key, body) = key.split_once('/').unwrap_or((key, "0"));
             IdempotencyKey { key: text(key), digest: [body.as_bytes()[0]; 32] }
         });
-        let retry = options
-            .get("retries")
-            .map(|retries| RetryPolicy { retries_max: number(retries), ..self.settings.retry.clone() });
+        let limit = |key: &str, default: u32| options.get(key).map_or(default, |value| number(value));
+        let retry = (options.contains_key("retries") || options.contains_key("losses")).then(|| {
+            let RetryPolicy { retries_max, losses_max, backoff } = self.settings.retry.clone();
+            let (retries_max, losses_max) = (limit("retries", retries_max), limit("losses", losses_max));
+            RetryPolicy { retries_max, losses_max, backoff }
+        });
         let keys = options.get("keys").map_or(Vec::new(), |keys| {
             keys.split(',')
                 .map(|key| key.split_once(':').expect("name:value"))
@@ -502,8 +536,10 @@ impl Story {
             wants: crew::wants(options, self.now),
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
-        let record_refusal = options.contains_key("record");
-        Submission { spec, payload: Vec::new().into(), origin: Origin::house("test"), prior, record_refusal }
+        let record_rejection = options.contains_key("record");
+        let strict_lane = options.contains_key("strict");
+        let origin = Origin::house("test");
+        Submission { spec, payload: Vec::new().into(), origin, prior, record_rejection, strict_lane }
     }
 
     /// `lane NAME …`, `kind NAME …`, `tenant NAME …`, `agent NAME weight=2`, `key NAME limit=2`, `server …`.
@@ -542,7 +578,7 @@ impl Story {
                 let capacity = &mut self.settings.capacity;
                 capacity.total = get("total").unwrap_or(capacity.total);
                 capacity.reserve = get("reserve").unwrap_or(capacity.reserve);
-                capacity.overtakes_max = get("overtakes").map_or(capacity.overtakes_max, |max| max as u8);
+                capacity.bypasses_max = get("overtakes").map_or(capacity.bypasses_max, |max| max as u8);
                 capacity.measured &= options.get("measured") != Some(&"no");
             }
             "server" => {
@@ -563,12 +599,12 @@ impl Story {
             }
             other => panic!("{other} is no verb of a scenario"),
         }
-        Command::Configure {
+        Command::Admin(AdminCommand::Configure {
             settings: Box::new(self.settings.clone()),
             overrides: None,
             detail: "test".into(),
             origin: Origin::house("test"),
-        }
+        })
     }
 
     fn explain(&self, name: &str) -> String {
@@ -612,13 +648,15 @@ impl Story {
         match reply {
             Reply::Submitted(submitted) if submitted.existing => vec![format!("{} exists already", names[0])],
             Reply::Batch(verdicts) => {
-                let refused = names
+                let rejected = names
                     .iter()
                     .zip(verdicts)
                     .filter_map(|(name, verdict)| Some((name, verdict.as_ref().err()?)));
-                refused.map(|(name, refusal)| format!("{name} refused: {}", refusal.code.word())).collect()
+                rejected
+                    .map(|(name, rejection)| format!("{name} rejected: {}", rejection.code.as_str()))
+                    .collect()
             }
-            Reply::Refused(refusal) => vec![format!("refused: {refusal}")],
+            Reply::Rejected(rejection) => vec![format!("rejected: {rejection}")],
             Reply::NotFound => vec!["not found".into()],
             Reply::Stale => vec!["stale".into()],
             Reply::Alive { stop: true, .. } => vec!["alive, but asked to stop".into()],
@@ -630,10 +668,10 @@ impl Story {
             Reply::NextAnswered(answer) => vec![answer_words(answer)],
             Reply::RunCanceled { canceled, state } => vec![format!("canceled {canceled} jobs, {state}")],
             Reply::SessionStopped(stopped) => vec![self.stopped_words(stopped)],
-            Reply::ScheduleRan { reason: Some(reason), .. } => {
-                vec![format!("did not run: {}", reason.word())]
+            Reply::ScheduleFiredByHand { reason: Some(reason), .. } => {
+                vec![format!("did not run: {}", reason.as_str())]
             }
-            Reply::Schedule(_) | Reply::ScheduleRan { .. } => Vec::new(),
+            Reply::Schedule(_) | Reply::ScheduleFiredByHand { .. } => Vec::new(),
             Reply::Granted(grant) => {
                 let (name, cost, state) = (self.name_of(grant.fence.job), grant.cost, grant.state);
                 let whole = self.rows.get(&grant.seq.0).and_then(|row| row.spec.timeout);
@@ -680,13 +718,13 @@ impl Story {
             "usage" => {
                 let (tokens, window) = rest[1].split_once('/').expect("tokens/window");
                 let (tokens, window) = (number(tokens).into(), number(window).into());
-                return Command::SessionUsage { tenant, key: text(key), tokens, window };
+                return Command::Session(SessionCommand::Usage { tenant, key: text(key), tokens, window });
             }
             "stop" => StopWhat::One,
             "stopall" => StopWhat::All,
             _ => StopWhat::Reset,
         };
-        Command::StopSession { tenant, key: text(key), what, origin: Origin::house("test") }
+        Command::Session(SessionCommand::Stop { tenant, key: text(key), what, origin: Origin::house("test") })
     }
 
     fn show_session(&self, key: &str) -> String {
@@ -703,16 +741,22 @@ impl Story {
         )
     }
 
-    fn word(&self, name: &str, options: &BTreeMap<&str, &str>, said: Said) -> Command {
+    fn word(&self, name: &str, options: &BTreeMap<&str, &str>, said: LeaseUpdate) -> Command {
         let worker = options.get("worker").map(|worker| text(worker));
         let pid = options.get("pid").map(|pid| number(pid));
         let lease = self.fence(name).attempt_id;
-        Command::Lease(Box::new(LeaseWord { lease, tenant: None, worker, pid, said }))
+        Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage {
+            lease,
+            tenant: None,
+            worker,
+            pid,
+            said,
+        })))
     }
 
     fn reading(&self, options: &BTreeMap<&str, &str>) -> LoadReading {
         let quiet = options.get("quiet").copied().unwrap_or("quiet");
-        let quiet = QuietState::ALL.into_iter().find(|state| state.word() == quiet).expect("a state");
+        let quiet = QuietState::ALL.into_iter().find(|state| state.as_str() == quiet).expect("a state");
         LoadReading { busy: number(options["busy"]) as u8, quiet, at: self.now.mono }
     }
 
@@ -721,7 +765,7 @@ impl Story {
         format!(
             "busy {} ({}), {} usable, {} used, {} reserved, {} free, {} leases",
             view.busy,
-            view.quiet.word(),
+            view.quiet.as_str(),
             view.usable,
             view.used,
             view.reserved,
@@ -734,7 +778,7 @@ impl Story {
         let told = self.engine.decisions(None).map(|decision| {
             let job = decision.job.map_or("-".to_owned(), |job| self.name_of(job));
             let worker = decision.worker.as_ref().map_or("-", |worker| worker.as_str());
-            let verdict = decision.denied.as_ref().map_or("admitted", |reason| reason.word());
+            let verdict = decision.denied.as_ref().map_or("admitted", |reason| reason.as_str());
             format!("{job} {worker} {verdict}")
         });
         told.collect()
@@ -793,6 +837,7 @@ fn set_lane(lane: &mut LaneSettings, options: &BTreeMap<&str, &str>) {
 fn hold_words(hold: &Hold) -> String {
     match hold {
         Hold::Draining => "draining".into(),
+        Hold::StorageLow => "storage low".into(),
         Hold::NotBefore { at } => format!("not before {} s from the start", at.since(START.wall).0 / 1_000),
         Hold::Backoff { remaining } => format!("backoff {} ms", remaining.0),
         Hold::Debounce { remaining } => format!("debounce {} ms", remaining.0),
@@ -818,12 +863,12 @@ fn hold_words(hold: &Hold) -> String {
             format!("{fit} workers: {full} full, {draining} draining, {unwell} unwell")
         }
         Hold::WorkerBusy { worker, standing } => {
-            format!("worker {worker} is {}", standing.map_or("awaited", |standing| standing.word()))
+            format!("worker {worker} is {}", standing.map_or("awaited", |standing| standing.as_str()))
         }
-        Hold::NoPlace { kind } => format!("no place for {kind}"),
-        Hold::PlaceFull { place, used, limit } => format!("place {place} {used}/{limit}"),
+        Hold::NoExecutor { kind } => format!("no place for {kind}"),
+        Hold::ExecutorFull { executor, used, limit } => format!("executor {executor} {used}/{limit}"),
         Hold::KeyFull { name, value, used, limit } => format!("key {name}:{value} {used}/{limit}"),
-        Hold::NotQuiet { state, rule } => format!("{} and not {}", state.word(), rule.word()),
+        Hold::NotQuiet { state, rule } => format!("{} and not {}", state.as_str(), rule.as_str()),
         Hold::NoUnits { cost, free, usable } => format!("needs {cost} of {free} free units, {usable} usable"),
         Hold::Reserved { .. } => "units are kept for another".into(),
         Hold::Unclaimed { lane } => format!("nobody of lane {lane} asks"),
@@ -831,9 +876,9 @@ fn hold_words(hold: &Hold) -> String {
     }
 }
 
-fn needs(options: &BTreeMap<&str, &str>) -> Needs {
-    let rule = |word: &&str| QuietRule::ALL.into_iter().find(|rule| rule.word() == *word).expect("a rule");
-    Needs {
+fn needs(options: &BTreeMap<&str, &str>) -> CapacityRequest {
+    let rule = |word: &&str| QuietRule::ALL.into_iter().find(|rule| rule.as_str() == *word).expect("a rule");
+    CapacityRequest {
         cost: options.get("cost").map_or(0, |cost| number(cost)),
         quiet: options.get("quiet").map(rule),
         unique: options.contains_key("unique"),
@@ -853,7 +898,7 @@ fn hours(text: &str) -> Hours {
 }
 
 fn holder(options: &BTreeMap<&str, &str>) -> Holder {
-    Holder { worker: text(options["worker"]), pid: options.get("pid").map(|pid| number(pid)) }
+    Holder { worker: text(options["worker"]), pid: options.get("pid").map(|pid| number(pid)), boot: None }
 }
 
 fn claim(worker: &str, options: &BTreeMap<&str, &str>, start: bool) -> Claim {
@@ -863,8 +908,9 @@ fn claim(worker: &str, options: &BTreeMap<&str, &str>, start: bool) -> Claim {
         agent: options.get("agent").map(|agent| text(agent)),
         kinds: options.get("kinds").map_or(Vec::new(), |kinds| kinds.split(',').map(text).collect()),
         max_cost: options.get("max").map(|max| number(max)),
-        holder: Holder { worker: text(worker), pid: None },
+        holder: Holder { worker: text(worker), pid: None, boot: None },
         start,
+        token: None,
     }
 }
 
@@ -874,14 +920,14 @@ fn answer_words(answer: &crate::NextAnswer) -> String {
             let result = result.as_deref().map_or("nothing".into(), String::from_utf8_lossy);
             format!("done with {result}")
         }
-        crate::NextAnswer::Failed(code, message) => format!("{} ({message})", code.word()),
+        crate::NextAnswer::Failed(code, message) => format!("{} ({message})", code.as_str()),
     }
 }
 
-fn place(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> PlaceOffer {
-    PlaceOffer {
-        place: text(name),
-        mode: if mode == "leased" { PlaceMode::Leased } else { PlaceMode::Attached },
+fn executor(name: &str, mode: &str, options: &BTreeMap<&str, &str>) -> ExecutorOffer {
+    ExecutorOffer {
+        executor: text(name),
+        mode: if mode == "leased" { ExecutorMode::Leased } else { ExecutorMode::Attached },
         kinds: options["kinds"].split(',').filter(|kind| !kind.is_empty()).map(text).collect(),
         slots: number(options["slots"]),
     }
@@ -893,17 +939,22 @@ fn outcome(word: &str) -> Outcome {
         result if result.starts_with("ok:") => Outcome::Succeeded(Some(result.as_bytes()[3..].into())),
         "skip" => Outcome::Skipped(None),
         "fail" => Outcome::Failed(Failure::retryable("test", "it failed")),
+        later if later.starts_with("fail:") => Outcome::Failed(Failure {
+            retry_after: Some(span(&later[5..])),
+            ..Failure::retryable("test", "it failed")
+        }),
         "permanent" => Outcome::Failed(Failure::permanent("test", "it cannot work")),
         "canceled" => Outcome::Canceled,
         "back" => Outcome::HandedBack,
+        "interrupted" => Outcome::Interrupted,
         other => panic!("{other} is no outcome"),
     }
 }
 
 fn command_names(command: &Command, rest: &[&str]) -> Vec<String> {
     match command {
-        Command::Submit(_) | Command::SubmitRun(_) => vec![rest[0].to_owned()],
-        Command::RequestLease(request) if matches!(request.what, LeaseFor::New(_)) => {
+        Command::Submit(_) | Command::Workflow(WorkflowCommand::Submit(_)) => vec![rest[0].to_owned()],
+        Command::Lease(LeaseCommand::Request(request)) if matches!(request.what, LeaseFor::New(_)) => {
             vec![rest[0].to_owned()]
         }
         Command::SubmitBatch { .. } => names_of(rest),

@@ -112,20 +112,20 @@ fn d6_x3_an_unanswered_dispatch_is_tried_six_times_in_all() {
         wait 1s
         pulse c1
         wait 5s
-        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
         wait 2s
         pulse c1
-        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
         wait 4s
         pulse c1
-        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
         wait 8s
         pulse c1
-        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
         wait 15s
         pulse c1
         wait 1s
-        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
         ",
         expect![[r#"
             worker w1 c1 slots=1 kinds=w
@@ -148,14 +148,14 @@ fn d6_x3_an_unanswered_dispatch_is_tried_six_times_in_all() {
                 a1 queued #2 (handed_back)
                 a1 deferred #2 (handed_back)
                 stop a1 at c1
-            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+            reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
                 stale
             wait 2s
                 a1 queued #2 (due)
                 a1 assigned #3
                 offer a1#3 to c1
             pulse c1
-            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+            reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
                 a1 queued #3 (handed_back)
                 a1 deferred #3 (handed_back)
             wait 4s
@@ -163,7 +163,7 @@ fn d6_x3_an_unanswered_dispatch_is_tried_six_times_in_all() {
                 a1 assigned #4
                 offer a1#4 to c1
             pulse c1
-            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+            reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
                 a1 queued #4 (handed_back)
                 a1 deferred #4 (handed_back)
             wait 8s
@@ -171,7 +171,7 @@ fn d6_x3_an_unanswered_dispatch_is_tried_six_times_in_all() {
                 a1 assigned #5
                 offer a1#5 to c1
             pulse c1
-            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+            reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
                 a1 queued #5 (handed_back)
                 a1 deferred #5 (handed_back)
             wait 15s
@@ -180,7 +180,7 @@ fn d6_x3_an_unanswered_dispatch_is_tried_six_times_in_all() {
                 a1 queued #5 (due)
                 a1 assigned #6
                 offer a1#6 to c1
-            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+            reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
                 a1 failed #6 (unavailable)
         "#]],
     );
@@ -683,7 +683,7 @@ fn d18_what_becomes_of_every_dispatch_stands_in_the_trail() {
         "
         worker w1 c1 slots=1 kinds=w
         submit a1 kind=w
-        refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+        reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
         wait 1s
         accept c1 a1
         result c1 a1 fail
@@ -712,7 +712,7 @@ fn d18_what_becomes_of_every_dispatch_stands_in_the_trail() {
             submit a1 kind=w
                 a1 assigned #1
                 offer a1#1 to c1
-            refuse c1 a1 E.CMD.CONCURRENCY_VIOLATION
+            reject c1 a1 E.CMD.CONCURRENCY_VIOLATION
                 a1 queued #1 (handed_back)
                 a1 deferred #1 (handed_back)
             wait 1s
@@ -779,7 +779,7 @@ fn d18_what_becomes_of_every_dispatch_stands_in_the_trail() {
 }
 
 #[test]
-fn bad_registrations_are_refused_and_change_nothing() {
+fn bad_registrations_are_rejected_and_change_nothing() {
     check(
         "
         worker w1 c1 slots=0 kinds=w
@@ -792,18 +792,18 @@ fn bad_registrations_are_refused_and_change_nothing() {
         ",
         expect![[r#"
             worker w1 c1 slots=0 kinds=w
-                refused: invalid: max_parallel: is 0; give 1 to 10000
+                rejected: invalid: max_parallel: is 0; give 1 to 10000
             worker w1 c1 slots=1 kinds=w every=1ms
-                refused: invalid: heartbeat: is 1 ms; give 100 to 600000 ms
+                rejected: invalid: heartbeat: is 1 ms; give 100 to 600000 ms
             worker w1 c1 slots=1 kinds=w
                 lease 30 s
                 worker.connected w1: registered over c1, 0 attempts rebound
             worker w2 c1 slots=1 kinds=w
-                refused: invalid: connection: c1 has registered already; change the offer instead
+                rejected: invalid: connection: c1 has registered already; change the offer instead
             offers w2 c1 slots=1 kinds=w
-                refused: invalid: worker: tenant and name are those of the registration; register anew to change them
+                rejected: invalid: worker: tenant and name are those of the registration; register anew to change them
             offers w1 c1 slots=99999 kinds=w
-                refused: invalid: max_parallel: is 99999; give 1 to 10000
+                rejected: invalid: max_parallel: is 99999; give 1 to 10000
             workers
                 w1 c1 ready 0/1
         "#]],

@@ -2,8 +2,10 @@
 
 use std::error::Error;
 
-use laneway_core::{Bytes, Failure, Name, Outcome};
-use reqwest::header::RETRY_AFTER;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use laneway_core::{Bytes, Failure, Name, Outcome, Span};
+use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::json;
 
@@ -16,7 +18,7 @@ const ERROR_BODY_MAX: usize = 1_024;
 pub(super) async fn outcome_of(response: Response, response_max: usize) -> Outcome {
     let status = response.status();
     if !status.is_success() {
-        return Outcome::Failed(refusal_of(response).await);
+        return Outcome::Failed(rejection_of(response).await);
     }
     if response.content_length().is_some_and(|len| len > response_max as u64) {
         return too_large(response_max);
@@ -59,8 +61,9 @@ fn too_large(response_max: usize) -> Outcome {
     Outcome::Failed(Failure::permanent("response_too_large", message))
 }
 
-async fn refusal_of(response: Response) -> Failure {
+async fn rejection_of(response: Response) -> Failure {
     let status = response.status();
+    let asked = retry_after(response.headers());
     let retry_after =
         response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(printable);
     // A body that breaks off tells nothing that the status does not tell.
@@ -82,7 +85,23 @@ async fn refusal_of(response: Response) -> Failure {
         message: cut(&message, MESSAGE_MAX).into(),
         retryable: is_worth_another_try(status),
         detail: Some(Bytes::from(detail.to_string().into_bytes())),
+        retry_after: asked,
     }
+}
+
+/// How long a target asks to be left alone: a number of seconds, or a date. A date is read by the target's own clock where
+/// the answer has one. What cannot be read asks for nothing; the engine bounds the rest.
+fn retry_after(headers: &HeaderMap) -> Option<Span> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::trim);
+    let asked = text(RETRY_AFTER)?;
+    if asked.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than a number holds ask for the longest wait.
+        return (!asked.is_empty()).then(|| Span::secs(asked.parse::<u32>().unwrap_or(u32::MAX).into()));
+    }
+    let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
+    let now = text(DATE).and_then(date).unwrap_or_else(Timestamp::now);
+    let wait = date(asked)?.duration_since(now);
+    Some(Span(u64::try_from(wait.as_millis()).unwrap_or(0)))
 }
 
 fn is_worth_another_try(status: StatusCode) -> bool {

@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
-use laneway_core::{AttemptId, Failure, Fence, JobId, Name, Outcome, Wall};
+use laneway_core::{AttemptId, Failure, Fence, JobId, Name, Outcome, Span, Wall};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -134,6 +134,29 @@ async fn a_status_decides_whether_to_try_again() {
 }
 
 #[tokio::test]
+async fn defect_19_retry_after_is_read_as_seconds_or_as_a_date() {
+    let at_noon = "Sun, 06 Nov 2022 12:00:00 GMT";
+    for (asked, expected) in [
+        ("7", Some(Span::secs(7))),
+        ("0", Some(Span(0))),
+        (" 120 ", Some(Span::secs(120))),
+        ("99999999999999999999", Some(Span::secs(u32::MAX.into()))),
+        ("Sun, 06 Nov 2022 12:00:30 GMT", Some(Span::secs(30))),
+        ("Sun, 06 Nov 2022 11:00:00 GMT", Some(Span(0))),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+    ] {
+        let headers = [("retry-after", asked), ("date", at_noon)];
+        let answer = move || async move { (StatusCode::TOO_MANY_REQUESTS, headers, "no") };
+        let address = serve(Router::new().route("/run", post(answer))).await;
+        let failure = failed(forward(&target(address), &call()).await);
+        assert_eq!(failure.retry_after, expected, "{asked:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_error_text_is_bounded_and_harmless() {
     let text = format!("\u{1b}[2Jline one\r\nline two\0{}", "é".repeat(5_000));
     let answer = move || async move { (StatusCode::BAD_REQUEST, text) };
@@ -244,7 +267,7 @@ async fn garbage_is_worth_another_try() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_worth_another_try_and_hides_the_url() {
+async fn a_rejected_connection_is_worth_another_try_and_hides_the_url() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut target = target(listener.local_addr().unwrap());
     drop(listener);

@@ -46,7 +46,7 @@ fn one_that_fails_leaves_the_version_before() {
 }
 
 #[test]
-fn a_newer_version_is_refused() {
+fn a_newer_version_is_rejected() {
     let conn = Connection::open_in_memory().unwrap();
     migrate(&conn, &[FIRST, SECOND]).unwrap();
     let error = migrate(&conn, &[FIRST]).unwrap_err();
@@ -54,7 +54,7 @@ fn a_newer_version_is_refused() {
 }
 
 #[test]
-fn a_changed_migration_is_refused() {
+fn a_changed_migration_is_rejected() {
     let conn = Connection::open_in_memory().unwrap();
     migrate(&conn, &[FIRST, SECOND]).unwrap();
     let error = migrate(&conn, &[FIRST, BROKEN]).unwrap_err();
@@ -62,7 +62,7 @@ fn a_changed_migration_is_refused() {
 }
 
 #[test]
-fn somebody_elses_database_is_refused() {
+fn somebody_elses_database_is_rejected() {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
     assert!(matches!(migrate(&conn, MIGRATIONS), Err(StoreError::Unusable(_))));

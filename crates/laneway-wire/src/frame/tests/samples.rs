@@ -33,7 +33,8 @@ pub fn payloads() -> Vec<(&'static str, Value)> {
             json!({"capabilities": {"concurrency": {"max_parallel": 4, "per_node_limits": {"resize": 2}},
                 "runtimes": ["process"], "features": ["kind:resize"]},
                 "packages": [{"name": "img", "version": "1.0.0", "status": "installed"}], "channels": ["default"],
-                "manifests": [{"name": "img", "version": "1.0.0", "manifest": {"nodes": []}}]}),
+                "manifests": [{"name": "img", "version": "1.0.0", "manifest": {"nodes": []}}],
+                "boot_id": "boot-1", "tasks": [{"task_id": "t1", "seq": 1}]}),
         ),
         ("ack", json!({"ok": true, "for": "handshake-1", "info": "lease_ms=30000"})),
         (
@@ -101,7 +102,7 @@ pub fn dispatch() -> Value {
         "affinity": {"key": "model-7", "mode": "sticky", "expires_at": "2030-01-01T09:00:00Z"}})
 }
 
-/// Payloads that must be refused: type, what is wrong (as a pointer and a value, `None` removes), and the field that the
+/// Payloads that must be rejected: type, what is wrong (as a pointer and a value, `None` removes), and the field that the
 /// error names.
 pub fn bad_payloads() -> Vec<(&'static str, &'static str, Option<Value>, &'static str)> {
     vec![
@@ -129,6 +130,9 @@ pub fn bad_payloads() -> Vec<(&'static str, &'static str, Option<Value>, &'stati
         ("register", "/packages", None, ""),
         ("register", "/packages/0/status", Some(json!("new")), "packages[0].status"),
         ("register", "/channels", Some(Value::Null), "channels"),
+        ("register", "/boot_id", Some(json!("")), "boot_id"),
+        ("register", "/tasks", Some(Value::Null), "tasks"),
+        ("register", "/tasks/0/seq", Some(json!(-1)), "tasks[0].seq"),
         ("ack", "/for", Some(json!(1)), "for"),
         ("ack", "/ok", Some(json!("yes")), "ok"),
         ("heartbeat", "/healthy", Some(json!(1)), "healthy"),

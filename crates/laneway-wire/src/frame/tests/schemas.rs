@@ -20,7 +20,7 @@ fn validators() -> BTreeMap<String, jsonschema::Validator> {
 
 /// What the schemas say: the envelope first, then the payload.
 fn is_valid(validators: &BTreeMap<String, jsonschema::Validator>, frame: &Value) -> bool {
-    let of = |word: &str| &validators[&format!("ws.{word}.schema.json")];
+    let of = |name: &str| &validators[&format!("ws.{name}.schema.json")];
     of("envelope").is_valid(frame) && of(frame["type"].as_str().unwrap()).is_valid(&frame["payload"])
 }
 
@@ -54,7 +54,7 @@ fn d1_schemas_and_types_take_the_same_good_frames() {
     let validators = validators();
     for (kind, payload) in payloads() {
         let frame = frame(kind, payload);
-        assert!(is_valid(&validators, &frame), "the schema refuses {frame}");
+        assert!(is_valid(&validators, &frame), "the schema rejects {frame}");
         let read =
             Frame::parse(frame.to_string().as_bytes()).unwrap_or_else(|error| panic!("{frame}: {error}"));
         let written: Value = serde_json::from_str(&read.encode()).unwrap();
@@ -63,7 +63,7 @@ fn d1_schemas_and_types_take_the_same_good_frames() {
 }
 
 #[test]
-fn d1_schemas_and_types_refuse_the_same_bad_payloads() {
+fn d1_schemas_and_types_reject_the_same_bad_payloads() {
     let validators = validators();
     let good: BTreeMap<&str, Value> = payloads().into_iter().collect();
     for (kind, pointer, value, _) in bad_payloads() {
@@ -108,7 +108,7 @@ fn d1_schemas_and_types_agree_on_envelopes() {
     ];
     for (pointer, value) in good {
         let frame = broken(drain.clone(), pointer, Some(value));
-        assert!(is_valid(&validators, &frame), "the schema refuses {frame}");
-        assert!(Frame::parse(frame.to_string().as_bytes()).is_ok(), "the type refuses {frame}");
+        assert!(is_valid(&validators, &frame), "the schema rejects {frame}");
+        assert!(Frame::parse(frame.to_string().as_bytes()).is_ok(), "the type rejects {frame}");
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of sample jobs that the demo submits: several lanes, agents, sessions, retries, failures, a pause.
+//! The stream of sample jobs of the demo: several lanes, agents, sessions, retries, failures, a pause.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::client::Client;
 
 /// Conversations: short jobs in sessions.
 pub const CHAT: &str = "demo-chat";
-/// Browsers: few at once, and each profile only once.
+/// Browsers: few at once, and each profile at most once.
 pub const BROWSERS: &str = "demo-browsers";
 /// Bulk work: paused now and then.
 pub const BULK: &str = "demo-bulk";
@@ -27,7 +27,7 @@ const PAUSED: u64 = 16;
 /// A job that still waits is canceled once in this many beats.
 const CANCEL_EVERY: u64 = 20;
 
-/// Makes jobs.
+/// Submits jobs.
 pub struct Feed {
     client: Client,
     random: u64,
@@ -35,7 +35,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Makes the lanes and is ready to submit. The same `seed` gives the same jobs.
+    /// Creates the lanes. The same `seed` gives the same jobs.
     pub async fn new(client: Client, seed: u64) -> anyhow::Result<Feed> {
         let limits = [(CHAT, 8, 3, "fair"), (BROWSERS, 4, 2, "fair"), (BULK, 6, 6, "priority")];
         for (lane, running_max, running_per_agent_max, order) in limits {
@@ -52,7 +52,7 @@ impl Feed {
         Ok(Feed { client, random: seed | 1, beat: 0 })
     }
 
-    /// Submits jobs, beat after beat, until `end` or for ever.
+    /// Submits jobs, beat after beat, until `end` or forever.
     pub async fn run(&mut self, end: Option<Instant>) -> anyhow::Result<()> {
         let mut beats = tokio::time::interval(BEAT);
         while end.is_none_or(|end| Instant::now() < end) {
@@ -64,7 +64,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Leaves no lane paused.
+    /// Resumes all lanes.
     pub async fn finish(&self) -> anyhow::Result<()> {
         let _: Lane = self.client.post(&["v1", "lanes", BULK, "resume"]).await?;
         Ok(())
@@ -78,7 +78,7 @@ impl Feed {
         Ok(())
     }
 
-    /// What makes a real day: a lane is paused and resumed, somebody cancels a job.
+    /// Some disturbances: a lane is paused and resumed, a job is canceled.
     async fn disturb(&mut self) -> anyhow::Result<()> {
         let verb = match self.beat % PAUSE_EVERY {
             at if at == PAUSE_EVERY - PAUSED => Some("pause"),
@@ -142,7 +142,7 @@ impl Feed {
         Draft { priority, ..Draft::new("sleep", format!("{{\"ms\":{ms}}}"), BULK, agent) }
     }
 
-    /// A number below `limit` (xorshift: good enough to look lively).
+    /// A random number below `limit` (xorshift is good enough here).
     fn below(&mut self, limit: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -151,7 +151,7 @@ impl Feed {
     }
 }
 
-/// A job before it is written down.
+/// A job before it is serialised.
 struct Draft {
     kind: &'static str,
     payload: Box<RawValue>,
@@ -164,7 +164,7 @@ struct Draft {
 
 impl Draft {
     fn new(kind: &'static str, payload: String, lane: &'static str, agent: &'static str) -> Draft {
-        let payload = RawValue::from_string(payload).expect("sample payloads are JSON");
+        let payload = RawValue::from_string(payload).expect("sample payloads are valid JSON");
         Draft { kind, payload, lane, agent, session: None, profile: None, priority: 0 }
     }
 

@@ -1,18 +1,18 @@
-//! Counts what happens during the demo, from the stream of events.
+//! Counts the events of the demo.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use jiff::Timestamp;
 use laneway_wire::Event;
 
-/// How many of the latest events are kept for the view.
+/// How many of the latest events are kept for display.
 const RECENT_MAX: usize = 64;
-/// How many jobs are watched at once for their waits; more are not measured.
+/// How many jobs are tracked at once for their waits; more are not measured.
 const WATCHED_MAX: usize = 10_000;
 /// How many waits are kept for each lane.
 const WAITS_MAX: usize = 10_000;
 
-/// What happened so far.
+/// The counts so far.
 #[derive(Default)]
 pub struct Tally {
     /// By lane.
@@ -23,7 +23,7 @@ pub struct Tally {
     submitted_ms: HashMap<String, i64>,
 }
 
-/// What happened in a lane.
+/// The counts of a lane.
 #[derive(Default)]
 pub struct LaneTally {
     pub submitted: u64,
@@ -37,7 +37,7 @@ pub struct LaneTally {
 }
 
 impl Tally {
-    /// Takes one event in.
+    /// Counts one event.
     pub fn add(&mut self, event: Event) {
         if let Some(job) = &event.job {
             let at_ms = event.at.parse::<Timestamp>().map(Timestamp::as_millisecond).ok();
@@ -83,7 +83,7 @@ impl Tally {
 }
 
 impl LaneTally {
-    /// The wait that half of the jobs did not exceed, and the one that 95 of 100 did not.
+    /// The median and the 95th percentile of the waits.
     pub fn wait_quantiles_ms(&self) -> Option<(u64, u64)> {
         let mut waits = self.waits_ms.clone();
         waits.sort_unstable();
@@ -115,6 +115,7 @@ mod tests {
             tenant: None,
             job: Some(job),
             schedule: None,
+            error: None,
             actor: None,
             request_id: None,
             detail: None,

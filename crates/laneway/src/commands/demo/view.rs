@@ -1,49 +1,58 @@
-//! What the demo shows: a live picture on a terminal, lines elsewhere, a table at the end.
+//! The display of the demo: a live view on a terminal, lines elsewhere, a table at the end.
 
 use std::time::Duration;
 
 use laneway_core::settings::MAIN_LANE;
 use laneway_wire::{Lane, Stats};
+use unicode_width::UnicodeWidthChar;
 
 use super::tally::{LaneTally, Tally};
 use crate::commands::events;
 use crate::commands::stats::headline;
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
+use crate::short_id::short_id;
 use crate::table::{Cell, Table, cut};
+use crate::time_args;
 
-/// Most marks of a bar.
+/// The width of a bar.
 const BAR_WIDTH: usize = 16;
-/// From this many lines on, empty ones keep the parts of the picture apart.
+/// From this many lines on, empty lines separate the parts.
 const ROOMY_HEIGHT: usize = 24;
-/// Agents leave at least this many lines to events.
+/// At least this many lines are left for events.
 const EVENTS_MIN: usize = 3;
-/// Most agents in the picture.
+/// Most agents in the view.
 const AGENTS_MAX: usize = 10;
 
-/// Draws the whole picture over the last one.
-pub fn draw(screen: &Screen, stats: &Stats, tally: &Tally, since: Duration, server: &str) {
+/// Draws the whole view over the last one.
+pub fn draw(
+    output: &Output,
+    stats: &Stats,
+    tally: &Tally,
+    since: Duration,
+    server: &str,
+) -> std::io::Result<()> {
     let title = format!(
         "{}  {}  {}",
-        screen.paint(Paint::Bold, "laneway demo"),
-        screen.paint(Paint::Dim, server),
-        moment::short(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+        output.paint(Paint::Bold, "laneway demo"),
+        output.paint(Paint::Dim, server),
+        time_args::short(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
     );
-    let figures = format!("{} · {} ended · {}", headline(screen, stats), tally.ended(), rate(tally, since));
+    let headline_text =
+        format!("{} · {} ended · {}", headline(output, stats), tally.ended(), rate(tally, since));
     let parts = Parts {
-        head: vec![title, figures],
-        lanes: lanes_table(screen, stats, tally).lines(screen),
-        agents: agents_table(stats).lines(screen),
-        events: tally.recent.iter().map(|event| short_event(screen, event)).collect(),
-        foot: screen.paint(Paint::Dim, "Ctrl-C ends the demo"),
+        head: vec![title, headline_text],
+        lanes: lanes_table(output, stats, tally).lines(output),
+        agents: agents_table(stats).lines(output),
+        events: tally.recent.iter().map(|event| short_event(output, event)).collect(),
+        foot: output.paint(Paint::Dim, "Ctrl-C ends the demo"),
     };
     // Home, then each line with the rest of the old one cleared, then everything below cleared: no flicker.
     let body: String =
-        parts.fit(screen.width(), screen.height()).iter().map(|line| format!("{line}\x1b[K\r\n")).collect();
-    screen.write(&format!("\x1b[H{}\x1b[J", body.trim_end()));
+        parts.fit(output.width(), output.height()).iter().map(|line| format!("{line}\x1b[K\r\n")).collect();
+    output.try_write(&format!("\x1b[H{}\x1b[J", body.trim_end()))
 }
 
-/// What the picture is made of, as lines of any length.
+/// The parts of the view, as lines of any length.
 struct Parts {
     head: Vec<String>,
     lanes: Vec<String>,
@@ -54,8 +63,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// The lines that fit a terminal of this size: the head and the lanes first, then agents and the latest events in
-    /// what is left, each line cut at the right. A terminal that scrolled would tear the picture.
+    /// The lines that fit a terminal of this size: the head and the lanes first, then agents and the latest
+    /// events in the remaining lines, each line cut at the right. Scrolling would break the view.
     fn fit(self, width: usize, height: usize) -> Vec<String> {
         let Parts { head, lanes, mut agents, events, foot } = self;
         let gap = usize::from(height >= ROOMY_HEIGHT);
@@ -66,16 +75,16 @@ impl Parts {
             lines.extend(gaps());
         }
         lines.extend(lanes);
-        let room = height.saturating_sub(lines.len() + 3 * gap + 1);
-        agents.truncate(room.saturating_sub(EVENTS_MIN));
-        let room = room - agents.len();
-        // A head alone says nothing.
+        let height_left = height.saturating_sub(lines.len() + 3 * gap + 1);
+        agents.truncate(height_left.saturating_sub(EVENTS_MIN));
+        let height_left = height_left - agents.len();
+        // A head without rows is left out.
         if agents.len() > 1 {
             lines.extend(gaps());
             lines.extend(agents);
         }
         lines.extend(gaps());
-        let skipped = events.len().saturating_sub(room);
+        let skipped = events.len().saturating_sub(height_left);
         lines.extend(events.into_iter().skip(skipped));
         lines.extend(gaps());
         lines.truncate(height.saturating_sub(1));
@@ -84,15 +93,15 @@ impl Parts {
     }
 }
 
-/// A line in at most `width` characters. Colours take no room, and none is left switched on.
+/// A line in at most `width` characters. Colour codes take no width, and are always reset.
 fn cut_painted(line: &str, width: usize) -> String {
     let (mut text, mut used, mut in_code) = (String::new(), 0, false);
     for c in line.chars() {
         if c == '\x1b' || in_code {
             in_code = c != 'm';
             text.push(c);
-        } else if used < width {
-            used += 1;
+        } else if used + c.width().unwrap_or(0) <= width {
+            used += c.width().unwrap_or(0);
             text.push(c);
         }
     }
@@ -100,15 +109,15 @@ fn cut_painted(line: &str, width: usize) -> String {
 }
 
 /// One line for a log file or a pipe.
-pub fn tell(screen: &Screen, stats: &Stats, tally: &Tally, since: Duration) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.json_line(stats);
-    }
-    screen.line(format!("{:>4}s  {} · {} ended", since.as_secs(), headline(screen, stats), tally.ended()));
-    Ok(())
+pub fn print_text(output: &Output, stats: &Stats, tally: &Tally, since: Duration) -> std::io::Result<()> {
+    let text = match output.json {
+        true => serde_json::to_string(stats)?,
+        false => format!("{:>4}s  {} · {} ended", since.as_secs(), headline(output, stats), tally.ended()),
+    };
+    output.try_line(&text)
 }
 
-/// What happened in all, by lane.
+/// The totals by lane.
 pub fn summary(tally: &Tally) -> Table {
     let mut table = Table::new()
         .left("LANE")
@@ -116,7 +125,9 @@ pub fn summary(tally: &Tally) -> Table {
         .right("SUCCEEDED")
         .right("FAILED")
         .right("CANCELED")
+        .spare(1)
         .right("RETRIED")
+        .spare(2)
         .right("WAIT P50")
         .right("WAIT P95");
     for (name, lane) in &tally.lanes {
@@ -128,14 +139,14 @@ pub fn summary(tally: &Tally) -> Table {
             Cell::painted(lane.failed.to_string(), if lane.failed > 0 { Paint::Red } else { Paint::Plain }),
             Cell::plain(lane.canceled),
             Cell::plain(lane.retried),
-            Cell::maybe(waits.map(|(half, _)| moment::short(half))),
-            Cell::maybe(waits.map(|(_, most)| moment::short(most))),
+            Cell::maybe(waits.map(|(half, _)| time_args::short(half))),
+            Cell::maybe(waits.map(|(_, most)| time_args::short(most))),
         ]);
     }
     table
 }
 
-fn lanes_table(screen: &Screen, stats: &Stats, tally: &Tally) -> Table {
+fn lanes_table(output: &Output, stats: &Stats, tally: &Tally) -> Table {
     let mut table = Table::new()
         .left("LANE")
         .left("STATE")
@@ -144,9 +155,10 @@ fn lanes_table(screen: &Screen, stats: &Stats, tally: &Tally) -> Table {
         .right("DONE")
         .right("FAILED")
         .right("RETRIED")
+        .spare(1)
         .right("WAIT P50");
     let nothing = LaneTally::default();
-    // Lanes that are always there and of which nothing can be told would only fill the screen.
+    // Built-in lanes without activity would only fill the screen.
     let is_shown = |lane: &&Lane| {
         lane.name == MAIN_LANE || lane.waiting + lane.running > 0 || tally.lanes.contains_key(&lane.name)
     };
@@ -156,24 +168,24 @@ fn lanes_table(screen: &Screen, stats: &Stats, tally: &Tally) -> Table {
         table.row(vec![
             Cell::plain(&lane.name),
             Cell::painted(state, paint),
-            Cell::painted(bar(screen, lane), Paint::Cyan),
+            Cell::painted(bar(output, lane), Paint::Cyan),
             Cell::plain(lane.waiting),
             Cell::plain(counts.succeeded),
             Cell::plain(counts.failed),
             Cell::plain(counts.retried),
-            Cell::maybe(counts.wait_quantiles_ms().map(|(half, _)| moment::short(half))),
+            Cell::maybe(counts.wait_quantiles_ms().map(|(half, _)| time_args::short(half))),
         ]);
     }
     table
 }
 
-/// How full a lane is: `▇▇▇▇···· 4/8`. One mark a job where they fit.
-fn bar(screen: &Screen, lane: &Lane) -> String {
+/// How full a lane is: `▇▇▇▇···· 4/8`. One mark per job where they fit.
+fn bar(output: &Output, lane: &Lane) -> String {
     let limit = usize::try_from(lane.running_max).unwrap_or(usize::MAX);
     let running = usize::try_from(lane.running).unwrap_or(usize::MAX);
     let width = limit.min(BAR_WIDTH);
     let full = if limit <= BAR_WIDTH { running } else { (running * width).div_ceil(limit) }.min(width);
-    let (mark, rest) = if screen.tty { ('▇', '·') } else { ('#', '.') };
+    let (mark, rest) = if output.tty { ('▇', '·') } else { ('#', '.') };
     let marks: String =
         std::iter::repeat_n(mark, full).chain(std::iter::repeat_n(rest, width - full)).collect();
     format!("{marks} {running}/{limit}")
@@ -202,14 +214,14 @@ fn rate(tally: &Tally, since: Duration) -> String {
     format!("{:.1} a second", tally.ended() as f64 / seconds)
 }
 
-/// An event in one short line that fits the terminal.
-fn short_event(screen: &Screen, event: &laneway_wire::Event) -> String {
-    let head = format!("{}  {}", moment::clock(&event.at), events::kind(screen, &event.kind));
+/// An event as one line that fits the terminal.
+fn short_event(output: &Output, event: &laneway_wire::Event) -> String {
+    let head = format!("{}  {}", time_args::clock(&event.at), events::kind(output, &event.kind));
     let Some(job) = &event.job else {
-        let room = screen.width().saturating_sub(36);
-        return format!("{head}  {}", cut(event.detail.as_deref().unwrap_or_default(), room));
+        let height_left = output.width().saturating_sub(36);
+        return format!("{head}  {}", cut(event.detail.as_deref().unwrap_or_default(), height_left));
     };
-    let tail = job.id.get(28..).unwrap_or(&job.id);
+    let tail = short_id(&job.id);
     let reason = job.reason.as_deref().unwrap_or_default();
     format!(
         "{head}  …{tail}  {:<5}  {:<13}  {:<8}  try {}  {reason}",
@@ -225,7 +237,7 @@ mod tests {
 
     fn parts() -> Parts {
         let lines =
-            |word: &str, count: usize| (0..count).map(|n| format!("{word} {n} {}", "x".repeat(90))).collect();
+            |name: &str, count: usize| (0..count).map(|n| format!("{name} {n} {}", "x".repeat(90))).collect();
         Parts {
             head: lines("head", 2),
             lanes: lines("lane", 5),

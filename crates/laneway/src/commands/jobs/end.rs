@@ -1,42 +1,42 @@
-//! `laneway jobs cancel` and `laneway jobs retry`: end jobs, or try ended ones again.
+//! `laneway jobs cancel` and `laneway jobs retry`.
 
 use laneway_wire::Job;
 
 use super::find;
 use crate::client::Client;
-use crate::commands::submit::told;
-use crate::exit::{self, Exit, Trouble};
-use crate::screen::{Paint, Screen};
+use crate::commands::submit::summary;
+use crate::exit::{self, CliError, Exit};
+use crate::output::{Output, Paint};
 
 /// Cancels each of the jobs.
-pub async fn cancel(screen: &Screen, client: &Client, jobs: &[String]) -> anyhow::Result<()> {
-    each(screen, client, jobs, "cancel").await
+pub async fn cancel(output: &Output, client: &Client, jobs: &[String]) -> anyhow::Result<()> {
+    each(output, client, jobs, "cancel").await
 }
 
-/// Tries each of the jobs again and names the new ones.
-pub async fn retry(screen: &Screen, client: &Client, jobs: &[String]) -> anyhow::Result<()> {
-    each(screen, client, jobs, "retry").await
+/// Retries each of the jobs and prints the new ones.
+pub async fn retry(output: &Output, client: &Client, jobs: &[String]) -> anyhow::Result<()> {
+    each(output, client, jobs, "retry").await
 }
 
-/// Does the same with every job. One that cannot be done is reported and does not keep the others from being done; the
-/// run ends with an error then.
-async fn each(screen: &Screen, client: &Client, jobs: &[String], verb: &str) -> anyhow::Result<()> {
+/// Calls the same verb for every job. A failure is reported and does not stop the others; the command ends with
+/// an error then.
+async fn each(output: &Output, client: &Client, jobs: &[String], verb: &str) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     for name in jobs {
         match one(client, name, verb).await {
-            Ok(job) => tell(screen, &job)?,
-            // The only one needs no summary.
+            Ok(job) => print_job(output, &job)?,
+            // A single job needs no summary.
             Err(error) if jobs.len() == 1 => return Err(error),
             Err(error) => {
-                tell_failed(screen, name, &error);
+                print_failure(output, name, &error);
                 failed.push(exit::code_of(&error));
             }
         }
     }
     let Some(first) = failed.first() else { return Ok(()) };
-    let exit = if failed.iter().all(|exit| exit == first) { *first } else { Exit::Refused };
-    let message = format!("{verb}: {} of {} jobs could not be done", failed.len(), jobs.len());
-    Err(Trouble::new(exit, message).into())
+    let exit = if failed.iter().all(|exit| exit == first) { *first } else { Exit::Rejected };
+    let message = format!("{verb} failed for {} of {} jobs", failed.len(), jobs.len());
+    Err(CliError::new(exit, message).into())
 }
 
 async fn one(client: &Client, name: &str, verb: &str) -> anyhow::Result<Job<'static>> {
@@ -44,20 +44,20 @@ async fn one(client: &Client, name: &str, verb: &str) -> anyhow::Result<Job<'sta
     client.post(&["v1", "jobs", &id, verb]).await
 }
 
-/// One line a job, in JSON too: there may be several.
-fn tell(screen: &Screen, job: &Job<'_>) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.json_line(job);
+/// One line per job, in JSON too: there may be several.
+fn print_job(output: &Output, job: &Job<'_>) -> anyhow::Result<()> {
+    if output.json {
+        return output.json_line(job);
     }
-    screen.line(told(screen, job));
+    output.line(summary(output, job));
     Ok(())
 }
 
-fn tell_failed(screen: &Screen, name: &str, error: &anyhow::Error) {
-    if screen.json {
+fn print_failure(output: &Output, name: &str, error: &anyhow::Error) {
+    if output.json {
         let mut document = exit::document(error);
         document["job"] = name.into();
-        return screen.aside(document.to_string());
+        return output.note(document.to_string());
     }
-    screen.aside(format!("{}: {error:#}", screen.paint(Paint::Red, name)));
+    output.note(format!("{}: {error:#}", output.paint(Paint::Red, name)));
 }

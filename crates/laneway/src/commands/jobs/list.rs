@@ -1,13 +1,18 @@
 //! `laneway jobs list`: jobs, newest first.
 
-use laneway_wire::{Job, JobList};
+use std::collections::BTreeMap;
 
-use crate::client::Client;
-use crate::moment;
-use crate::screen::{Paint, Screen, state_paint};
+use futures_util::{StreamExt, stream};
+use laneway_wire::{Explanation, Job, JobList};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::client::{Client, is_unknown_parameter};
+use crate::output::{Output, Paint, state_paint};
 use crate::table::{Cell, Table};
+use crate::time_args;
 
-/// Which jobs.
+/// Options of the list.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
     /// Only in these states, separated by commas
@@ -29,15 +34,15 @@ pub struct ListArgs {
     #[arg(long)]
     tag: Option<String>,
     /// Only submitted before this time: RFC 3339, or a duration ago
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_past)]
+    #[arg(long, value_name = "TIME", value_parser = time_args::parse_past)]
     before: Option<String>,
     /// Only submitted after this time: RFC 3339, or a duration ago
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_past)]
+    #[arg(long, value_name = "TIME", value_parser = time_args::parse_past)]
     after: Option<String>,
     /// How many at most
     #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = parse_limit)]
     limit: usize,
-    /// Go on where an earlier list ended
+    /// Continue where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
@@ -46,35 +51,85 @@ fn parse_limit(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|limit| *limit > 0).ok_or("must be a number of at least 1".to_owned())
 }
 
-/// Most jobs asked for in one call.
+/// Most jobs of one call.
 const PAGE: usize = 100;
 
-/// Lists jobs; asks for as many pages as the limit needs.
-pub async fn run(screen: &Screen, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
+/// Lists jobs, in as many calls as the limit needs.
+pub async fn run(output: &Output, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
     let mut list = JobList { jobs: Vec::new(), next: args.cursor.clone() };
+    let mut reasons = BTreeMap::new();
+    let mut explained = true;
     loop {
         let mut query = args.query();
         query.push(("limit", (args.limit - list.jobs.len()).clamp(1, PAGE).to_string()));
-        query.extend(list.next.take().map(|cursor| ("cursor", cursor)));
-        let page: JobList<'static> = client.get(&["v1", "jobs"], &query).await?;
+        query.extend(list.next.clone().map(|cursor| ("cursor", cursor)));
+        if explained {
+            query.push(("explain", "true".to_owned()));
+        }
+        let answer: anyhow::Result<Box<RawValue>> = client.get(&["v1", "jobs"], &query).await;
+        let answer = match answer {
+            Err(error) if explained && is_unknown_parameter(&error) => {
+                explained = false;
+                continue;
+            }
+            answer => answer?,
+        };
+        let page: JobList<'static> = serde_json::from_str(answer.get())?;
+        reasons.extend(waiting_reasons(&answer));
         list.jobs.extend(page.jobs);
         list.next = page.next;
         if list.next.is_none() || list.jobs.len() >= args.limit {
             break;
         }
     }
-    if screen.json {
-        return screen.document(&list);
+    if output.json {
+        return output.document(&list);
     }
     if list.jobs.is_empty() {
-        screen.line(screen.paint(Paint::Dim, "no jobs"));
+        output.line(output.paint(Paint::Dim, "no jobs"));
         return Ok(());
     }
-    table(&list.jobs).print(screen);
+    if !explained {
+        ask_reasons(client, &list.jobs, &mut reasons).await;
+    }
+    table(&list.jobs, &reasons).print(output);
     if let Some(next) = &list.next {
-        screen.line(screen.paint(Paint::Dim, &format!("there are more: --limit N, or --cursor {next}")));
+        output.line(output.paint(Paint::Dim, &format!("there are more: --limit N, or --cursor {next}")));
     }
     Ok(())
+}
+
+/// Why jobs wait, by id, as far as the list contains it.
+fn waiting_reasons(answer: &RawValue) -> BTreeMap<String, String> {
+    #[derive(Deserialize)]
+    struct List {
+        jobs: Vec<Row>,
+    }
+    #[derive(Deserialize)]
+    struct Row {
+        id: String,
+        waiting_for: Option<String>,
+    }
+    let list = serde_json::from_str(answer.get()).unwrap_or(List { jobs: Vec::new() });
+    list.jobs.into_iter().filter_map(|row| Some((row.id, row.waiting_for?))).collect()
+}
+
+/// Most jobs of a list that are explained one by one.
+const ASKED_MAX: usize = 20;
+/// How many of these calls run at once.
+const ASKED_AT_ONCE: usize = 4;
+
+/// Why jobs wait, where the list does not contain it.
+async fn ask_reasons(client: &Client, jobs: &[Job<'_>], reasons: &mut BTreeMap<String, String>) {
+    let waiting = jobs.iter().filter(|job| matches!(&*job.state, "queued" | "scheduled")).take(ASKED_MAX);
+    let asked = waiting.map(|job| async move {
+        let explained: anyhow::Result<Explanation> =
+            client.get(&["v1", "jobs", &job.id, "explain"], &[]).await;
+        Some((job.id.to_string(), explained.ok()?.blocked_by.into_iter().next()?.message))
+    });
+    // A job that has started or ended meanwhile has no reason to wait.
+    let answers: Vec<_> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
+    reasons.extend(answers.into_iter().flatten());
 }
 
 impl ListArgs {
@@ -98,17 +153,21 @@ impl ListArgs {
     }
 }
 
-/// Jobs as a table.
-pub fn table(jobs: &[Job<'_>]) -> Table {
+/// The jobs as a table.
+fn table(jobs: &[Job<'_>], reasons: &BTreeMap<String, String>) -> Table {
     let mut table = Table::new()
-        .left("ID")
+        .id("ID")
         .left("STATE")
         .left("KIND")
         .left("LANE")
+        .spare(3)
         .left("AGENT")
+        .spare(2)
         .right("TRY")
+        .spare(4)
         .left("CREATED")
         .left("RAN")
+        .spare(1)
         .flexible("WHY");
     for job in jobs {
         table.row(vec![
@@ -118,19 +177,23 @@ pub fn table(jobs: &[Job<'_>]) -> Table {
             Cell::plain(&job.lane),
             Cell::plain(&job.agent),
             Cell::plain(job.attempt),
-            Cell::plain(moment::distance(&job.created_at)),
+            Cell::plain(time_args::distance(&job.created_at)),
             Cell::maybe(ran(job)),
-            Cell::painted(why(job), Paint::Dim),
+            Cell::painted(why(job, reasons.get(&*job.id)), Paint::Dim),
         ]);
     }
     table
 }
 
 fn ran(job: &Job<'_>) -> Option<String> {
-    moment::between(job.started_at.as_deref()?, job.finished_at.as_deref()?)
+    time_args::between(job.started_at.as_deref()?, job.finished_at.as_deref()?)
 }
 
-fn why(job: &Job<'_>) -> String {
+/// Why it waits, or why it ended.
+fn why(job: &Job<'_>, waits: Option<&String>) -> String {
+    if let Some(waits) = waits {
+        return waits.clone();
+    }
     match (&job.error, job.reason.as_deref()) {
         (Some(error), Some(reason)) => format!("{reason}: {}", error.message),
         (Some(error), None) => error.message.clone(),

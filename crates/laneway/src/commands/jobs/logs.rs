@@ -1,4 +1,4 @@
-//! `laneway jobs logs`: what the attempts of a job wrote.
+//! `laneway jobs logs`: the log lines of a job.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use laneway_wire::{Job, LogLine, LogList};
 
 use super::find;
 use crate::client::Client;
-use crate::moment;
-use crate::screen::{Paint, Screen};
+use crate::output::{Output, Paint};
+use crate::time_args;
 
-/// Which lines.
+/// Options of the command.
 #[derive(Debug, clap::Args)]
 pub struct LogsArgs {
     /// The job
     job: String,
-    /// Go on until the job has ended
+    /// Continue until the job has ended
     #[arg(long, short)]
     follow: bool,
-    /// Begin after the line with this number
+    /// Start after the line with this number
     #[arg(long, default_value_t = 0, value_name = "LINE")]
     after: u64,
 }
 
-/// Lines are made durable in batches a fraction of a second apart; looking more often shows nothing more.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Lines are stored in batches a fraction of a second apart; polling more often shows nothing more.
+const POLL_EVERY: Duration = Duration::from_millis(250);
 
-/// Shows the lines, and with `--follow` goes on until the job has ended.
-pub async fn run(screen: &Screen, client: &Client, args: &LogsArgs) -> anyhow::Result<()> {
+/// Shows the lines, and with `--follow` continues until the job has ended.
+pub async fn run(output: &Output, client: &Client, args: &LogsArgs) -> anyhow::Result<()> {
     let id = find(client, &args.job).await?;
     let mut after = args.after;
     loop {
-        // Asked before the lines are read, so that the last lines of a job that ends meanwhile are not missed.
+        // Read before the lines, so that the last lines of a job that ends meanwhile are not missed.
         let ended = !args.follow || has_ended(client, &id).await?;
         loop {
             let list: LogList =
                 client.get(&["v1", "jobs", &id, "logs"], &[("after", after.to_string())]).await?;
             for line in &list.lines {
                 after = after.max(line.line);
-                tell(screen, line)?;
+                print_line(output, line)?;
             }
             if list.next.is_none() || list.lines.is_empty() {
                 break;
@@ -46,7 +46,7 @@ pub async fn run(screen: &Screen, client: &Client, args: &LogsArgs) -> anyhow::R
         if ended {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -55,12 +55,12 @@ async fn has_ended(client: &Client, id: &str) -> anyhow::Result<bool> {
     Ok(job.finished_at.is_some())
 }
 
-fn tell(screen: &Screen, line: &LogLine) -> anyhow::Result<()> {
-    if screen.json {
-        return screen.json_line(line);
+fn print_line(output: &Output, line: &LogLine) -> anyhow::Result<()> {
+    if output.json {
+        return output.json_line(line);
     }
-    let head = format!("{}  {:>2} {:<6}", moment::clock(&line.at), line.attempt, line.stream);
+    let head = format!("{}  {:>2} {:<6}", time_args::clock(&line.at), line.attempt, line.stream);
     let text: String = line.text.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect();
-    screen.line(format!("{}  {text}", screen.paint(Paint::Dim, &head)));
+    output.line(format!("{}  {text}", output.paint(Paint::Dim, &head)));
     Ok(())
 }

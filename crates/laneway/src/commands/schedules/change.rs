@@ -4,14 +4,19 @@ use laneway_wire::{CatchUpObject, CatchUpRequest, Schedule, SchedulePatchRequest
 use reqwest::Method;
 use serde_json::value::RawValue;
 
-use super::{find, told};
+use super::{find, print_schedule};
 use crate::client::Client;
 use crate::commands::job_args::{JobArgs, read_payload};
-use crate::exit::{Exit, Trouble};
-use crate::moment;
-use crate::screen::Screen;
+use crate::exit::{CliError, Exit};
+use crate::output::Output;
+use crate::time_args;
 
-/// The schedule to make.
+/// The heading of options about the timing.
+const WHEN: &str = "Timing options";
+/// The heading of options about slots.
+const SLOTS: &str = "Slot options";
+
+/// The schedule to create.
 #[derive(Debug, clap::Args)]
 pub struct CreateArgs {
     /// Its name
@@ -22,12 +27,12 @@ pub struct CreateArgs {
     timing: TimingArgs,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Make it, but let no slot come until it is resumed
-    #[arg(long)]
+    /// Create it paused
+    #[arg(long, help_heading = SLOTS)]
     paused: bool,
 }
 
-/// What to change.
+/// The changes.
 #[derive(Debug, clap::Args)]
 pub struct UpdateArgs {
     /// The schedule
@@ -39,56 +44,54 @@ pub struct UpdateArgs {
     timing: TimingArgs,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Fields of its job, merged into those it has: '{\"timeout\": \"5m\", \"session\": null}'
+    /// Fields of its job, merged into the existing ones: '{\"timeout\": \"5m\", \"session\": null}'
     #[arg(long, value_name = "JSON|@FILE|-")]
     job: Option<String>,
 }
 
-/// When it runs.
+/// The timing.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "When it runs")]
 pub struct TimingArgs {
-    /// By a cron expression: five fields, or six with the second first, or a name such as @daily
-    #[arg(long, value_name = "EXPR", conflicts_with_all = ["every", "at"])]
+    /// A cron expression: five fields, or six with seconds first, or a name such as @daily
+    #[arg(long, value_name = "EXPR", conflicts_with_all = ["every", "at"], help_heading = WHEN)]
     cron: Option<String>,
-    /// The IANA time zone whose clock the expression goes by
-    #[arg(long, value_name = "ZONE")]
+    /// The IANA time zone of the cron expression
+    #[arg(long, value_name = "ZONE", help_heading = WHEN)]
     zone: Option<String>,
-    /// Again and again, in this interval
-    #[arg(long, value_name = "DURATION", conflicts_with = "at", value_parser = moment::parse_duration)]
+    /// Repeatedly, in this interval
+    #[arg(long, value_name = "DURATION", conflicts_with = "at", value_parser = time_args::parse_duration, help_heading = WHEN)]
     every: Option<String>,
     /// Where the grid of the interval begins: RFC 3339, or a duration from now
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = time_args::parse_time, help_heading = WHEN)]
     anchor: Option<String>,
     /// Once, at this time: RFC 3339, or a duration from now
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = time_args::parse_time, help_heading = WHEN)]
     at: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "What its slots do")]
 struct PolicyArgs {
-    /// What becomes of slots that passed while the server was away: skip, latest, or all:N (at most the N newest)
-    #[arg(long, value_name = "POLICY", value_parser = parse_catch_up)]
+    /// Slots that passed while the server was down: skip, latest, or all:N (at most the N newest)
+    #[arg(long, value_name = "POLICY", value_parser = parse_catch_up, help_heading = SLOTS)]
     catch_up: Option<CatchUpRequest>,
-    /// What a slot does that finds an earlier run still going
-    #[arg(long, value_name = "POLICY", value_parser = ["skip", "allow", "queue", "cancel_running"])]
+    /// A slot that comes while an earlier job of the schedule is still active
+    #[arg(long, value_name = "POLICY", value_parser = ["skip", "allow", "queue", "cancel_running"], help_heading = SLOTS)]
     overlap: Option<String>,
-    /// Jobs start up to this much after their slot
-    #[arg(long, value_name = "DURATION", value_parser = moment::parse_duration)]
+    /// Start jobs up to this much after their slot, at random
+    #[arg(long, value_name = "DURATION", value_parser = time_args::parse_duration, help_heading = SLOTS)]
     jitter: Option<String>,
-    /// Delete it once its run has ended; the default with --at
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    /// Delete it once its job has ended; the default with --at
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = SLOTS)]
     delete_after_run: Option<bool>,
 }
 
-/// Makes a schedule.
-pub async fn create(screen: &Screen, client: &Client, args: &CreateArgs) -> anyhow::Result<()> {
+/// Creates a schedule.
+pub async fn create(output: &Output, client: &Client, args: &CreateArgs) -> anyhow::Result<()> {
     let CreateArgs { name, job, timing, policy, paused } = args;
     let TimingArgs { cron, zone, every, anchor, at } = timing;
     if cron.is_none() && every.is_none() && at.is_none() {
-        let message = "say when it runs: --cron EXPR, --every DURATION or --at TIME";
-        return Err(Trouble::new(Exit::Usage, message).into());
+        let message = "a timing is missing: give --cron EXPR, --every DURATION or --at TIME";
+        return Err(CliError::new(Exit::Usage, message).into());
     }
     let payload = job.payload()?;
     let PolicyArgs { catch_up, overlap, jitter, delete_after_run } = policy;
@@ -107,11 +110,11 @@ pub async fn create(screen: &Screen, client: &Client, args: &CreateArgs) -> anyh
         delete_after_run: *delete_after_run,
     };
     let schedule: Schedule = client.send(Method::POST, &["v1", "schedules"], &request).await?;
-    told(screen, &schedule)
+    print_schedule(output, &schedule)
 }
 
 /// Changes a schedule.
-pub async fn update(screen: &Screen, client: &Client, args: &UpdateArgs) -> anyhow::Result<()> {
+pub async fn update(output: &Output, client: &Client, args: &UpdateArgs) -> anyhow::Result<()> {
     let UpdateArgs { schedule, rename, timing, policy, job } = args;
     let job: Option<Box<RawValue>> = job.as_deref().map(read_payload).transpose()?;
     let TimingArgs { cron, zone, every, anchor, at } = timing.clone();
@@ -132,11 +135,11 @@ pub async fn update(screen: &Screen, client: &Client, args: &UpdateArgs) -> anyh
     };
     let id = find(client, schedule).await?;
     let schedule: Schedule = client.send(Method::PATCH, &["v1", "schedules", &id], &patch).await?;
-    told(screen, &schedule)
+    print_schedule(output, &schedule)
 }
 
 impl TimingArgs {
-    /// The timing as a preview takes it.
+    /// The timing for a preview.
     pub fn preview(&self) -> laneway_wire::PreviewRequest {
         let TimingArgs { cron, zone, every, anchor, at } = self.clone();
         laneway_wire::PreviewRequest { cron, zone, every, anchor, at, from: None, count: None }
@@ -149,7 +152,7 @@ fn parse_catch_up(text: &str) -> Result<CatchUpRequest, String> {
         return Ok(CatchUpRequest::Object(CatchUpObject { all }));
     }
     match text {
-        "skip" | "latest" | "all" => Ok(CatchUpRequest::Word(text.to_owned())),
+        "skip" | "latest" | "all" => Ok(CatchUpRequest::Name(text.to_owned())),
         _ => Err("write skip, latest, or all:N".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker's file and a package's manifest may say.
+//! The file of a worker, and the manifest of a package.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Context;
 use laneway_runtime::config::parse_span;
 use serde::{Deserialize, Deserializer};
 
-use crate::exit::{Exit, Trouble};
+use crate::exit::{CliError, Exit};
 
 /// A worker's file.
 #[derive(Debug, Default, Deserialize)]
@@ -16,16 +16,16 @@ use crate::exit::{Exit, Trouble};
 pub struct WorkerFile {
     /// The worker's name.
     pub id: Option<String>,
-    /// Whose jobs to run.
+    /// The tenant whose jobs to run.
     pub tenant: Option<String>,
     /// Most tasks at once.
     pub max_parallel: Option<u32>,
-    /// The lanes whose jobs to take; empty: every one's.
+    /// The lanes whose jobs to take; empty: all.
     #[serde(default)]
     pub lanes: Vec<String>,
-    /// Where packages are kept.
+    /// The folder for packages.
     pub packages: Option<PathBuf>,
-    /// Where programs make artifacts.
+    /// The folder for artifacts.
     pub artifacts: Option<PathBuf>,
     /// How long artifacts are kept.
     #[serde(default, deserialize_with = "duration")]
@@ -33,7 +33,7 @@ pub struct WorkerFile {
     /// How long a program has to end after SIGTERM.
     #[serde(default, deserialize_with = "duration")]
     pub stop_grace: Option<Duration>,
-    /// How long what runs may take when the worker is told to stop.
+    /// How long running tasks may take when the worker stops.
     #[serde(default, deserialize_with = "duration")]
     pub drain_limit: Option<Duration>,
     /// The programs, by kind.
@@ -49,12 +49,12 @@ pub struct KindFile {
     pub command: Vec<String>,
     /// Most tasks of the kind at once.
     pub concurrency: Option<u32>,
-    /// How long a run may take, where the task does not say less.
+    /// How long an attempt may take, unless the task sets a shorter timeout.
     #[serde(default, deserialize_with = "duration")]
     pub timeout: Option<Duration>,
 }
 
-/// The part of a package's manifest that is ours; a package may say more.
+/// The part of a package's manifest that is used here; a manifest may have more fields.
 #[derive(Debug, Deserialize)]
 pub struct PackageManifest {
     /// The programs of the package, by kind.
@@ -67,14 +67,14 @@ impl WorkerFile {
     pub fn read(path: &Path) -> anyhow::Result<WorkerFile> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read --file {}", path.display()))?;
-        let wrong = |message: String| Trouble::new(Exit::Config, format!("{}: {message}", path.display()));
+        let wrong = |message: String| CliError::new(Exit::Config, format!("{}: {message}", path.display()));
         let file: WorkerFile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         for (kind, program) in &file.kinds {
             if program.command.first().is_none_or(String::is_empty) {
                 return Err(wrong(format!("kinds.{kind}.command is empty; name a program")).into());
             }
             if program.concurrency == Some(0) {
-                return Err(wrong(format!("kinds.{kind}.concurrency is 0; at least 1 is needed")).into());
+                return Err(wrong(format!("kinds.{kind}.concurrency is 0; use at least 1")).into());
             }
         }
         Ok(file)

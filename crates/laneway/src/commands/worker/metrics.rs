@@ -1,4 +1,4 @@
-//! The worker's figures over HTTP, for Prometheus.
+//! The worker's metrics over HTTP, for Prometheus.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use laneway_client::worker::WorkerHandle;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The format that Prometheus knows the text by.
+/// The content type of the metrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves `/metrics`; as long as what is given back lives. Gives the address that was really taken.
+/// Serves `/metrics` until the returned guard is dropped. Returns the actual address.
 pub async fn serve(
     address: SocketAddr,
     worker: WorkerHandle,
@@ -21,14 +21,14 @@ pub async fn serve(
     let listener =
         TcpListener::bind(address).await.with_context(|| format!("cannot listen on --metrics {address}"))?;
     let taken = listener.local_addr()?;
-    let figures = get(move || {
+    let handler = get(move || {
         let text = worker.metrics();
         async move { ([(CONTENT_TYPE, OPEN_METRICS)], text) }
     });
-    let router = Router::new().route("/metrics", figures);
+    let router = Router::new().route("/metrics", handler);
     let serving = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "the figures are not served any more");
+            tracing::error!(%error, "the metrics endpoint has failed");
         }
     });
     Ok((taken, AbortOnDropHandle::new(serving)))

@@ -1,4 +1,4 @@
-//! A handler that is a program: JSON in, JSON out, log lines on the way, and a process group that can be stopped whole.
+//! A handler that is a program: JSON in, JSON out, log lines, and a process group that can be stopped as a whole.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,44 +13,39 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::workshop::{Workbench, Workshop};
+use super::artifact_dir::{ArtifactDir, AttemptDir};
+use super::guard::{EXEC, Guard, OURSELVES, not_started};
 
 /// Longest result in bytes.
 const STDOUT_LEN_MAX: u64 = 1 << 20;
 /// Longest log line in bytes; longer ones are sent in pieces.
 const LINE_LEN_MAX: usize = 8 << 10;
-/// Most log lines of one run that are sent.
+/// Most log lines of one attempt that are sent.
 const LINES_MAX: usize = 10_000;
-/// How many of the last lines a failure tells.
+/// How many of the last log lines a failure contains.
 const LAST_LINES: usize = 20;
-/// The exit code that says that trying again may help (EX_TEMPFAIL).
-const EXIT_RETRY: i32 = 75;
-/// How long output may still come after the program itself has ended, from what it left behind.
+/// The one exit code for a permanent failure (EX_DATAERR of sysexits.h: the input is wrong).
+const EXIT_PERMANENT: i32 = 65;
+/// How long child processes may still write output after the program has ended.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// A program that handles tasks.
 pub struct Program {
-    command: Vec<String>,
-    folder: Option<PathBuf>,
-    timeout: Option<Duration>,
-    grace: Duration,
-    workshop: Workshop,
+    /// The command with its arguments; not empty.
+    pub command: Vec<String>,
+    /// Its working folder, and the base of a relative command.
+    pub folder: Option<PathBuf>,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+    /// How long it has to end after it was asked to stop.
+    pub stop_grace: Duration,
+    /// The folder for artifacts.
+    pub artifact_dir: ArtifactDir,
+    /// Kills its child processes when the worker dies.
+    pub guard: Guard,
 }
 
 impl Program {
-    /// A program. `folder` is where it runs, and what a relative command is relative to.
-    pub fn new(
-        command: Vec<String>,
-        folder: Option<PathBuf>,
-        timeout: Option<Duration>,
-        stop_grace: Duration,
-        workshop: Workshop,
-    ) -> Program {
-        // SIGKILL comes a little before the handler itself is dropped, so that the end can still be told.
-        let grace = stop_grace.mul_f64(0.8);
-        Program { command, folder, timeout, grace, workshop }
-    }
-
     /// The program as a handler.
     pub fn handler(self) -> Handler {
         let program = Arc::new(self);
@@ -61,20 +56,20 @@ impl Program {
     }
 
     async fn run(&self, task: Task) -> Ran {
-        // Before the program, so that nothing of it is left when the folder goes.
-        let bench = self.workshop.bench()?;
-        let mut child = self.spawn(&task, &bench)?;
-        let group = Group::of(&child)?;
+        // Created before the program, so that the folder outlives it.
+        let attempt_dir = self.artifact_dir.attempt_dir()?;
+        let mut child = self.spawn(&task, &attempt_dir)?;
+        let group = Group::of(&child, self.guard.clone())?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(Failure::permanent(ErrorCode::Internal.word(), "the program has no pipes"));
+            return Err(Failure::permanent(ErrorCode::Internal.as_str(), "the program has no pipes"));
         };
         let feed = tokio::spawn(feed(stdin, task.parameters().clone()));
         let mut output = tokio::spawn(read_output(stdout));
         let mut lines = tokio::spawn(read_lines(stderr, task.clone()));
         let status = self.wait(&mut child, &group, &task).await;
-        // What the program left behind must not hold its pipes open, nor run on.
+        // Child processes must neither keep the pipes open nor run on.
         group.kill();
         feed.abort();
         let last =
@@ -83,25 +78,28 @@ impl Program {
             tokio::time::timeout(LINGER, &mut output).await.ok().and_then(Result::ok).unwrap_or_default();
         lines.abort();
         let mut outcome = judge(status?, output, &last)?;
-        outcome.artifacts = bench.gather(task).await?;
+        outcome.artifacts = attempt_dir.collect(task).await?;
         Ok(outcome)
     }
 
-    fn spawn(&self, task: &Task, bench: &Workbench) -> Result<Child, Failure> {
-        let (name, arguments) = self.command.split_first().expect("a command is not empty: it was checked");
+    fn spawn(&self, task: &Task, attempt_dir: &AttemptDir) -> Result<Child, Failure> {
+        let (name, arguments) = self.command.split_first().expect("a command is not empty");
         let path = match &self.folder {
             Some(folder) if name.contains('/') => folder.join(name),
             _ => PathBuf::from(name),
         };
-        let mut command = Command::new(path);
+        // It becomes the program after it has asked to be killed with the worker.
+        let mut command = Command::new(OURSELVES);
         command
+            .args([EXEC, &std::process::id().to_string()])
+            .arg(path)
             .args(arguments)
             .env_remove("LANEWAY_TOKEN")
             .env("LANEWAY_TASK_ID", task.id())
             .env("LANEWAY_RUN_ID", task.run_id())
             .env("LANEWAY_SEQ", task.seq().to_string())
             .env("LANEWAY_KIND", task.kind())
-            .env("LANEWAY_ARTIFACTS", bench.path())
+            .env("LANEWAY_ARTIFACTS", attempt_dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -123,19 +121,25 @@ impl Program {
                 None => std::future::pending().await,
             }
         };
-        let failed =
-            |error| Failure::permanent(ErrorCode::Internal.word(), format!("waiting for it: {error}"));
+        let failed = |error| {
+            Failure::permanent(
+                ErrorCode::Internal.as_str(),
+                format!("waiting for the program failed: {error}"),
+            )
+        };
         let why = tokio::select! {
             status = child.wait() => return status.map_err(failed),
             () = task.cancellation().cancelled() => {
-                Failure::permanent(ErrorCode::RunnerCancelled.word(), "the program was told to stop")
+                Failure::permanent(ErrorCode::RunnerCancelled.as_str(), "the program was stopped")
             }
             () = too_long => {
-                Failure::transient(ErrorCode::Timeout.word(), "the program took longer than its kind's timeout")
+                Failure::transient(ErrorCode::Timeout.as_str(), "the program took longer than its kind's timeout")
             }
         };
         group.signal(Signal::TERM);
-        if tokio::time::timeout(self.grace, child.wait()).await.is_err() {
+        // SIGKILL comes a little before the handler itself is dropped, so that the end can still be
+        // reported.
+        if tokio::time::timeout(self.stop_grace.mul_f64(0.8), child.wait()).await.is_err() {
             group.kill();
             let _ = child.wait().await;
         }
@@ -143,18 +147,20 @@ impl Program {
     }
 }
 
-/// The process group of a program. Killed when it is dropped: nothing outlives its task.
-struct Group(Pid);
+/// The process group of a program. It is killed on drop: no process outlives its task.
+struct Group(Pid, Guard);
 
 impl Group {
-    fn of(child: &Child) -> Result<Group, Failure> {
+    fn of(child: &Child, guard: Guard) -> Result<Group, Failure> {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        pid.map(Group)
-            .ok_or_else(|| Failure::permanent(ErrorCode::Internal.word(), "the program has no process id"))
+        let none = || Failure::permanent(ErrorCode::Internal.as_str(), "the program has no process id");
+        let pid = pid.ok_or_else(none)?;
+        guard.began(pid);
+        Ok(Group(pid, guard))
     }
 
     fn signal(&self, signal: Signal) {
-        // A group that is gone already needs no signal.
+        // A group that has ended needs no signal.
         let _ = kill_process_group(self.0, signal);
     }
 
@@ -166,26 +172,27 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+        self.1.ended(self.0);
     }
 }
 
 async fn feed(mut stdin: ChildStdin, parameters: JsonObject) {
-    // A program that does not read its input is within its rights.
+    // A program need not read its input.
     let _ = stdin.write_all(parameters.get().as_bytes()).await;
     let _ = stdin.write_all(b"\n").await;
 }
 
-/// Everything the program gives, up to one byte more than it may.
+/// The output of the program, up to one byte more than the limit.
 async fn read_output(stdout: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut output = Vec::new();
     let mut rest = stdout.take(STDOUT_LEN_MAX + 1);
     let _ = rest.read_to_end(&mut output).await;
-    // A program that says too much fails anyway; it must not wait for a reader meanwhile.
+    // A program with too much output fails anyway; it must not block meanwhile.
     let _ = tokio::io::copy(&mut rest.into_inner(), &mut tokio::io::sink()).await;
     output
 }
 
-/// Sends lines as they come, and gives the last ones.
+/// Sends log lines as they come, and returns the last ones.
 async fn read_lines(mut stderr: impl AsyncRead + Unpin, task: Task) -> VecDeque<String> {
     let (mut last, mut sent) = (VecDeque::new(), 0);
     let (mut buffer, mut line) = (vec![0; LINE_LEN_MAX], Vec::new());
@@ -226,25 +233,29 @@ async fn take_line(line: &mut Vec<u8>, last: &mut VecDeque<String>, sent: &mut u
     last.push_back(text.trim_end().to_owned());
 }
 
-/// What a program that ended by itself has done.
+/// The outcome of a program that ended.
 fn judge(status: ExitStatus, output: Vec<u8>, last: &VecDeque<String>) -> Ran {
     if !status.success() {
+        if let Some(why) = not_started(status, last.back()) {
+            return Err(Failure::permanent("not_started", why));
+        }
         let lines: Vec<&str> = last.iter().map(String::as_str).collect();
         let code = status.code().map_or_else(|| "killed".to_owned(), |code| format!("exit_{code}"));
-        let message = format!("the program ended with {status}; it said last:\n{}", lines.join("\n"));
-        let retryable = status.code() == Some(EXIT_RETRY);
+        let message = format!("the program ended with {status}; its last log lines:\n{}", lines.join("\n"));
+        // A crash, a kill and most exit codes do not rule out a retry.
+        let retryable = status.code() != Some(EXIT_PERMANENT);
         return Err(Failure { retryable, ..Failure::permanent(&code, message) });
     }
     if output.len() as u64 > STDOUT_LEN_MAX {
         let message =
-            format!("the program gave more than {STDOUT_LEN_MAX} bytes; keep large results elsewhere");
+            format!("the program wrote more than {STDOUT_LEN_MAX} bytes; return large results as artifacts");
         return Err(Failure::permanent("output_too_long", message));
     }
     if output.iter().all(u8::is_ascii_whitespace) {
         return Ok(Outcome::default());
     }
     let wrong = |error: serde_json::Error| {
-        Failure::permanent("bad_output", format!("what the program gave is not JSON: {error}"))
+        Failure::permanent("bad_output", format!("the output of the program is not JSON: {error}"))
     };
     let raw: Box<RawValue> = serde_json::from_slice(&output).map_err(wrong)?;
     match JsonObject::from_raw(raw.clone()) {

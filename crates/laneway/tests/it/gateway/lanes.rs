@@ -24,7 +24,7 @@ async fn gc_l4_an_unknown_lane_is_main() {
     let ticket = stage.gateway.enqueue("nowhere", Request::new(CHAT, "hi"), plain()).await.unwrap();
     let turn = stage.next().await;
     assert_eq!(turn.run.lane(), "main");
-    turn.say("ok");
+    turn.answer("ok");
     assert_eq!(answered(ticket).await, "ok");
 }
 
@@ -39,8 +39,8 @@ async fn gc_l1_a_lane_of_two_runs_two_at_once() {
     for _ in 0..3 {
         let (one, two) = (stage.next().await, stage.next().await);
         assert!(stage.is_quiet().await, "never more than two");
-        one.say("ok");
-        two.say("ok");
+        one.answer("ok");
+        two.answer("ok");
     }
     for ticket in tickets {
         assert_eq!(answered(ticket).await, "ok");
@@ -55,14 +55,14 @@ async fn x10_a_lane_of_one_never_deadlocks() {
     let _turn = stage.next().await;
     let second = stage.gateway.enqueue("one", Request::new(CHAT, "2"), urgent).await.unwrap();
     assert_eq!(failed(first).await, "context canceled");
-    stage.next().await.say("second");
+    stage.next().await.answer("second");
     assert_eq!(answered(second).await, "second");
     let mut tickets = Vec::new();
     for text in ["a", "b", "c"] {
         tickets.push(stage.gateway.enqueue("one", Request::new(CHAT, text), plain()).await.unwrap());
     }
     for ticket in tickets {
-        stage.next().await.say("done");
+        stage.next().await.answer("done");
         assert_eq!(answered(ticket).await, "done");
     }
 }

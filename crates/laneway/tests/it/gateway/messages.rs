@@ -23,7 +23,7 @@ async fn x10b_a_message_that_waited_sees_its_own_callers_values() {
         assert_eq!(turn.run.context().value("tenant"), Some(&text.into()));
         assert_eq!(turn.run.context().get::<Collector>().unwrap().0, name);
         assert_eq!(turn.run.context().value("$attached"), None, "what is ours is not shown");
-        turn.say("ok");
+        turn.answer("ok");
         answered(ticket).await;
     }
 }
@@ -31,23 +31,23 @@ async fn x10b_a_message_that_waited_sees_its_own_callers_values() {
 #[tokio::test]
 async fn x13_a_message_runs_though_its_caller_is_gone() {
     let mut stage = Stage::new().await;
-    let first = stage.say("1").await;
+    let first = stage.send("1").await;
     let turn = stage.next().await;
     let request = Request::new(CHAT, "2").attach(Arc::new(Collector("mine")));
     drop(stage.gateway.enqueue("main", request, plain()).await.unwrap());
     drop(first);
-    turn.say("ok");
+    turn.answer("ok");
     let turn = stage.next().await;
     assert_eq!(turn.run.text(), "2");
     assert_eq!(turn.run.context().get::<Collector>().unwrap().0, "mine");
-    turn.say("ok");
+    turn.answer("ok");
     // A caller that stops to wait before the outcome is there cancels nothing either.
     let waits = stage.gateway.schedule("main", Request::new(CHAT, "3"));
     assert!(tokio::time::timeout(Duration::ZERO, waits).await.is_err());
 }
 
 #[tokio::test]
-async fn what_waits_outlives_the_process_with_its_values_and_nothing_is_told_twice() {
+async fn waiting_messages_outlive_the_process_with_their_values_and_are_answered_once() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = || laneway::embedded().data_dir(dir.path());
     let mut stage = Stage::over(embedded(), false, |builder| builder).await;
@@ -70,7 +70,7 @@ async fn what_waits_outlives_the_process_with_its_values_and_nothing_is_told_twi
         assert_eq!(turn.run.text(), text);
         assert_eq!(turn.run.context().value("tenant"), Some(&"acme".into()));
         assert!(turn.run.context().get::<Collector>().is_none(), "it went with its process");
-        turn.say("ok");
+        turn.answer("ok");
     }
     // The first message of this process is about what happens in it: the old one is not told again.
     let ticket = stage.gateway.enqueue("main", Request::new("agent:b:chat:2", "y"), plain()).await.unwrap();
@@ -98,13 +98,13 @@ async fn a_cron_turn_runs_in_its_own_session_and_its_answer_goes_out() {
     assert_eq!((run.run.agent(), run.run.text().as_str()), ("scout", "look around"));
     assert_eq!(run.run.cron().unwrap().slot, Wall(START.wall.0 + 3_600_000));
     assert!(!stage.gateway.run_cron(id).await.unwrap(), "it runs already");
-    run.say("all quiet");
+    run.answer("all quiet");
     let message = tokio::time::timeout(PATIENCE, messages.next()).await.unwrap().unwrap();
     assert_eq!((message.content.as_str(), message.to.as_str()), ("all quiet", "42"));
     assert_eq!((message.user_id.as_deref(), message.cron_job), (Some("ann"), Some(id.to_string())));
 
     let past = stage.gateway.add_cron("past", Timing::At(Wall(1)), turn.clone()).await.unwrap_err();
-    assert!(matches!(past, GatewayError::Refused(_)), "{past}");
+    assert!(matches!(past, GatewayError::Rejected(_)), "{past}");
     let colon = CronTurn { agent: Some("a:b".to_owned()), ..turn };
     let error = stage.gateway.add_cron("x", Timing::At(Wall(1)), colon).await.unwrap_err();
     assert!(error.to_string().starts_with("agent must not hold a colon"), "{error}");

@@ -10,12 +10,12 @@ use super::stage::{CHAT, Stage, answered, failed, outcome, plain};
 #[tokio::test]
 async fn gc_q1_turns_of_one_session_never_overlap() {
     let mut stage = Stage::new().await;
-    let tickets = [stage.say("1").await, stage.say("2").await, stage.say("3").await];
+    let tickets = [stage.send("1").await, stage.send("2").await, stage.send("3").await];
     for (number, ticket) in ["1", "2", "3"].into_iter().zip(tickets) {
         let turn = stage.next().await;
         assert_eq!(turn.run.text(), number);
         assert!(stage.is_quiet().await, "the next one waits");
-        turn.say("ok");
+        turn.answer("ok");
         assert_eq!(answered(ticket).await, "ok");
     }
 }
@@ -24,10 +24,10 @@ async fn gc_q1_turns_of_one_session_never_overlap() {
 async fn gc_q2_two_sessions_overlap() {
     let mut stage = Stage::new().await;
     let other = Request::new("agent:writer:telegram:direct:43", "b");
-    let (a, b) = (stage.say("a").await, stage.gateway.enqueue("main", other, plain()).await.unwrap());
+    let (a, b) = (stage.send("a").await, stage.gateway.enqueue("main", other, plain()).await.unwrap());
     let (one, two) = (stage.next().await, stage.next().await);
-    two.say("two");
-    one.say("one");
+    two.answer("two");
+    one.answer("one");
     assert_eq!((answered(a).await, answered(b).await), ("one".to_owned(), "two".to_owned()));
 }
 
@@ -41,32 +41,32 @@ async fn gc_q3_a_full_queue_drops_the_oldest_that_waits() {
     let kept = stage.ask("3", small).await.unwrap();
     let newest = stage.ask("4", small).await.unwrap();
     assert_eq!(outcome(dropped).await, Err(GatewayError::QueueDropped));
-    turn.say("first");
+    turn.answer("first");
     for (ticket, number) in [(kept, "3"), (newest, "4")] {
         let turn = stage.next().await;
         assert_eq!(turn.run.text(), number);
-        turn.say("later");
+        turn.answer("later");
         assert_eq!(answered(ticket).await, "later");
     }
     assert_eq!(answered(running).await, "first");
 }
 
 #[tokio::test]
-async fn gc_q4_a_full_queue_may_refuse_the_newest() {
+async fn gc_q4_a_full_queue_may_reject_the_newest() {
     let mut stage = Stage::new().await;
     let small = Options { cap: 2, drop: DropPolicy::New, ..plain() };
     let _running = stage.ask("1", small).await.unwrap();
     let _turn = stage.next().await;
     let (_second, _third) = (stage.ask("2", small).await.unwrap(), stage.ask("3", small).await.unwrap());
-    let refused = stage.ask("4", small).await.err();
-    assert_eq!(refused, Some(GatewayError::QueueFull));
-    assert_eq!(refused.unwrap().to_string(), "session queue is full");
+    let rejected = stage.ask("4", small).await.err();
+    assert_eq!(rejected, Some(GatewayError::QueueFull));
+    assert_eq!(rejected.unwrap().to_string(), "session queue is full");
 }
 
 #[tokio::test]
 async fn gc_q5_an_interrupt_ends_what_runs_and_starts_when_it_has_ended() {
     let mut stage = Stage::stubborn().await;
-    let (first, waiting) = (stage.say("1").await, stage.say("2").await);
+    let (first, waiting) = (stage.send("1").await, stage.send("2").await);
     let turn = stage.next().await;
     let urgent = Options { mode: SessionMode::Interrupt, ..Options::default() };
     let second = stage.ask("now", urgent).await.unwrap();
@@ -74,10 +74,10 @@ async fn gc_q5_an_interrupt_ends_what_runs_and_starts_when_it_has_ended() {
     assert_eq!(failed(waiting).await, "context canceled");
     // X12: a canceled run that is slow to end keeps the session.
     assert!(turn.run.is_canceled() && stage.is_quiet().await);
-    turn.say("too late");
+    turn.answer("too late");
     let turn = stage.next().await;
     assert_eq!(turn.run.text(), "now");
-    turn.say("done");
+    turn.answer("done");
     assert_eq!(answered(second).await, "done");
 }
 
@@ -98,7 +98,7 @@ async fn gc_q7_a_full_context_lets_turns_run_one_by_one() {
         assert!(stage.is_quiet().await, "{used:?}: not more than {at_once}");
         drop(turns);
         for _ in at_once..5 {
-            stage.next().await.say("ok");
+            stage.next().await.answer("ok");
         }
         for ticket in tickets {
             assert!(outcome(ticket).await.is_ok());
@@ -107,15 +107,15 @@ async fn gc_q7_a_full_context_lets_turns_run_one_by_one() {
 }
 
 #[tokio::test]
-async fn gc_q11_messages_of_a_burst_run_as_one_and_all_are_answered() {
+async fn gc_q11_messages_of_a_debounce_batch_run_as_one_and_all_are_answered() {
     let mut stage = Stage::new().await;
-    let burst = Options { debounce: Duration::from_millis(200), ..Options::default() };
+    let batch = Options { debounce: Duration::from_millis(200), ..Options::default() };
     let mut tickets = Vec::new();
     for number in 1..=5 {
         let request = Request::new(CHAT, number.to_string())
             .metadata("message_id", number.to_string())
             .value("caller", number);
-        tickets.push(stage.gateway.enqueue("main", request, burst).await.unwrap());
+        tickets.push(stage.gateway.enqueue("main", request, batch).await.unwrap());
         stage.clock.advance(Span(100));
     }
     assert!(stage.is_quiet().await, "the window is open");
@@ -125,7 +125,7 @@ async fn gc_q11_messages_of_a_burst_run_as_one_and_all_are_answered() {
     assert_eq!(turn.run.merged().metadata["merged_message_ids"], "1,2,3,4,5");
     let callers: Vec<_> = turn.run.messages().iter().map(|message| message.context.value("caller")).collect();
     assert_eq!(callers, [1, 2, 3, 4, 5].map(|number| Some(number.into())).each_ref().map(Option::as_ref));
-    turn.say("all of you");
+    turn.answer("all of you");
     for ticket in tickets {
         assert_eq!(answered(ticket).await, "all of you");
     }
@@ -135,17 +135,17 @@ async fn gc_q11_messages_of_a_burst_run_as_one_and_all_are_answered() {
 #[tokio::test]
 async fn gc_d2_d3_each_message_says_how_long_it_waits() {
     let mut stage = Stage::new().await;
-    let (a, b) = (stage.say("a").await, stage.say("b").await);
+    let (a, b) = (stage.send("a").await, stage.send("b").await);
     // No window: both pass through, one by one.
-    stage.next().await.say("A");
-    stage.next().await.say("B");
+    stage.next().await.answer("A");
+    stage.next().await.answer("B");
     assert_eq!((answered(a).await, answered(b).await), ("A".to_owned(), "B".to_owned()));
     // GC-D9: one without a window joins those that wait, and they go at once.
     let window = Options { debounce: Duration::from_secs(5), ..Options::default() };
-    let (a, b) = (stage.ask("picture", window).await.unwrap(), stage.say("what is it?").await);
+    let (a, b) = (stage.ask("picture", window).await.unwrap(), stage.send("what is it?").await);
     let turn = stage.next().await;
     assert_eq!(turn.run.text(), "picture\nwhat is it?");
-    turn.say("a cat");
+    turn.answer("a cat");
     assert_eq!((answered(a).await, answered(b).await), ("a cat".to_owned(), "a cat".to_owned()));
 }
 
@@ -174,9 +174,9 @@ async fn x16_a_steady_stream_starts_within_ten_windows() {
     }
     let turn = stage.next().await;
     assert!(turn.run.messages().len() < 20, "it did not wait for the end of the stream");
-    turn.say("first part");
+    turn.answer("first part");
     stage.clock.advance(Span(1_000));
-    stage.next().await.say("second part");
+    stage.next().await.answer("second part");
     for ticket in tickets {
         assert!(answered(ticket).await.ends_with("part"));
     }
@@ -194,7 +194,7 @@ async fn gc_d12_a_message_that_comes_twice_runs_once_also_when_it_was_merged() {
     stage.clock.advance(Span(200));
     let turn = stage.next().await;
     assert_eq!(turn.run.text(), "1\n2");
-    turn.say("once");
+    turn.answer("once");
     for ticket in tickets {
         assert_eq!(answered(ticket).await, "once");
     }

@@ -16,7 +16,7 @@ pub const CHAT: &str = "agent:writer:telegram:direct:42";
 
 /// How a turn ends.
 pub enum Cue {
-    Say(&'static str),
+    Answer(&'static str),
     Fail(&'static str),
     Panic(&'static str),
 }
@@ -35,8 +35,8 @@ impl Started {
     }
 
     /// Ends the turn well.
-    pub fn say(self, text: &'static str) {
-        self.cue(Cue::Say(text));
+    pub fn answer(self, text: &'static str) {
+        self.cue(Cue::Answer(text));
     }
 }
 
@@ -66,10 +66,10 @@ impl Stage {
     /// Over any scheduler.
     pub async fn over(embedded: Embedded, stubborn: bool, build: impl FnOnce(Builder) -> Builder) -> Stage {
         let clock = Clock::manual(START);
-        let (tell, started) = mpsc::channel(1_024);
+        let (sender, started) = mpsc::channel(1_024);
         let builder = Gateway::builder(embedded.clock(clock.clone()))
             .defaults(Options { debounce: Duration::ZERO, ..Options::default() })
-            .handler(move |run| play(run, tell.clone(), stubborn));
+            .handler(move |run| play(run, sender.clone(), stubborn));
         let gateway = build(builder).start().await.unwrap();
         Stage { gateway, clock, started }
     }
@@ -83,14 +83,14 @@ impl Stage {
     pub async fn is_quiet(&mut self) -> bool {
         // Two looks through the loop: what the first one's turn decided has been told by the second.
         for _ in 0..2 {
-            self.gateway.laneway().scheduler().read(|_, _| ()).await.unwrap();
+            self.gateway.laneway().scheduler().barrier().await.unwrap();
             tokio::task::yield_now().await;
         }
         self.started.try_recv().is_err()
     }
 
     /// Takes a message up in the session of the tests.
-    pub async fn say(&self, text: &str) -> Ticket {
+    pub async fn send(&self, text: &str) -> Ticket {
         self.ask(text, plain()).await.unwrap()
     }
 
@@ -121,16 +121,16 @@ pub async fn failed(ticket: Ticket) -> String {
     outcome(ticket).await.unwrap_err().to_string()
 }
 
-async fn play(run: Run, tell: mpsc::Sender<Started>, stubborn: bool) -> Result<String, Failure> {
+async fn play(run: Run, sender: mpsc::Sender<Started>, stubborn: bool) -> Result<String, Failure> {
     let (go, cue) = oneshot::channel();
     let canceled = run.cancellation().clone();
-    if tell.send(Started { run, go }).await.is_err() {
+    if sender.send(Started { run, go }).await.is_err() {
         return Ok(String::new());
     }
     tokio::select! {
         biased;
         cue = cue => match cue {
-            Ok(Cue::Say(text)) => Ok(text.to_owned()),
+            Ok(Cue::Answer(text)) => Ok(text.to_owned()),
             Ok(Cue::Fail(text)) => Err(Failure::permanent("failed", text)),
             Ok(Cue::Panic(text)) => panic!("{text}"),
             Err(_) => Ok(String::new()),

@@ -8,15 +8,15 @@ use laneway::gateway::{GatewayError, Options, Outbound, Request};
 use super::stage::{CHAT, Cue, PATIENCE, START, Stage, answered, failed, outcome, plain};
 
 #[tokio::test]
-async fn gc_q6_a_draining_gateway_turns_new_messages_away_and_goes_on_with_the_rest() {
+async fn gc_q6_a_draining_gateway_rejects_new_messages_and_goes_on_with_the_rest() {
     let mut stage = Stage::new().await;
-    let (running, waiting) = (stage.say("1").await, stage.say("2").await);
+    let (running, waiting) = (stage.send("1").await, stage.send("2").await);
     let turn = stage.next().await;
     stage.gateway.mark_draining();
-    let refused = stage.ask("3", plain()).await.err().unwrap();
-    assert_eq!(refused.to_string(), "gateway is shutting down, please retry shortly");
-    turn.say("one");
-    stage.next().await.say("two");
+    let rejected = stage.ask("3", plain()).await.err().unwrap();
+    assert_eq!(rejected.to_string(), "gateway is shutting down, please retry shortly");
+    turn.answer("one");
+    stage.next().await.answer("two");
     assert_eq!((answered(running).await, answered(waiting).await), ("one".to_owned(), "two".to_owned()));
 }
 
@@ -25,7 +25,7 @@ async fn gc_q8_after_a_reset_the_old_run_ends_and_a_new_one_succeeds() {
     let mut stage = Stage::stubborn().await;
     let same = |text: &str| Request::new(CHAT, text).run_id("run-1");
     let old = stage.gateway.enqueue("main", same("old"), plain()).await.unwrap();
-    let waiting = stage.say("waits").await;
+    let waiting = stage.send("waits").await;
     let turn = stage.next().await;
     let halted = stage.gateway.reset(CHAT).await.unwrap();
     assert_eq!((halted.running, halted.waiting, halted.generation), (1, 1, 1));
@@ -33,22 +33,22 @@ async fn gc_q8_after_a_reset_the_old_run_ends_and_a_new_one_succeeds() {
     assert_eq!(failed(old).await, "session queue cleared during reset");
     // X17: the end of the old run frees its own place and changes nothing of the new one, though they share a run id.
     let new = stage.gateway.enqueue("main", same("new"), plain()).await.unwrap();
-    let after = stage.say("after").await;
+    let after = stage.send("after").await;
     assert!(stage.is_quiet().await);
-    turn.say("stale");
+    turn.answer("stale");
     let turn = stage.next().await;
     assert_eq!(turn.run.text(), "new");
     assert!(stage.is_quiet().await, "only one at a time");
-    turn.say("fresh");
+    turn.answer("fresh");
     assert_eq!(answered(new).await, "fresh");
-    stage.next().await.say("next");
+    stage.next().await.answer("next");
     assert_eq!(answered(after).await, "next");
 }
 
 #[tokio::test]
 async fn gc_q9_stopall_ends_what_runs_and_what_waits() {
     let mut stage = Stage::new().await;
-    let (running, waiting) = (stage.say("1").await, stage.say("2").await);
+    let (running, waiting) = (stage.send("1").await, stage.send("2").await);
     let turn = stage.next().await;
     let halted = stage.gateway.cancel_session(CHAT).await.unwrap();
     assert_eq!((halted.running, halted.waiting, halted.feedback()), (1, 1, "All tasks stopped."));
@@ -60,8 +60,8 @@ async fn gc_q9_stopall_ends_what_runs_and_what_waits() {
     let halted = stage.gateway.cancel_session(CHAT).await.unwrap();
     assert_eq!((halted.any(), halted.feedback()), (false, "No active tasks to stop."));
     // The session goes on afterwards.
-    let ticket = stage.say("3").await;
-    stage.next().await.say("ok");
+    let ticket = stage.send("3").await;
+    stage.next().await.answer("ok");
     assert_eq!(answered(ticket).await, "ok");
 }
 
@@ -80,10 +80,10 @@ async fn stop_ends_the_oldest_turn_and_the_others_go_on() {
     assert!(oldest.run.is_canceled() && !other.run.is_canceled());
     // X12: its place is free when it has really ended, not before.
     assert!(stage.is_quiet().await);
-    oldest.say("late");
+    oldest.answer("late");
     let last = stage.next().await;
-    other.say("two");
-    last.say("three");
+    other.answer("two");
+    last.answer("three");
     assert_eq!((answered(second).await, answered(third).await), ("two".to_owned(), "three".to_owned()));
 }
 
@@ -108,7 +108,7 @@ async fn what_was_sent_before_a_stopall_is_stale() {
     let stage = Stage::new().await;
     let sent = UNIX_EPOCH + Duration::from_millis(START.wall.0.unsigned_abs());
     stage.clock.advance(Span::secs(1));
-    let _ticket = stage.say("anything").await;
+    let _ticket = stage.send("anything").await;
     stage.gateway.cancel_session(CHAT).await.unwrap();
     let late = Request::new(CHAT, "late").sent_at(sent);
     let stale = stage.gateway.schedule("main", late).await.unwrap_err();
@@ -119,11 +119,11 @@ async fn what_was_sent_before_a_stopall_is_stale() {
 #[tokio::test]
 async fn gc_q10_an_agent_is_active_while_it_runs() {
     let mut stage = Stage::new().await;
-    let ticket = stage.say("hi").await;
+    let ticket = stage.send("hi").await;
     let turn = stage.next().await;
     let active = |agent: &'static str| stage.gateway.has_active_sessions_for_agent(agent);
     assert!(active("writer").await.unwrap() && !active("reader").await.unwrap());
-    turn.say("ok");
+    turn.answer("ok");
     answered(ticket).await;
     assert!(!stage.gateway.has_active_sessions_for_agent("writer").await.unwrap());
 }
@@ -132,7 +132,7 @@ async fn gc_q10_an_agent_is_active_while_it_runs() {
 async fn x14_a_stop_of_the_gateway_answers_everybody() {
     let mut stage = Stage::new().await;
     let window = Options { debounce: Duration::from_mins(5), ..Options::default() };
-    let (running, waiting) = (stage.say("1").await, stage.say("2").await);
+    let (running, waiting) = (stage.send("1").await, stage.send("2").await);
     let other = Request::new("agent:b:chat:1", "buffered");
     let buffered = stage.gateway.enqueue("main", other, window).await.unwrap();
     let _turn = stage.next().await;
@@ -188,10 +188,10 @@ async fn a_canceled_turn_clears_its_channel_and_leaves_its_record() {
 #[tokio::test]
 async fn failures_and_panics_are_outcomes() {
     let mut stage = Stage::new().await;
-    let (fails, panics, last) = (stage.say("1").await, stage.say("2").await, stage.say("3").await);
+    let (fails, panics, last) = (stage.send("1").await, stage.send("2").await, stage.send("3").await);
     stage.next().await.cue(Cue::Fail("no model"));
     stage.next().await.cue(Cue::Panic("index out of bounds"));
-    stage.next().await.say("still here");
+    stage.next().await.answer("still here");
     assert_eq!(failed(fails).await, "no model");
     assert_eq!(failed(panics).await, "run panic: index out of bounds");
     assert_eq!(answered(last).await, "still here");

@@ -1,0 +1,344 @@
+//! A request's body on its way in: not slower than it may be, and not more large ones of one tenant than its share.
+//!
+//! Only what has arrived counts. A body that is announced and withheld takes nothing from anybody, and ends after a few
+//! seconds; once more than 64 KiB have come it needs a permit for all of it, which it gets while its tenant and its token
+//! have less than is free. What becomes of a body after it was read is not bounded here.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use laneway_core::Name;
+use laneway_core::share::may_take;
+use laneway_runtime::Caller;
+use laneway_runtime::caller::BodyDelay;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep};
+
+use crate::auth::network_of;
+use crate::serve::Peer;
+
+/// Large bodies that are on their way at the same time, in MiB.
+const MIB_MAX: u32 = 256;
+/// What a body of unknown length counts, in MiB.
+const UNKNOWN_MIB: u32 = 16;
+/// What one body counts at most, in MiB; none is longer than a batch.
+const BODY_MIB_MAX: u64 = 32;
+/// Bodies up to this many bytes need no permit: all connections together have 512 MiB of them.
+const SMALL: u64 = 64 * 1024;
+/// A body whose next bytes do not come for this long is given up.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// Bytes that have to come in every second, after the first [`IDLE_MAX`].
+const RATE_MIN: u64 = 16 * 1024;
+/// A body must have arrived after this long, however fast it comes.
+const WHOLE_MAX: Duration = Duration::from_secs(30);
+/// A body waits this long for a permit.
+const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The permits of large bodies in MiB, shared by tenant and by token or address.
+#[derive(Default)]
+pub struct Bodies {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    used: u32,
+    by_tenant: HashMap<Name, u32>,
+    by_caller: HashMap<Who, u32>,
+}
+
+/// A tenant, and a token or an address of it.
+type Who = (Name, Box<str>);
+
+/// The right to have one large body on its way.
+struct Permit {
+    bodies: Arc<Bodies>,
+    who: Who,
+    mib: u32,
+}
+
+impl Bodies {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_take(self: &Arc<Self>, who: &Who, mib: u32) -> Option<Permit> {
+        let mut state = self.state();
+        let free = MIB_MAX - state.used;
+        let of_tenant = state.by_tenant.get(&who.0).copied().unwrap_or(0);
+        let of_caller = state.by_caller.get(who).copied().unwrap_or(0);
+        // A token shares what is left to its tenant with the tenant's other tokens.
+        let left_to_tenant = free.saturating_sub(of_tenant);
+        if !may_take(of_tenant + mib - 1, free) || !may_take(of_caller + mib - 1, left_to_tenant) {
+            return None;
+        }
+        state.used += mib;
+        *state.by_tenant.entry(who.0.clone()).or_default() += mib;
+        *state.by_caller.entry(who.clone()).or_default() += mib;
+        Some(Permit { bodies: Arc::clone(self), who: who.clone(), mib })
+    }
+
+    async fn take(self: Arc<Self>, who: Who, mib: u32) -> Result<Permit, BodyDelay> {
+        let taken = async {
+            loop {
+                let freed = self.freed.notified();
+                tokio::pin!(freed);
+                // Listen before the look: what is freed between the two must not be missed.
+                freed.as_mut().enable();
+                if let Some(permit) = self.try_take(&who, mib) {
+                    return permit;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(PERMIT_WAIT_MAX, taken).await.map_err(|_| BodyDelay::Busy)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.bodies.state();
+        state.used -= self.mib;
+        let left = |count: Option<&mut u32>| {
+            count.is_none_or(|count| {
+                *count -= self.mib;
+                *count == 0
+            })
+        };
+        if left(state.by_tenant.get_mut(&self.who.0)) {
+            state.by_tenant.remove(&self.who.0);
+        }
+        if left(state.by_caller.get_mut(&self.who)) {
+            state.by_caller.remove(&self.who);
+        }
+        drop(state);
+        self.bodies.freed.notify_waiters();
+    }
+}
+
+/// The request with a body that keeps its pace, in the name of its caller.
+pub fn paced(request: Request, bodies: &Arc<Bodies>, caller: &Caller) -> Request {
+    if request.body().is_end_stream() {
+        return request;
+    }
+    let from = match caller.token() {
+        Some(token) => token.as_str().into(),
+        None => {
+            let peer = request.extensions().get::<Peer>();
+            peer.map(|peer| network_of(peer.address.ip()).to_string()).unwrap_or_default().into()
+        }
+    };
+    let (bodies, who) = (Arc::clone(bodies), (caller.tenant.clone(), from));
+    request.map(|inner| Body::new(PacedBody::new(inner, bodies, who)))
+}
+
+struct PacedBody {
+    inner: Body,
+    bodies: Arc<Bodies>,
+    who: Who,
+    permit: Held,
+    /// What has come and waits for the permit.
+    kept: Option<Frame<Bytes>>,
+    received: u64,
+    began: Instant,
+    /// When the last bytes came.
+    last: Instant,
+    /// Runs while nothing comes.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+enum Held {
+    Nothing,
+    Waiting(Instant, Pin<Box<dyn Future<Output = Result<Permit, BodyDelay>> + Send>>),
+    Permit { _permit: Permit },
+}
+
+impl PacedBody {
+    fn new(inner: Body, bodies: Arc<Bodies>, who: Who) -> PacedBody {
+        let now = Instant::now();
+        PacedBody {
+            inner,
+            bodies,
+            who,
+            permit: Held::Nothing,
+            kept: None,
+            received: 0,
+            began: now,
+            last: now,
+            timer: None,
+        }
+    }
+
+    /// When it is given up if nothing more comes.
+    fn deadline(&self) -> Instant {
+        let earned = Duration::from_millis(self.received.saturating_mul(1_000) / RATE_MIN);
+        let whole = (IDLE_MAX + earned).min(WHOLE_MAX);
+        (self.began + whole).min(self.last + IDLE_MAX)
+    }
+
+    /// How much of the permits the whole body takes.
+    fn mib(&self) -> u32 {
+        let rest = self.inner.size_hint().upper();
+        let whole = rest.map(|rest| (self.received + rest).div_ceil(1 << 20).min(BODY_MIB_MAX));
+        whole.and_then(|mib| u32::try_from(mib).ok()).map_or(UNKNOWN_MIB, |mib| mib.max(1))
+    }
+
+    /// Waits for a permit, if it needs one. The time that takes is not its sender's.
+    fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyDelay>> {
+        if self.received <= SMALL {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            match &mut self.permit {
+                Held::Permit { .. } => return Poll::Ready(Ok(())),
+                Held::Nothing => {
+                    let taken = Arc::clone(&self.bodies).take(self.who.clone(), self.mib());
+                    self.permit = Held::Waiting(Instant::now(), Box::pin(taken));
+                }
+                Held::Waiting(since, taken) => {
+                    let permit = ready!(taken.as_mut().poll(context))?;
+                    self.began += since.elapsed();
+                    self.last = Instant::now();
+                    self.permit = Held::Permit { _permit: permit };
+                }
+            }
+        }
+    }
+
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<BodyDelay> {
+        let deadline = self.deadline();
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        timer.as_mut().poll(context).map(|()| BodyDelay::Late)
+    }
+}
+
+impl HttpBody for PacedBody {
+    type Data = Bytes;
+    type Error = Box<dyn StdError + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        // Its reader makes room for a large body with the first bytes that make it one, so these need the permit.
+        if this.kept.is_none() {
+            match Pin::new(&mut this.inner).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let len = frame.data_ref().map_or(0, Bytes::len);
+                    this.received = this.received.saturating_add(len as u64);
+                    this.last = Instant::now();
+                    this.kept = Some(frame);
+                }
+                Poll::Ready(other) => return Poll::Ready(other.map(|end| end.map_err(Into::into))),
+                Poll::Pending => return this.poll_late(context).map(|delay| Some(Err(delay.into()))),
+            }
+        }
+        let permitted = ready!(this.poll_permit(context));
+        Poll::Ready(permitted.map(|()| this.kept.take()).map_err(Into::into).transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.kept.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt, stream};
+
+    use super::*;
+
+    fn who(tenant: &'static str, token: &str) -> Who {
+        (Name::fixed(tenant), token.into())
+    }
+
+    fn delay_of(error: axum::Error) -> Option<BodyDelay> {
+        error.into_inner().downcast_ref::<BodyDelay>().copied()
+    }
+
+    /// Sends `bytes` bytes `times` times with `pause` between them, then nothing for ever.
+    fn trickle(bytes: usize, times: usize, pause: Duration) -> Body {
+        let parts = stream::iter(0..times).then(move |_| async move {
+            tokio::time::sleep(pause).await;
+            Ok::<_, axum::Error>(Bytes::from(vec![b' '; bytes]))
+        });
+        Body::from_stream(parts.chain(stream::pending()))
+    }
+
+    /// How long it takes until the body is given up, and why.
+    async fn given_up(body: Body) -> (Duration, Option<BodyDelay>) {
+        let began = Instant::now();
+        let mut parts =
+            Body::new(PacedBody::new(body, Arc::new(Bodies::default()), who("t", "a"))).into_data_stream();
+        loop {
+            if let Err(error) = parts.next().await.expect("it never ends by itself") {
+                return (began.elapsed(), delay_of(error));
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn defect_11_withheld_and_trickled_bodies_are_given_up_soon() {
+        let late = Some(BodyDelay::Late);
+        let round = |(took, why): (Duration, Option<BodyDelay>)| (took.as_secs(), why);
+        assert_eq!(
+            round(given_up(Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>())).await),
+            (5, late)
+        );
+        // A byte every second: each one is in time, all of them are too slow.
+        assert_eq!(round(given_up(trickle(1, 1_000, Duration::from_secs(1))).await), (5, late));
+        // As fast as it must be, and still over in the end.
+        assert_eq!(round(given_up(trickle(20 << 10, 1_000, Duration::from_secs(1))).await), (30, late));
+        // Much at once, then nothing.
+        assert_eq!(round(given_up(trickle(1 << 20, 2, Duration::from_millis(1))).await), (5, late));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn defect_11_large_bodies_of_one_tenant_leave_permits_for_others() {
+        let bodies = Arc::new(Bodies::default());
+        let greedy = |tenant: &'static str, token: &str| -> Vec<Permit> {
+            std::iter::from_fn(|| bodies.try_take(&who(tenant, token), 1)).collect()
+        };
+        let first = greedy("a", "one");
+        assert_eq!(first.len(), 86, "a token alone has a third");
+        let second = greedy("a", "two");
+        assert!(!second.is_empty(), "another token of the tenant gets some");
+        let other = greedy("b", "one");
+        assert!(other.len() >= 32, "another tenant gets its share: {}", other.len());
+        assert_eq!(Arc::clone(&bodies).take(who("a", "one"), 1).await.err(), Some(BodyDelay::Busy));
+        drop((first, second));
+        assert!(Arc::clone(&bodies).take(who("a", "one"), 1).await.is_ok());
+        drop(other);
+        assert!(bodies.state().by_tenant.is_empty() && bodies.state().by_caller.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_withheld_body_takes_no_permit() {
+        let bodies = Arc::new(Bodies::default());
+        let mut held = Vec::new();
+        for _ in 0..1_000 {
+            let body =
+                PacedBody::new(trickle(1_000, 1, Duration::ZERO), Arc::clone(&bodies), who("a", "one"));
+            let mut parts = Body::new(body).into_data_stream();
+            parts.next().await.unwrap().unwrap();
+            held.push(parts);
+        }
+        assert_eq!(bodies.state().used, 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! Cuts connections whose other end takes nothing: a client that does not read must not keep its buffers for ever.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// A client that takes nothing for this long, although there is something for it, is cut off.
+const STALL_MAX: Duration = Duration::from_secs(60);
+
+/// A connection that breaks when writing stands still for too long.
+pub struct StallGuard<Io> {
+    io: Io,
+    /// Runs while the other end takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+    max: Duration,
+}
+
+impl<Io: Unpin> StallGuard<Io> {
+    pub fn new(io: Io) -> StallGuard<Io> {
+        StallGuard { io, stalled: None, max: STALL_MAX }
+    }
+
+    /// Passes on what a write gave, unless it has stood still for too long.
+    fn watch<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.stalled = None;
+            return polled;
+        }
+        let max = self.max;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(max)));
+        match stalled.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for StallGuard<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for StallGuard<Io> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.watch(context, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write_vectored(context, bytes);
+        self.watch(context, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.io).poll_flush(context);
+        self.watch(context, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.io).poll_shutdown(context);
+        self.watch(context, polled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// A reader that takes something now and then stays; one that takes nothing is cut off.
+    #[tokio::test]
+    async fn defect_10_a_client_that_takes_nothing_is_cut_off() {
+        let (near, mut far) = duplex(1_000);
+        let mut guard = StallGuard { max: Duration::from_secs(2), ..StallGuard::new(near) };
+        let reading = tokio::spawn(async move {
+            let mut buffer = [0; 1_000];
+            for _ in 0..3 {
+                // Long enough that the writer waits, and all three longer together than it may stand still.
+                sleep(Duration::from_millis(800)).await;
+                far.read_exact(&mut buffer).await.unwrap();
+            }
+            far
+        });
+        guard.write_all(&[0; 4_000]).await.unwrap();
+        let _far = reading.await.unwrap();
+        let error = guard.write_all(&[0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,49 @@
+//! The drain of a server: new jobs are rejected, and what waits and runs goes on until it has ended.
+//!
+//! It is not kept: a server that starts again admits jobs. A stop of the process is something else; see `drain.rs` of the
+//! runtime.
+
+use axum::extract::State;
+use laneway_wire::{Drain, Problem};
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::query::{NoBody, NoParameters};
+use crate::reply::{self, Answer};
+
+/// Shows whether the server is drained, and what is left to do.
+#[utoipa::path(get, path = "/v1/drain", operation_id = "get_drain", tag = "server", responses((status = 200, body = Drain)))]
+pub async fn get_drain(State(api): State<Api>, _: NoParameters) -> Answer {
+    render(&api).await
+}
+
+/// Rejects new jobs from now on, of every tenant. What waits and runs goes on. Idempotent.
+#[utoipa::path(
+    post, path = "/v1/drain", operation_id = "begin_drain", tag = "server",
+    responses((status = 200, body = Drain), (status = 503, description = "draining", body = Problem))
+)]
+pub async fn begin_drain(State(api): State<Api>, caller: Caller, _: NoParameters, _: NoBody) -> Answer {
+    api.scheduler.set_admission(false, caller.origin()).await?;
+    render(&api).await
+}
+
+/// Admits new jobs again. Idempotent.
+#[utoipa::path(
+    delete, path = "/v1/drain", operation_id = "end_drain", tag = "server",
+    responses((status = 200, body = Drain), (status = 503, description = "draining", body = Problem))
+)]
+pub async fn end_drain(State(api): State<Api>, caller: Caller, _: NoParameters, _: NoBody) -> Answer {
+    api.scheduler.set_admission(true, caller.origin()).await?;
+    render(&api).await
+}
+
+async fn render(api: &Api) -> Answer {
+    let stats = api.scheduler.stats(None).await?;
+    // What readiness says is read anew.
+    *api.load.lock().await = None;
+    reply::ok(&Drain {
+        draining: stats.closed || stats.draining,
+        waiting: stats.scheduled + stats.queued,
+        running: stats.assigned + stats.running + stats.still_running,
+    })
+}

@@ -1,0 +1,276 @@
+//! What jobs ask of the machine: units, and a quiet enough state of it. Who has room, and who was overtaken too often.
+//!
+//! Heads of jobs with a demand stand in their lane by that demand (`Lane::by_demand`), so a reading of the machine, a start and an
+//! end move nothing: whether a demand has room is looked at when the next job is looked for. There are few different demands,
+//! whatever clients ask for: a hundred costs, three rules and two flags.
+//!
+//! A big job must not wait for ever behind small ones. Each start of a job with a cost overtakes the older jobs that only
+//! others' units hold back: of every lane, the first job of every demand. A job that was bypassed `bypasses_max` times is due: no
+//! other job with a cost starts until it has. In a lane whose jobs wait to be claimed only claims of that lane overtake, and
+//! a due job has its chance when its units are free: nobody may come for it, and others must not wait for that.
+
+use crate::capacity::{CapacityRequest, QuietRule, QuietState};
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::submit::Belongs;
+use crate::engine::state::{Demand, Job, Lane};
+use crate::lease::Dispatch;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
+use crate::{Effects, LaneSettings, Now};
+
+/// How much room the machine has for one decision.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Room {
+    pub(in crate::engine) busy: u8,
+    pub(in crate::engine) quiet: QuietState,
+    /// Units that open attempts may hold.
+    pub(in crate::engine) usable: u32,
+    /// Units that nobody holds.
+    pub(in crate::engine) free: u32,
+    /// The oldest job that is due and that nothing but units holds back, with its cost.
+    pub(in crate::engine) due: Option<(Ix<Job>, u32)>,
+}
+
+impl Room {
+    /// May a job with this demand start, as far as the machine is concerned?
+    pub(in crate::engine) fn takes(&self, demand: Demand) -> bool {
+        self.is_quiet_for(demand) && self.has_units_for(demand.cost)
+    }
+
+    pub(in crate::engine) fn is_quiet_for(&self, demand: Demand) -> bool {
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::PanicLetsHighPass) && demand.rule == Some(QuietRule::Busy) {
+            return true;
+        }
+        demand.rule.is_none_or(|rule| rule.allows(self.quiet))
+    }
+
+    pub(in crate::engine) fn has_units_for(&self, cost: u32) -> bool {
+        cost == 0 || (cost <= self.free && self.due.is_none())
+    }
+}
+
+impl Engine {
+    /// What a job of these needs asks for in this lane. `None`: nothing.
+    pub(in crate::engine) fn demand_of(
+        needs: &CapacityRequest,
+        near: bool,
+        lane: &LaneSettings,
+    ) -> Option<Demand> {
+        let pull = lane.pull.is_pull();
+        let rule = match needs.quiet {
+            Some(QuietRule::Quiet) if near => Some(QuietRule::Normal),
+            rule => rule,
+        };
+        let demand = Demand { cost: needs.cost, rule, pull, unique: pull && needs.unique };
+        (demand.cost > 0 || demand.rule.is_some() || pull).then_some(demand)
+    }
+
+    pub(in crate::engine) fn hold_demand(&mut self, demand: Option<Demand>) -> Option<Ix<Demand>> {
+        demand.map(|demand| self.demands.hold(&demand))
+    }
+
+    pub(in crate::engine) fn release_demand(&mut self, demand: Option<Ix<Demand>>) {
+        if let Some(demand) = demand {
+            self.demands.release(demand);
+        }
+    }
+
+    pub(in crate::engine) fn is_pull(&self, demand: Option<Ix<Demand>>) -> bool {
+        demand.is_some_and(|demand| self.demands[demand].pull)
+    }
+
+    /// What a job asks for now.
+    pub(in crate::engine) fn demand_of_job(&self, job: Ix<Job>) -> Option<Demand> {
+        self.classes[self.jobs[job].class].demand.map(|demand| self.demands[demand])
+    }
+
+    pub(in crate::engine) fn cost_of(&self, job: Ix<Job>) -> u32 {
+        self.demand_of_job(job).map_or(0, |demand| demand.cost)
+    }
+
+    /// A job asks for something else from now on. What it costs never changes.
+    pub(in crate::engine) fn change_demand(&mut self, job: Ix<Job>, demand: Option<Demand>) {
+        let waits = self.jobs[job].bin.is_some();
+        if waits {
+            self.dequeue(job);
+        }
+        let old = self.jobs[job].class;
+        let (tenant, kind) = (self.classes[old].tenant, self.classes[old].own_kind());
+        let placement = self.placement_of(old).cloned();
+        let names = (self.tenants.key(tenant).clone(), self.kinds.key(kind).clone());
+        let node = self.jobs[job].node;
+        let belongs = Belongs {
+            lane: self.agent_queues[node].lane,
+            node: Some(node),
+            tenant: Some(tenant),
+            kind: Some(kind),
+        };
+        self.jobs[job].class = self.hold_class(belongs, &names.0, &names.1, placement, demand);
+        self.release_class(old);
+        if waits {
+            self.enqueue(job);
+        }
+    }
+
+    /// Workers ask for the jobs of a lane from now on, or no longer do.
+    pub(in crate::engine) fn change_demands_in(&mut self, lane: Ix<Lane>) {
+        let pull = self.lanes[lane].settings.pull.is_pull();
+        let jobs: Vec<Ix<Job>> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| self.agent_queues[job.node].lane == lane)
+            .map(|(ix, _)| ix)
+            .collect();
+        for job in jobs {
+            let was = self.demand_of_job(job);
+            let (cost, rule) = was.map_or((0, None), |demand| (demand.cost, demand.rule));
+            let unique = pull && self.jobs[job].unique;
+            let demand = (cost > 0 || rule.is_some() || pull).then_some(Demand { cost, rule, pull, unique });
+            self.change_demand(job, demand);
+        }
+    }
+
+    /// How much room the machine has now.
+    pub(in crate::engine) fn room(&mut self, now: Now) -> Room {
+        let mut room = self.room_at_first_sight(now);
+        while let Some((job, cost)) = self.first_due(now, &room) {
+            if cost > room.free || !self.waits_for_a_claim(job) {
+                room.due = Some((job, cost));
+                break;
+            }
+            // Its units are free, and whoever comes for it may have it.
+            self.forget_bypassed(job);
+        }
+        room
+    }
+
+    /// The same, before it is seen whether a job is due.
+    pub(in crate::engine) fn room_at_first_sight(&self, now: Now) -> Room {
+        let (busy, quiet) = self.load(now);
+        let usable = self.settings.capacity.usable(busy);
+        Room { busy, quiet, usable, free: usable.saturating_sub(self.capacity.used), due: None }
+    }
+
+    /// The oldest due job that nothing but units holds back.
+    pub(in crate::engine) fn first_due(&self, now: Now, room: &Room) -> Option<(Ix<Job>, u32)> {
+        if self.capacity.due.is_empty() {
+            return None;
+        }
+        let due = self.capacity.due.iter().map(|&(_, job)| (job, self.cost_of(job)));
+        let mut due =
+            due.filter(|&(job, cost)| cost <= room.usable && self.is_open_but_for_units(now, job, room));
+        due.next()
+    }
+
+    pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
+        let lane = self.agent_queues[self.jobs[job].node].lane;
+        self.lanes[lane].settings.pull.dispatch == Dispatch::Claim
+    }
+
+    /// True when every gate of a waiting job is open, units left out.
+    pub(in crate::engine) fn is_open_but_for_units(&self, now: Now, job: Ix<Job>, room: &Room) -> bool {
+        let entry = &self.jobs[job];
+        let Some(bin) = entry.bin.filter(|_| !self.is_overdue(now, job)) else { return false };
+        let bin = &self.bins[bin];
+        let in_turn = entry.session.is_none() || bin.jobs.first().is_some_and(|(_, head)| head == job);
+        let node = &self.agent_queues[entry.node];
+        let lane = &self.lanes[node.lane];
+        in_turn
+            && bin.at.is_some()
+            && self.open < self.settings.running_max
+            && !lane.settings.paused
+            && lane.open < lane.settings.running_max
+            && node.open < lane.settings.running_per_agent_max
+            && self.class_is_open(entry.class)
+            && self.first_closed_key(job).is_none()
+            && !(self.goes_to_workers(entry.class) && self.told_worker(job).is_none())
+            && self.demand_of_job(job).is_none_or(|demand| room.is_quiet_for(demand))
+    }
+
+    /// A job with a cost is about to start: counts which jobs it bypasses.
+    pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::BigJobStarves) {
+            return;
+        }
+        let room = self.room(now);
+        let (seq, home) = (self.jobs[starter].seq, self.agent_queues[self.jobs[starter].node].lane);
+        for lane in self.lanes.handles() {
+            let entry = &self.lanes[lane];
+            let others = entry.settings.pull.dispatch == Dispatch::Claim && lane != home;
+            if others || entry.settings.paused || entry.open >= entry.settings.running_max {
+                continue;
+            }
+            let held = |demand: &Demand| {
+                demand.cost > room.free && demand.cost <= room.usable && room.is_quiet_for(*demand)
+            };
+            let needs: Vec<Ix<Demand>> =
+                entry.by_demand.keys().copied().filter(|&demand| held(&self.demands[demand])).collect();
+            for demand in needs {
+                if let Some(job) = self.first_of_demand(lane, demand)
+                    && self.jobs[job].seq < seq
+                    && !self.is_overdue(now, job)
+                {
+                    self.bypass(job);
+                }
+            }
+        }
+    }
+
+    fn bypass(&mut self, job: Ix<Job>) {
+        let entry = &mut self.jobs[job];
+        entry.bypassed = entry.bypassed.saturating_add(1);
+        if entry.bypassed >= self.settings.capacity.bypasses_max {
+            self.capacity.due.insert((entry.seq, job));
+        }
+    }
+
+    /// The job has started, has ended, or had its chance.
+    pub(in crate::engine) fn forget_bypassed(&mut self, job: Ix<Job>) {
+        let entry = &mut self.jobs[job];
+        if entry.bypassed > 0 {
+            entry.bypassed = 0;
+            self.capacity.due.remove(&(entry.seq, job));
+        }
+    }
+
+    /// The first job of a lane with this demand that no key holds back. Bins that met a closed key are hung there.
+    pub(in crate::engine) fn first_of_demand(
+        &mut self,
+        lane: Ix<Lane>,
+        demand: Ix<Demand>,
+    ) -> Option<Ix<Job>> {
+        loop {
+            let &(_, node, source) = self.lanes[lane].by_demand.get(&demand)?.first()?;
+            let (bin, job) = self.head_of(node, source);
+            if self.is_clear(bin, job) {
+                return Some(job);
+            }
+        }
+    }
+
+    /// Says in the event log why the first jobs of each demand do not start, now and then.
+    pub(in crate::engine) fn note_denied(&mut self, now: Now, effects: &mut Effects) {
+        let room = self.room(now);
+        for lane in self.lanes.handles() {
+            let entry = &self.lanes[lane];
+            let settings = &entry.settings;
+            if settings.paused
+                || entry.open >= settings.running_max
+                || settings.pull.dispatch == Dispatch::Claim
+            {
+                continue;
+            }
+            let closed = |demand: Ix<Demand>| !room.takes(self.demands[demand]);
+            let needs: Vec<Ix<Demand>> =
+                entry.by_demand.keys().copied().filter(|&demand| closed(demand)).collect();
+            for demand in needs {
+                if let Some(job) = self.first_of_demand(lane, demand) {
+                    self.deny(now, job, &room, effects);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Ending jobs on request.
+
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
+use crate::engine::state::Job;
+use crate::{
+    AttemptEnd, Effects, JobId, JobState, Name, Notice, Now, Origin, Reason, Reply, Seq, ShutdownPolicy,
+};
+
+impl Engine {
+    /// Ends a live job. A run that is under way is told to stop and holds its gates until it has.
+    pub(in crate::engine) fn cancel(
+        &mut self,
+        now: Now,
+        tenant: Option<&Name>,
+        job: JobId,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        let Some(ix) = self.find_job(job) else { return Reply::NotFound };
+        let was = self.jobs[ix].state;
+        let owner = self.tenants.key(self.tenant_of(ix));
+        #[cfg(feature = "zoo")]
+        let tenant = tenant.filter(|_| !crate::zoo::is_out(crate::zoo::Bug::TenantMissingInWhere));
+        if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
+            return Reply::NotFound;
+        }
+        let seq = Seq(self.jobs[ix].seq);
+        self.cancel_job(now, ix, Reason::Requested, Some(origin), effects);
+        Reply::Canceled { seq, was }
+    }
+
+    /// Ends a job. A run that is under way is told to stop and holds its gates until it has; a job that is only reserved has
+    /// nobody who must be waited for.
+    pub(in crate::engine) fn cancel_job(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        reason: Reason,
+        origin: Option<&Origin>,
+        effects: &mut Effects,
+    ) {
+        let closed: Option<AttemptEnding<'_>> = self.is_reserved(job).then_some(AttemptEnd::Canceled.into());
+        if closed.is_none() && self.jobs[job].state.is_open() {
+            self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
+            #[cfg(feature = "zoo")]
+            if crate::zoo::is_out(crate::zoo::Bug::CounterDoubleRelease) {
+                self.free_gates(job);
+            }
+        }
+        let ending = JobEnding { closed, origin, ..JobEnding::new(JobState::Canceled, reason) };
+        self.end_job(now, job, ending, effects);
+    }
+
+    /// Tells a run to stop and gives it the grace to do so.
+    pub(in crate::engine) fn ask_to_stop(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        cause: AttemptEnd,
+        effects: &mut Effects,
+    ) {
+        let until = now.mono + self.settings.stop_grace;
+        let open = &mut self.attempts[self.jobs[job].attempt()];
+        open.stopping = Some((cause, until));
+        open.timeout_at = None;
+        self.arm(job);
+        self.tell_stop(job, effects);
+    }
+
+    /// Tells the runner of an attempt to stop.
+    pub(in crate::engine) fn tell_stop(&self, job: Ix<Job>, effects: &mut Effects) {
+        let open = &self.attempts[self.jobs[job].attempt()];
+        effects.notices.push(Notice::Stop {
+            seq: Seq(self.jobs[job].seq),
+            fence: self.fence_of(job),
+            executor: self.executors.key(open.executor).clone(),
+            connection: self.connection_of(open),
+            dispatch_seq: self.dispatch_seq(job),
+        });
+    }
+
+    /// Rejects new jobs from now on, or admits them again.
+    pub(in crate::engine) fn set_admission(
+        &mut self,
+        now: Now,
+        open: bool,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        if self.closed == open {
+            self.closed = !open;
+            let detail = if open { "drain ended: jobs are admitted" } else { "drain: new jobs are rejected" };
+            self.server_event(now, crate::EventKind::CallDone, None, Some(origin), detail.into(), effects);
+        }
+        Reply::Done
+    }
+
+    /// The server stops: admit and start nothing; cancel what waits in lanes that say so.
+    pub(in crate::engine) fn drain(&mut self, now: Now, effects: &mut Effects) -> Reply {
+        if self.draining {
+            return Reply::Done;
+        }
+        self.draining = true;
+        self.server_event(now, crate::EventKind::DrainBegan, None, None, "the server stops".into(), effects);
+        let waiting: Vec<Ix<Job>> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.open.is_none())
+            .filter(|(_, job)| {
+                let lane = &self.lanes[self.agent_queues[job.node].lane];
+                lane.settings.on_shutdown == ShutdownPolicy::Cancel
+            })
+            .map(|(ix, _)| ix)
+            .collect();
+        for job in waiting {
+            self.end_job(now, job, JobEnding::new(JobState::Canceled, Reason::Shutdown), effects);
+        }
+        Reply::Done
+    }
+}

@@ -1,0 +1,387 @@
+//! What an ended attempt means: the job is done, is tried again, or has failed.
+//!
+//! The only place where attempts close and jobs end. Closing frees every gate in the same turn.
+
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
+use crate::engine::jobs::record::JobEvent;
+use crate::engine::state::{Job, Wake};
+use crate::event::ErrorLine;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
+use crate::{
+    AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,
+    Outcome, Reason, Reply, Seq, ShutdownPolicy,
+};
+
+impl Engine {
+    /// A runner says that its attempt has ended.
+    pub(in crate::engine) fn finish(
+        &mut self,
+        now: Now,
+        fence: &Fence,
+        outcome: Outcome,
+        effects: &mut Effects,
+    ) -> Reply {
+        let found = self.fenced(fence);
+        #[cfg(feature = "zoo")]
+        let found = self.found_in_the_zoo(found, fence, Bug::CompleteWithoutAttempt);
+        #[cfg(feature = "zoo")]
+        if found.is_none() && matches!(outcome, Outcome::Succeeded(_)) {
+            self.count_again_in_the_zoo(now, fence.job, effects);
+        }
+        let Some(job) = found else { return Reply::Stale };
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::CompleteOverwritesCancel) && self.jobs[job].state.is_terminal() {
+            self.restate(job, JobState::Running);
+            let open = self.jobs[job].attempt();
+            self.attempts[open].stopping = None;
+        }
+        if self.jobs[job].state.is_terminal() {
+            self.release_lingering(now, job, effects);
+            return Reply::Stale;
+        }
+        if let Some((cause, _)) = self.attempts[self.jobs[job].attempt()].stopping {
+            let done = matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_));
+            let asked_back = cause == AttemptEnd::HandedBack;
+            // The result of a run that cannot be repeated counts, although the run was asked to stop.
+            if !(asked_back && done && !self.may_begin_again(job)) {
+                if asked_back && outcome == Outcome::HandedBack {
+                    self.hand_back(now, job, cause.into(), effects);
+                } else {
+                    self.close_stopped(now, job, cause, effects);
+                }
+                return Reply::Stale;
+            }
+        }
+        match outcome {
+            Outcome::Succeeded(result) => self.succeed(now, job, Reason::Done, result, effects),
+            Outcome::Skipped(result) => self.succeed(now, job, Reason::Skipped, result, effects),
+            Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
+            Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects),
+            Outcome::Interrupted => self.interrupt(now, job, effects),
+            Outcome::Canceled if self.draining => self.interrupt(now, job, effects),
+            Outcome::Canceled => {
+                let failure =
+                    Failure::retryable("canceled", "the runner stopped although nobody asked it to");
+                self.fail(now, job, AttemptEnd::Failed, failure, effects);
+            }
+        }
+        Reply::Done
+    }
+
+    fn succeed(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        reason: Reason,
+        result: Option<Bytes>,
+        effects: &mut Effects,
+    ) {
+        // A worker that finishes before it said that it runs has run all the same.
+        if self.jobs[job].state == JobState::Assigned {
+            self.mark_running(now, job, effects);
+        }
+        let closed = Some(AttemptEnd::Succeeded.into());
+        let ending = JobEnding { closed, result, ..JobEnding::new(JobState::Succeeded, reason) };
+        self.end_job(now, job, ending, effects);
+    }
+
+    /// The attempt failed: try again if the policy has a retry left, else the job has failed.
+    pub(in crate::engine) fn fail(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        end: AttemptEnd,
+        mut failure: Failure,
+        effects: &mut Effects,
+    ) {
+        let asked = failure.retry_after.take().map(|span| span.min(self.settings.retry_after_max));
+        if self.jobs[job].state == JobState::Assigned {
+            self.mark_running(now, job, effects);
+        }
+        self.jobs[job].failures += 1;
+        let failures = self.jobs[job].failures;
+        // For whom nobody waits, nobody tries again.
+        let awaited = !(self.jobs[job].in_run && self.is_uncalled(job));
+        let policy = &self.policies[self.jobs[job].policy];
+        if failure.retryable && failures <= policy.retries_max && awaited {
+            let backoff = policy.backoff;
+            let wait = backoff.wait(failures, self.rng.jitter()).max(asked.unwrap_or_default());
+            let error = Some(ErrorLine::of(&failure));
+            let closed = AttemptEnding::failed(end, failure);
+            let detail = self.close_attempt(now, job, closed, false, effects);
+            self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RetryBeforeBackoff) {
+                self.jobs[job].wake = Some(Wake::Backoff(now.mono));
+            }
+            self.set_state(job, JobState::Scheduled);
+            self.count_waiting(job);
+            let keeps_its_place = self.jobs[job].session.is_some();
+            #[cfg(feature = "zoo")]
+            let keeps_its_place = keeps_its_place && !zoo::is_out(Bug::SessionOvertakeOnRetry);
+            if keeps_its_place {
+                // It keeps its place, so that the session does not go on without it.
+                self.enqueue(job);
+            }
+            self.arm(job);
+            let event = JobEvent::new(EventKind::JobRetrying, Some(Reason::Retry));
+            self.job_event(now, job, JobEvent { error, detail, ..event }, effects);
+            let status = self.status_of(job, Some(now.wall + wait));
+            effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+            return;
+        }
+        let reason = match (end, failure.retryable) {
+            (AttemptEnd::TimedOut, _) => Reason::TimedOut,
+            (_, false) => Reason::Permanent,
+            (_, true) => Reason::Exhausted,
+        };
+        let closed = Some(AttemptEnding::failed(end, failure));
+        self.end_job(now, job, JobEnding { closed, ..JobEnding::new(JobState::Failed, reason) }, effects);
+    }
+
+    /// The attempt was lost: run the job again, unless it was lost too often.
+    pub(in crate::engine) fn lose(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+        if self.allows_loss(job) {
+            self.jobs[job].losses += 1;
+            return self.requeue(now, job, AttemptEnd::Lost.into(), Reason::Lost, effects);
+        }
+        self.end_lost(now, job, "the runner of the last attempt was lost", effects);
+    }
+
+    /// The attempt was cut short because its runner stops. That costs nothing, but what allows no loss must not begin twice.
+    fn interrupt(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+        if self.may_begin_again(job) {
+            return self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects);
+        }
+        self.end_lost(now, job, "its runner stopped while the last attempt ran", effects);
+    }
+
+    /// True when an attempt that is cut short may be followed by another one: it has not begun, the policy allows for a loss,
+    /// or the job does not go on by itself anyway (a called node without a caller, a lane that cancels at a stop).
+    fn may_begin_again(&self, job: Ix<Job>) -> bool {
+        let entry = &self.jobs[job];
+        let uncalled = entry.in_run && (self.is_uncalled(job) || self.was_given_up(job));
+        let begun = entry.state == JobState::Running;
+        !begun || uncalled || self.allows_loss(job) || self.ends_with_server(job)
+    }
+
+    /// True when the job may run again after one more attempt of unknown effect.
+    fn allows_loss(&self, job: Ix<Job>) -> bool {
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::InterruptedRunRepeated) {
+            return true;
+        }
+        let losses_max = self.policies[self.jobs[job].policy].losses_max;
+        self.jobs[job].losses < losses_max && !self.ends_when_lost(job)
+    }
+
+    fn end_lost(&mut self, now: Now, job: Ix<Job>, why: &'static str, effects: &mut Effects) {
+        self.jobs[job].losses += 1;
+        let closed = Some(AttemptEnding::failed(AttemptEnd::Lost, Failure::retryable("lost", why)));
+        self.end_job(
+            now,
+            job,
+            JobEnding { closed, ..JobEnding::new(JobState::Failed, Reason::Lost) },
+            effects,
+        );
+    }
+
+    /// The attempt never did anything: the job waits again, at no cost.
+    pub(in crate::engine) fn hand_back(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        end: AttemptEnding<'_>,
+        effects: &mut Effects,
+    ) {
+        if self.ends_with_server(job) {
+            // From now on it would wait, and what waits here is canceled when the server stops.
+            let ending = JobEnding::new(JobState::Canceled, Reason::Shutdown);
+            return self.end_job(now, job, JobEnding { closed: Some(end), ..ending }, effects);
+        }
+        self.requeue(now, job, end, Reason::HandedBack, effects);
+    }
+
+    /// True when the server stops and the lane of the job keeps nothing that waits.
+    pub(in crate::engine) fn ends_with_server(&self, job: Ix<Job>) -> bool {
+        let lane = self.agent_queues[self.jobs[job].node].lane;
+        self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
+    }
+
+    fn requeue(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        end: AttemptEnding<'_>,
+        reason: Reason,
+        effects: &mut Effects,
+    ) {
+        if self.jobs[job].in_run && (self.is_uncalled(job) || self.was_given_up(job)) {
+            self.put_back(now, job, end, effects);
+            return self.resume_awaited(now, job, effects);
+        }
+        let detail = self.close_attempt(now, job, end, false, effects);
+        self.set_state(job, JobState::Queued);
+        self.count_waiting(job);
+        self.enqueue(job);
+        self.arm(job);
+        let event = JobEvent::new(EventKind::JobQueued, Some(reason));
+        self.job_event(now, job, JobEvent { detail, ..event }, effects);
+        let status = self.status_of(job, None);
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+    }
+
+    /// A run that was told to stop has ended, or its grace has passed.
+    pub(in crate::engine) fn close_stopped(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        cause: AttemptEnd,
+        effects: &mut Effects,
+    ) {
+        if cause == AttemptEnd::HandedBack {
+            return self.interrupt(now, job, effects);
+        }
+        if cause == AttemptEnd::TimedOut {
+            let late = Failure::retryable("timed_out", "the attempt ran longer than its timeout");
+            return self.fail(now, job, AttemptEnd::TimedOut, late, effects);
+        }
+        let late = Failure::permanent("expired", "the deadline passed while the attempt ran");
+        let closed = Some(AttemptEnding::failed(AttemptEnd::Expired, late));
+        let ending = JobEnding { closed, ..JobEnding::new(JobState::Failed, Reason::Expired) };
+        self.end_job(now, job, ending, effects);
+    }
+
+    /// The run of an ended job has ended, or its grace has passed: its gates are free.
+    pub(in crate::engine) fn release_lingering(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+        let closed = AttemptEnding::from(AttemptEnd::Canceled);
+        let detail = self.dispatch_line(job, closed.code());
+        let event = JobEvent::new(EventKind::AttemptReleased, None);
+        self.job_event(now, job, JobEvent { detail, ..event }, effects);
+        self.close_attempt(now, job, closed, false, effects);
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::DoubleDeliveryRecord) && self.jobs[job].has_callback {
+            self.owe_delivery(now, job, effects);
+        }
+        self.forget(job);
+    }
+
+    /// Ends a job. Every end is written here.
+    pub(in crate::engine) fn end_job(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        ending: JobEnding<'_>,
+        effects: &mut Effects,
+    ) {
+        let answer = if self.jobs[job].in_run { self.answer_of(job, &ending) } else { None };
+        let JobEnding { state, reason, closed, error, result, merged_into, origin } = ending;
+        if let Some(answer) = answer {
+            let closed = closed.expect("an attempt answers");
+            return self.return_called(now, job, closed, answer, effects);
+        }
+        let error = error.or_else(|| closed.as_ref()?.failure.clone());
+        let waited = self.jobs[job].open.is_none();
+        let open = (!waited).then(|| &self.attempts[self.jobs[job].attempt()]);
+        let started_at = open.and_then(|open| open.started_at);
+        let attempt_id = open.map(|open| open.attempt_id);
+        let detail = closed.and_then(|closed| self.close_attempt(now, job, closed, true, effects));
+        if waited {
+            self.wait_no_longer(job);
+            self.dequeue(job);
+            self.uncount_waiting(job);
+        }
+        self.jobs[job].wake = None;
+        self.set_state(job, state);
+        let (kind, line) = (kind_of_end(state), error.as_ref().map(ErrorLine::of));
+        let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };
+        self.job_event(now, job, event, effects);
+        let lane = self.agent_queues[self.jobs[job].node].lane;
+        self.lanes[lane].ended = self.lanes[lane].ended.saturating_add(1);
+        let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
+        let entry = &self.jobs[job];
+        effects.changes.push(Change::JobEnded(Box::new(JobEnd {
+            seq: Seq(entry.seq),
+            state,
+            reason,
+            error,
+            result,
+            attempt_id,
+            started_at,
+            finished_at: now.wall,
+            attempts: entry.attempts,
+            failures: entry.failures,
+            losses: entry.losses,
+            last_event: entry.last_event,
+            merged_into,
+        })));
+        if let Some(log) = run_log {
+            self.run_ended(now, job, log, effects);
+        }
+        if self.jobs[job].has_callback {
+            self.owe_delivery(now, job, effects);
+        }
+        if self.jobs[job].in_run {
+            self.member_ended(job, state);
+        }
+        self.count_end(job, state, reason, waited);
+        if self.jobs[job].open.is_none() {
+            self.forget(job);
+        } else {
+            self.arm(job);
+            // From now on the run counts as one that was told to stop, which an interrupt waits for.
+            self.refresh_session(job);
+        }
+    }
+
+    /// Closes the open attempt and frees its gates. Gives what became of its dispatch, for the event that tells of it.
+    pub(in crate::engine) fn close_attempt(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        closed: AttemptEnding<'_>,
+        last: bool,
+        effects: &mut Effects,
+    ) -> Option<Box<str>> {
+        let open = self.open_row(job);
+        let line = self.dispatch_line(job, closed.code());
+        let AttemptEnding { end, failure: error, code: _ } = closed;
+        if self.jobs[job].in_run {
+            self.caller_closes(job);
+        }
+        #[cfg(feature = "zoo")]
+        let leaks = zoo::is_out(Bug::CounterLeakOnDrop) && end == AttemptEnd::Lost;
+        #[cfg(not(feature = "zoo"))]
+        let leaks = false;
+        if !leaks {
+            self.free_gates(job);
+        }
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::UnitsLeakOnExpiry) && end == AttemptEnd::Lost {
+            self.capacity.used += self.cost_of(job);
+        }
+        let ended = self.jobs[job].open.take().expect("the job has an open attempt");
+        self.attempts.remove(ended);
+        self.count_run(now, job, open.started_at, end);
+        effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
+            open,
+            end,
+            error,
+            closed_at: now.wall,
+            last,
+        })));
+        line
+    }
+}
+
+/// How the end of a job is told.
+fn kind_of_end(state: JobState) -> EventKind {
+    match state {
+        JobState::Succeeded => EventKind::JobSucceeded,
+        JobState::Canceled => EventKind::JobCanceled,
+        _ => EventKind::JobFailed,
+    }
+}

@@ -1,0 +1,288 @@
+//! Writing down what happened: events and rows, in the words of the seam.
+
+use crate::command::{PUBLISHED_BYTES_MAX, RejectionCode};
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::state::{Job, KeyEntry, KeySet, Kind, Open, Tenant};
+use crate::event::{ErrorLine, JobLine};
+use crate::worker::DispatchLine;
+use crate::{
+    Effects, Event, EventKind, Fence, JobId, JobState, JobStatus, Now, Origin, Reason, Rejection, Reply, Seq,
+    Wall,
+};
+
+/// An event about a job.
+pub(in crate::engine) struct JobEvent<'a> {
+    pub(in crate::engine) kind: EventKind,
+    pub(in crate::engine) reason: Option<Reason>,
+    /// Who asked for it.
+    pub(in crate::engine) origin: Option<&'a Origin>,
+    /// What went wrong.
+    pub(in crate::engine) error: Option<Box<ErrorLine>>,
+    /// What became of a dispatch, or why the job is denied.
+    pub(in crate::engine) detail: Option<Box<str>>,
+}
+
+impl<'a> JobEvent<'a> {
+    /// An event without anything else to say.
+    pub(in crate::engine) fn new(kind: EventKind, reason: Option<Reason>) -> JobEvent<'a> {
+        JobEvent { kind, reason, origin: None, error: None, detail: None }
+    }
+}
+
+impl Engine {
+    /// Changes a job's state by THE transition table.
+    pub(in crate::engine) fn set_state(&mut self, job: Ix<Job>, next: JobState) {
+        let entry = &self.jobs[job];
+        assert!(entry.state.allows(next), "job {} cannot go from {} to {next}", entry.id, entry.state);
+        self.restate(job, next);
+    }
+
+    /// Changes a job's state to what is stored of it, and keeps the counts.
+    pub(in crate::engine) fn restate(&mut self, job: Ix<Job>, next: JobState) {
+        let was = std::mem::replace(&mut self.jobs[job].state, next);
+        let states = &mut self.tenants[self.classes[self.jobs[job].class].tenant].states;
+        states[usize::from(was.code())] -= 1;
+        states[usize::from(next.code())] += 1;
+        if self.jobs[job].in_run {
+            self.note_queued(job);
+        }
+    }
+
+    /// Adds an event about a job and links it to the job's event before it.
+    pub(in crate::engine) fn job_event(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        event: JobEvent<'_>,
+        effects: &mut Effects,
+    ) {
+        let JobEvent { kind, reason, origin, error, detail } = event;
+        self.last_event += 1;
+        let number = self.last_event;
+        let entry = &mut self.jobs[job];
+        let previous = std::mem::replace(&mut entry.last_event, number);
+        let class = &self.classes[entry.class];
+        let (lane, _, agent) = self.agent_queues.key(entry.node);
+        let line = JobLine {
+            seq: Seq(entry.seq),
+            id: entry.id,
+            kind: self.kinds.key(class.own_kind()).clone(),
+            lane: self.lanes[*lane].name.clone(),
+            agent: agent.clone(),
+            attempt: entry.attempts,
+            reason,
+            previous,
+            error,
+        };
+        effects.events.push(Event {
+            number,
+            at: now.wall,
+            kind,
+            tenant: Some(self.tenants.key(class.tenant).clone()),
+            job: Some(line),
+            actor: origin.map(|origin| origin.actor.clone()),
+            request: origin.and_then(|origin| origin.request.clone()),
+            detail,
+        });
+    }
+
+    /// What became of the dispatch that opened a job's attempt; `None` where no worker was told of it.
+    pub(in crate::engine) fn dispatch_line(&self, job: Ix<Job>, outcome: &str) -> Option<Box<str>> {
+        let open = self.attempt_of(job)?;
+        let worker = self.workers.key(open.pushed_to()?).1.clone();
+        let line = DispatchLine { dispatch_seq: open.dispatch_seq, outcome: outcome.into(), worker };
+        Some(line.to_string().into())
+    }
+
+    /// Adds an event that is about no job.
+    pub(in crate::engine) fn server_event(
+        &mut self,
+        now: Now,
+        kind: EventKind,
+        tenant: Option<crate::Name>,
+        origin: Option<&Origin>,
+        detail: Box<str>,
+        effects: &mut Effects,
+    ) {
+        self.last_event += 1;
+        effects.events.push(Event {
+            number: self.last_event,
+            at: now.wall,
+            kind,
+            tenant,
+            job: None,
+            actor: origin.map(|origin| origin.actor.clone()),
+            request: origin.and_then(|origin| origin.request.clone()),
+            detail: Some(detail),
+        });
+    }
+
+    /// Tells of a message that is to go out. It is nobody's call, so it has no place in the audit list.
+    pub(in crate::engine) fn publish(
+        &mut self,
+        now: Now,
+        tenant: crate::Name,
+        detail: Box<str>,
+        effects: &mut Effects,
+    ) -> Reply {
+        if detail.len() > PUBLISHED_BYTES_MAX {
+            let message =
+                format!("detail: has {} bytes; at most {PUBLISHED_BYTES_MAX} are allowed", detail.len());
+            return Reply::Rejected(Rejection::new(RejectionCode::Invalid, message));
+        }
+        self.server_event(now, EventKind::Outbound, Some(tenant), None, detail, effects);
+        Reply::Done
+    }
+
+    /// The fence of a job's open attempt.
+    pub(in crate::engine) fn fence_of(&self, job: Ix<Job>) -> Fence {
+        let entry = &self.jobs[job];
+        let open = &self.attempts[entry.attempt()];
+        Fence {
+            job: entry.id,
+            attempt: entry.attempts,
+            attempt_id: open.attempt_id,
+            lease_epoch: open.lease_epoch,
+        }
+    }
+
+    /// The stored form of what changes of a waiting job.
+    pub(in crate::engine) fn status_of(&self, job: Ix<Job>, wake_at: Option<Wall>) -> JobStatus {
+        let entry = &self.jobs[job];
+        JobStatus {
+            state: entry.state,
+            wake_at,
+            attempts: entry.attempts,
+            failures: entry.failures,
+            losses: entry.losses,
+            rejections: entry.rejections,
+            near_deadline: entry.near,
+            denials: self.denials_of(job),
+            denied_until: None,
+            last_event: entry.last_event,
+        }
+    }
+
+    /// The job that `fence` is about, if it has an open attempt and the fence is that attempt's.
+    pub(in crate::engine) fn fenced(&self, fence: &Fence) -> Option<Ix<Job>> {
+        let job = self.find_job(fence.job)?;
+        (self.jobs[job].open.is_some() && self.fence_of(job) == *fence).then_some(job)
+    }
+
+    /// What a bug lets pass: any word about a job that has an open attempt.
+    #[cfg(feature = "zoo")]
+    pub(in crate::engine) fn found_in_the_zoo(
+        &self,
+        found: Option<Ix<Job>>,
+        fence: &Fence,
+        bug: crate::zoo::Bug,
+    ) -> Option<Ix<Job>> {
+        let by_job = || self.find_job(fence.job).filter(|&job| self.jobs[job].open.is_some());
+        found.or_else(|| if crate::zoo::is_out(bug) { by_job() } else { None })
+    }
+
+    /// The tenant of a job.
+    pub(in crate::engine) fn tenant_of(&self, job: Ix<Job>) -> Ix<Tenant> {
+        self.classes[self.jobs[job].class].tenant
+    }
+
+    /// The kind of a job.
+    pub(in crate::engine) fn kind_of(&self, job: Ix<Job>) -> Ix<Kind> {
+        self.classes[self.jobs[job].class].own_kind()
+    }
+
+    /// The keys that a job holds while it has an open attempt.
+    pub(in crate::engine) fn keys_held_by(&self, job: Ix<Job>) -> &[Ix<KeyEntry>] {
+        self.jobs[job].keyset.map_or(&[], |keyset| &self.keysets[keyset].0)
+    }
+
+    /// The open attempt of a job, if it has one.
+    pub(in crate::engine) fn attempt_of(&self, job: Ix<Job>) -> Option<&Open> {
+        self.jobs[job].open.map(|open| &self.attempts[open])
+    }
+
+    /// The job of that id, live or lingering.
+    pub(in crate::engine) fn find_job(&self, id: JobId) -> Option<Ix<Job>> {
+        self.by_id.find(self.hashing.hash(&id), |ix| self.jobs[ix].id == id)
+    }
+
+    /// Counts a job that begins to wait.
+    pub(in crate::engine) fn count_waiting(&mut self, job: Ix<Job>) {
+        let (node, tenant) = (self.jobs[job].node, self.tenant_of(job));
+        self.waiting += 1;
+        self.agent_queues[node].waiting += 1;
+        let lane = self.agent_queues[node].lane;
+        self.lanes[lane].waiting += 1;
+        self.count_in_shares(lane, tenant);
+    }
+
+    /// Counts a job that no longer waits.
+    pub(in crate::engine) fn uncount_waiting(&mut self, job: Ix<Job>) {
+        let (node, tenant) = (self.jobs[job].node, self.tenant_of(job));
+        self.waiting -= 1;
+        self.agent_queues[node].waiting -= 1;
+        let lane = self.agent_queues[node].lane;
+        self.lanes[lane].waiting -= 1;
+        self.uncount_in_shares(lane, tenant);
+    }
+
+    /// Forgets a job that has ended and holds no gates, and whatever only it used.
+    pub(in crate::engine) fn forget(&mut self, job: Ix<Job>) {
+        self.release_run(job);
+        let armed = self.jobs[job].armed;
+        self.timers.rearm(job, armed, Default::default());
+        self.forget_bypassed(job);
+        self.forget_denied(job);
+        self.capacity.denials.remove(&job);
+        self.forget_callback(job);
+        let hash = self.hashing.hash(&self.jobs[job].id);
+        self.by_id.remove(hash, job);
+        let entry = self.jobs.remove(job);
+        self.tenants[self.classes[entry.class].tenant].states[usize::from(entry.state.code())] -= 1;
+        debug_assert!(
+            entry.bin.is_none() && entry.open.is_none(),
+            "a job leaves its bin and its gates first"
+        );
+        self.policies.release(entry.policy);
+        if let Some(hours) = entry.hours {
+            self.hours.release(hours);
+        }
+        if let Some(session) = entry.session {
+            self.release_session(session);
+        }
+        if let Some(keyset) = entry.keyset
+            && let Some(KeySet(keys)) = self.keysets.release(keyset)
+        {
+            for key in keys.iter() {
+                self.release_key(*key);
+            }
+        }
+        self.release_class(entry.class);
+        self.release_agent_queue(entry.node);
+    }
+}
+
+/// Most bytes of a note about a call: notes are kept for days and stand in memory for those who follow.
+const NOTE_BYTES_MAX: usize = 1_024;
+
+/// The note, cut between characters where it is too long.
+pub(in crate::engine) fn cut_note(detail: Box<str>) -> Box<str> {
+    if detail.len() <= NOTE_BYTES_MAX {
+        return detail;
+    }
+    let end = (0..=NOTE_BYTES_MAX).rev().find(|&at| detail.is_char_boundary(at)).unwrap_or(0);
+    format!("{}…", &detail[..end]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NOTE_BYTES_MAX, cut_note};
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        assert_eq!(cut_note("short".into()).as_ref(), "short");
+        let long = cut_note("ü".repeat(NOTE_BYTES_MAX).into());
+        assert!(long.len() <= NOTE_BYTES_MAX + "…".len() && long.ends_with("ü…"), "{}", long.len());
+    }
+}

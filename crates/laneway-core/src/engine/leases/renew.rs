@@ -1,0 +1,99 @@
+//! The words of a worker about an attempt that it holds: it runs, it still runs, it wrote something.
+
+use crate::command::LogLine;
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::record::JobEvent;
+use crate::engine::state::Job;
+use crate::worker::DispatchLine;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
+use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
+
+impl Engine {
+    /// A worker says that it runs what it was offered.
+    pub(in crate::engine) fn start(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
+        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        if self.jobs[job].state == JobState::Assigned {
+            self.mark_running(now, job, effects);
+        }
+        self.renew(now, job, effects)
+    }
+
+    /// A worker says that it still runs.
+    pub(in crate::engine) fn heartbeat(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
+        let found = self.fenced(fence);
+        #[cfg(feature = "zoo")]
+        let found = self.found_in_the_zoo(found, fence, Bug::RenewWithoutEpoch);
+        match found {
+            Some(job) => self.renew(now, job, effects),
+            None => Reply::Stale,
+        }
+    }
+
+    /// A running attempt wrote something.
+    pub(in crate::engine) fn log(
+        &mut self,
+        fence: &Fence,
+        lines: Vec<LogLine>,
+        effects: &mut Effects,
+    ) -> Reply {
+        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        let entry = &self.jobs[job];
+        effects.changes.push(Change::LogAppended { seq: Seq(entry.seq), attempt: entry.attempts, lines });
+        Reply::Done
+    }
+
+    /// From assigned to running: the lease and the timeout begin.
+    pub(in crate::engine) fn mark_running(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+        self.set_state(job, JobState::Running);
+        let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
+        let lease = self.lease_of(job);
+        let open = &mut self.attempts[self.jobs[job].attempt()];
+        open.started_at = Some(now.wall);
+        open.acked = true;
+        // A run that was told to stop before it began has its grace, and no timeout beside it.
+        open.timeout_at = open.stopping.is_none().then_some(timeout_at);
+        open.lease = open.lease.max(lease);
+        open.lease_until = Some(now.mono + lease);
+        if open.pull {
+            // Whoever knows its fence has taken it.
+            let number = open.number;
+            let lane = self.agent_queues[self.jobs[job].node].lane;
+            self.lanes[lane].reserved.remove(&(number, job));
+        }
+        self.arm(job);
+        let detail = self.dispatch_line(job, DispatchLine::TAKEN);
+        let event = JobEvent::new(EventKind::JobStarted, None);
+        self.job_event(now, job, JobEvent { detail, ..event }, effects);
+        effects.changes.push(Change::AttemptStarted(self.open_row(job)));
+    }
+
+    /// The lease starts anew. Timers are left as they are: one that fires too early looks again. A lease is never cut
+    /// short: the answer that says so may get lost, and the runner would go by the longer one.
+    pub(in crate::engine) fn renew(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
+        let state = self.jobs[job].state;
+        let (lease, deadline) = (self.lease_of(job), self.jobs[job].deadline);
+        let open = &mut self.attempts[self.jobs[job].attempt()];
+        // Its time may be over although no timer has said so yet: who begins only now must not.
+        let late = open.timeout_at.is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
+        let stop = state.is_terminal() || open.stopping.is_some() || late;
+        #[cfg(feature = "zoo")]
+        let was = open.lease_until.unwrap_or_default();
+        if let Some(until) = &mut open.lease_until
+            && state != JobState::Assigned
+        {
+            *until = (*until).max(now.mono + lease);
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::RescueByIdOnly) {
+                *until = was;
+            }
+            if open.lease < lease && open.started_at.is_some() {
+                // A restart must know that the runner was told a longer one.
+                open.lease = lease;
+                effects.changes.push(Change::LeaseExtended(self.open_row(job)));
+            }
+        }
+        Reply::Alive { lease, stop }
+    }
+}

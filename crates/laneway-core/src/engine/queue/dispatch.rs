@@ -1,0 +1,340 @@
+//! Who runs next: takes heads until every free slot is used or every head is held.
+//!
+//! First whoever was called by somebody who runs. Between lanes: the lowest share of open attempts, then the one served longest ago. Within a lane: its first head.
+//! A head's gates are looked at again before it starts, the most specific first; a closed one moves the bin to that
+//! gate's source. Run to quiescence after every command, so that decisions do not depend on how commands were batched.
+
+use crate::engine::Engine;
+use crate::engine::capacity::admission::Room;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::ending::JobEnding;
+use crate::engine::jobs::record::JobEvent;
+use crate::engine::leases::claim::Taker;
+use crate::engine::schedules::firing::words_of;
+use crate::engine::state::{
+    AgentQueue, Bin, BinKey, Job, KeyEntry, Lane, MaybeMono, Open, QueueHead, SourceKey,
+};
+use crate::engine::workers::placement::Pick;
+use crate::lease::Dispatch;
+use crate::worker::DispatchLine;
+#[cfg(feature = "zoo")]
+use crate::zoo::{self, Bug};
+use crate::{
+    Change, Effects, EventKind, ExecutorMode, Failure, JobState, Notice, Now, OpenAttempt, Reason, Span,
+};
+
+/// Most overdue jobs that one dispatch ends on its way: a million that expire together must not become one commit.
+const EXPIRIES_MAX: u32 = 1_024;
+
+impl Engine {
+    /// Starts whatever can start.
+    pub(in crate::engine) fn dispatch(&mut self, now: Now, effects: &mut Effects) {
+        // While storage is low, the space that is left is for the results of what runs.
+        if self.draining || self.storage_low {
+            return;
+        }
+        #[cfg(feature = "zoo")]
+        let mut unreserved = Vec::new();
+        let mut expiries_left = EXPIRIES_MAX;
+        while let Some(job) = self.next_start(now, &mut expiries_left, effects) {
+            self.open_attempt(now, job, None, effects);
+            #[cfg(feature = "zoo")]
+            if zoo::is_out(Bug::LimitCheckBeforeReserve) {
+                let lane = self.agent_queues[self.jobs[job].node].lane;
+                self.lanes[lane].open -= 1;
+                unreserved.push(lane);
+            }
+        }
+        if !self.demands.is_empty() {
+            self.note_denied(now, effects);
+        }
+        #[cfg(feature = "zoo")]
+        for lane in unreserved {
+            self.lanes[lane].open += 1;
+        }
+    }
+
+    /// The job that starts next, or `None` when nothing can start.
+    fn next_start(&mut self, now: Now, expiries_left: &mut u32, effects: &mut Effects) -> Option<Ix<Job>> {
+        let full = self.open >= self.settings.running_max;
+        if full && self.nobody_is_called() {
+            return None;
+        }
+        loop {
+            let room = if self.demands.is_empty() { None } else { Some(self.room(now)) };
+            if let Some(room) = room
+                && let Some((job, cost)) = room.due
+                && cost <= room.free
+            {
+                return Some(job);
+            }
+            let called = self.next_called(now, room.as_ref());
+            if called.is_some() || full {
+                return called;
+            }
+            let lane = self.next_lane(room.as_ref())?;
+            let (_, node, source) = self.first_head(lane, room.as_ref()).expect("the next lane has a head");
+            let (bin, job) = self.head_of(node, source);
+            if self.is_overdue(now, job) {
+                // The rest follows in the next turn: their timers are due, so it comes at once.
+                *expiries_left = expiries_left.checked_sub(1)?;
+                self.expire(now, job, effects);
+            } else if self.is_missing(now, job) {
+                *expiries_left = expiries_left.checked_sub(1)?;
+                self.fail_missing(now, job, effects);
+            } else if self.is_clear(bin, job) {
+                return Some(job);
+            }
+        }
+    }
+
+    /// The bin that a head stands for, and its first job.
+    pub(in crate::engine) fn head_of(&self, node: Ix<AgentQueue>, source: SourceKey) -> (Ix<Bin>, Ix<Job>) {
+        let group = self.agent_queues[node].groups.get(source).expect("a head has its group");
+        let ((_, bin), ()) = group.bins.first().expect("a shown group is not empty");
+        let (_, job) = self.bins[bin].jobs.first().expect("bins are not empty");
+        (bin, job)
+    }
+
+    /// Looks at the gates of a head again, the most specific first. One that is closed gets the bin, and the answer is no.
+    pub(in crate::engine) fn is_clear(&mut self, bin: Ix<Bin>, job: Ix<Job>) -> bool {
+        let class = match *self.bins.key(bin) {
+            BinKey::Plain { shared_class, .. } if self.fits_shared_class(job, shared_class) => shared_class,
+            BinKey::Plain { .. } => {
+                // Its kind has a limit now that the rest of the shared class must not wait for.
+                self.dequeue(job);
+                self.enqueue(job);
+                return false;
+            }
+            BinKey::Session(_) => self.jobs[job].class,
+        };
+        if let Some(key) = self.first_closed_key(job) {
+            self.park(bin, SourceKey { class: Some(class), key: Some(key) });
+            return false;
+        }
+        if !self.class_is_open(class) {
+            self.park(bin, SourceKey { class: Some(class), key: None });
+            return false;
+        }
+        if self.goes_to_workers(class)
+            && let Pick::Later { worker, kind } = self.pick(job)
+        {
+            let (key, new) = self.slot_gate(worker, kind);
+            self.park(bin, SourceKey { class: Some(class), key: Some(key) });
+            if new {
+                // From now on bins that hang on it are its only users.
+                self.release_key(key);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// The head that a lane would start next.
+    fn first_head(&self, lane: Ix<Lane>, room: Option<&Room>) -> Option<QueueHead> {
+        let lane = &self.lanes[lane];
+        let plain = lane.heads.first();
+        let Some(room) = room.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::HeadHidesQueue) {
+            let first =
+                lane.by_demand.iter().filter_map(|(demand, heads)| Some((heads.first()?, demand))).min()?;
+            return room.takes(self.demands[*first.1]).then_some(*first.0);
+        }
+        let open = lane.by_demand.iter().filter(|(demand, _)| room.takes(self.demands[**demand]));
+        plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
+    }
+
+    /// The lane whose turn it is among those that can start something.
+    fn next_lane(&self, room: Option<&Room>) -> Option<Ix<Lane>> {
+        let mut best: Option<Ix<Lane>> = None;
+        for (ix, lane) in self.lanes.iter() {
+            if lane.settings.paused || lane.open >= lane.settings.running_max {
+                continue;
+            }
+            if lane.heads.is_empty() && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, room)) {
+                continue;
+            }
+            let before = best.is_some_and(|best| {
+                let other = &self.lanes[best];
+                let mine = u64::from(lane.open) * u64::from(other.settings.running_max);
+                let theirs = u64::from(other.open) * u64::from(lane.settings.running_max);
+                (theirs, other.served, &other.name) < (mine, lane.served, &lane.name)
+            });
+            if !before {
+                best = Some(ix);
+            }
+        }
+        best
+    }
+
+    /// Can the dispatcher start something with a demand in this lane?
+    fn has_start_with_demand(&self, lane: Ix<Lane>, room: Option<&Room>) -> bool {
+        self.lanes[lane].settings.pull.dispatch != Dispatch::Claim && self.first_head(lane, room).is_some()
+    }
+
+    pub(in crate::engine) fn first_closed_key(&self, job: Ix<Job>) -> Option<Ix<KeyEntry>> {
+        self.keys_held_by(job).iter().copied().find(|&key| !self.keys[key].gate.is_open())
+    }
+
+    /// Opens the next attempt of a job: takes its gates, and says so durably before anybody is offered it.
+    pub(in crate::engine) fn open_attempt(
+        &mut self,
+        now: Now,
+        job: Ix<Job>,
+        taker: Option<&Taker<'_>>,
+        effects: &mut Effects,
+    ) {
+        let demand = self.demand_of_job(job);
+        if demand.is_some_and(|demand| demand.cost > 0) {
+            self.note_bypassed(now, job);
+        }
+        self.starts += 1;
+        let running = self.make_attempt(now, job, demand.is_some_and(|demand| demand.pull), taker);
+        if self.jobs[job].in_run {
+            let number = self.member_starts(now, job, effects);
+            self.attempts[self.jobs[job].attempt()].dispatch_seq = number;
+        }
+        self.run_starts(job, now.wall, effects);
+        self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
+
+        let node = self.jobs[job].node;
+        let lane = self.agent_queues[node].lane;
+        self.agent_queues[node].served = self.starts;
+        self.lanes[lane].served = self.starts;
+        let bin = self.jobs[job].bin.take().expect("a job that starts waits in a bin");
+        let (first, head) = self.bins[bin].jobs.first().expect("a job waits in its bin");
+        let order = if head == job { first } else { self.order_in_bin(job) };
+        self.bins[bin].jobs.remove(&order);
+        self.uncount_waiting(job);
+        self.take_gates(job);
+        if let Some(worker) = self.attempts[self.jobs[job].attempt()].pushed_to() {
+            self.note_affinity(now, job, worker);
+        }
+        // Back to where it hangs by itself: the gate it was parked on may have room for more.
+        self.refresh_in(bin, self.home_of(bin));
+        self.rekey_agent(node);
+        self.arm(job);
+        self.count_dispatch(now, job);
+
+        let kind = if running { EventKind::JobStarted } else { EventKind::JobAssigned };
+        let detail = self.dispatch_line(job, DispatchLine::SENT);
+        self.job_event(now, job, JobEvent { detail, ..JobEvent::new(kind, None) }, effects);
+        effects.changes.push(Change::AttemptOpened(self.open_row(job)));
+        if demand.is_some() {
+            self.forget_bypassed(job);
+            self.forget_denied(job);
+            let decision = self.decision_about(now, job, None);
+            self.remember_decision(decision);
+        }
+        if demand.is_none_or(|demand| !demand.pull) {
+            effects.notices.push(Notice::Offer(self.offer(job, false)));
+        }
+    }
+
+    /// The lease that an attempt's runner is told, and how long it may be silent at first.
+    fn first_lease(&self, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
+        let lease = self.lease_of(job);
+        let lane = self.agent_queues[self.jobs[job].node].lane;
+        let until = match (pull, taker) {
+            (false, _) => self.settings.ack_timeout,
+            (true, Some(_)) => lease,
+            (true, None) => self.lanes[lane].settings.pull.reservation_timeout,
+        };
+        (lease, until)
+    }
+
+    /// Makes the attempt itself; true when it runs from now on.
+    fn make_attempt(&mut self, now: Now, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> bool {
+        let class = &self.classes[self.jobs[job].class];
+        let (tenant, kind) = (class.tenant, class.own_kind());
+        let told = if pull { None } else { self.told_worker(job) };
+        let executor = match told {
+            _ if pull => self.leases_executor(),
+            Some(_) => self.workers_executor(),
+            None => self.kinds[kind].executor.expect("a kind that starts has an executor"),
+        };
+        let leased = self.executors[executor].mode == ExecutorMode::Leased;
+        let (lease, until) = match told {
+            Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
+            None if leased => self.first_lease(job, pull, taker),
+            None => Default::default(),
+        };
+        let running = !leased || taker.is_some_and(|taker| taker.start);
+        let worker = match (told, taker) {
+            (Some(worker), _) => {
+                self.workers.hold_again(worker);
+                Some(worker)
+            }
+            (None, Some(taker)) => Some(self.hold_worker(tenant, &taker.holder.worker)),
+            (None, None) => None,
+        };
+        let entry = &mut self.jobs[job];
+        entry.attempts += 1;
+        entry.queue_until = MaybeMono::NONE;
+        let open = Open {
+            job,
+            attempt_id: self.rng.attempt_id(),
+            lease_epoch: 1,
+            executor,
+            opened_at: now.wall,
+            started_at: running.then_some(now.wall),
+            lease,
+            lease_until: leased.then(|| now.mono + until),
+            timeout_at: running.then(|| now.mono + Span(entry.timeout_ms)),
+            stopping: None,
+            pull,
+            worker,
+            acked: false,
+            pid: taker.and_then(|taker| taker.holder.pid),
+            number: self.starts,
+            dispatch_seq: entry.attempts.into(),
+            next_until: None,
+        };
+        entry.open = Some(self.attempts.insert(open));
+        running
+    }
+
+    /// The stored form of a job's open attempt.
+    pub(in crate::engine) fn open_row(&self, job: Ix<Job>) -> OpenAttempt {
+        let entry = &self.jobs[job];
+        let open = &self.attempts[entry.attempt()];
+        OpenAttempt {
+            seq: crate::Seq(entry.seq),
+            fence: self.fence_of(job),
+            executor: self.executors.key(open.executor).clone(),
+            mode: open.mode(),
+            state: if open.started_at.is_some() { JobState::Running } else { JobState::Assigned },
+            opened_at: open.opened_at,
+            started_at: open.started_at,
+            lease: open.lease,
+            last_event: entry.last_event,
+            holder: self.holder_of(open),
+            dispatch_seq: open.dispatch_seq,
+        }
+    }
+
+    /// True when the job must not start any more, although no timer has said so yet.
+    pub(in crate::engine) fn is_overdue(&self, now: Now, job: Ix<Job>) -> bool {
+        let entry = &self.jobs[job];
+        #[cfg(feature = "zoo")]
+        if zoo::is_out(Bug::StartAfterDeadline) {
+            return entry.queue_until.is_due(now.mono);
+        }
+        entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono)
+    }
+
+    /// Ends a waiting job whose deadline or queue timeout has passed.
+    pub(in crate::engine) fn expire(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+        let late = self.jobs[job].deadline.is_due(now.wall);
+        let reason = if late { Reason::Expired } else { Reason::QueueTimeout };
+        // No attempt closes with it, so the end itself has to say what went wrong.
+        let error = Failure::permanent(reason.as_str(), words_of(reason));
+        self.end_job(
+            now,
+            job,
+            JobEnding { error: Some(error), ..JobEnding::new(JobState::Failed, reason) },
+            effects,
+        );
+    }
+}

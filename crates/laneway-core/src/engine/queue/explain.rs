@@ -1,0 +1,483 @@
+//! Why is my job not running? Every closed gate, with figures.
+
+use crate::capacity::{QuietRule, QuietState};
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::state::{Class, Job, KeyName, Wake};
+use crate::engine::workers::placement::Pick;
+use crate::engine::workers::pool::{Group, Lack};
+use crate::worker::{Package, Standing};
+use crate::{JobId, JobState, Name, Now, Span, Wall};
+
+/// Why a job does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Its state.
+    pub state: JobState,
+    /// Everything that holds it back, in the order in which it is looked at. Empty for a job that runs, or whose turn
+    /// comes next.
+    pub holds: Vec<Hold>,
+    /// How many jobs of the same agent, lane and needs (or of the same session) go before it; counted up to
+    /// [`Explanation::AHEAD_MAX`].
+    pub ahead: u64,
+}
+
+impl Explanation {
+    /// Counting stops here: nobody needs the number, and everybody waits for who counts.
+    pub const AHEAD_MAX: u64 = 10_000;
+}
+
+/// One thing that holds a job back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The server is stopping.
+    Draining,
+    /// Storage is low: only what runs goes on.
+    StorageLow,
+    /// Its time has not come.
+    NotBefore {
+        /// When it comes.
+        at: Wall,
+    },
+    /// It failed and waits before it is tried again.
+    Backoff {
+        /// How long still.
+        remaining: Span,
+    },
+    /// It waits a little for others of its session to join it.
+    Debounce {
+        /// How long still, if none comes.
+        remaining: Span,
+    },
+    /// Other nodes of its run go first.
+    Upstream {
+        /// Those that have not ended well, in the order of the run; at most [`Hold::UPSTREAM_LISTED_MAX`].
+        nodes: Vec<Name>,
+        /// How many there are.
+        count: u32,
+    },
+    /// It starts when another node of its run calls it.
+    Uncalled {
+        /// That node.
+        by: Name,
+    },
+    /// An earlier job of its session goes first.
+    SessionOrder {
+        /// The session.
+        session: Name,
+        /// How many jobs of the session go first.
+        ahead: u64,
+        /// The one that goes next.
+        next: JobId,
+    },
+    /// Its session runs as many jobs as it may.
+    SessionFull {
+        /// The session.
+        session: Name,
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// The context of its session is so full that its jobs run one by one.
+    SessionThrottled {
+        /// The session.
+        session: Name,
+        /// Tokens used.
+        tokens: u64,
+        /// Tokens that the context holds.
+        window: u64,
+    },
+    /// It ended the jobs before it, and their runs have not ended.
+    SessionStopping {
+        /// The session.
+        session: Name,
+        /// Runs that were told to stop.
+        runs: u32,
+    },
+    /// The lane is paused.
+    LanePaused {
+        /// The lane.
+        lane: Name,
+    },
+    /// The lane runs as many jobs as it may.
+    LaneFull {
+        /// The lane.
+        lane: Name,
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// The agent runs as many jobs in this lane as it may.
+    AgentFull {
+        /// The agent.
+        agent: Name,
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// The server runs as many jobs as it may.
+    ServerFull {
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// The tenant runs as many jobs as it may.
+    TenantFull {
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// The kind runs as many jobs as it may.
+    KindFull {
+        /// The kind.
+        kind: Name,
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// Nobody offers the kind.
+    NoExecutor {
+        /// The kind.
+        kind: Name,
+    },
+    /// Workers are there, and none of them can take it now.
+    NoWorker {
+        /// The kind.
+        kind: Name,
+        /// What the nearest of them does not have, where none fits.
+        lacks: Option<Lacks>,
+        /// Workers that fit.
+        fit: u32,
+        /// Of these, how many have no free slot.
+        full: u32,
+        /// Of these, how many take nothing new.
+        draining: u32,
+        /// Of these, how many are lost, away or not well.
+        unwell: u32,
+    },
+    /// Only one worker may run it, and that one has no free slot, or is not there.
+    WorkerBusy {
+        /// The worker.
+        worker: Name,
+        /// How it stands; `None`: it is not there and may come back.
+        standing: Option<Standing>,
+    },
+    /// The place that runs the kind is full.
+    ExecutorFull {
+        /// The place.
+        executor: Name,
+        /// Open attempts.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// A resource it needs is taken.
+    KeyFull {
+        /// The key's name.
+        name: Name,
+        /// The key's value.
+        value: Name,
+        /// Open attempts that hold it.
+        used: u32,
+        /// Most at once.
+        limit: u32,
+    },
+    /// The machine is not quiet enough.
+    NotQuiet {
+        /// How quiet it is.
+        state: QuietState,
+        /// Up to which state the job may start.
+        rule: QuietRule,
+    },
+    /// The machine has too few free units.
+    NoUnits {
+        /// What the job needs.
+        cost: u32,
+        /// What is free.
+        free: u32,
+        /// What open attempts may hold together.
+        usable: u32,
+    },
+    /// Units are kept for a job that was overtaken too often.
+    Reserved {
+        /// That job.
+        job: JobId,
+    },
+    /// No worker has asked for it.
+    Unclaimed {
+        /// The lane whose workers ask.
+        lane: Name,
+    },
+    /// Others go first in the lane: nothing is closed, its turn has not come.
+    Turn,
+}
+
+impl Hold {
+    /// Most nodes listed of those that a member waits for.
+    pub const UPSTREAM_LISTED_MAX: usize = 16;
+}
+
+/// What workers do not have that a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lacks {
+    /// Nobody names the kind.
+    Kind,
+    /// Nobody has the package in that version.
+    Package(Package),
+    /// Nobody has all the features.
+    Features,
+    /// Nobody carries all the labels.
+    Labels,
+    /// Nobody serves its lane.
+    Lane(Name),
+}
+
+impl Engine {
+    /// Why a live job does not run: every closed gate. `None`: no live job of that name for this tenant.
+    pub fn explain(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Explanation> {
+        let ix = self.find_job(job)?;
+        let entry = &self.jobs[ix];
+        let owner = self.tenants.key(self.classes[entry.class].tenant);
+        if entry.state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
+            return None;
+        }
+        if entry.open.is_some() {
+            return Some(Explanation { state: entry.state, holds: Vec::new(), ahead: 0 });
+        }
+        let ahead = self.ahead_in_bin(ix, Explanation::AHEAD_MAX);
+        Some(Explanation { state: entry.state, holds: self.holds_of(now, ix, ahead), ahead })
+    }
+
+    /// The first thing that holds a live job back, for lists: nothing is counted. `None`: it does not wait, or is not there
+    /// for this tenant.
+    pub fn first_hold(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Hold> {
+        let ix = self.find_job(job)?;
+        let entry = &self.jobs[ix];
+        let owner = self.tenants.key(self.classes[entry.class].tenant);
+        if entry.state.is_terminal() || entry.open.is_some() || tenant.is_some_and(|tenant| tenant != owner) {
+            return None;
+        }
+        self.holds_of(now, ix, self.ahead_in_bin(ix, 1)).into_iter().next()
+    }
+
+    /// Every closed gate of a job that waits behind `ahead` others.
+    fn holds_of(&self, now: Now, ix: Ix<Job>, ahead: u64) -> Vec<Hold> {
+        let entry = &self.jobs[ix];
+        let mut holds = Vec::new();
+        if self.draining {
+            holds.push(Hold::Draining);
+        }
+        if self.storage_low {
+            holds.push(Hold::StorageLow);
+        }
+        match entry.wake {
+            Some(Wake::NotBefore(at)) => holds.push(Hold::NotBefore { at }),
+            Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
+            Some(Wake::Debounce(at)) => holds.push(Hold::Debounce { remaining: at.since(now.mono) }),
+            Some(Wake::Upstream) => {
+                let mut nodes = self.upstream_of(ix);
+                let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+                nodes.truncate(Hold::UPSTREAM_LISTED_MAX);
+                holds.push(Hold::Upstream { nodes, count });
+            }
+            Some(Wake::Called) => {
+                let by = self.caller_of(ix).unwrap_or_else(|| Name::fixed("another"));
+                holds.push(Hold::Uncalled { by });
+            }
+            None => {}
+        }
+        self.explain_session(ix, ahead, &mut holds);
+        self.explain_lane(ix, &mut holds);
+        self.explain_class(ix, &mut holds);
+        self.explain_keys(ix, &mut holds);
+        self.explain_needs(now, ix, &mut holds);
+        if holds.is_empty() {
+            holds.push(Hold::Turn);
+        }
+        holds
+    }
+
+    /// How many jobs of its bin go before it, counted up to `max`.
+    fn ahead_in_bin(&self, job: Ix<Job>, max: u64) -> u64 {
+        let Some(bin) = self.jobs[job].bin else { return 0 };
+        let before = self.bins[bin].jobs.iter().take_while(|(_, other)| *other != job);
+        before.take(max as usize).count() as u64
+    }
+
+    fn explain_session(&self, job: Ix<Job>, ahead: u64, holds: &mut Vec<Hold>) {
+        let entry = &self.jobs[job];
+        let Some(of) = entry.session else { return };
+        let session = self.sessions.key(of).1.clone();
+        if let Some(bin) = entry.bin.filter(|_| ahead > 0) {
+            let (_, next) = self.bins[bin].jobs.first().expect("another job is ahead");
+            let next = self.jobs[next].id;
+            holds.push(Hold::SessionOrder { session: session.clone(), ahead, next });
+        }
+        let used = u32::try_from(self.sessions[of].runs.len()).unwrap_or(u32::MAX);
+        let limit = self.session_max_of(job);
+        if used >= limit {
+            holds.push(Hold::SessionFull { session: session.clone(), used, limit });
+        }
+        if let Some(state) = self.sessions[of].state.as_ref()
+            && used >= limit
+            && limit < entry.session_max
+        {
+            let (tokens, window) = (state.tokens, state.window);
+            holds.push(Hold::SessionThrottled { session: session.clone(), tokens, window });
+        }
+        let runs = u32::try_from(self.runs_to_await(job)).unwrap_or(u32::MAX);
+        if runs > 0 {
+            holds.push(Hold::SessionStopping { session, runs });
+        }
+    }
+
+    fn explain_lane(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
+        let node = &self.agent_queues[self.jobs[job].node];
+        let lane = &self.lanes[node.lane];
+        let settings = &lane.settings;
+        let shared = self.shared_with(job, &self.slot_sharers(job));
+        if settings.paused {
+            holds.push(Hold::LanePaused { lane: lane.name.clone() });
+        }
+        if !shared.any && self.open >= self.settings.running_max {
+            holds.push(Hold::ServerFull { used: self.open, limit: self.settings.running_max });
+        }
+        if !shared.lane && lane.open >= settings.running_max {
+            holds.push(Hold::LaneFull {
+                lane: lane.name.clone(),
+                used: lane.open,
+                limit: settings.running_max,
+            });
+        }
+        if !shared.agent && node.open >= settings.running_per_agent_max {
+            let agent = self.agent_queues.key(self.jobs[job].node).2.clone();
+            holds.push(Hold::AgentFull { agent, used: node.open, limit: settings.running_per_agent_max });
+        }
+    }
+
+    fn explain_class(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
+        let class = &self.classes[self.jobs[job].class];
+        let (tenant, kind) = (&self.tenants[class.tenant], &self.kinds[class.own_kind()]);
+        let kind_name = self.kinds.key(class.own_kind());
+        let shared = self.shared_with(job, &self.slot_sharers(job));
+        if !shared.any && !tenant.gate.is_open() {
+            holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
+        }
+        if !shared.kind && !kind.gate.is_open() {
+            holds.push(Hold::KindFull {
+                kind: kind_name.clone(),
+                used: kind.gate.used,
+                limit: kind.gate.limit,
+            });
+        }
+        if self.is_pull(class.demand) {
+            return;
+        }
+        let Some(executor) = kind.executor.filter(|_| class.placement.is_none()) else {
+            return self.explain_workers(job, holds);
+        };
+        let gate = &self.executors[executor].gate;
+        if !gate.is_open() {
+            let executor = self.executors.key(executor).clone();
+            holds.push(Hold::ExecutorFull { executor, used: gate.used, limit: gate.limit });
+        }
+    }
+
+    /// True when no handler, target or worker offers what the jobs of a class need: they wait until one does.
+    pub(in crate::engine) fn is_unserved(&self, class: Ix<Class>) -> bool {
+        let of = &self.classes[class];
+        if self.is_pull(of.demand) || (self.kinds[of.own_kind()].executor.is_some() && of.placement.is_none())
+        {
+            return false;
+        }
+        let groups = self.pool.groups_of.get(&of.tenant);
+        groups.is_none_or(|groups| groups.iter().all(|&group| self.group_lacks(group, class).is_some()))
+    }
+
+    /// Why no worker takes it.
+    fn explain_workers(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
+        let class = &self.classes[self.jobs[job].class];
+        let kind = self.kinds.key(class.own_kind());
+        match self.pick(job) {
+            Pick::Worker(_) | Pick::Missing => return,
+            Pick::Later { worker, .. } => {
+                let standing =
+                    self.workers[worker].registration.as_ref().map(|registration| registration.standing());
+                let worker = self.workers.key(worker).1.clone();
+                return holds.push(Hold::WorkerBusy { worker, standing });
+            }
+            Pick::Nobody => {}
+        }
+        let Some(groups) = self.pool.groups_of.get(&class.tenant) else {
+            return holds.push(Hold::NoExecutor { kind: kind.clone() });
+        };
+        let of = self.jobs[job].class;
+        let lacks: Vec<(Ix<Group>, Option<Lack>)> =
+            groups.iter().map(|&group| (group, self.group_lacks(group, of))).collect();
+        let fits = |group: Ix<Group>| lacks.contains(&(group, None));
+        // Who lacks the last thing that is looked at has all the others.
+        let nearest = lacks.iter().map(|(_, lack)| *lack).max().flatten();
+        let (mut fit, mut full, mut draining, mut unwell) = (0, 0, 0, 0);
+        let registrations =
+            self.pool.watch.iter().filter_map(|(_, worker)| self.workers[*worker].registration.as_deref());
+        for registration in registrations.filter(|registration| fits(registration.group)) {
+            fit += 1;
+            match registration.standing() {
+                Standing::Draining => draining += 1,
+                Standing::Lost | Standing::Away | Standing::Unhealthy => unwell += 1,
+                Standing::Ready | Standing::Late | Standing::Degraded => full += 1,
+            }
+        }
+        let package = || self.placement_of(of).and_then(|placement| placement.package.clone());
+        let lacks = nearest.filter(|_| fit == 0).map(|lack| match (lack, package()) {
+            (Lack::Package, Some(package)) => Lacks::Package(package),
+            (Lack::Feature, _) => Lacks::Features,
+            (Lack::Label, _) => Lacks::Labels,
+            (Lack::Lane, _) => Lacks::Lane(self.lanes[class.own_lane()].name.clone()),
+            _ => Lacks::Kind,
+        });
+        holds.push(Hold::NoWorker { kind: kind.clone(), lacks, fit, full, draining, unwell });
+    }
+
+    fn explain_needs(&self, now: Now, job: Ix<Job>, holds: &mut Vec<Hold>) {
+        let Some(demand) = self.demand_of_job(job) else { return };
+        let room = self.room_at_first_sight(now);
+        if let Some(rule) = demand.rule.filter(|rule| !rule.allows(room.quiet)) {
+            holds.push(Hold::NotQuiet { state: room.quiet, rule });
+        }
+        if demand.cost > room.free {
+            holds.push(Hold::NoUnits { cost: demand.cost, free: room.free, usable: room.usable });
+        } else if demand.cost > 0
+            && let Some((due, cost)) = self.first_due(now, &room)
+            && due != job
+            && cost > room.free
+        {
+            holds.push(Hold::Reserved { job: self.jobs[due].id });
+        }
+        if self.waits_for_a_claim(job) && holds.is_empty() {
+            let lane = self.agent_queues[self.jobs[job].node].lane;
+            holds.push(Hold::Unclaimed { lane: self.lanes[lane].name.clone() });
+        }
+    }
+
+    fn explain_keys(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
+        let keys = self.keys_held_by(job);
+        if keys.is_empty() {
+            return;
+        }
+        let holders = self.slot_sharers(job);
+        for &key in keys {
+            let gate = &self.keys[key].gate;
+            if !gate.is_open() && !self.holds_key(&holders, key) {
+                let KeyName::Named(_, name, value) = self.keys.key(key).clone() else { continue };
+                holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
+            }
+        }
+    }
+}

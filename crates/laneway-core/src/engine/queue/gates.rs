@@ -1,0 +1,137 @@
+//! The gates an attempt holds: taken together when it opens, freed together when it closes, and at no other time.
+
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::state::{Class, Executor, Gate, Job, KeySet, Kind, Tenant};
+use crate::engine::workflows::chain_limits::{Mates, Shared};
+
+impl Engine {
+    /// An attempt of `job` opens. Where others of its chain have a place, it takes none.
+    pub(in crate::engine) fn take_gates(&mut self, job: Ix<Job>) {
+        self.enter_chain(job);
+        let mates = self.mates(job);
+        let shared = self.shared_with(job, &mates);
+        let Job { node, class, keyset, session, .. } = self.jobs[job];
+        let executor = self.executor_of(job);
+        self.open += u32::from(!shared.any);
+        self.lanes[self.agent_queues[node].lane].open += u32::from(!shared.lane);
+        self.agent_queues[node].open += u32::from(!shared.agent);
+        if let Some(session) = session {
+            self.sessions[session].runs.push(job);
+        }
+        self.turn_class_gates(class, executor, shared, take);
+        self.turn_key_gates(keyset, &mates, take);
+        let open = &self.attempts[self.jobs[job].attempt()];
+        let (pull, held) = (open.pull, open.worker.is_some());
+        if self.classes[class].demand.is_some() || pull {
+            self.take_units(job);
+        }
+        if held {
+            self.take_worker(job, &mates);
+        }
+    }
+
+    /// The attempt of `job` closed. The session's next job may start now.
+    pub(in crate::engine) fn free_gates(&mut self, job: Ix<Job>) {
+        let mates = self.leave_chain(job);
+        let shared = self.shared_with(job, &mates);
+        let Job { node, class, keyset, session, .. } = self.jobs[job];
+        let executor = self.executor_of(job);
+        self.open -= u32::from(!shared.any);
+        self.lanes[self.agent_queues[node].lane].open -= u32::from(!shared.lane);
+        self.agent_queues[node].open -= u32::from(!shared.agent);
+        self.turn_class_gates(class, executor, shared, free);
+        self.turn_key_gates(keyset, &mates, free);
+        let open = &self.attempts[self.jobs[job].attempt()];
+        let (pull, held) = (open.pull, open.worker.is_some());
+        if self.classes[class].demand.is_some() || pull {
+            self.free_units(job);
+        }
+        if held {
+            self.free_worker(job, &mates);
+        }
+        self.rekey_agent(node);
+        if let Some(session) = session {
+            self.sessions[session].runs.retain(|&run| run != job);
+            if let Some(bin) = self.sessions[session].bin {
+                self.refresh(bin);
+            }
+        }
+        if self.executors[executor].kinds.is_empty() {
+            self.forget_executor(executor);
+        }
+    }
+
+    fn executor_of(&self, job: Ix<Job>) -> Ix<Executor> {
+        self.attempts[self.jobs[job].attempt()].executor
+    }
+
+    fn turn_class_gates(
+        &mut self,
+        class: Ix<Class>,
+        executor: Ix<Executor>,
+        shared: Shared,
+        turn: fn(&mut Gate) -> bool,
+    ) {
+        let (tenant, kind) = (self.classes[class].tenant, self.classes[class].own_kind());
+        if !shared.kind && turn(&mut self.kinds[kind].gate) {
+            self.reshow_kind(kind);
+        }
+        if !shared.any && turn(&mut self.tenants[tenant].gate) {
+            self.reshow_tenant(tenant);
+        }
+        if turn(&mut self.executors[executor].gate) {
+            self.reshow_executor(executor);
+        }
+    }
+
+    fn turn_key_gates(&mut self, keyset: Option<Ix<KeySet>>, mates: &Mates, turn: fn(&mut Gate) -> bool) {
+        let Some(keyset) = keyset else { return };
+        for at in 0..self.keysets[keyset].0.len() {
+            let key = self.keysets[keyset].0[at];
+            if !self.holds_key(mates, key) && turn(&mut self.keys[key].gate) {
+                self.reshow_key(key);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn reshow_kind(&mut self, kind: Ix<Kind>) {
+        let classes: Vec<Ix<Class>> = self.kinds[kind].classes.iter().copied().collect();
+        for class in classes {
+            self.reshow_class(class);
+        }
+    }
+
+    pub(in crate::engine) fn reshow_tenant(&mut self, tenant: Ix<Tenant>) {
+        let classes: Vec<Ix<Class>> = self.tenants[tenant].classes.iter().copied().collect();
+        for class in classes {
+            self.reshow_class(class);
+        }
+    }
+
+    pub(in crate::engine) fn reshow_executor(&mut self, executor: Ix<Executor>) {
+        let kinds: Vec<Ix<Kind>> = self.executors[executor].kinds.iter().copied().collect();
+        for kind in kinds {
+            self.reshow_kind(kind);
+        }
+        let shared_classes: Vec<Ix<Class>> =
+            self.executors[executor].shared_classes.iter().copied().collect();
+        for shared_class in shared_classes {
+            self.reshow_class(shared_class);
+        }
+    }
+}
+
+/// Takes one; true when that closed the gate.
+fn take(gate: &mut Gate) -> bool {
+    let was_open = gate.is_open();
+    gate.used += 1;
+    was_open && !gate.is_open()
+}
+
+/// Frees one; true when that opened the gate.
+fn free(gate: &mut Gate) -> bool {
+    let was_open = gate.is_open();
+    gate.used -= 1;
+    !was_open && gate.is_open()
+}

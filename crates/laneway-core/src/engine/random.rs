@@ -1,0 +1,4 @@
+//! Seeded randomness.
+
+pub(in crate::engine) mod chacha;
+pub(in crate::engine) mod rng;

@@ -1,0 +1,120 @@
+//! Stopping sessions: one job of them, all of them, or all of everybody's so that the process begins anew.
+
+use crate::command::{SessionStopped, StopWhat};
+use crate::engine::Engine;
+use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::ending::JobEnding;
+use crate::engine::state::Job;
+use crate::{AttemptEnd, Effects, EventKind, ExecutorMode, JobState, Name, Now, Origin, Reason, Reply};
+
+impl Engine {
+    /// Ends jobs of a session, and says which.
+    pub(in crate::engine) fn stop_session(
+        &mut self,
+        now: Now,
+        tenant: &Name,
+        key: &Name,
+        what: StopWhat,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        let mut stopped = match what {
+            StopWhat::One => self.stop_one(now, tenant, key, origin, effects),
+            StopWhat::All | StopWhat::Reset => {
+                let session = self.known_session(now, tenant, key);
+                let reset = what == StopWhat::Reset;
+                let reason = if reset { Reason::Cleared } else { Reason::Stopped };
+                let (running, waiting) = self.end_session_jobs(now, session, reason, origin, effects);
+                // Also where nothing was: a job that is still on its way was sent before the stop.
+                self.change_state(now, session, effects, |state| {
+                    state.cutoff = Some(now.wall);
+                    state.generation += u64::from(reset);
+                });
+                let mut stopped = stopped(running, waiting);
+                stopped.generation = self.generation_of(session);
+                self.trim_sessions(effects);
+                stopped
+            }
+        };
+        let said = match what {
+            StopWhat::One => "stop",
+            StopWhat::All => "stopall",
+            StopWhat::Reset => "reset",
+        };
+        let detail =
+            format!("{said} session {key}: {} ran, {} waited", stopped.running_count, stopped.waiting_count);
+        self.server_event(
+            now,
+            EventKind::CallDone,
+            Some(tenant.clone()),
+            Some(origin),
+            detail.into(),
+            effects,
+        );
+        stopped.running.truncate(SessionStopped::LISTED_MAX);
+        stopped.waiting.truncate(SessionStopped::LISTED_MAX);
+        Reply::SessionStopped(stopped)
+    }
+
+    /// Ends the job that has run longest, or the one that waits first when none runs.
+    fn stop_one(
+        &mut self,
+        now: Now,
+        tenant: &Name,
+        key: &Name,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> SessionStopped {
+        let Some(session) = self.find_session(tenant, key) else { return SessionStopped::default() };
+        let generation = self.generation_of(session);
+        let running = self.running_in(session).next();
+        let waiting = if running.is_none() { self.first_waiting_in(session) } else { None };
+        let ids = |job: Option<Ix<Job>>| job.iter().map(|&job| self.jobs[job].id).collect();
+        let told = stopped(ids(running), ids(waiting));
+        if let Some(job) = running {
+            self.cancel_job(now, job, Reason::Stopped, Some(origin), effects);
+        }
+        if let Some(job) = waiting {
+            let ending = JobEnding::new(JobState::Canceled, Reason::Stopped);
+            self.end_job(now, job, JobEnding { origin: Some(origin), ..ending }, effects);
+        }
+        SessionStopped { generation, ..told }
+    }
+
+    /// Begins every session that runs something anew. What runs in this process is told to stop, and is queued again when
+    /// it has: whatever it says then comes too late, because its attempt's fence is not the next one's.
+    pub(in crate::engine) fn reset_sessions(
+        &mut self,
+        now: Now,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        let mut count = 0;
+        for session in self.sessions.handles() {
+            let running: Vec<Ix<Job>> = self.running_in(session).collect();
+            if running.is_empty() {
+                continue;
+            }
+            count += 1;
+            let (tenant, key) = self.sessions.key(session).clone();
+            let tenant = self.tenants.key(tenant).clone();
+            let session = self.known_session(now, &tenant, &key);
+            self.change_state(now, session, effects, |state| state.generation += 1);
+            for job in running {
+                let open = &self.attempts[self.jobs[job].attempt()];
+                if open.mode() == ExecutorMode::Attached && open.stopping.is_none() {
+                    self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
+                }
+            }
+        }
+        let detail = format!("{count} sessions begin anew");
+        self.server_event(now, EventKind::CallDone, None, Some(origin), detail.into(), effects);
+        Reply::Done
+    }
+}
+
+fn stopped(running: Vec<crate::JobId>, waiting: Vec<crate::JobId>) -> SessionStopped {
+    let count = |jobs: &[crate::JobId]| u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+    let (running_count, waiting_count) = (count(&running), count(&waiting));
+    SessionStopped { running, waiting, running_count, waiting_count, generation: 0 }
+}

@@ -1,0 +1,205 @@
+//! What the engine answers to a command. A rejection is an answer, not an error.
+
+use std::fmt;
+
+use crate::lease::{Denial, Grant};
+use crate::schedule::NotFired;
+use crate::worker::Registered;
+use crate::{Full, JobId, JobState, Name, RunState, RunSubmitted, Schedule, Seq, Span, Wall};
+
+/// The engine's answer to one command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// The job is admitted (or was before: `existing`).
+    Submitted(Submitted),
+    /// One answer for each item, in order. For an atomic batch that was rejected, every item says why or `batch_rejected`.
+    Batch(Vec<Result<Submitted, Rejection>>),
+    /// Not done, and nothing changed.
+    Rejected(Rejection),
+    /// Done.
+    Done,
+    /// The job is canceled; it was in `was` before.
+    Canceled {
+        /// Its number.
+        seq: Seq,
+        /// The state it was in.
+        was: JobState,
+    },
+    /// Which jobs of a session ended.
+    SessionStopped(SessionStopped),
+    /// No live job (or token, or open run) of that name is there for this tenant. The store may know an ended one.
+    NotFound,
+    /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
+    /// a run that was told to stop frees its gates all the same.
+    Stale,
+    /// The attempt goes on; it must be heard of again within `lease`.
+    Alive {
+        /// From now.
+        lease: Span,
+        /// True: the run is asked to stop. One that has not begun must not begin: its time may be over.
+        stop: bool,
+    },
+    /// The run is admitted (or was before).
+    RunSubmitted(RunSubmitted),
+    /// The run has ended.
+    RunCanceled {
+        /// How many of its jobs were canceled by this.
+        canceled: u32,
+        /// Where it stands now.
+        state: RunState,
+    },
+    /// The next element of a chain is called; the answer comes as a notice.
+    NextCalled,
+    /// The next element of a chain is not called, or the call was answered before.
+    NextAnswered(crate::NextAnswer),
+    /// The schedule as it is stored now; for a deleted one, as it was.
+    Schedule(Box<Schedule>),
+    /// What became of a run by hand.
+    ScheduleFiredByHand {
+        /// True: there is a job.
+        ran: bool,
+        /// Why there is none.
+        reason: Option<NotFired>,
+        /// The job.
+        job: Option<JobId>,
+    },
+    /// The lease is given.
+    Granted(Box<Grant>),
+    /// No lease is given, and nothing changed.
+    Denied(Denial),
+    /// The attempt is another worker's. Nothing changed.
+    NotYours,
+    /// The worker is registered.
+    Registered(Box<Registered>),
+    /// This very result was taken before. Nothing changed.
+    Duplicate,
+    /// The job was never dispatched under this number: what was dispatched before is missing. Nothing changed.
+    Gap,
+}
+
+/// Which jobs of a session ended. All counts are zero when there was none.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SessionStopped {
+    /// Jobs that ran and are told to stop, those that ran longest first; at most [`SessionStopped::LISTED_MAX`].
+    pub running: Vec<JobId>,
+    /// Jobs that waited, in their order; at most [`SessionStopped::LISTED_MAX`].
+    pub waiting: Vec<JobId>,
+    /// How many ran.
+    pub running_count: u32,
+    /// How many waited.
+    pub waiting_count: u32,
+    /// How often the session was reset so far.
+    pub generation: u64,
+}
+
+impl SessionStopped {
+    /// Most jobs listed of each sort.
+    pub const LISTED_MAX: usize = 100;
+}
+
+/// An admitted job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its number inside the house; 0 for an `existing` one.
+    pub seq: Seq,
+    /// Its id.
+    pub job: JobId,
+    /// True when an equal submit made it earlier.
+    pub existing: bool,
+    /// Its state when it was admitted.
+    pub state: JobState,
+    /// The lane it really runs in.
+    pub lane: Name,
+    /// When it was admitted.
+    pub created_at: Wall,
+    /// How many jobs waited in its lane right then, itself included; 0 for an `existing` one.
+    pub waiting: u32,
+    /// False: nothing that is there now runs its kind, so it waits until something does.
+    pub served: bool,
+}
+
+/// Why something was not done. Nothing changed, except that a rejected job may have been recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// A stable word for programs.
+    pub code: RejectionCode,
+    /// A sentence for people that names the field or limit and the remedy.
+    pub message: Box<str>,
+    /// When asking again may help.
+    pub retry_after: Option<Span>,
+    /// For a full queue: whose, and how full.
+    pub full: Option<Full>,
+    /// The job that keeps the rejection, where the submission asked for one and its lane had room for it.
+    pub recorded: Option<JobId>,
+}
+
+impl Rejection {
+    /// A rejection that asking again does not mend.
+    pub fn new(code: RejectionCode, message: impl Into<Box<str>>) -> Rejection {
+        Rejection { code, message: message.into(), retry_after: None, full: None, recorded: None }
+    }
+}
+
+/// Why something was not done, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RejectionCode {
+    /// A queue cap is reached.
+    QueueFull,
+    /// The idempotency key stands for another request.
+    IdempotencyMismatch,
+    /// The deadline has passed, or comes before `not_before`.
+    DeadlinePast,
+    /// Nobody offers the kind, and `strict_kinds` is on.
+    UnknownKind,
+    /// There is no such lane, and the submission asks for one that exists.
+    UnknownLane,
+    /// The server is stopping.
+    Draining,
+    /// Storage runs low.
+    StorageLow,
+    /// Another item of the atomic batch was rejected.
+    BatchRejected,
+    /// A part of the command cannot be: too many keys, a kind that another place offers, ….
+    Invalid,
+    /// Too many tokens or schedules.
+    TooMany,
+    /// As many jobs of the session wait as the job allows.
+    SessionFull,
+    /// The job was sent before its session was stopped.
+    Stale,
+    /// A schedule would never run: its time has passed, or its expression names no date that comes.
+    NoFutureRun,
+    /// The tenant has a schedule of that name already, or a worker of that name that answers.
+    NameTaken,
+    /// It costs more than the machine can ever give.
+    NeverFits,
+}
+
+impl RejectionCode {
+    /// The word users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RejectionCode::QueueFull => "queue_full",
+            RejectionCode::IdempotencyMismatch => "idempotency_mismatch",
+            RejectionCode::DeadlinePast => "deadline_past",
+            RejectionCode::UnknownKind => "unknown_kind",
+            RejectionCode::UnknownLane => "unknown_lane",
+            RejectionCode::Draining => "draining",
+            RejectionCode::StorageLow => "storage_low",
+            RejectionCode::BatchRejected => "batch_rejected",
+            RejectionCode::Invalid => "invalid",
+            RejectionCode::TooMany => "too_many",
+            RejectionCode::SessionFull => "session_full",
+            RejectionCode::Stale => "stale",
+            RejectionCode::NoFutureRun => "no_future_run",
+            RejectionCode::NameTaken => "name_taken",
+            RejectionCode::NeverFits => "never_fits",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.as_str(), self.message)
+    }
+}

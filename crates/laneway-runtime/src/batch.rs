@@ -1,0 +1,307 @@
+//! Batches: commands are applied together, committed together, and only then published.
+//!
+//! The loop and the simulator both run exactly this code. It is synchronous, reads no clock and starts nothing. Who asks
+//! and who gets the results is the business of `event_loop.rs`.
+//!
+//! [`Driver::apply`] and [`Driver::commit`] are two calls: a later batch may be applied before an earlier one is committed.
+//! Batches must be committed in the order in which they were applied.
+
+mod kept;
+mod one_by_one;
+mod priors;
+
+use laneway_core::command::{LeaseCommand, WorkerCommand, WorkflowCommand};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use laneway_core::engine::{BatchNumber, Restart};
+use laneway_core::{Change, Command, Effects, Engine, Event, Notice, Now, Reply, Seed, Settings};
+use laneway_store::{Epoch, Reader, Store, StoreError};
+
+use kept::{Kept, Remembered};
+use one_by_one::load_engine;
+use priors::look_up_priors;
+
+/// A batch is cut when it holds this many changes: one commit stays short enough to be waited for.
+const CHANGES_MAX: usize = 1_024;
+/// A batch is cut when its payloads and results have this many bytes.
+const BYTES_MAX: usize = 4 << 20;
+/// Lists with room for more than this are not kept for the next batch.
+const ROOM_MAX: usize = 8 * CHANGES_MAX;
+
+/// The engine and its store, moved on batch by batch.
+pub struct Driver {
+    engine: Engine,
+    store: Box<dyn Store>,
+    /// The epoch of everything that this engine decides.
+    epoch: Epoch,
+    kept: Kept,
+    seed: Seed,
+    engines_built: u64,
+    last_event: u64,
+    recovered: Committed,
+    /// Empty lists with the room of earlier batches. Lists that grew anew in every batch cost a tenth of the loop's time.
+    room: Room,
+    /// How many events the last batch had.
+    events_len: usize,
+    #[cfg(feature = "zoo")]
+    leaked: Committed,
+}
+
+/// A seed that nobody knows, of the operating system.
+pub fn fresh_seed() -> Result<Seed, getrandom::Error> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)?;
+    Ok(Seed::new(secret))
+}
+
+/// Commands that were applied together, and what followed. Nothing of it may be published before it is committed.
+#[must_use = "a batch that is not committed is lost"]
+pub struct Batch {
+    now: Now,
+    number: BatchNumber,
+    /// Which engine applied it: the number of engines that were built until then.
+    engine: u64,
+    /// Copies, for the case that the store rejects one of them.
+    taken: Vec<Command>,
+    replies: Vec<Reply>,
+    effects: Effects,
+    /// What the engine knows after this batch and no row holds.
+    remembered: Vec<Remembered>,
+}
+
+/// The results of a batch, all of them durable.
+#[derive(Debug, Default)]
+pub struct Committed {
+    /// One for each command that was taken, in order.
+    pub replies: Vec<Reply>,
+    /// What was made durable.
+    pub changes: Vec<Change>,
+    /// What happened, in order of the numbers.
+    pub events: Vec<Event>,
+    /// What executors, workers and the webhook dispatcher must do, in order.
+    pub notices: Vec<Notice>,
+}
+
+/// Empty lists.
+#[derive(Default)]
+struct Room {
+    taken: Vec<Command>,
+    replies: Vec<Reply>,
+    effects: Effects,
+}
+
+impl Driver {
+    /// Builds the engine from what is stored and makes the consequences of the restart durable before anything else.
+    /// `seed` must differ from boot to boot.
+    pub fn recover(
+        mut store: Box<dyn Store>,
+        settings: Settings,
+        seed: impl Into<Seed>,
+        now: Now,
+    ) -> Result<Driver, StoreError> {
+        let (seed, epoch, kept) = (seed.into(), store.epoch(), Kept::new(settings));
+        let mut effects = Effects::default();
+        let (mut engine, mut last_event) =
+            load_engine(store.as_mut(), &kept, seed, now, Restart::Process, &mut effects)?;
+        write(store.as_mut(), epoch, &effects)?;
+        if let Some(event) = effects.events.last() {
+            last_event = event.number;
+        }
+        let number = engine.end_batch();
+        engine.committed(number);
+        let mut recovered = Committed::default();
+        recovered.take_in(effects);
+        Ok(Driver {
+            engine,
+            store,
+            epoch,
+            kept,
+            seed,
+            engines_built: 1,
+            last_event,
+            recovered,
+            room: Room::default(),
+            events_len: 0,
+            #[cfg(feature = "zoo")]
+            leaked: Committed::default(),
+        })
+    }
+
+    /// Takes commands from the front, as many as make one batch, applies them, and looks at the clock. After an error the
+    /// driver must not be used again.
+    ///
+    /// Messages of runners go first: the clock is looked at only when no such message is left at the front of `commands`, so
+    /// that a loop that was held up hears its runners before it gives any of them up.
+    pub fn apply(&mut self, now: Now, commands: &mut VecDeque<Command>) -> Result<Batch, StoreError> {
+        let Room { mut taken, mut replies, mut effects } = std::mem::take(&mut self.room);
+        effects.events.reserve(self.events_len);
+        let mut bytes = 0;
+        // How many commands at the front can be applied without another call to the store.
+        let mut looked_up = 0;
+        while effects.changes.len() < CHANGES_MAX && bytes < BYTES_MAX {
+            if looked_up == 0 {
+                looked_up = look_up_priors(self.store.as_mut(), commands)?;
+            }
+            let Some(command) = commands.pop_front() else { break };
+            looked_up -= 1;
+            taken.push(command.clone());
+            let before = effects.changes.len();
+            replies.push(self.engine.apply(now, command, &mut effects));
+            bytes += effects.changes[before..].iter().map(opaque_len).sum::<usize>();
+        }
+        if !commands.front().is_some_and(is_runner_message) {
+            self.engine.apply(now, Command::Tick, &mut effects);
+        }
+        let remembered = self.kept.remember(&self.engine, &taken);
+        let number = self.engine.end_batch();
+        Ok(Batch { now, number, engine: self.engines_built, taken, replies, effects, remembered })
+    }
+
+    /// Makes a batch durable and gives its results, which may be published now. After an error nothing may be published, and
+    /// the driver must not be used again.
+    pub fn commit(&mut self, batch: Batch) -> Result<Committed, StoreError> {
+        if batch.engine != self.engines_built {
+            // An earlier batch was rejected, and the engine that applied this one is gone.
+            return self.apply_again(batch);
+        }
+        match write(self.store.as_mut(), self.epoch, &batch.effects) {
+            Ok(()) => Ok(self.committed(batch)),
+            Err(error) => self.commit_failed(batch, error),
+        }
+    }
+
+    /// The batch is durable.
+    fn committed(&mut self, batch: Batch) -> Committed {
+        let Batch { number, mut taken, replies, effects, remembered, .. } = batch;
+        self.settle(number, remembered, &effects);
+        self.events_len = effects.events.len();
+        taken.clear();
+        self.room.taken = taken;
+        let mut committed = Committed { replies, ..Committed::default() };
+        committed.take_in(effects);
+        committed
+    }
+
+    /// Takes the lists of an earlier batch back when all in them has been published; the next batch needs no new ones.
+    pub fn take_back(&mut self, committed: Committed) {
+        fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
+            list.clear();
+            list.shrink_to(ROOM_MAX);
+            list
+        }
+        let Committed { replies, changes, events, notices } = committed;
+        self.room.replies = emptied(replies);
+        self.room.effects =
+            Effects { changes: emptied(changes), events: emptied(events), notices: emptied(notices) };
+    }
+
+    /// The engine, between batches.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// A reader of what is committed.
+    pub fn reader(&self) -> Arc<dyn Reader> {
+        self.store.reader()
+    }
+
+    /// Ends the store's work in order. What was committed stays whether or not this succeeds.
+    pub fn close(&mut self) {
+        match self.store.close() {
+            Ok(true) => tracing::debug!("store closed"),
+            Ok(false) => tracing::warn!(
+                "the store was not closed in order: a reader was in the way; the next start recovers"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "the store was not closed in order; the next start recovers")
+            }
+        }
+    }
+
+    /// The number of the latest committed event.
+    pub fn last_event(&self) -> u64 {
+        self.last_event
+    }
+
+    /// What followed from the restart; gives it once.
+    pub fn recovered(&mut self) -> Committed {
+        std::mem::take(&mut self.recovered)
+    }
+
+    /// Gives the store back: to close it, or to recover from it again.
+    pub fn into_store(self) -> Box<dyn Store> {
+        self.store
+    }
+
+    /// What a bug of the zoo let out of the last failed batch.
+    #[cfg(feature = "zoo")]
+    pub fn leaked(&mut self) -> Committed {
+        std::mem::take(&mut self.leaked)
+    }
+
+    /// Effects are durable: keeps what the engine knows and no row holds.
+    fn settle(&mut self, number: BatchNumber, remembered: Vec<Remembered>, effects: &Effects) {
+        self.engine.committed(number);
+        if let Some(event) = effects.events.last() {
+            self.last_event = event.number;
+        }
+        self.kept.keep(remembered, &effects.notices);
+    }
+}
+
+impl Committed {
+    fn take_in(&mut self, effects: Effects) {
+        let Effects { changes, events, notices } = effects;
+        append(&mut self.changes, changes);
+        append(&mut self.events, events);
+        append(&mut self.notices, notices);
+    }
+}
+
+/// Appends without a copy in the usual case, where nothing was there before.
+fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) {
+    if all.is_empty() {
+        *all = more;
+    } else {
+        all.append(&mut more);
+    }
+}
+
+/// Commits, unless there is nothing to make durable.
+fn write(store: &mut dyn Store, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
+    if effects.changes.is_empty() && effects.events.is_empty() {
+        Ok(())
+    } else {
+        store.commit(epoch, effects)
+    }
+}
+
+/// Bytes of a change that the engine does not look into.
+fn opaque_len(change: &Change) -> usize {
+    match change {
+        Change::JobCreated { payload, .. } => payload.len(),
+        Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+        Change::CallPut(call) => {
+            [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
+        }
+        Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
+        Change::RunDefined { definition, .. } => definition.len(),
+        Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
+        _ => 0,
+    }
+}
+
+/// True for what runners report about their attempts.
+pub(crate) fn is_runner_message(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Start(_)
+            | Command::Heartbeat(_)
+            | Command::Finish(..)
+            | Command::Log(..)
+            | Command::Workflow(WorkflowCommand::CallNext(..))
+            | Command::Lease(LeaseCommand::Message(_))
+            | Command::Worker(WorkerCommand::Message(_))
+    )
+}

@@ -1,0 +1,335 @@
+//! Copies of data directories: whole ones open, torn ones are named, backups come back.
+
+use std::path::Path;
+
+use laneway_store::check::{CheckBounds, check_dir};
+use laneway_store::suite::driver::{Driver, load};
+use laneway_store::{SqliteOptions, SqliteStore, StoreError, copy};
+
+use super::SqliteFixture;
+
+const DB: &str = "laneway.db";
+const WAL: &str = "laneway.db-wal";
+const MARK: &str = "laneway.db-mark";
+
+fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
+    SqliteStore::open(dir, SqliteOptions::default())
+}
+
+/// Some jobs in a few commits, and no polite end: as a kill leaves it.
+fn crashed() -> (SqliteFixture, usize) {
+    let place = SqliteFixture::new();
+    let mut driver = Driver::new(&place);
+    for _ in 0..5 {
+        driver.submit_plain();
+        driver.submit_plain();
+        driver.commit();
+    }
+    (place, 10)
+}
+
+/// Copies files that no store has open. The order of the names is the order of the copies.
+fn copy_files(from: &Path, names: &[&str]) -> SqliteFixture {
+    let copy = SqliteFixture::new();
+    std::fs::create_dir_all(copy.path()).unwrap();
+    for name in names {
+        std::fs::copy(from.join(name), copy.path().join(name)).unwrap();
+    }
+    copy
+}
+
+/// Copies files while a store has them open: by another process, because closing them here would drop SQLite's locks.
+fn copy_live(from: &Path, to: &Path, names: &[&str]) {
+    std::fs::create_dir_all(to).unwrap();
+    for name in names {
+        let done = std::process::Command::new("cp").arg(from.join(name)).arg(to.join(name)).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+fn rejected(dir: &Path) -> String {
+    match open(dir) {
+        Err(error @ StoreError::Damaged(_)) => error.to_string(),
+        Err(other) => panic!("not damage: {other:?}"),
+        Ok(_) => panic!("a torn copy was opened"),
+    }
+}
+
+#[test]
+fn defect_04_a_store_that_was_closed_is_whole_without_its_log() {
+    let place = SqliteFixture::new();
+    let mut driver = Driver::new(&place);
+    for _ in 0..20 {
+        driver.submit_plain();
+        driver.commit();
+    }
+    assert!(driver.store.close().unwrap(), "no reader was in the way");
+    drop(driver);
+    let left = std::fs::metadata(place.path().join(WAL)).map_or(0, |log| log.len());
+    assert_eq!(left, 0, "the log is gone or empty");
+    let alone = copy_files(&place.path(), &[DB]);
+    assert_eq!(load(&mut open(&alone.path()).unwrap()).jobs.len(), 20);
+    assert_eq!(load(&mut open(&place.path()).unwrap()).jobs.len(), 20);
+}
+
+#[test]
+fn defect_04_a_whole_copy_after_a_kill_opens() {
+    let (place, jobs) = crashed();
+    for names in [&[DB, WAL, MARK][..], &[MARK, WAL, DB][..], &[DB, WAL, "laneway.db-shm", MARK, "lock"][..]]
+    {
+        let copy = copy_files(&place.path(), names);
+        assert_eq!(load(&mut open(&copy.path()).unwrap()).jobs.len(), jobs);
+        // And again, after this one was not closed either.
+        assert_eq!(load(&mut open(&copy.path()).unwrap()).jobs.len(), jobs);
+    }
+    assert_eq!(load(&mut open(&place.path()).unwrap()).jobs.len(), jobs);
+}
+
+#[test]
+fn defect_04_a_torn_copy_is_named() {
+    let (place, _) = crashed();
+    let whole = || copy_files(&place.path(), &[DB, WAL, MARK]);
+    let cut = |name: &str, len: u64| {
+        let copy = whole();
+        let file = std::fs::OpenOptions::new().write(true).open(copy.path().join(name)).unwrap();
+        file.set_len(len).unwrap();
+        copy
+    };
+    let log = std::fs::metadata(place.path().join(WAL)).unwrap().len();
+    for (copy, named) in [
+        (copy_files(&place.path(), &[DB]), MARK),
+        (copy_files(&place.path(), &[DB, WAL]), MARK),
+        (copy_files(&place.path(), &[DB, MARK]), "event"),
+        (copy_files(&place.path(), &[WAL, MARK]), DB),
+        (cut(WAL, 0), "event"),
+        (cut(WAL, log - 1), WAL),
+        (cut(WAL, log / 2), "event"),
+        (cut(DB, 0), DB),
+        (cut(MARK, 100), MARK),
+    ] {
+        let why = rejected(&copy.path());
+        assert!(why.contains(named), "{named} is not named in {why}");
+        assert!(why.contains("laneway restore") && why.contains("laneway store check"), "{why}");
+        // Nothing was changed: the next start says the same.
+        assert_eq!(rejected(&copy.path()), why);
+    }
+}
+
+/// Every file of a directory, with its length and a checksum of what is in it.
+fn contents(dir: &Path) -> Vec<(String, usize, u32)> {
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .map(|(name, bytes)| (name, bytes.len(), crc32fast::hash(&bytes)))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn defect_04_a_check_finds_a_torn_copy_and_changes_nothing() {
+    let (place, _) = crashed();
+    let log = std::fs::read(place.path().join(WAL)).unwrap();
+    let torn = |names: &[&str], wal: Option<&[u8]>| {
+        let copy = copy_files(&place.path(), names);
+        if let Some(bytes) = wal {
+            std::fs::write(copy.path().join(WAL), bytes).unwrap();
+        }
+        copy
+    };
+    for (copy, named) in [
+        (torn(&[DB], None), MARK),
+        (torn(&[DB, WAL], None), MARK),
+        (torn(&[DB, MARK], None), "event"),
+        (torn(&[WAL, MARK], None), DB),
+        (torn(&[DB, WAL, MARK], Some(&[])), "event"),
+        (torn(&[DB, WAL, MARK], Some(&log[..log.len() - 1])), WAL),
+        (torn(&[DB, WAL, MARK], Some(&log[..log.len() / 2])), "event"),
+    ] {
+        let before = contents(&copy.path());
+        let report = check_dir(&copy.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+        let first = &report.damage[0];
+        assert!(first.table == "files" && first.what.contains(named), "{named}: {first:?}");
+        assert_eq!(contents(&copy.path()), before, "{named}");
+    }
+    for names in [&[DB, WAL, MARK][..], &[DB, WAL, "laneway.db-shm", MARK, "lock"][..]] {
+        let copy = copy_files(&place.path(), names);
+        let before = contents(&copy.path());
+        let report = check_dir(&copy.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+        assert_eq!((report.damage, report.complete), (vec![], true));
+        assert!(report.rows >= 10 && report.events >= 10);
+        assert_eq!(contents(&copy.path()), before);
+        assert!(open(&copy.path()).is_ok(), "a check leaves no lock");
+    }
+}
+
+#[test]
+fn a_check_of_a_closed_store_changes_nothing() {
+    let place = SqliteFixture::new();
+    let mut driver = Driver::new(&place);
+    driver.submit_plain();
+    driver.commit();
+    assert!(driver.store.close().unwrap());
+    drop(driver);
+    let before = contents(&place.path());
+    let report = check_dir(&place.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+    assert_eq!((report.damage, report.complete), (vec![], true));
+    assert_eq!(contents(&place.path()), before);
+}
+
+#[test]
+fn defect_03_a_bounded_check_reads_the_newest_rows_before_the_events() {
+    let (place, _) = crashed();
+    let conn = rusqlite::Connection::open(place.path().join(DB)).unwrap();
+    conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 10")
+        .unwrap();
+    drop(conn);
+    let time = std::time::Duration::from_secs(2);
+    let bounds = CheckBounds { rows_max: None, time_max: Some(time) };
+    let begun = std::time::Instant::now();
+    let report = check_dir(&place.path(), bounds, &mut |at| {
+        // As if the chain of events were too long for the time.
+        while at.stage == "events" && begun.elapsed() < time * 2 {
+            std::hint::spin_loop();
+        }
+    });
+    let report = report.unwrap();
+    assert!(report.damage.iter().any(|found| found.table == "job" && found.key == "10"), "{report:?}");
+    assert!(!report.complete, "{report:?}");
+}
+
+#[test]
+fn defect_03_a_flip_in_the_log_does_not_lose_commits_in_silence() {
+    let (place, _) = crashed();
+    let len = std::fs::metadata(place.path().join(WAL)).unwrap().len();
+    for at in [0, 17, 40, len / 3, len / 2, len - 4000] {
+        let copy = copy_files(&place.path(), &[DB, WAL, MARK]);
+        let mut log = std::fs::read(copy.path().join(WAL)).unwrap();
+        log[usize::try_from(at).unwrap()] ^= 0x10;
+        std::fs::write(copy.path().join(WAL), log).unwrap();
+        rejected(&copy.path());
+    }
+}
+
+/// Fills the log past two checkpoints, so that it begins anew.
+fn fill(driver: &mut Driver) {
+    for _ in 0..12 {
+        for _ in 0..40 {
+            let row = driver.draft();
+            driver.submit(row, &[7; 50_000]);
+        }
+        driver.commit();
+    }
+}
+
+#[test]
+fn defect_04_files_of_different_times_do_not_open() {
+    let place = SqliteFixture::new();
+    let mut driver = Driver::new(&place);
+    driver.submit_plain();
+    driver.commit();
+    let dir = place.path();
+    let (old_db, old_log, old_mark) = (SqliteFixture::new(), SqliteFixture::new(), SqliteFixture::new());
+    copy_live(&dir, &old_db.path(), &[DB]);
+    copy_live(&dir, &old_log.path(), &[WAL, MARK]);
+    copy_live(&dir, &old_mark.path(), &[MARK]);
+    fill(&mut driver);
+    copy_live(&dir, &old_db.path(), &[WAL, MARK]);
+    copy_live(&dir, &old_log.path(), &[DB]);
+    copy_live(&dir, &old_mark.path(), &[DB, WAL]);
+    drop(driver);
+    rejected(&old_db.path());
+    rejected(&old_log.path());
+    rejected(&old_mark.path());
+}
+
+#[test]
+fn defect_04_what_is_missing_can_be_accepted_by_hand() {
+    let (place, jobs) = crashed();
+    let copy = copy_files(&place.path(), &[DB, WAL, MARK]);
+    let log = std::fs::read(copy.path().join(WAL)).unwrap();
+    std::fs::write(copy.path().join(WAL), &log[..log.len() / 2]).unwrap();
+    let why = copy::accept(&copy.path()).unwrap().unwrap();
+    assert!(why.contains("event"), "{why}");
+    let left = load(&mut open(&copy.path()).unwrap()).jobs.len();
+    assert!(left < jobs, "{left} jobs are left");
+    assert_eq!(copy::accept(&copy.path()).unwrap(), None);
+}
+
+#[test]
+fn defect_04_a_backup_beside_a_writer_is_one_committed_state() {
+    let place = SqliteFixture::new();
+    let mut driver = Driver::new(&place);
+    for _ in 0..30 {
+        driver.submit_plain();
+    }
+    driver.commit();
+    let file = place.path().with_file_name("copy.backup");
+    let mut steps = 0;
+    let copied = copy::back_up(&place.path(), &file, false, &mut |_| steps += 1).unwrap();
+    assert!(steps > 0);
+    assert_eq!(copied.jobs, 30);
+    // The writer goes on as if nothing had been.
+    driver.submit_plain();
+    driver.commit();
+    driver.check();
+    let again = copy::back_up(&place.path(), &file, false, &mut |_| ()).unwrap_err();
+    assert!(again.to_string().contains("--force"), "{again}");
+    assert_eq!(copy::back_up(&place.path(), &file, true, &mut |_| ()).unwrap().jobs, 31);
+    drop(driver);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let back = SqliteFixture::new();
+    let restored = copy::restore(&file, &back.path(), false, &mut |_| ()).unwrap();
+    assert_eq!((restored.copied.jobs, restored.replaced), (31, None));
+    assert_eq!(load(&mut open(&back.path()).unwrap()).jobs.len(), 31);
+    // A directory that has something is replaced only by force, and keeps what was there.
+    let full = copy::restore(&file, &back.path(), false, &mut |_| ()).unwrap_err();
+    assert!(full.to_string().contains("--force"), "{full}");
+    let restored = copy::restore(&file, &back.path(), true, &mut |_| ()).unwrap();
+    assert!(restored.replaced.unwrap().join(DB).exists());
+    let mut store = open(&back.path()).unwrap();
+    assert_eq!(load(&mut store).jobs.len(), 31);
+    let taken = copy::restore(&file, &back.path(), true, &mut |_| ()).unwrap_err();
+    assert!(matches!(taken, StoreError::Locked(_)), "{taken:?}");
+}
+
+#[test]
+fn defect_04_what_is_no_backup_is_not_restored() {
+    let (place, _) = crashed();
+    let back = SqliteFixture::new();
+    // A database without the log it needs.
+    assert!(copy::restore(&place.path().join(DB), &back.path(), false, &mut |_| ()).is_err());
+    let file = place.path().with_file_name("copy.backup");
+    copy::back_up(&place.path(), &file, false, &mut |_| ()).unwrap();
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 4096]).unwrap();
+    assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
+    std::fs::write(&file, b"something else, and longer than nothing").unwrap();
+    assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
+    assert!(!back.path().join(DB).exists());
+}
+
+#[test]
+fn defect_03_a_check_names_table_and_row() {
+    let (place, _) = crashed();
+    let found = || check_dir(&place.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+    let report = found();
+    assert_eq!(report.damage, []);
+    assert!(report.complete && report.events >= 10 && report.rows >= 10, "{report:?}");
+    let conn = rusqlite::Connection::open(place.path().join(DB)).unwrap();
+    conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 3").unwrap();
+    conn.execute_batch("DELETE FROM payload WHERE seq = 4").unwrap();
+    conn.execute_batch("INSERT INTO done SELECT 1, 5, 2, 4, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL")
+        .unwrap();
+    drop(conn);
+    let damage = found().damage;
+    let at = |table: &str, key: &str| damage.iter().any(|found| found.table == table && found.key == key);
+    assert!(at("job", "3") && at("job", "4") && at("done", "5"), "{damage:?}");
+    let bounds = CheckBounds { rows_max: Some(3), time_max: None };
+    assert!(!check_dir(&place.path(), bounds, &mut |_| ()).unwrap().complete);
+}

@@ -1,0 +1,241 @@
+//! One bit of a stored file is flipped, again and again: is it noticed, is it harmless, or is it served?
+//!
+//! `LANEWAY_BIT_FLIPS` sets how many of each file (20 by default), `LANEWAY_FLIP_SEED` replays them. A flip in the log
+//! must never lose a commit in silence, and a row with a checksum is never read as something else. What other flips in the
+//! database do is counted and printed.
+
+use std::path::Path;
+
+use laneway_core::{Bytes, JobId, JobRow};
+use laneway_store::check::{CheckBounds, check_dir};
+use laneway_store::{EventFilter, JobView, SqliteOptions, SqliteStore, Store, StoreError};
+use tempfile::TempDir;
+
+use crate::cli::Server;
+use crate::kill::{Random, number};
+
+const DB: &str = "laneway.db";
+const WAL: &str = "laneway.db-wal";
+const MARK: &str = "laneway.db-mark";
+
+/// What became of the flips in one file.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Opening and loading the store failed: a server would not start, even without its check.
+    at_start: u32,
+    /// A read failed.
+    by_read: u32,
+    /// Everything reads as before; only `laneway store check` finds something, and so does a start that checks all of it.
+    only_by_check: u32,
+    /// Everything reads as before, and a check finds nothing.
+    harmless: u32,
+    /// Something else was read without an error; `laneway store check` finds it.
+    served_but_found: u32,
+    /// Something else was read without an error, and nothing finds it.
+    served: u32,
+}
+
+/// Everything that a client could get.
+#[derive(PartialEq)]
+struct Reading {
+    jobs: Vec<Job>,
+    events: usize,
+}
+
+/// One job as it is read.
+#[derive(PartialEq)]
+struct Job {
+    /// What has a checksum: the job as it was submitted, its end with its result, its payload.
+    sure: [Option<String>; 3],
+    /// What has none.
+    rest: String,
+}
+
+impl Job {
+    fn of(view: Option<&JobView>, payload: Option<&Bytes>) -> Job {
+        let submitted = view.map(|JobView { row, .. }| {
+            let JobRow {
+                seq,
+                id,
+                spec,
+                payload_len,
+                created_at,
+                rank_time,
+                submitted_by,
+                position,
+                status: _,
+            } = row;
+            format!("{:?}", (seq, id, spec, payload_len, created_at, rank_time, submitted_by, position))
+        });
+        let end = view.and_then(|view| view.end.as_ref()).map(|end| format!("{end:?}"));
+        let rest = view.map(|view| (&view.row.status, &view.open));
+        Job { sure: [submitted, end, payload.map(|bytes| format!("{bytes:?}"))], rest: format!("{rest:?}") }
+    }
+
+    /// Is nothing here that has a checksum and is not what was written? What is not found is another matter: the damage is
+    /// then in an index.
+    fn is_sure(&self, written: &Job) -> bool {
+        self.sure.iter().zip(&written.sure).all(|(read, written)| read.is_none() || read == written)
+    }
+}
+
+/// Opens a store as a start does, without its check.
+fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
+    let mut store = SqliteStore::open(dir, SqliteOptions::default())?;
+    store.load(&mut |_| ())?;
+    Ok(store)
+}
+
+fn read(store: &SqliteStore, jobs: &[JobId]) -> Result<Reading, StoreError> {
+    let reader = store.reader();
+    let mut reading = Reading { jobs: Vec::new(), events: 0 };
+    for id in jobs {
+        let view = reader.job(*id)?;
+        let payload = match &view {
+            Some(view) => reader.payload(view.row.seq)?,
+            None => None,
+        };
+        reading.jobs.push(Job::of(view.as_ref(), payload.as_ref()));
+    }
+    let mut after = 0;
+    loop {
+        let page = reader.events_after(&EventFilter::default(), after, 1_000)?;
+        reading.events += page.items.len();
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    Ok(reading)
+}
+
+/// A store with ended and waiting jobs.
+fn filled(dir: &Path, politely: bool) -> Vec<JobId> {
+    let mut server = Server::start(dir, &["--set", "kinds.later.timeout=1h"]);
+    let mut jobs = Vec::new();
+    for number in 0..40 {
+        let kind = if number % 2 == 0 { "echo" } else { "later" };
+        let payload = format!(r#"{{"number": {number}, "text": "{}"}}"#, "abc ".repeat(40));
+        let mut args = vec![kind, "--payload", &payload, "--agent", "somebody"];
+        if kind == "echo" && number % 10 == 0 {
+            args.push("--wait");
+        }
+        jobs.push(JobId::parse(&server.submit(&args)).unwrap());
+    }
+    if politely {
+        assert_eq!(server.stop(), Some(0));
+    } else {
+        server.process.kill().unwrap();
+        server.process.wait().unwrap();
+    }
+    jobs
+}
+
+fn flip(from: &Path, name: &str, random: &mut Random) -> (TempDir, u64) {
+    let copy = TempDir::new().unwrap();
+    for file in [DB, WAL, MARK] {
+        if from.join(file).exists() {
+            std::fs::copy(from.join(file), copy.path().join(file)).unwrap();
+        }
+    }
+    let path = copy.path().join(name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Most of a small database is empty; where nothing is, nothing can be wrong.
+    let mut at = random.next() % bytes.len() as u64;
+    while bytes[at as usize] == 0 {
+        at = random.next() % bytes.len() as u64;
+    }
+    bytes[at as usize] ^= 1 << (random.next() % 8);
+    std::fs::write(&path, bytes).unwrap();
+    (copy, at)
+}
+
+fn campaign(name: &str, politely: bool, flips: u64, random: &mut Random) -> Tally {
+    let home = TempDir::new().unwrap();
+    let dir = home.path().join("data");
+    let jobs = filled(&dir, politely);
+    // Read from a copy: the original stays as the server left it.
+    let whole = TempDir::new().unwrap();
+    for file in [DB, WAL, MARK].into_iter().filter(|file| dir.join(file).exists()) {
+        std::fs::copy(dir.join(file), whole.path().join(file)).unwrap();
+    }
+    let before = read(&open(whole.path()).unwrap(), &jobs).unwrap();
+    let mut tally = Tally::default();
+    for _ in 0..flips {
+        let (copy, at) = flip(&dir, name, random);
+        // First: it changes nothing.
+        let found = check_dir(copy.path(), CheckBounds::default(), &mut |_| ());
+        let found = !found.is_ok_and(|report| report.damage.is_empty());
+        let store = match open(copy.path()) {
+            Ok(store) => store,
+            Err(error) => {
+                is_about_damage(&error, name, at);
+                tally.at_start += 1;
+                continue;
+            }
+        };
+        let after = match read(&store, &jobs) {
+            Ok(after) => after,
+            Err(error) => {
+                is_about_damage(&error, name, at);
+                tally.by_read += 1;
+                continue;
+            }
+        };
+        let sure = after.jobs.iter().zip(&before.jobs).all(|(read, written)| read.is_sure(written));
+        assert!(sure, "{name} at {at}: a row with a checksum was read as something else, without an error");
+        match (found, after == before) {
+            (true, true) => tally.only_by_check += 1,
+            (false, true) => tally.harmless += 1,
+            (true, false) => tally.served_but_found += 1,
+            (false, false) => {
+                println!("served: {name} at {at}");
+                tally.served += 1;
+            }
+        }
+    }
+    tally
+}
+
+fn is_about_damage(error: &StoreError, name: &str, at: u64) {
+    let known = matches!(error, StoreError::Damaged(_) | StoreError::Unusable(_) | StoreError::Failed(_));
+    assert!(known, "{name} at {at}: {error:?}");
+}
+
+#[test]
+fn defect_03_flipped_bits_are_noticed() {
+    let flips = number("LANEWAY_BIT_FLIPS").unwrap_or(20);
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = number("LANEWAY_FLIP_SEED").unwrap_or(clock.as_nanos() as u64);
+    println!("{flips} flips of each file, LANEWAY_FLIP_SEED={seed}");
+    let mut random = Random(seed);
+    let log = campaign(WAL, false, flips, &mut random);
+    println!("{WAL}: {log:?}");
+    let silent = log.served + log.served_but_found + log.only_by_check;
+    assert_eq!(silent, 0, "LANEWAY_FLIP_SEED={seed}: a flip in the log lost a commit in silence");
+    let database = campaign(DB, true, flips, &mut random);
+    println!("{DB}: {database:?}");
+    // What has no checksum, or stands in an index: of 400 flips, none was served unfound and 5 were served but found.
+    assert!(u64::from(database.served) <= 1 + flips / 200, "LANEWAY_FLIP_SEED={seed}: {database:?}");
+    assert!(u64::from(database.served_but_found) <= 2 + flips / 40, "LANEWAY_FLIP_SEED={seed}: {database:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defect_03_a_damaged_job_is_named_to_its_reader() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let id = server.submit(&["echo", "--wait"]);
+    assert_eq!(server.stop(), Some(0));
+    let conn = rusqlite::Connection::open(dir.path().join(DB)).unwrap();
+    conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 1").unwrap();
+    drop(conn);
+    // Without its check, the start does not see it: the job has ended.
+    let server = Server::start(dir.path(), &["--set", "limits.start_check=0s"]);
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer = http.get(format!("{}/v1/jobs/{id}", server.url)).send().await.unwrap();
+    assert_eq!(answer.status(), 500);
+    let problem = answer.json::<serde_json::Value>().await.unwrap();
+    assert_eq!(problem["code"], "damaged", "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("table job, row 1") && detail.contains("laneway store check"), "{detail}");
+}
