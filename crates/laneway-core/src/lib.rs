@@ -30,8 +30,6 @@ pub mod share;
 pub mod time;
 pub mod token;
 pub mod worker;
-#[cfg(feature = "zoo")]
-pub mod zoo;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
 pub use call::{CALL_PAYLOAD_BYTES_MAX, CallRow, Chain, NextAnswer, NextCall, NextCode};

@@ -44,8 +44,6 @@ pub struct Driver {
     room: Room,
     /// How many events the last batch had.
     events_len: usize,
-    #[cfg(feature = "zoo")]
-    leaked: Committed,
 }
 
 /// A seed that nobody knows, of the operating system.
@@ -123,8 +121,6 @@ impl Driver {
             recovered,
             room: Room::default(),
             events_len: 0,
-            #[cfg(feature = "zoo")]
-            leaked: Committed::default(),
         })
     }
 
@@ -232,12 +228,6 @@ impl Driver {
     /// Gives the store back: to close it, or to recover from it again.
     pub fn into_store(self) -> Box<dyn Store> {
         self.store
-    }
-
-    /// What a bug of the zoo let out of the last failed batch.
-    #[cfg(feature = "zoo")]
-    pub fn leaked(&mut self) -> Committed {
-        std::mem::take(&mut self.leaked)
     }
 
     /// Effects are durable: keeps what the engine knows and no row holds.

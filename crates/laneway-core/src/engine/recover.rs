@@ -8,8 +8,6 @@ use crate::engine::leases::by_id::{LEASES, REJECTED_MAX};
 use crate::engine::retention_clock::RetentionClock;
 use crate::engine::state::{Job, MaybeMono, Open, Wake};
 use crate::schedule::Plan;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, ExecutorMode, ExecutorOffer, FiringLogEntry,
     JobRow, JobState, Name, Now, OpenAttempt, RunId, RunRow, Schedule, ScheduleId, Seed, Seq, SessionRow,
@@ -166,10 +164,6 @@ impl Recovery {
                 self.resume_queue_timeout(job, &row);
                 self.engine.note_queued(job);
                 self.engine.begin_hours(job, self.now.wall);
-                #[cfg(feature = "zoo")]
-                if zoo::is_out(Bug::RefillThinksEmpty) {
-                    return;
-                }
                 self.engine.enqueue(job);
             }
         }
@@ -242,8 +236,6 @@ impl Recovery {
         }
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
-        #[cfg(feature = "zoo")]
-        let lease = if zoo::is_out(Bug::LeaseShortenedOnRecovery) { Span(lease.0 / 4) } else { lease };
         entry.open = Some(engine.attempts.insert(Open {
             job,
             attempt_id: open.fence.attempt_id,

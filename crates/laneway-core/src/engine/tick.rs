@@ -7,8 +7,6 @@ use crate::capacity::QuietRule;
 use crate::engine::collections::slab::Ix;
 use crate::engine::state::{Demand, Job, Wake};
 use crate::engine::{Engine, Wakeup};
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Change, Effects, EventKind, JobState, Mono, Name, Now, Reason, Reply, Seq, Span, Wall,
 };
@@ -253,11 +251,6 @@ impl Engine {
 
     /// Is a lease over that lasts until then?
     pub(in crate::engine) fn is_over(&self, now: Now, until: Option<Mono>) -> bool {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::LeaseByWallclock) {
-            let by_wall = self.born.mono + now.wall.since(self.born.wall);
-            return until.is_some_and(|until| until <= by_wall);
-        }
         until.is_some_and(|until| until.max(self.lease_floor) <= now.mono)
     }
 
@@ -322,8 +315,6 @@ impl Engine {
     fn sweep(&mut self, now: Now, effects: &mut Effects) -> bool {
         let mut left_over = false;
         let seen = self.retention_clock.wall();
-        #[cfg(feature = "zoo")]
-        let seen = if zoo::is_out(Bug::RetentionByWallclock) { now.wall } else { seen };
         effects.changes.push(Change::ClockSeen(seen));
         let keyed = seen.before(self.settings.idempotency_window);
         for lane in self.lanes.values_mut() {

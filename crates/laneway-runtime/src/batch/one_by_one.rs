@@ -20,10 +20,6 @@ impl Driver {
     /// A rejected row is the fault of one command, and the others are applied without it. Every other failure leaves
     /// the store's state unknown and is final.
     pub(super) fn commit_failed(&mut self, batch: Batch, error: StoreError) -> Result<Committed, StoreError> {
-        #[cfg(feature = "zoo")]
-        if let Some(outcome) = self.commit_failed_in_the_zoo(&batch, &error) {
-            return outcome;
-        }
         match error {
             StoreError::Rejected(_) if !batch.taken.is_empty() => self.one_by_one(batch.now, batch.taken),
             error => Err(error),
@@ -202,46 +198,6 @@ impl Driver {
         let number = self.engine.end_batch();
         self.settle(number, remembered, &effects);
         committed.take_in(effects);
-    }
-
-    /// What bugs of the zoo do when a commit fails; `None`: none of them is out.
-    #[cfg(feature = "zoo")]
-    fn commit_failed_in_the_zoo(
-        &mut self,
-        batch: &Batch,
-        error: &StoreError,
-    ) -> Option<Result<Committed, StoreError>> {
-        use laneway_core::Notice;
-        use laneway_core::zoo::{Bug, is_out};
-
-        let Batch { now, taken, replies, effects, .. } = batch;
-        let now = *now;
-        let rejected = matches!(error, StoreError::Rejected(_));
-        if is_out(Bug::AckBeforeCommit) || is_out(Bug::ReleaseEffectsOnCommitError) {
-            self.leaked.replies.extend(replies.iter().cloned());
-        }
-        if is_out(Bug::DispatchBeforeCommit) || is_out(Bug::ReleaseEffectsOnCommitError) {
-            self.leaked.notices.extend(effects.notices.iter().cloned());
-        }
-        if is_out(Bug::WebhookBeforeCommit) {
-            let news = |notice: &&Notice| matches!(notice, Notice::Deliver { .. });
-            self.leaked.notices.extend(effects.notices.iter().filter(news).cloned());
-        }
-        if is_out(Bug::ReleaseEffectsOnCommitError) {
-            self.leaked.events.extend(effects.events.iter().cloned());
-        }
-        if rejected && is_out(Bug::BatchPoisonAbortsAll) {
-            let mut committed = Committed::default();
-            let rejection = Rejection::new(RejectionCode::Invalid, error.to_string());
-            committed.replies = vec![Reply::Rejected(rejection); taken.len()];
-            let rebuilt = self.rebuild(now, &mut committed);
-            let looked = rebuilt.and_then(|()| self.look_at_clock(now, &mut committed));
-            return Some(looked.map(|()| committed));
-        }
-        if !rejected && is_out(Bug::BlindRetryOfUnknownCommit) {
-            return Some(self.one_by_one(now, taken.clone()));
-        }
-        None
     }
 }
 

@@ -265,27 +265,3 @@ fn recovery_tells_what_followed_from_the_restart() {
     assert_eq!(second.last_event(), last_event + 1);
     assert_eq!(second.engine().stats(None).queued, 1);
 }
-
-/// What bugs of the zoo let out of a turn whose commit failed, and what the turn without them keeps in.
-#[cfg(feature = "zoo")]
-#[test]
-fn bugs_of_the_zoo_let_out_what_they_say() {
-    use laneway_core::zoo::{Bug, let_out};
-
-    let leak = |bug: Option<Bug>| {
-        let_out(None);
-        let store = TestStore::default();
-        let mut driver = driver(&store);
-        run_batch(&mut driver, START, &mut VecDeque::from([offer(&["a"], ExecutorMode::Attached)])).unwrap();
-        store.break_commits(true);
-        let_out(bug);
-        run_batch(&mut driver, START, &mut VecDeque::from([submit(job("a"))])).unwrap_err();
-        let_out(None);
-        let leaked = driver.leaked();
-        (leaked.replies.len(), leaked.notices.len(), leaked.events.len())
-    };
-    assert_eq!(leak(None), (0, 0, 0));
-    assert_eq!(leak(Some(Bug::AckBeforeCommit)), (1, 0, 0));
-    assert_eq!(leak(Some(Bug::DispatchBeforeCommit)), (0, 1, 0));
-    assert_eq!(leak(Some(Bug::ReleaseEffectsOnCommitError)), (1, 1, 2));
-}

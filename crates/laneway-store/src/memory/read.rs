@@ -68,8 +68,7 @@ impl Reader for MemoryReader {
         let find = |seq: &Seq| match state.jobs.get(seq) {
             Some(job) => {
                 let stored = job.merged.iter().filter_map(|seq| state.jobs.get(seq));
-                let mut merged: Vec<Bytes> = stored.map(|job| Bytes::clone(&job.payload)).collect();
-                lose_one_in_the_zoo(&mut merged);
+                let merged: Vec<Bytes> = stored.map(|job| Bytes::clone(&job.payload)).collect();
                 Ok(Runnable { row: job.row.clone(), payload: Bytes::clone(&job.payload), merged })
             }
             None => Err(StoreError::Disagree(format!("there is no job {}", seq.0))),
@@ -198,16 +197,6 @@ impl Reader for MemoryReader {
     /// There are no bytes to hash here; what can be checked is that no number is missing.
     fn verify_events(&self) -> Result<u64, StoreError> {
         verify(&self.0.read())
-    }
-}
-
-#[cfg(not(feature = "zoo"))]
-fn lose_one_in_the_zoo(_: &mut [Bytes]) {}
-
-#[cfg(feature = "zoo")]
-fn lose_one_in_the_zoo(merged: &mut Vec<Bytes>) {
-    if laneway_core::zoo::is_out(laneway_core::zoo::Bug::MergeLosesPayload) {
-        merged.pop();
     }
 }
 

@@ -159,10 +159,6 @@ impl Job {
 
     /// Its tenant and idempotency key, if it has one.
     pub fn key(&self) -> Option<(Name, Name)> {
-        #[cfg(feature = "zoo")]
-        if laneway_core::zoo::is_out(laneway_core::zoo::Bug::IdemKeyOutsideTx) {
-            return None;
-        }
         let spec = &self.row.spec;
         spec.idempotency.as_ref().map(|idempotency| (spec.tenant.clone(), idempotency.key.clone()))
     }

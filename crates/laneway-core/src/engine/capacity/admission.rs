@@ -15,8 +15,6 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::Belongs;
 use crate::engine::state::{Demand, Job, Lane};
 use crate::lease::Dispatch;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{Effects, LaneSettings, Now};
 
 /// How much room the machine has for one decision.
@@ -39,10 +37,6 @@ impl Room {
     }
 
     pub(in crate::engine) fn is_quiet_for(&self, demand: Demand) -> bool {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::PanicLetsHighPass) && demand.rule == Some(QuietRule::Busy) {
-            return true;
-        }
         demand.rule.is_none_or(|rule| rule.allows(self.quiet))
     }
 
@@ -191,10 +185,6 @@ impl Engine {
 
     /// A job with a cost is about to start: counts which jobs it bypasses.
     pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::BigJobStarves) {
-            return;
-        }
         let room = self.room(now);
         let (seq, home) = (self.jobs[starter].seq, self.agent_queues[self.jobs[starter].node].lane);
         for lane in self.lanes.handles() {

@@ -9,8 +9,6 @@ use crate::engine::Engine;
 use crate::engine::capacity::admission::Room;
 use crate::engine::collections::slab::Ix;
 use crate::lease::{DECISIONS_MAX, Decision, DenyReason, Holder};
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptId, Change, Effects, EventKind, JobState, JobStatus, Mono, Name, Now, Reason, Reply, Seq, Span,
     Wall,
@@ -129,10 +127,6 @@ impl Engine {
     }
 
     fn fresh_reading(&self, now: Now) -> Option<LoadReading> {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::StaleReadingFailsOpen) {
-            return self.capacity.reading;
-        }
         let stale_after = self.settings.capacity.stale_after;
         self.capacity.reading.filter(|reading| now.mono.since(reading.at) < stale_after)
     }

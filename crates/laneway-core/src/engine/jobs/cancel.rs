@@ -21,8 +21,6 @@ impl Engine {
         let Some(ix) = self.find_job(job) else { return Reply::NotFound };
         let was = self.jobs[ix].state;
         let owner = self.tenants.key(self.tenant_of(ix));
-        #[cfg(feature = "zoo")]
-        let tenant = tenant.filter(|_| !crate::zoo::is_out(crate::zoo::Bug::TenantMissingInWhere));
         if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
@@ -44,10 +42,6 @@ impl Engine {
         let closed: Option<AttemptEnding<'_>> = self.is_reserved(job).then_some(AttemptEnd::Canceled.into());
         if closed.is_none() && self.jobs[job].state.is_open() {
             self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
-            #[cfg(feature = "zoo")]
-            if crate::zoo::is_out(crate::zoo::Bug::CounterDoubleRelease) {
-                self.free_gates(job);
-            }
         }
         let ending = JobEnding { closed, origin, ..JobEnding::new(JobState::Canceled, reason) };
         self.end_job(now, job, ending, effects);

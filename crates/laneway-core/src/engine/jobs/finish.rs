@@ -8,8 +8,6 @@ use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::state::{Job, Wake};
 use crate::event::ErrorLine;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,
     Outcome, Reason, Reply, Seq, ShutdownPolicy,
@@ -25,19 +23,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let found = self.fenced(fence);
-        #[cfg(feature = "zoo")]
-        let found = self.found_in_the_zoo(found, fence, Bug::CompleteWithoutAttempt);
-        #[cfg(feature = "zoo")]
-        if found.is_none() && matches!(outcome, Outcome::Succeeded(_)) {
-            self.count_again_in_the_zoo(now, fence.job, effects);
-        }
         let Some(job) = found else { return Reply::Stale };
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::CompleteOverwritesCancel) && self.jobs[job].state.is_terminal() {
-            self.restate(job, JobState::Running);
-            let open = self.jobs[job].attempt();
-            self.attempts[open].stopping = None;
-        }
         if self.jobs[job].state.is_terminal() {
             self.release_lingering(now, job, effects);
             return Reply::Stale;
@@ -113,15 +99,9 @@ impl Engine {
             let closed = AttemptEnding::failed(end, failure);
             let detail = self.close_attempt(now, job, closed, false, effects);
             self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
-            #[cfg(feature = "zoo")]
-            if zoo::is_out(Bug::RetryBeforeBackoff) {
-                self.jobs[job].wake = Some(Wake::Backoff(now.mono));
-            }
             self.set_state(job, JobState::Scheduled);
             self.count_waiting(job);
             let keeps_its_place = self.jobs[job].session.is_some();
-            #[cfg(feature = "zoo")]
-            let keeps_its_place = keeps_its_place && !zoo::is_out(Bug::SessionOvertakeOnRetry);
             if keeps_its_place {
                 // It keeps its place, so that the session does not go on without it.
                 self.enqueue(job);
@@ -170,10 +150,6 @@ impl Engine {
 
     /// True when the job may run again after one more attempt of unknown effect.
     fn allows_loss(&self, job: Ix<Job>) -> bool {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::InterruptedRunRepeated) {
-            return true;
-        }
         let losses_max = self.policies[self.jobs[job].policy].losses_max;
         self.jobs[job].losses < losses_max && !self.ends_when_lost(job)
     }
@@ -262,10 +238,6 @@ impl Engine {
         let event = JobEvent::new(EventKind::AttemptReleased, None);
         self.job_event(now, job, JobEvent { detail, ..event }, effects);
         self.close_attempt(now, job, closed, false, effects);
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::DoubleDeliveryRecord) && self.jobs[job].has_callback {
-            self.owe_delivery(now, job, effects);
-        }
         self.forget(job);
     }
 
@@ -352,17 +324,7 @@ impl Engine {
         if self.jobs[job].in_run {
             self.caller_closes(job);
         }
-        #[cfg(feature = "zoo")]
-        let leaks = zoo::is_out(Bug::CounterLeakOnDrop) && end == AttemptEnd::Lost;
-        #[cfg(not(feature = "zoo"))]
-        let leaks = false;
-        if !leaks {
-            self.free_gates(job);
-        }
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::UnitsLeakOnExpiry) && end == AttemptEnd::Lost {
-            self.capacity.used += self.cost_of(job);
-        }
+        self.free_gates(job);
         let ended = self.jobs[job].open.take().expect("the job has an open attempt");
         self.attempts.remove(ended);
         self.count_run(now, job, open.started_at, end);

@@ -170,18 +170,6 @@ impl Engine {
         (self.jobs[job].open.is_some() && self.fence_of(job) == *fence).then_some(job)
     }
 
-    /// What a bug lets pass: any word about a job that has an open attempt.
-    #[cfg(feature = "zoo")]
-    pub(in crate::engine) fn found_in_the_zoo(
-        &self,
-        found: Option<Ix<Job>>,
-        fence: &Fence,
-        bug: crate::zoo::Bug,
-    ) -> Option<Ix<Job>> {
-        let by_job = || self.find_job(fence.job).filter(|&job| self.jobs[job].open.is_some());
-        found.or_else(|| if crate::zoo::is_out(bug) { by_job() } else { None })
-    }
-
     /// The tenant of a job.
     pub(in crate::engine) fn tenant_of(&self, job: Ix<Job>) -> Ix<Tenant> {
         self.classes[self.jobs[job].class].tenant

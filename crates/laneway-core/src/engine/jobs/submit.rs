@@ -535,10 +535,6 @@ impl Engine {
 
 /// `reserved` of the cap is kept for other tenants.
 fn check_cap(scope: CapScope, waiting: u32, cap: u32, reserved: u32) -> Result<(), Rejection> {
-    #[cfg(feature = "zoo")]
-    let lag = u32::from(crate::zoo::is_out(crate::zoo::Bug::AsyncAdmitCache));
-    #[cfg(feature = "zoo")]
-    let waiting = waiting.saturating_sub(lag);
     if waiting < cap.saturating_sub(reserved) {
         return Ok(());
     }

@@ -13,8 +13,6 @@ use crate::engine::workers::pool::Worker;
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     Change, Effects, JobId, JobSpec, JobState, Name, Now, RejectionCode, Reply, Seq, Span, Submission,
 };
@@ -51,8 +49,6 @@ impl Engine {
         match self.next_claimed(now, lane, claim, effects) {
             Ok(job) => {
                 self.open_attempt(now, job, Some(&taker), effects);
-                #[cfg(feature = "zoo")]
-                self.clamp_in_the_zoo(job, claim.max_cost);
                 Reply::Granted(Box::new(self.grant(job, false)))
             }
             Err(reason) => {
@@ -87,18 +83,6 @@ impl Engine {
 
     /// The first job that is reserved and suits.
     fn find_reserved(&self, lane: Ix<Lane>, claim: &Claim) -> Option<Ix<Job>> {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::LeaseGivenTwice) {
-            let open = self.capacity.leases.values().copied();
-            let again = |&job: &Ix<Job>| {
-                let entry = &self.jobs[job];
-                self.agent_queues[entry.node].lane == lane
-                    && !entry.state.is_terminal()
-                    && self.is_wanted(job, claim)
-                    && self.attempts[entry.attempt()].stopping.is_none()
-            };
-            return open.filter(again).min();
-        }
         let reserved = self.lanes[lane].reserved.iter().map(|&(_, job)| job);
         reserved.filter(|&job| self.attempts[self.jobs[job].attempt()].stopping.is_none()).find(|&job| {
             let demand = self.demand_of_job(job).expect("jobs that workers ask for have a demand");
@@ -214,10 +198,6 @@ impl Engine {
             let denied = self
                 .unsuited(tenant, demand, claim.max_cost, &claim.holder.worker)
                 .or_else(|| self.denial(demand, room));
-            #[cfg(feature = "zoo")]
-            if denied.is_some() && zoo::is_out(Bug::HeadHidesQueue) {
-                return Err(DenyReason::NothingEligible);
-            }
             match denied {
                 None if self.lanes[lane].settings.pull.dispatch == Dispatch::Claim => {
                     return Ok(head);
@@ -426,8 +406,6 @@ impl Engine {
         let lane = self.agent_queues[node].lane;
         let lease = self.lease_of(job);
         let worker = self.hold_worker(tenant, &taker.holder.worker);
-        #[cfg(feature = "zoo")]
-        let worker = self.rebind_in_the_zoo(job, worker);
         let open = &mut self.attempts[self.jobs[job].attempt()];
         open.worker = Some(worker);
         open.pid = taker.holder.pid;
@@ -436,10 +414,6 @@ impl Engine {
         open.lease_until = open.lease_until.max(Some(now.mono + lease));
         let number = open.number;
         self.lanes[lane].reserved.remove(&(number, job));
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::ReserveDroppedOnAck) {
-            self.capacity.used -= self.cost_of(job);
-        }
         if taker.start && self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         } else {
@@ -464,25 +438,5 @@ impl Engine {
             deadline: entry.deadline.get(),
             again,
         }
-    }
-
-    /// A bug charges what the worker wants to run, not what the job costs.
-    #[cfg(feature = "zoo")]
-    fn clamp_in_the_zoo(&mut self, job: Ix<Job>, max_cost: Option<u32>) {
-        if zoo::is_out(Bug::ClampedCharge) {
-            let cost = self.cost_of(job);
-            self.capacity.used -= cost.saturating_sub(max_cost.map_or(1, |max| max.min(1)));
-        }
-    }
-
-    /// A bug gives a job to a second worker.
-    #[cfg(feature = "zoo")]
-    fn rebind_in_the_zoo(&mut self, job: Ix<Job>, worker: Ix<Worker>) -> Ix<Worker> {
-        let before = self.attempts[self.jobs[job].attempt()].worker;
-        if let Some(before) = before {
-            self.workers[before].held.remove(&job);
-            self.workers.release(before);
-        }
-        worker
     }
 }

@@ -6,8 +6,6 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::state::Job;
 use crate::worker::DispatchLine;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
 
 impl Engine {
@@ -23,8 +21,6 @@ impl Engine {
     /// A worker says that it still runs.
     pub(in crate::engine) fn heartbeat(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
         let found = self.fenced(fence);
-        #[cfg(feature = "zoo")]
-        let found = self.found_in_the_zoo(found, fence, Bug::RenewWithoutEpoch);
         match found {
             Some(job) => self.renew(now, job, effects),
             None => Reply::Stale,
@@ -78,16 +74,10 @@ impl Engine {
         // Its time may be over although no timer has said so yet: who begins only now must not.
         let late = open.timeout_at.is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
         let stop = state.is_terminal() || open.stopping.is_some() || late;
-        #[cfg(feature = "zoo")]
-        let was = open.lease_until.unwrap_or_default();
         if let Some(until) = &mut open.lease_until
             && state != JobState::Assigned
         {
             *until = (*until).max(now.mono + lease);
-            #[cfg(feature = "zoo")]
-            if zoo::is_out(Bug::RescueByIdOnly) {
-                *until = was;
-            }
             if open.lease < lease && open.started_at.is_some() {
                 // A restart must know that the runner was told a longer one.
                 open.lease = lease;

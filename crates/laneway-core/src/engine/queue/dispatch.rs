@@ -17,8 +17,6 @@ use crate::engine::state::{
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
 use crate::worker::DispatchLine;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     Change, Effects, EventKind, ExecutorMode, Failure, JobState, Notice, Now, OpenAttempt, Reason, Span,
 };
@@ -33,24 +31,12 @@ impl Engine {
         if self.draining || self.storage_low {
             return;
         }
-        #[cfg(feature = "zoo")]
-        let mut unreserved = Vec::new();
         let mut expiries_left = EXPIRIES_MAX;
         while let Some(job) = self.next_start(now, &mut expiries_left, effects) {
             self.open_attempt(now, job, None, effects);
-            #[cfg(feature = "zoo")]
-            if zoo::is_out(Bug::LimitCheckBeforeReserve) {
-                let lane = self.agent_queues[self.jobs[job].node].lane;
-                self.lanes[lane].open -= 1;
-                unreserved.push(lane);
-            }
         }
         if !self.demands.is_empty() {
             self.note_denied(now, effects);
-        }
-        #[cfg(feature = "zoo")]
-        for lane in unreserved {
-            self.lanes[lane].open += 1;
         }
     }
 
@@ -135,12 +121,6 @@ impl Engine {
         let lane = &self.lanes[lane];
         let plain = lane.heads.first();
         let Some(room) = room.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::HeadHidesQueue) {
-            let first =
-                lane.by_demand.iter().filter_map(|(demand, heads)| Some((heads.first()?, demand))).min()?;
-            return room.takes(self.demands[*first.1]).then_some(*first.0);
-        }
         let open = lane.by_demand.iter().filter(|(demand, _)| room.takes(self.demands[**demand]));
         plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
     }
@@ -317,10 +297,6 @@ impl Engine {
     /// True when the job must not start any more, although no timer has said so yet.
     pub(in crate::engine) fn is_overdue(&self, now: Now, job: Ix<Job>) -> bool {
         let entry = &self.jobs[job];
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::StartAfterDeadline) {
-            return entry.queue_until.is_due(now.mono);
-        }
         entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono)
     }
 

@@ -12,10 +12,6 @@ use crate::engine::state::{BinKey, Class, ClassKey, Demand, Executor, Job, Kind,
 impl Engine {
     /// May a job of this shared class's bin be judged by the shared class's gates?
     pub(in crate::engine) fn fits_shared_class(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
-        #[cfg(feature = "zoo")]
-        if crate::zoo::is_out(crate::zoo::Bug::LimitForgottenOnShelf) {
-            return true;
-        }
         let class = self.jobs[job].class;
         class == shared_class || self.classes[class].shared_class == Some(shared_class)
     }

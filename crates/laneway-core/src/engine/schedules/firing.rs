@@ -12,8 +12,6 @@ use crate::engine::{Engine, Restart};
 use crate::schedule::{
     CatchUp, FiringLogEntry, Overlap, RunStatus, Schedule, ScheduleLine, ScheduleRef, ScheduleSpec, cut_text,
 };
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     Bytes, Change, Effects, EventKind, Failure, JobId, JobSpec, JobState, Name, Notice, Now, Origin, Reason,
     ScheduleId, Span, Wall,
@@ -30,8 +28,6 @@ impl Engine {
         if self.draining {
             return;
         }
-        #[cfg(feature = "zoo")]
-        self.rewind_in_the_zoo(now);
         let (mut left, mut bytes_left) = (FIRINGS_MAX, FIRED_BYTES_MAX);
         while left > 0
             && bytes_left > 0
@@ -57,8 +53,6 @@ impl Engine {
         let entry = &self.schedules.entries[&id];
         let Some(from) = entry.schedule.state.next_at.filter(|at| *at <= now.wall) else { return 0 };
         let catch_up = entry.schedule.spec.catch_up;
-        #[cfg(feature = "zoo")]
-        let catch_up = if zoo::is_out(Bug::CatchUpFlood) { CatchUp::ALL } else { catch_up };
         let max = if let CatchUp::All { max } = catch_up { max } else { 1 };
         let (mut slots, left_out) = entry.plan.newest(from, now.wall, max);
         let newest = slots.last().copied().unwrap_or(from);
@@ -109,8 +103,6 @@ impl Engine {
         // A run that was canceled for an earlier slot may have been the last one of a schedule that deletes itself.
         let Some(entry) = self.schedules.entries.get(&id) else { return };
         let overlap = entry.schedule.spec.overlap;
-        #[cfg(feature = "zoo")]
-        let overlap = if zoo::is_out(Bug::OverlapIgnored) { Overlap::Allow } else { overlap };
         if overlap == Overlap::CancelRunning {
             return self.replace_runs(now, id, slot, effects);
         }
@@ -192,10 +184,6 @@ impl Engine {
     }
 
     fn slot_came(&mut self, schedule: ScheduleId, slot: Wall, job: Option<JobId>, effects: &mut Effects) {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::CronSlotOutsideTx) {
-            return;
-        }
         effects.changes.push(Change::SlotFired { schedule, slot, job });
     }
 
@@ -357,10 +345,6 @@ impl Engine {
             let runs = entry.runs.iter().any(|job| !self.jobs[*job].state.is_terminal());
             entry.schedule.spec.enabled &= comes || runs;
         }
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::CronSlotOutsideTx) {
-            return;
-        }
         if let Some(entry) = self.schedules.entries.get(&id) {
             let (enabled, state) = (entry.schedule.spec.enabled, Box::new(entry.schedule.state.clone()));
             effects.changes.push(Change::ScheduleMoved { id, enabled, state });
@@ -378,14 +362,6 @@ impl Engine {
             }
             if entry.schedule.state.waiting_slot.is_some() && entry.runs.is_empty() {
                 schedules.ended.insert(*id);
-            }
-        }
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::CronSlotLostOnCrash) {
-            let due: Vec<ScheduleId> = self.schedules.due.iter().map(|(_, id)| *id).collect();
-            for id in due {
-                let next = self.schedules.entries[&id].plan.next_after(now.wall);
-                self.schedules.set_next(id, next);
             }
         }
     }
@@ -481,13 +457,6 @@ impl Engine {
         state.last_run_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::CronNextFromEnd)
-            && let crate::Timing::Every { every, .. } = entry.schedule.spec.timing
-            && entry.schedule.state.next_at.is_some()
-        {
-            self.schedules.set_next(id, Some(now.wall + every));
-        }
         self.schedule_moved(id, effects);
     }
 
@@ -498,24 +467,6 @@ impl Engine {
             entry.runs.remove(&job);
             if entry.schedule.state.waiting_slot.is_some() && entry.runs.is_empty() {
                 self.schedules.ended.insert(run.of.id);
-            }
-        }
-    }
-
-    /// What a bug does when the clock was set back: slots that came come again.
-    #[cfg(feature = "zoo")]
-    fn rewind_in_the_zoo(&mut self, now: Now) {
-        if !zoo::is_out(Bug::CronWallclockRewind) {
-            return;
-        }
-        let ids: Vec<ScheduleId> = self.schedules.entries.keys().copied().collect();
-        for id in ids {
-            let entry = &self.schedules.entries[&id];
-            if entry.schedule.state.next_at.is_some()
-                && entry.schedule.state.last_slot.is_some_and(|slot| slot > now.wall)
-            {
-                let next = entry.plan.next_after(now.wall);
-                self.schedules.set_next(id, next);
             }
         }
     }

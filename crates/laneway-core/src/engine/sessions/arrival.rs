@@ -14,8 +14,6 @@ use crate::engine::state::{DebounceBatch, Job, KeyEntry, KeyName, Lane, Rank, Se
 use crate::job::session::{
     SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX, SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX,
 };
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     Effects, JobSpec, JobState, Key, MergedInto, Name, Now, Origin, Reason, Seq, Session, SessionMode, Wall,
 };
@@ -284,9 +282,6 @@ impl Engine {
         if closes {
             self.flush(now, session, effects);
         } else {
-            #[cfg(feature = "zoo")]
-            let until_max =
-                if zoo::is_out(Bug::DebounceWithoutLimit) { crate::Mono(u64::MAX) } else { until_max };
             // Not written down: after a restart the batch collects no more, and its first window is long enough.
             self.jobs[leader].wake = Some(Wake::Debounce((now.mono + window).min(until_max)));
             self.arm(leader);
@@ -305,11 +300,6 @@ impl Engine {
 
     fn drop_oldest(&mut self, now: Now, session: Ix<SessionEntry>, origin: &Origin, effects: &mut Effects) {
         let oldest = self.first_waiting_in(session);
-        #[cfg(feature = "zoo")]
-        let oldest = match zoo::is_out(Bug::DropNewest) {
-            true => self.all_waiting_in(session).last().copied(),
-            false => oldest,
-        };
         let Some(oldest) = oldest else { return };
         let ending = JobEnding::new(JobState::Canceled, Reason::Dropped);
         self.end_job(now, oldest, JobEnding { origin: Some(origin), ..ending }, effects);
@@ -325,8 +315,6 @@ impl Engine {
         effects: &mut Effects,
     ) -> (Vec<crate::JobId>, Vec<crate::JobId>) {
         let waiting = self.all_waiting_in(session);
-        #[cfg(feature = "zoo")]
-        let waiting = self.without_buffer_in_the_zoo(session, waiting);
         let running: Vec<Ix<Job>> = self.running_in(session).collect();
         let ids = |jobs: &[Ix<Job>]| jobs.iter().map(|&job| self.jobs[job].id).collect();
         let told = (ids(&running), ids(&waiting));
@@ -386,8 +374,6 @@ impl Engine {
         let entry = &self.jobs[job];
         let state = entry.session.and_then(|session| self.sessions[session].state.as_ref());
         let throttled = state.is_some_and(|state| state.is_throttled());
-        #[cfg(feature = "zoo")]
-        let throttled = throttled && !zoo::is_out(Bug::ThrottleIgnored);
         if throttled { 1 } else { entry.session_max }
     }
 
@@ -403,10 +389,6 @@ impl Engine {
     pub(in crate::engine) fn session_lets_start(&self, job: Ix<Job>) -> bool {
         let Some(session) = self.jobs[job].session else { return true };
         let running = self.sessions[session].runs.len();
-        #[cfg(feature = "zoo")]
-        if self.jobs[job].interrupts && zoo::is_out(Bug::InterruptStartsEarly) {
-            return self.running_in(session).count() < self.session_max_of(job) as usize;
-        }
         running < self.session_max_of(job) as usize && self.runs_to_await(job) == 0
     }
 
@@ -431,18 +413,5 @@ impl Engine {
             }
             _ => {}
         }
-    }
-
-    #[cfg(feature = "zoo")]
-    fn without_buffer_in_the_zoo(
-        &self,
-        session: Ix<SessionEntry>,
-        mut waiting: Vec<Ix<Job>>,
-    ) -> Vec<Ix<Job>> {
-        if zoo::is_out(Bug::StopallForgetsBuffer) {
-            let leader = self.sessions[session].batch.as_ref().map(|batch| batch.leader);
-            waiting.retain(|&job| Some(job) != leader);
-        }
-        waiting
     }
 }

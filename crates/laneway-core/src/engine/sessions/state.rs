@@ -146,8 +146,6 @@ impl Engine {
         let owner = self.sessions.key(session).0;
         let state = self.sessions[session].state.as_mut().expect("something is remembered of the session");
         self.idle_sessions.remove(owner, state.updated_at, session);
-        #[cfg(feature = "zoo")]
-        let cutoff = &cutoff.filter(|_| !crate::zoo::is_out(crate::zoo::Bug::CutoffForgottenByRestart));
         **state = SessionState {
             cutoff: *cutoff,
             generation: *generation,

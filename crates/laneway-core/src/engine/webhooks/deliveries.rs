@@ -250,10 +250,6 @@ impl Engine {
     /// Takes up a delivery that waited when the engine was last at work. A try whose teller died with its process is made
     /// again; one whose teller is still `under_way` is not.
     pub(in crate::engine) fn resume_delivery(&mut self, now: Now, row: DeliveryRow, under_way: bool) {
-        #[cfg(feature = "zoo")]
-        if crate::zoo::is_out(crate::zoo::Bug::DeliveryLostOnCrash) {
-            return;
-        }
         if under_way {
             self.deliveries.open += 1;
             self.deliveries.lines.opened(&queue_of(&row));

@@ -11,8 +11,6 @@ use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::state::{Executor, Job, Open, Tenant, Wake};
 use crate::engine::workers::pool::{MISSES_MAX, RECENT_MAX, Worker};
 use crate::worker::{Beat, ConnectionId, WorkerMessage, WorkerReport, WorkerView};
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Change, Effects, EventKind, ExecutorMode, ExecutorOffer, Failure, JobState, Mono, Name,
     Notice, Now, Origin, Outcome, Reason, Reply, Seq, Span, Task,
@@ -35,8 +33,6 @@ impl Engine {
     ) -> Reply {
         let WorkerMessage { connection, said } = word;
         let known = self.pool.connections.get(&connection).copied();
-        #[cfg(feature = "zoo")]
-        let known = known.or_else(|| self.believed_in_the_zoo(connection, &said));
         let Some(worker) = known else { return Reply::Stale };
         match said {
             WorkerReport::Beat(beat) => self.beat(now, worker, beat, effects),
@@ -56,19 +52,6 @@ impl Engine {
         }
     }
 
-    /// Bugs that believe connections that lost their place.
-    #[cfg(feature = "zoo")]
-    fn believed_in_the_zoo(&self, connection: ConnectionId, said: &WorkerReport) -> Option<Ix<Worker>> {
-        let bug = match said {
-            WorkerReport::Gone => Bug::SupersededCloseEvictsNew,
-            WorkerReport::Ended { .. } => Bug::ResultOfOldConnectionCounted,
-            _ => return None,
-        };
-        let worker = *self.pool.ever.get(&connection)?;
-        let there = self.pool.connections.values().any(|known| *known == worker);
-        (zoo::is_out(bug) && there).then_some(worker)
-    }
-
     /// The job of a task that this worker holds, or what its word is worth.
     fn find_task(&self, worker: Ix<Worker>, task: Task) -> Result<Ix<Job>, Reply> {
         let tenant = self.workers.key(worker).0;
@@ -77,12 +60,6 @@ impl Engine {
             return Err(Reply::Stale);
         };
         let current = self.dispatch_seq(job);
-        #[cfg(feature = "zoo")]
-        let task = if zoo::is_out(Bug::DuplicateResultCounted) && task.dispatch_seq < current {
-            Task { dispatch_seq: current, ..task }
-        } else {
-            task
-        };
         if task.dispatch_seq > current {
             return Err(Reply::Gap);
         }
@@ -197,10 +174,6 @@ impl Engine {
         why: &str,
         effects: &mut Effects,
     ) {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::AckTimeoutResetsCount) && closed.end == AttemptEnd::Unanswered {
-            self.jobs[job].rejections = 0;
-        }
         let entry = &mut self.jobs[job];
         entry.rejections = entry.rejections.saturating_add(1);
         let times = entry.rejections;
@@ -380,12 +353,6 @@ impl Engine {
     pub(in crate::engine) fn lease_end(&self, open: &Open) -> Option<Mono> {
         let Some(worker) = open.pushed_to().filter(|_| open.acked) else { return open.lease_until };
         let registration = self.workers[worker].registration.as_ref();
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::LostWorkerKeepsAttempt)
-            && registration.is_some_and(|registration| registration.misses == MISSES_MAX)
-        {
-            return Some(Mono(u64::MAX));
-        }
         open.lease_until.max(registration.map(|registration| registration.lease_until))
     }
 

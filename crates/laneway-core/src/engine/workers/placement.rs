@@ -127,9 +127,6 @@ impl Engine {
         {
             match (self.free_for_job(job, worker, registration), affinity.mode) {
                 (Ok(()), _) => return Pick::Worker(worker),
-                #[cfg(feature = "zoo")]
-                (Err(_), AffinityMode::Sticky) if crate::zoo::is_out(crate::zoo::Bug::StickyGoesAnywhere) => {
-                }
                 (Err(kind), AffinityMode::Sticky) => return Pick::Later { worker, kind },
                 (Err(_), AffinityMode::Preferred) => {}
             }

@@ -92,18 +92,12 @@ impl Registration {
     }
 
     fn is_drained(&self) -> bool {
-        #[cfg(feature = "zoo")]
-        if crate::zoo::is_out(crate::zoo::Bug::DrainedWorkerGetsWork) {
-            return false;
-        }
         self.orders.drained
     }
 
     /// Its place among others: the share of its slots that is taken, then whose turn it is.
     fn slot_now(&self) -> Option<(u64, u64)> {
         let max = self.offer.max_parallel;
-        #[cfg(feature = "zoo")]
-        let max = if crate::zoo::is_out(crate::zoo::Bug::MaxParallelIgnored) { max + 1 } else { max };
         (self.is_willing() && self.used < max)
             .then(|| ((u64::from(self.used) << 32) / u64::from(max), self.served))
     }
@@ -195,10 +189,6 @@ impl Skills {
     }
 
     fn serves(&self, lane: &Name) -> bool {
-        #[cfg(feature = "zoo")]
-        if crate::zoo::is_out(crate::zoo::Bug::WorkerGetsForeignLane) {
-            return true;
-        }
         self.lanes.is_empty() || self.lanes.binary_search(lane).is_ok()
     }
 }
@@ -273,9 +263,6 @@ pub(in crate::engine) struct WorkerPool {
     pub(in crate::engine) bindings: Bindings,
     /// Gates of workers made so far.
     pub(in crate::engine) gates_made: u64,
-    /// Every connection that ever was, for bugs that believe what old ones say.
-    #[cfg(feature = "zoo")]
-    pub(in crate::engine) ever: BTreeMap<ConnectionId, Ix<Worker>>,
 }
 
 impl WorkerPool {
@@ -290,8 +277,6 @@ impl WorkerPool {
             registrations: BTreeMap::new(),
             bindings: Bindings::default(),
             gates_made: 0,
-            #[cfg(feature = "zoo")]
-            ever: BTreeMap::new(),
         }
     }
 

@@ -21,8 +21,6 @@ use crate::worker::{
     Beat, ConnectionId, MAX_PARALLEL_MAX, OFFER_LIST_MAX, Orders, Register, Registered, TasksKept,
     WorkerOffer,
 };
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     Change, Effects, EventKind, Fence, Name, Notice, Now, Rejection, RejectionCode, Reply, Span, Task, Wall,
 };
@@ -82,8 +80,6 @@ impl Engine {
             (registration.recent, registration.bound) = kept;
         }
         effects.notices.extend(drained.then_some(Notice::DrainConnection(connection)));
-        #[cfg(feature = "zoo")]
-        self.pool.ever.insert(connection, worker);
         if let Some(old) = superseded {
             let why = format!("{connection} takes the place of {old}");
             self.worker_event(now, EventKind::WorkerSuperseded, worker, &why, None, effects);
@@ -235,10 +231,6 @@ impl Engine {
             }
             let until = self.lease_end(&self.attempts[ix]);
             self.attempts[ix].lease_until = until;
-            #[cfg(feature = "zoo")]
-            if zoo::is_out(Bug::RebindAfterExpiry) {
-                continue;
-            }
             if self.is_over(now, until) {
                 self.look_at_open_or_lingering(now, job, effects);
             } else {
@@ -269,8 +261,6 @@ impl Engine {
                 same_process && (unheard || tasks.contains(&task))
             }
         };
-        #[cfg(feature = "zoo")]
-        let is_kept = |job: &Ix<Job>| is_kept(job) || zoo::is_out(Bug::RebindIgnoresBoot);
         let (kept, lost): (Vec<Ix<Job>>, Vec<Ix<Job>>) = held.into_iter().partition(is_kept);
         let rebound = kept.into_iter().map(|job| self.rebind_attempt(now, worker, job, effects)).collect();
         for job in lost {

@@ -11,8 +11,6 @@ use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::state::{Job, MaybeMono, Wake};
 use crate::engine::workflows::runs::{Call, MemberEntry};
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Bytes, Change, Effects, EventKind, Fence, JobState, Name, Notice, Now, Reason, Reply, RunId,
     Seq, Span,
@@ -117,12 +115,6 @@ impl Engine {
     pub(in crate::engine) fn answer_of(&self, job: Ix<Job>, ending: &JobEnding<'_>) -> Option<NextAnswer> {
         let (id, position) = self.runs.members.get(&job)?;
         let called = self.runs.open[id].members[*position as usize].is_called();
-        #[cfg(feature = "zoo")]
-        let called = called
-            && !(zoo::is_out(Bug::ChainReleasedByHost)
-                && self.runs.open[id].members[*position as usize]
-                    .link
-                    .is_some_and(|link| link.next.is_none()));
         let closed = ending.closed.as_ref().filter(|_| called)?;
         match ending.reason {
             Reason::Done | Reason::Skipped => Some(NextAnswer::Done(ending.result.clone())),
@@ -229,10 +221,6 @@ impl Engine {
             request,
             answer,
         };
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::NextAnsweredTwice) {
-            effects.notices.push(notice.clone());
-        }
         effects.notices.push(notice);
     }
 
@@ -242,11 +230,6 @@ impl Engine {
         self.attempts[open].next_until = None;
         let Some((id, target)) = self.called_by(caller) else { return };
         self.answer(id, target, NextAnswer::rejected(NextCode::Timeout), effects);
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::TimedOutCallStillAnswers) {
-            let call = self.member_mut(id, target).call.as_mut();
-            return call.expect("it was just answered").row.answer = None;
-        }
         self.withdraw_call(now, id, target, effects);
     }
 
@@ -282,10 +265,6 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let Some(run) = self.runs.open.get(&id) else { return };
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::AbandonedCallGoesOn) {
-            return;
-        }
         let Some(call) = run.members[target as usize].call.as_ref() else { return };
         let caller = self.attempt_of_caller(&call.row.caller);
         let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state.is_terminal());
@@ -376,10 +355,6 @@ impl Engine {
         let Some(open) = self.runs.open.get_mut(&run) else { return };
         let position = row.target.0.wrapping_sub(open.row.first.0);
         let Some(member) = open.members.get_mut(position as usize) else { return };
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::CallForgottenOnRestart) {
-            return;
-        }
         member.result = row.result.clone();
         let (target, pending, caller) = (member.job, row.answer.is_none(), row.caller);
         let (called_at, until) = (row.called_at, row.until);

@@ -18,8 +18,6 @@ use crate::engine::Engine;
 use crate::engine::capacity::admission::Room;
 use crate::engine::collections::slab::Ix;
 use crate::engine::workflows::runs::OpenRun;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{JobRow, JobState, Name, Now, RunId};
 
 /// A chain: its run and its host.
@@ -239,10 +237,6 @@ impl Engine {
     /// Who holds places for a job that wants to start: of a called node, what runs of its chain; of a node in a group,
     /// what runs of the chain that waits for the group.
     pub(in crate::engine) fn slot_sharers(&self, job: Ix<Job>) -> Mates {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::ChainBlocksItself) {
-            return Mates::default();
-        }
         if !self.jobs[job].in_run || self.waits_for_a_claim(job) {
             return Mates::default();
         }

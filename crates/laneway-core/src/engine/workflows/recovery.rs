@@ -1,4 +1,4 @@
-//! Members of runs over a restart, the recount of runs, and their bugs for the zoo.
+//! Members of runs over a restart, and the recount of runs.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,6 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::state::{Job, Wake};
 use crate::engine::workflows::graph::dependents;
 use crate::engine::workflows::runs::Link;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
-#[cfg(feature = "zoo")]
-use crate::{Effects, JobId, JobState, Now, RunId};
 use crate::{EndedMember, MemberOf, Name, RunRow, Wall};
 
 impl Engine {
@@ -26,11 +22,6 @@ impl Engine {
             entry.ended = Some(member.state);
             entry.ended_at = Some(member.finished_at);
             entry.attempts = member.attempts;
-            #[cfg(feature = "zoo")]
-            if zoo::is_out(Bug::RunSeqLostOnRestart) {
-                entry.attempts = 0;
-                continue;
-            }
             run.dispatched += u64::from(member.attempts);
         }
     }
@@ -60,10 +51,6 @@ impl Engine {
 
     /// All members are known: who waits for whom, the other way round.
     pub(in crate::engine) fn resume_dependents(&mut self) {
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::JoinForgottenOnRestart) {
-            return;
-        }
         for run in self.runs.open.values_mut() {
             let above: Vec<Box<[u32]>> = run.members.iter().map(|member| member.depends_on.clone()).collect();
             let below = dependents(&above);
@@ -83,52 +70,6 @@ impl Engine {
         let run = self.runs.open.get_mut(&id).expect("a member's run is open");
         let was = std::mem::replace(&mut run.members[position as usize].attempts, attempts);
         run.dispatched += u64::from(attempts.saturating_sub(was));
-    }
-
-    #[cfg(feature = "zoo")]
-    pub(in crate::engine) fn release_blindly_in_the_zoo(
-        &mut self,
-        now: Now,
-        id: RunId,
-        below: &[u32],
-        effects: &mut Effects,
-    ) {
-        for &position in below {
-            let job = self.runs.open[&id].members[position as usize].job;
-            if let Some(job) = job.filter(|job| self.jobs[*job].wake == Some(Wake::Upstream)) {
-                self.release_member(now, job, None, effects);
-            }
-        }
-    }
-
-    #[cfg(feature = "zoo")]
-    pub(in crate::engine) fn release_uncalled_in_the_zoo(
-        &mut self,
-        now: Now,
-        id: RunId,
-        next: Option<u32>,
-        effects: &mut Effects,
-    ) {
-        let job = next.and_then(|next| self.runs.open[&id].members[next as usize].job);
-        if let Some(job) = job.filter(|job| self.jobs[*job].wake == Some(Wake::Called)) {
-            self.release_member(now, job, None, effects);
-        }
-    }
-
-    /// What a bug does with a result that comes again: it counts for every join below once more.
-    #[cfg(feature = "zoo")]
-    pub(in crate::engine) fn count_again_in_the_zoo(&mut self, now: Now, job: JobId, effects: &mut Effects) {
-        if !zoo::is_out(Bug::JoinCountedTwice) {
-            return;
-        }
-        let found = self.runs.open.iter().find_map(|(id, run)| {
-            let member = run.members.iter().find(|member| member.id == job)?;
-            (member.ended == Some(JobState::Succeeded)).then(|| (*id, member.dependents.clone()))
-        });
-        let Some((id, below)) = found else { return };
-        let run = self.runs.open.get_mut(&id).expect("it was just found");
-        below.iter().for_each(|position| run.members[*position as usize].miscounted += 1);
-        self.release_members(now, id, &below, effects);
     }
 }
 
@@ -163,8 +104,7 @@ impl Engine {
                 }
                 let (waits, must_wait) =
                     (job.wake == Some(Wake::Upstream), run.missing(position).next().is_some());
-                // With the zoo built in, it is the simulator's checker that must see this, from outside.
-                if must_wait && !waits && !cfg!(feature = "zoo") {
+                if must_wait && !waits {
                     return fault("a member does not wait for what it depends on");
                 }
                 if waits && !must_wait {

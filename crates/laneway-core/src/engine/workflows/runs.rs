@@ -16,8 +16,6 @@ use crate::engine::state::{Job, Wake};
 use crate::engine::workflows::graph::{Graph, dependents};
 use crate::job::TAGS_MAX;
 use crate::run::RunLine;
-#[cfg(feature = "zoo")]
-use crate::zoo::{self, Bug};
 use crate::{
     AttemptEnd, Bytes, CallRow, Change, Effects, EventKind, FailurePolicy, JobId, JobRow, JobState, Member,
     Name, Now, Origin, PriorRun, Reason, Rejection, RejectionCode, Reply, RunId, RunRow, RunState,
@@ -89,9 +87,6 @@ pub(in crate::engine) struct MemberEntry {
     pub(in crate::engine) call: Option<Box<Call>>,
     /// Its latest result, for one that is called.
     pub(in crate::engine) result: Option<Bytes>,
-    /// Results that came twice and were counted twice.
-    #[cfg(feature = "zoo")]
-    pub(in crate::engine) miscounted: u32,
 }
 
 /// A member's place in a chain.
@@ -137,8 +132,6 @@ impl MemberEntry {
             within: None,
             call: None,
             result: None,
-            #[cfg(feature = "zoo")]
-            miscounted: 0,
         }
     }
 }
@@ -331,10 +324,6 @@ impl Engine {
             self.runs.open[&run].members.iter().filter_map(|member| member.job).collect();
         let mut canceled = 0;
         for job in live {
-            #[cfg(feature = "zoo")]
-            if zoo::is_out(Bug::RunCancelForgetsWaiting) && self.jobs[job].open.is_none() {
-                continue;
-            }
             self.cancel_job(now, job, reason, origin, effects);
             canceled += 1;
         }
@@ -371,14 +360,8 @@ impl Engine {
         run.dispatched += 1;
         run.members[position as usize].attempts = attempts;
         let number = run.dispatched;
-        #[cfg(feature = "zoo")]
-        let next = run.members[position as usize].link.and_then(|link| link.next);
         if run.row.state == RunState::Queued {
             self.move_run(now, id, effects);
-        }
-        #[cfg(feature = "zoo")]
-        if zoo::is_out(Bug::HostStartsWithoutNext) {
-            self.release_uncalled_in_the_zoo(now, id, next, effects);
         }
         number
     }
@@ -424,10 +407,6 @@ impl Engine {
                 (JobState::Failed, FailurePolicy::Stop) => {
                     self.cancel_members(now, id, Reason::RunFailed, None, effects);
                 }
-                #[cfg(feature = "zoo")]
-                (JobState::Failed, _) if zoo::is_out(Bug::JoinReleasedOnFailure) => {
-                    self.release_blindly_in_the_zoo(now, id, &below, effects);
-                }
                 _ => {
                     for position in below {
                         if let Some(job) = self.runs.open[&id].members[position as usize].job {
@@ -458,8 +437,6 @@ impl Engine {
                 continue;
             }
             let missing = run.missing(position).count();
-            #[cfg(feature = "zoo")]
-            let missing = missing.saturating_sub(run.members[position as usize].miscounted as usize);
             let member = &run.members[position as usize];
             match (missing, member.group) {
                 (0, true) => {
