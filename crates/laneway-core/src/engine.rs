@@ -7,11 +7,13 @@
 mod apply;
 mod capacity;
 mod check;
+mod clock;
 mod collections;
 mod configure;
 mod counts;
 mod jobs;
 mod leases;
+mod numbers;
 mod queue;
 mod random;
 mod recover;
@@ -29,9 +31,6 @@ mod webhooks;
 mod workers;
 mod workflows;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 pub use capacity::readings::{CapacityView, LeaseView};
 pub use collections::fresh::BatchNumber;
 pub use counts::Counts;
@@ -43,117 +42,49 @@ pub use stats::{AgentStats, LaneStats, Stats};
 pub use webhooks::deliveries::DeliveryStats;
 
 use capacity::readings::Capacity;
-use collections::fresh::Fresh;
-use collections::index::{Hashing, Index};
-use collections::slab::{Interned, Ix, Pool, Slab, Table};
-use counts::Forgotten;
-use queue::shares::Share;
-use random::rng::Rng;
-use retention_clock::RetentionClock;
+use clock::EngineClock;
+use collections::index::Hashing;
+use jobs::Jobs;
+use numbers::Numbers;
+use queue::Queue;
 use schedules::commands::Schedules;
-use sessions::eviction::IdleSessions;
-use state::{
-    AgentQueue, Bin, BinKey, Class, ClassKey, Demand, Executor, Job, KeyEntry, KeyName, KeySet, Kind, Lane,
-    Open, SessionEntry, Tenant,
-};
+use sessions::Sessions;
 use timers::Timers;
 use tokens::Tokens;
-use webhooks::deliveries::Deliveries;
-use workers::pool::{PlacementRule, Worker, WorkerPool};
-use workflows::chain_limits::Chains;
-use workflows::runs::Runs;
+use webhooks::Webhooks;
+use workers::Workers;
+use workflows::Workflows;
 
-use crate::capacity::Hours;
 use crate::settings::{LaneSettings, MAIN_LANE};
-use crate::{
-    Command, Effects, JobId, JobState, Mono, Name, Now, Prior, Reply, RetryPolicy, Seed, Settings, Span, Wall,
-};
+use crate::{Command, Effects, JobId, JobState, Mono, Name, Now, Reply, Seed, Settings, Wall};
 
 /// The engine. One loop owns it.
 pub struct Engine {
     settings: Settings,
-    tokens: Tokens,
-    draining: bool,
-    /// Nothing new is admitted; what waits still starts.
-    closed: bool,
-    storage_low: bool,
-
-    jobs: Slab<Job>,
-    /// Open attempts; a job points at its own.
-    attempts: Slab<Open>,
-    hashing: Hashing,
-    by_id: Index<Job>,
-    bins: Pool<BinKey, Bin>,
-    lanes: Table<Lane>,
-    lane_of: BTreeMap<Name, Ix<Lane>>,
-    /// Lanes that are named no more, with how long their ended jobs are kept.
-    removed_lanes: BTreeMap<Name, Span>,
-    /// The removed lane that was swept last.
-    removed_lane_swept: Option<Name>,
-    /// By lane, tenant and name.
-    agent_queues: Pool<(Ix<Lane>, Ix<Tenant>, Name), AgentQueue>,
-    /// Agents without jobs, by when they were last served.
-    idle_agent_queues: BTreeSet<(u64, Ix<AgentQueue>)>,
-    tenants: Pool<Name, Tenant>,
-    kinds: Pool<Name, Kind>,
-    /// By tenant and kind; shared classes by tenant and place.
-    classes: Pool<ClassKey, Class>,
-    executors: Pool<Name, Executor>,
-    /// By tenant and name.
-    sessions: Pool<(Ix<Tenant>, Name), SessionEntry>,
-    /// Sessions without jobs of which something is remembered, by when that last changed.
-    idle_sessions: IdleSessions,
-    keys: Pool<KeyName, KeyEntry>,
-    keysets: Interned<KeySet>,
-    policies: Interned<RetryPolicy>,
-    demands: Interned<Demand>,
-    hours: Interned<Hours>,
-    placements: Interned<PlacementRule>,
-    /// Workers that hold attempts or are registered, by tenant and name.
-    workers: Pool<(Ix<Tenant>, Name), Worker>,
-    pool: WorkerPool,
-    capacity: Capacity,
-    /// Idempotency keys that the store does not know yet.
-    fresh_keys: Fresh<(Name, Name), Prior>,
-    /// The batch that commands are applied for.
-    batch: BatchNumber,
-    schedules: Schedules,
-    deliveries: Deliveries,
-    /// Hosts of callbacks, each kept once.
-    callback_hosts: Interned<Arc<str>>,
-    /// Which host a live job calls back, by the job's number.
-    host_of: BTreeMap<u64, Ix<Arc<str>>>,
-    runs: Runs,
-    chains: Chains,
-    /// Counts of agents that are not remembered any more.
-    forgotten: Forgotten,
-
+    server: ServerState,
+    numbers: Numbers,
+    clock: EngineClock,
     timers: Timers,
-    /// What tenants have reserved of the server's queue.
-    queue_share: Share,
-    /// When old rows are looked for next.
-    sweep_at: Mono,
-    /// What the age of old rows is counted by.
-    retention_clock: RetentionClock,
-    /// When the clock was last looked at.
-    looked_at: Mono,
-    /// When the engine was built.
-    born: Now,
-    /// No lease ends before this time: the process did not run for a while.
-    lease_floor: Mono,
+    jobs: Jobs,
+    queue: Queue,
+    sessions: Sessions,
+    schedules: Schedules,
+    workflows: Workflows,
+    workers: Workers,
+    capacity: Capacity,
+    webhooks: Webhooks,
+    tokens: Tokens,
+}
 
-    rng: Rng,
-    last_seq: u64,
-    last_event: u64,
-    /// Engine time for ordering when the engine was built: the wall clock, or later where a stored job is. From then on
-    /// it follows the monotonic clock, so that a wall clock that is set makes no job older or younger than another.
-    rank_base: u64,
-    /// Attempts opened since the start; dates whose turn it was.
-    starts: u64,
-    /// Jobs that wait, server-wide.
-    waiting: u32,
-    /// Open attempts, server-wide.
-    open: u32,
+/// What the server as a whole does and does not do now.
+#[derive(Default)]
+struct ServerState {
+    /// The server stops: nothing is admitted or started.
+    draining: bool,
+    /// Nothing is admitted; waiting jobs still start.
+    closed: bool,
+    /// The disk is nearly full.
+    storage_low: bool,
 }
 
 /// When the engine wants to look at the clock again: whichever comes first.
@@ -174,63 +105,23 @@ impl Engine {
     fn empty(mut settings: Settings, seed: Seed, now: Now) -> Engine {
         settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
         let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
-        let mut rng = Rng::new(seed);
-        let hashing = Hashing { seed: rng.secret() };
+        let mut numbers = Numbers::new(seed);
+        let hashing = Hashing { seed: numbers.rng.secret() };
         let mut engine = Engine {
             settings,
-            tokens: Tokens::default(),
-            draining: false,
-            closed: false,
-            storage_low: false,
-            jobs: Slab::new(),
-            attempts: Slab::new(),
-            hashing,
-            by_id: Index::new(),
-            bins: Pool::new(hashing),
-            lanes: Table::new(),
-            lane_of: BTreeMap::new(),
-            removed_lanes: BTreeMap::new(),
-            removed_lane_swept: None,
-            agent_queues: Pool::new(hashing),
-            idle_agent_queues: BTreeSet::new(),
-            tenants: Pool::new(hashing),
-            kinds: Pool::new(hashing),
-            classes: Pool::new(hashing),
-            executors: Pool::new(hashing),
-            sessions: Pool::new(hashing),
-            idle_sessions: IdleSessions::default(),
-            keys: Pool::new(hashing),
-            keysets: Interned::new(hashing),
-            policies: Interned::new(hashing),
-            demands: Interned::new(hashing),
-            hours: Interned::new(hashing),
-            placements: Interned::new(hashing),
-            workers: Pool::new(hashing),
-            pool: WorkerPool::new(hashing),
-            capacity: Capacity::default(),
-            fresh_keys: Fresh::default(),
-            batch: BatchNumber::default(),
-            schedules: Schedules::default(),
-            deliveries: Deliveries::default(),
-            callback_hosts: Interned::new(hashing),
-            host_of: BTreeMap::new(),
-            runs: Runs::default(),
-            chains: Chains::default(),
-            forgotten: Forgotten::default(),
+            server: ServerState::default(),
+            numbers,
+            clock: EngineClock::new(now),
             timers: Timers::default(),
-            queue_share: Share::default(),
-            sweep_at: now.mono,
-            retention_clock: RetentionClock::new(now, None),
-            looked_at: now.mono,
-            born: now,
-            lease_floor: Mono(0),
-            rng,
-            last_seq: 0,
-            last_event: 0,
-            rank_base: u64::try_from(now.wall.0).unwrap_or(0),
-            starts: 0,
-            waiting: 0,
-            open: 0,
+            jobs: Jobs::new(hashing),
+            queue: Queue::new(hashing),
+            sessions: Sessions::new(hashing),
+            schedules: Schedules::default(),
+            workflows: Workflows::default(),
+            workers: Workers::new(hashing),
+            capacity: Capacity::default(),
+            webhooks: Webhooks::new(hashing),
+            tokens: Tokens::default(),
         };
         for (name, settings) in lanes {
             engine.add_lane(&name, settings);
@@ -241,7 +132,7 @@ impl Engine {
 
     /// Takes one command at one time and runs dispatch to quiescence. Effects are appended.
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
-        if now.wall < self.retention_clock.wall() {
+        if now.wall < self.clock.retention_clock.wall() {
             self.look_at_clock(now, effects);
         }
         let reply = self.carry_out(now, command, effects);
@@ -250,7 +141,7 @@ impl Engine {
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
-            if self.runs.is_settled() && (self.schedules.ended.is_empty() || self.draining) {
+            if self.workflows.runs.is_settled() && (self.schedules.ended.is_empty() || self.server.draining) {
                 break;
             }
         }
@@ -260,16 +151,16 @@ impl Engine {
 
     /// Ends a batch: what is applied from now on belongs to the next one. Gives its number, for [`Engine::committed`].
     pub fn end_batch(&mut self) -> BatchNumber {
-        let number = self.batch;
-        self.batch = number.next();
+        let number = self.numbers.batch;
+        self.numbers.batch = number.next();
         number
     }
 
     /// A batch and those before it are durable: from now on the store answers for their idempotency keys.
     pub fn committed(&mut self, batch: BatchNumber) {
-        self.fresh_keys.committed(batch);
-        self.runs.fresh_keys.committed(batch);
-        self.deliveries.fresh.committed(batch);
+        self.jobs.fresh_keys.committed(batch);
+        self.workflows.runs.fresh_keys.committed(batch);
+        self.webhooks.deliveries.fresh.committed(batch);
     }
 
     /// The settings in force.

@@ -146,7 +146,7 @@ impl Engine {
                 self.forget_ended(now, lane, finished_before, effects)
             }
             AdminCommand::StorageLow(low) => {
-                self.storage_low = low;
+                self.server.storage_low = low;
                 Reply::Done
             }
             AdminCommand::Drain => self.drain(now, effects),

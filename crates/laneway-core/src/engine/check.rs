@@ -94,7 +94,7 @@ impl Engine {
                 return fault("its state and its wake-up disagree");
             }
         }
-        if self.by_id.len() != self.jobs.len() {
+        if self.jobs.by_id.len() != self.jobs.len() {
             return Err("the index by id has strangers".into());
         }
         Ok(())
@@ -103,15 +103,15 @@ impl Engine {
     fn check_counts(&self) -> Result<(), String> {
         let Recount { lanes, nodes, tenants, kinds, executors, keys, sessions, total, states } =
             self.recount();
-        compare("server", &"", (self.waiting, self.open), total)?;
-        for (ix, lane) in self.lanes.iter() {
+        compare("server", &"", (self.queue.waiting, self.queue.open), total)?;
+        for (ix, lane) in self.queue.lanes.iter() {
             let recount = lanes.get(&ix).copied().unwrap_or_default();
             compare("lane", &lane.name, (lane.waiting, lane.open), recount)?;
         }
-        for (ix, key, node) in self.agent_queues.iter() {
+        for (ix, key, node) in self.queue.agent_queues.iter() {
             compare("agent", key, (node.waiting, node.open), nodes.get(&ix).copied().unwrap_or_default())?;
         }
-        for (ix, name, tenant) in self.tenants.iter() {
+        for (ix, name, tenant) in self.queue.tenants.iter() {
             let recount = tenants.get(&ix).copied().unwrap_or_default();
             compare("tenant", name, (tenant.waiting, tenant.gate.used), recount)?;
             let recount = states.get(&ix).copied().unwrap_or_default();
@@ -119,16 +119,16 @@ impl Engine {
                 return Err(format!("tenant {name}: states {:?}, but jobs say {recount:?}", tenant.states));
             }
         }
-        for (ix, name, kind) in self.kinds.iter() {
+        for (ix, name, kind) in self.queue.kinds.iter() {
             compare_open("kind", name, kind.gate.used, &kinds, ix)?;
         }
-        for (ix, name, executor) in self.executors.iter() {
+        for (ix, name, executor) in self.queue.executors.iter() {
             compare_open("executor", name, executor.gate.used, &executors, ix)?;
         }
-        for (ix, name, key) in self.keys.iter() {
+        for (ix, name, key) in self.queue.keys.iter() {
             compare_open("key", name, key.gate.used, &keys, ix)?;
         }
-        for (ix, name, session) in self.sessions.iter() {
+        for (ix, name, session) in self.sessions.entries.iter() {
             let open = u32::try_from(session.runs.len()).unwrap_or(u32::MAX);
             compare_open("session", name, open, &sessions, ix)?;
             let recount = sessions.get(&ix).copied().unwrap_or_default();
@@ -143,10 +143,10 @@ impl Engine {
         // What runs of chains, counted in the end: they share slots.
         let mut of_chains: BTreeMap<Scope, Vec<&[Level]>> = BTreeMap::new();
         for (ix, job) in self.jobs.iter() {
-            let class = &self.classes[job.class];
+            let class = &self.queue.classes[job.class];
             let waits = u32::from(job.open.is_none());
             let open = 1 - waits;
-            let levels = self.chains.of.get(&ix).filter(|_| open == 1);
+            let levels = self.workflows.chains.of.get(&ix).filter(|_| open == 1);
             let mut alone = |scope| match levels {
                 Some(levels) => {
                     of_chains.entry(scope).or_default().push(levels);
@@ -154,7 +154,7 @@ impl Engine {
                 }
                 None => open,
             };
-            let lane = self.agent_queues[job.node].lane;
+            let lane = self.queue.agent_queues[job.node].lane;
             let add = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
             add(&mut count.total, alone(Scope::Server));
             count.states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
@@ -164,7 +164,7 @@ impl Engine {
             let kind = class.own_kind();
             add(count.kinds.entry(kind).or_default(), alone(Scope::Kind(kind)));
             if job.open.is_some() {
-                add(count.executors.entry(self.attempts[job.attempt()].executor).or_default(), open);
+                add(count.executors.entry(self.jobs.attempts[job.attempt()].executor).or_default(), open);
             }
             if let Some(session) = job.session {
                 add(count.sessions.entry(session).or_default(), open);
@@ -181,7 +181,7 @@ impl Engine {
 
     fn check_sessions(&self) -> Result<(), String> {
         let mut idle = 0;
-        for (ix, (tenant, key), session) in self.sessions.iter() {
+        for (ix, (tenant, key), session) in self.sessions.entries.iter() {
             let fault = |what: &str| Err(format!("session {tenant}/{key}: {what}"));
             if session
                 .runs
@@ -199,22 +199,22 @@ impl Engine {
             {
                 return fault("the job that others join does not wait for them");
             }
-            let is_idle = session.state.as_ref().filter(|_| self.sessions.users(ix) == 1);
+            let is_idle = session.state.as_ref().filter(|_| self.sessions.entries.users(ix) == 1);
             idle += usize::from(is_idle.is_some());
-            if is_idle.is_some_and(|state| !self.idle_sessions.contains(state.updated_at, ix)) {
+            if is_idle.is_some_and(|state| !self.sessions.idle.contains(state.updated_at, ix)) {
                 return fault("is idle and not known to be");
             }
         }
-        if idle != self.idle_sessions.len() {
-            return Err(format!("{} sessions are said to be idle, {idle} are", self.idle_sessions.len()));
+        if idle != self.sessions.idle.len() {
+            return Err(format!("{} sessions are said to be idle, {idle} are", self.sessions.idle.len()));
         }
-        self.idle_sessions.check()
+        self.sessions.idle.check()
     }
 
     fn check_bins(&self) -> Result<(), String> {
         let mut hanging = 0;
-        for (ix, key, bin) in self.bins.iter() {
-            if bin.jobs.is_empty() || self.bins.find(key) != Some(ix) {
+        for (ix, key, bin) in self.queue.bins.iter() {
+            if bin.jobs.is_empty() || self.queue.bins.find(key) != Some(ix) {
                 return Err(format!("bin {ix} is empty or not found by its key"));
             }
             if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin != Some(ix)) {
@@ -232,12 +232,13 @@ impl Engine {
             if at.rank != self.rank_of(head) || at.node != self.jobs[head].node {
                 return Err(format!("bin {ix} hangs where its head does not belong"));
             }
-            let group = self.agent_queues[at.node].groups.get(at.source);
+            let group = self.queue.agent_queues[at.node].groups.get(at.source);
             if !group.is_some_and(|group| group.bins.contains(&(at.rank, ix))) {
                 return Err(format!("bin {ix} is not in the group it hangs in"));
             }
         }
         let grouped: usize = self
+            .queue
             .agent_queues
             .iter()
             .flat_map(|(_, _, node)| node.groups.iter())
@@ -252,20 +253,20 @@ impl Engine {
     /// A job stands in a bin of its own class or on the shared class of its tenant and place; its kind may have got a limit since.
     fn may_stand_on(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
         let class = self.jobs[job].class;
-        let (own, other) = (&self.classes[class], &self.classes[shared_class]);
+        let (own, other) = (&self.queue.classes[class], &self.queue.classes[shared_class]);
         class == shared_class
             || (other.kind.is_none()
                 && other.tenant == own.tenant
                 && other.demand == own.demand
-                && other.executor == self.kinds[own.own_kind()].executor)
+                && other.executor == self.queue.kinds[own.own_kind()].executor)
     }
 
     /// What each level shows is the first of the level below, if the gate in between is open.
     fn check_heads(&self) -> Result<(), String> {
-        for lane in self.lanes.values() {
+        for lane in self.queue.lanes.values() {
             let (mut shown, mut by_demand) = (0, 0);
             for (key, source) in lane.sources.iter() {
-                let open = key.key.is_none_or(|key| self.keys[key].gate.is_open());
+                let open = key.key.is_none_or(|key| self.queue.keys[key].gate.is_open());
                 let head = if open { source.agents.first().copied() } else { None };
                 if head != source.head {
                     return Err(format!("lane {}: source {key:?} shows the wrong head", lane.name));
@@ -287,7 +288,7 @@ impl Engine {
                 if head != sources.head {
                     return Err(format!("lane {}: class {class} shows the wrong head", lane.name));
                 }
-                match self.classes[*class].demand {
+                match self.queue.classes[*class].demand {
                     None => shown += usize::from(head.is_some()),
                     Some(demand) => {
                         let above = lane.by_demand.get(&demand);
@@ -328,7 +329,7 @@ impl Engine {
                 continue;
             }
             used += self.cost_of(ix);
-            let open = &self.attempts[job.attempt()];
+            let open = &self.jobs.attempts[job.attempt()];
             if open.job != ix {
                 return fault("its attempt is another job's");
             }
@@ -339,7 +340,7 @@ impl Engine {
             if self.capacity.leases.get(&open.attempt_id) != Some(&ix) {
                 return fault("its lease is not found by its id");
             }
-            let lane = &self.lanes[self.agent_queues[job.node].lane];
+            let lane = &self.queue.lanes[self.queue.agent_queues[job.node].lane];
             let is_reserved = lane.reserved.contains(&(open.number, ix));
             if is_reserved != (self.is_reserved(ix) && !job.state.is_terminal()) {
                 return fault("is reserved and taken, or neither");
@@ -352,7 +353,7 @@ impl Engine {
         if leases != self.capacity.leases.len() {
             return Err(format!("{} leases are known, {leases} are open", self.capacity.leases.len()));
         }
-        if reserved != self.lanes.values().map(|lane| lane.reserved.len()).sum::<usize>() {
+        if reserved != self.queue.lanes.values().map(|lane| lane.reserved.len()).sum::<usize>() {
             return Err("strangers are reserved".into());
         }
         Ok(())

@@ -158,8 +158,8 @@ impl Engine {
             return;
         }
         match belongs.node {
-            None => self.forgotten.reject(belongs.lane, &spec.tenant, &spec.agent),
-            Some(node) => self.agent_queues[node].counts.rejected += 1,
+            None => self.queue.forgotten.reject(belongs.lane, &spec.tenant, &spec.agent),
+            Some(node) => self.queue.agent_queues[node].counts.rejected += 1,
         }
     }
 
@@ -171,7 +171,7 @@ impl Engine {
         }
         // The rank time is when it might first have started, on the engine's own clock.
         let wait = self.rank_now(now).saturating_sub(entry.rank_time);
-        let counts = &mut self.agent_queues[entry.node].counts;
+        let counts = &mut self.queue.agent_queues[entry.node].counts;
         counts.dispatched += 1;
         counts.queue_wait.0 = counts.queue_wait.0.saturating_add(wait);
     }
@@ -185,7 +185,7 @@ impl Engine {
         end: AttemptEnd,
     ) {
         let Some(started_at) = started_at.filter(|_| end != AttemptEnd::Lost) else { return };
-        let counts = &mut self.agent_queues[self.jobs[job].node].counts;
+        let counts = &mut self.queue.agent_queues[self.jobs[job].node].counts;
         counts.runs += 1;
         counts.run_time.0 = counts.run_time.0.saturating_add(now.wall.since(started_at).0);
     }
@@ -198,7 +198,7 @@ impl Engine {
         reason: Reason,
         waited: bool,
     ) {
-        let counts = &mut self.agent_queues[self.jobs[job].node].counts;
+        let counts = &mut self.queue.agent_queues[self.jobs[job].node].counts;
         match state {
             JobState::Succeeded => counts.succeeded += 1,
             JobState::Canceled => counts.canceled += 1,
@@ -211,7 +211,7 @@ impl Engine {
 
     /// An agent is not remembered any more.
     pub(in crate::engine) fn keep_counts(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>, counts: &Counts) {
-        let tenant = self.tenants.key(tenant).clone();
-        self.forgotten.add(lane, tenant, counts);
+        let tenant = self.queue.tenants.key(tenant).clone();
+        self.queue.forgotten.add(lane, tenant, counts);
     }
 }

@@ -61,9 +61,9 @@ impl Recovery {
         now: Now,
     ) -> Recovery {
         let mut engine = Engine::empty(settings, seed.into(), now);
-        engine.last_seq = head.last_seq;
-        engine.last_event = head.last_event;
-        engine.retention_clock = RetentionClock::new(now, head.clock_seen);
+        engine.numbers.last_seq = head.last_seq;
+        engine.numbers.last_event = head.last_event;
+        engine.clock.retention_clock = RetentionClock::new(now, head.clock_seen);
         for token in tokens {
             engine.tokens.put(token);
         }
@@ -82,9 +82,9 @@ impl Recovery {
     /// then by the retention of `main`.
     pub fn lane(&mut self, lane: Name) {
         let engine = &mut self.engine;
-        if !engine.lane_of.contains_key(&lane) {
-            let retention = engine.lanes[engine.main_lane()].settings.retention;
-            engine.removed_lanes.insert(lane, retention);
+        if !engine.queue.lane_of.contains_key(&lane) {
+            let retention = engine.queue.lanes[engine.main_lane()].settings.retention;
+            engine.queue.removed_lanes.insert(lane, retention);
         }
     }
 
@@ -122,7 +122,7 @@ impl Recovery {
             row.spec.needs.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
         let never_due = row.status.state == JobState::Scheduled && row.status.attempts == 0 && waits_for_wall;
         if !never_due {
-            engine.rank_base = engine.rank_base.max(row.rank_time);
+            engine.clock.rank_base = engine.clock.rank_base.max(row.rank_time);
         }
         let job = engine.remember(&row);
         if let Some(of) = &row.spec.member
@@ -141,7 +141,7 @@ impl Recovery {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
                 let wake = if row.status.attempts > 0 {
                     // Stored as a wall time; a clock that was set must not stretch it.
-                    let longest = engine.policies[engine.jobs[job].policy].backoff.longest();
+                    let longest = engine.jobs.policies[engine.jobs[job].policy].backoff.longest();
                     let longest = longest.max(REJECTED_MAX).max(engine.settings.retry_after_max);
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
@@ -205,7 +205,7 @@ impl Recovery {
         self.engine.restate(job, JobState::Canceled);
         self.take_up(job, &open);
         let until = self.now.mono + self.engine.settings.stop_grace;
-        let entry = &mut self.engine.attempts[self.engine.jobs[job].attempt()];
+        let entry = self.engine.jobs.open_mut(job);
         entry.stopping = Some((AttemptEnd::Canceled, until));
         entry.timeout_at = None;
         self.engine.arm(job);
@@ -217,13 +217,13 @@ impl Recovery {
         let offers_nothing =
             ExecutorOffer { executor: open.executor.clone(), mode: open.mode, kinds: Vec::new(), slots: 0 };
         engine.offer_executor(offers_nothing);
-        let executor = engine.executors.find(&open.executor).expect("it was just made");
+        let executor = engine.queue.executors.find(&open.executor).expect("it was just made");
         let leased = open.mode == ExecutorMode::Leased;
-        let tenant = engine.classes[engine.jobs[job].class].tenant;
+        let tenant = engine.queue.classes[engine.jobs[job].class].tenant;
         let worker = open.holder.as_ref().map(|holder| {
             let worker = engine.hold_worker(tenant, &holder.worker);
             if open.executor.as_str() != LEASES {
-                engine.workers[worker].boot.clone_from(&holder.boot);
+                engine.workers.entries[worker].boot.clone_from(&holder.boot);
             }
             worker
         });
@@ -236,7 +236,7 @@ impl Recovery {
         }
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
-        entry.open = Some(engine.attempts.insert(Open {
+        engine.jobs.set_open(Open {
             job,
             attempt_id: open.fence.attempt_id,
             lease_epoch: open.fence.lease_epoch,
@@ -254,7 +254,7 @@ impl Recovery {
             number: 0,
             dispatch_seq: open.dispatch_seq,
             next_until: None,
-        }));
+        });
         if engine.jobs[job].in_run {
             engine.resume_member_attempt(job, open.fence.attempt);
         }

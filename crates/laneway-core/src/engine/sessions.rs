@@ -4,3 +4,23 @@ pub(in crate::engine) mod arrival;
 pub(in crate::engine) mod eviction;
 pub(in crate::engine) mod state;
 pub(in crate::engine) mod stop;
+
+use crate::Name;
+use crate::engine::collections::index::Hashing;
+use crate::engine::collections::slab::{Ix, Pool};
+use crate::engine::state::{SessionEntry, Tenant};
+use eviction::IdleSessions;
+
+/// Every session that has jobs or that is remembered.
+pub(in crate::engine) struct Sessions {
+    /// By tenant and name.
+    pub(in crate::engine) entries: Pool<(Ix<Tenant>, Name), SessionEntry>,
+    /// Sessions without jobs that are remembered, by when they last changed.
+    pub(in crate::engine) idle: IdleSessions,
+}
+
+impl Sessions {
+    pub(in crate::engine) fn new(hashing: Hashing) -> Sessions {
+        Sessions { entries: Pool::new(hashing), idle: IdleSessions::default() }
+    }
+}

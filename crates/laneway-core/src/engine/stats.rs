@@ -81,17 +81,17 @@ impl Engine {
     /// Figures of now. With a tenant: only what is that tenant's.
     pub fn stats(&self, tenant: Option<&Name>) -> Stats {
         let mut stats = Stats {
-            draining: self.draining,
-            closed: self.closed,
-            storage_low: self.storage_low,
+            draining: self.server.draining,
+            closed: self.server.closed,
+            storage_low: self.server.storage_low,
             running_max: self.settings.running_max,
             deliveries: if tenant.is_none() { self.delivery_stats() } else { DeliveryStats::default() },
             ..Stats::default()
         };
-        let shown = tenant.map(|tenant| self.tenants.find(tenant));
+        let shown = tenant.map(|tenant| self.queue.tenants.find(tenant));
         let is_shown = |ix: Ix<Tenant>| shown.is_none_or(|tenant| tenant == Some(ix));
         self.count_states(&is_shown, &mut stats);
-        let mut lanes = self.lanes.map(|lane| LaneStats {
+        let mut lanes = self.queue.lanes.map(|lane| LaneStats {
             lane: lane.name.clone(),
             settings: lane.settings.clone(),
             waiting: 0,
@@ -100,10 +100,10 @@ impl Engine {
             counts: Counts::default(),
             unused: false,
         });
-        for (lane, counts) in self.forgotten.seen_by(tenant) {
+        for (lane, counts) in self.queue.forgotten.seen_by(tenant) {
             lanes[lane].counts.add(counts);
         }
-        for (_, (lane, tenant, agent), node) in self.agent_queues.iter() {
+        for (_, (lane, tenant, agent), node) in self.queue.agent_queues.iter() {
             if !is_shown(*tenant) {
                 continue;
             }
@@ -123,13 +123,13 @@ impl Engine {
                 stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
             }
         }
-        for ((lane, ..), counts) in self.forgotten.strangers(tenant) {
+        for ((lane, ..), counts) in self.queue.forgotten.strangers(tenant) {
             lanes[*lane].counts.add(&counts);
         }
         self.add_idle_agents(tenant, &is_shown, &mut stats);
         let mut lanes = lanes.into_vec();
         // A lane that is named no more is shown only while it has jobs.
-        lanes.retain(|lane| self.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
+        lanes.retain(|lane| self.queue.lane_of.contains_key(&lane.lane) || lane.waiting + lane.open > 0);
         for lane in &mut lanes {
             lane.unused = self.settings.shown_once_used.contains(&lane.lane)
                 && lane.waiting + lane.open == 0
@@ -149,18 +149,18 @@ impl Engine {
         stats: &mut Stats,
     ) {
         let idle =
-            self.agent_queues.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
+            self.queue.agent_queues.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
         let room = Stats::AGENTS_MAX - stats.agents.len();
         for (_, (lane, tenant, agent), node) in idle.filter(|(_, _, node)| !node.counts.is_empty()).take(room)
         {
             stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
         }
         let room = Stats::AGENTS_MAX - stats.agents.len();
-        for ((lane, tenant, agent), counts) in self.forgotten.strangers(tenant).take(room) {
+        for ((lane, tenant, agent), counts) in self.queue.forgotten.strangers(tenant).take(room) {
             stats.agents.push(AgentStats {
                 tenant: tenant.clone(),
                 agent: agent.clone(),
-                lane: self.lanes[*lane].name.clone(),
+                lane: self.queue.lanes[*lane].name.clone(),
                 waiting: 0,
                 open: 0,
                 counts,
@@ -170,16 +170,16 @@ impl Engine {
 
     /// The agents of one lane, however many there are in others: those with jobs first, [`Stats::AGENTS_MAX`] at most.
     pub fn agents_in(&self, tenant: Option<&Name>, lane: &Name) -> Vec<AgentStats> {
-        let Some(&ix) = self.lane_of.get(lane) else { return Vec::new() };
-        let shown = tenant.map(|tenant| self.tenants.find(tenant));
+        let Some(&ix) = self.queue.lane_of.get(lane) else { return Vec::new() };
+        let shown = tenant.map(|tenant| self.queue.tenants.find(tenant));
         let is_shown = |of: Ix<Tenant>| shown.is_none_or(|tenant| tenant == Some(of));
         let here = |idle: bool| {
-            let known = self.agent_queues.iter().filter(move |(_, (of, tenant, _), node)| {
+            let known = self.queue.agent_queues.iter().filter(move |(_, (of, tenant, _), node)| {
                 *of == ix && is_shown(*tenant) && node.idle == idle && (!idle || !node.counts.is_empty())
             });
             known.map(|(_, (lane, tenant, agent), node)| self.agent_stats(*lane, *tenant, agent, node))
         };
-        let strangers = self.forgotten.strangers(tenant).filter(|((of, ..), _)| *of == ix);
+        let strangers = self.queue.forgotten.strangers(tenant).filter(|((of, ..), _)| *of == ix);
         let strangers = strangers.map(|((_, tenant, agent), counts)| AgentStats {
             tenant: tenant.clone(),
             agent: agent.clone(),
@@ -193,14 +193,14 @@ impl Engine {
 
     /// How many jobs wait in a lane; none in one that is not there.
     pub fn waiting_in(&self, lane: &Name) -> u32 {
-        self.lane_of.get(lane).map_or(0, |&lane| self.lanes[lane].waiting)
+        self.queue.lane_of.get(lane).map_or(0, |&lane| self.queue.lanes[lane].waiting)
     }
 
     fn agent_stats(&self, lane: Ix<Lane>, tenant: Ix<Tenant>, agent: &Name, node: &AgentQueue) -> AgentStats {
         AgentStats {
-            tenant: self.tenants.key(tenant).clone(),
+            tenant: self.queue.tenants.key(tenant).clone(),
             agent: agent.clone(),
-            lane: self.lanes[lane].name.clone(),
+            lane: self.queue.lanes[lane].name.clone(),
             waiting: u64::from(node.waiting),
             open: u64::from(node.open),
             counts: node.counts,
@@ -208,7 +208,7 @@ impl Engine {
     }
 
     fn count_states(&self, is_shown: &dyn Fn(Ix<Tenant>) -> bool, stats: &mut Stats) {
-        for (ix, _, tenant) in self.tenants.iter() {
+        for (ix, _, tenant) in self.queue.tenants.iter() {
             if !is_shown(ix) {
                 continue;
             }
@@ -230,7 +230,7 @@ impl Engine {
         node.groups
             .iter()
             .filter_map(|(_, group)| group.bins.first())
-            .filter_map(|((_, bin), ())| self.bins[bin].jobs.first())
+            .filter_map(|((_, bin), ())| self.queue.bins[bin].jobs.first())
             .map(|(_, job)| (self.jobs[job].id, self.jobs[job].created_at))
             .min_by_key(|(_, at)| *at)
     }

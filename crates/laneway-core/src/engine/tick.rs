@@ -39,19 +39,19 @@ impl Engine {
         self.expire_bindings(now);
         self.fire_schedules(now, effects);
         self.look_at_clock(now, effects);
-        if self.sweep_at <= now.mono {
+        if self.clock.sweep_at <= now.mono {
             let left_over = self.sweep(now, effects);
-            self.sweep_at = now.mono + if left_over { SWEEP_AGAIN } else { SWEEP_EVERY };
+            self.clock.sweep_at = now.mono + if left_over { SWEEP_AGAIN } else { SWEEP_EVERY };
         }
     }
 
     /// Moves the clock of retention on. A jump of the wall clock is an event. A clock that goes back is stored at once: a
     /// restart that began from a later time would take what ends from now on for older than it is.
     pub(in crate::engine) fn look_at_clock(&mut self, now: Now, effects: &mut Effects) {
-        let before = self.retention_clock.wall();
-        let jumped = self.retention_clock.advance(now);
-        if self.retention_clock.wall() < before {
-            effects.changes.push(Change::ClockSeen(self.retention_clock.wall()));
+        let before = self.clock.retention_clock.wall();
+        let jumped = self.clock.retention_clock.advance(now);
+        if self.clock.retention_clock.wall() < before {
+            effects.changes.push(Change::ClockSeen(self.clock.retention_clock.wall()));
         }
         if let Some(ahead) = jumped {
             let detail = format!(
@@ -65,23 +65,25 @@ impl Engine {
 
     /// When to look at the clock again.
     pub fn next_wakeup(&self) -> Wakeup {
-        let mono = self.timers.next_mono().map_or(self.sweep_at, |at| at.min(self.sweep_at));
+        let mono = self.timers.next_mono().map_or(self.clock.sweep_at, |at| at.min(self.clock.sweep_at));
         let mono = self.next_delivery().map_or(mono, |at| at.min(mono));
-        let mono = self.pool.watch.first().map_or(mono, |&(at, _)| at.min(mono));
-        let slot = self.schedules.due.first().filter(|_| !self.draining).map(|(at, _)| *at);
-        let wall =
-            [self.timers.next_wall(), slot, self.pool.bindings.next_expiry()].into_iter().flatten().min();
+        let mono = self.workers.pool.watch.first().map_or(mono, |&(at, _)| at.min(mono));
+        let slot = self.schedules.due.first().filter(|_| !self.server.draining).map(|(at, _)| *at);
+        let wall = [self.timers.next_wall(), slot, self.workers.pool.bindings.next_expiry()]
+            .into_iter()
+            .flatten()
+            .min();
         Wakeup { mono: Some(mono), wall }
     }
 
     /// A process that was stopped heard no heartbeats: leases get the lost time back.
     fn notice_stall(&mut self, now: Now) {
-        let looked_at = std::mem::replace(&mut self.looked_at, now.mono);
-        let watched = self.pool.watch.first().map(|&(at, _)| at);
+        let looked_at = std::mem::replace(&mut self.clock.looked_at, now.mono);
+        let watched = self.workers.pool.watch.first().map(|&(at, _)| at);
         let Some(asked) = [self.timers.next_mono(), watched].into_iter().flatten().min() else { return };
         let late = now.mono.since(asked.max(looked_at));
         if late > STALL {
-            self.lease_floor = now.mono + Span(late.0.min(self.settings.lease.0));
+            self.clock.lease_floor = now.mono + Span(late.0.min(self.settings.lease.0));
         }
     }
 
@@ -145,7 +147,7 @@ impl Engine {
     /// A queued job's hours are over, or its deadline is near.
     pub(in crate::engine) fn look_at_needs(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        if let Some(hours) = entry.hours.map(|hours| &self.hours[hours])
+        if let Some(hours) = entry.hours.map(|hours| &self.jobs.hours[hours])
             && !hours.holds(now.wall)
         {
             let at = hours.next_begin(now.wall);
@@ -162,7 +164,7 @@ impl Engine {
     /// A queued job has hours: they end.
     pub(in crate::engine) fn begin_hours(&mut self, job: Ix<Job>, now: Wall) {
         if let Some(hours) = self.jobs[job].hours {
-            self.jobs[job].hours_end = Some(self.hours[hours].next_end(now)).into();
+            self.jobs[job].hours_end = Some(self.jobs.hours[hours].next_end(now)).into();
         }
     }
 
@@ -185,7 +187,7 @@ impl Engine {
 
     fn look_at_open(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        let open = &self.attempts[entry.attempt()];
+        let open = &self.jobs.attempts[entry.attempt()];
         let stopping = open.stopping;
         if let Some((cause, until)) = stopping
             && until <= now.mono
@@ -225,7 +227,7 @@ impl Engine {
     }
 
     fn look_at_lingering(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let grace_over =
             open.stopping.is_some_and(|(_, until)| until <= now.mono) && !self.hears_nothing(open);
         if grace_over || self.is_over(now, self.lease_end(open)) {
@@ -251,14 +253,14 @@ impl Engine {
 
     /// Is a lease over that lasts until then?
     pub(in crate::engine) fn is_over(&self, now: Now, until: Option<Mono>) -> bool {
-        until.is_some_and(|until| until.max(self.lease_floor) <= now.mono)
+        until.is_some_and(|until| until.max(self.clock.lease_floor) <= now.mono)
     }
 
     /// A lease that is only kept by its worker or by the lost time is written as what it is, so that its timer moves.
     fn extend_to_floor(&mut self, now: Now, job: Ix<Job>) {
-        let end = self.lease_end(&self.attempts[self.jobs[job].attempt()]);
-        let floor = end.map_or(self.lease_floor, |end| end.max(self.lease_floor));
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let end = self.lease_end(self.jobs.open(job));
+        let floor = end.map_or(self.clock.lease_floor, |end| end.max(self.clock.lease_floor));
+        let open = self.jobs.open_mut(job);
         if let Some(until) = &mut open.lease_until
             && *until <= now.mono
         {
@@ -277,7 +279,7 @@ impl Engine {
         // Also here by the time that was seen to pass: jobs and keys may be younger than the wall clock says, and whoever
         // asks has counted back from the wall clock.
         self.look_at_clock(now, effects);
-        let seen = self.retention_clock.wall();
+        let seen = self.clock.retention_clock.wall();
         let ahead = now.wall.since(seen);
         let finished_before = finished_before.min(now.wall).before(ahead);
         let keyed = seen.before(self.settings.idempotency_window).min(finished_before);
@@ -292,19 +294,23 @@ impl Engine {
 
     /// Forgets ended jobs of lanes that are named no more, a few lanes at a time.
     fn sweep_removed_lanes(&mut self, seen: Wall, keyed: Wall, effects: &mut Effects) {
-        let after = self.removed_lane_swept.take();
+        let after = self.queue.removed_lane_swept.take();
         let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let due: Vec<(&Name, &Span)> =
-            self.removed_lanes.range::<Name, _>((from, Bound::Unbounded)).take(REMOVED_LANES_SWEPT).collect();
+        let due: Vec<(&Name, &Span)> = self
+            .queue
+            .removed_lanes
+            .range::<Name, _>((from, Bound::Unbounded))
+            .take(REMOVED_LANES_SWEPT)
+            .collect();
         for &(lane, retention) in &due {
             // One whose slot was not given to another lane yet is swept with the others.
-            if self.lanes.values().any(|other| other.name == *lane) {
+            if self.queue.lanes.values().any(|other| other.name == *lane) {
                 continue;
             }
             let finished_before = seen.before(*retention);
             purge(effects, lane, finished_before, keyed.min(finished_before), SWEEP_ROWS_MIN);
         }
-        self.removed_lane_swept = match due.len() {
+        self.queue.removed_lane_swept = match due.len() {
             REMOVED_LANES_SWEPT => due.last().map(|(lane, _)| (*lane).clone()),
             // That was the last of them: the next sweep begins anew.
             _ => None,
@@ -314,10 +320,10 @@ impl Engine {
     /// Forgets rows that nobody is owed any more: a bounded number, more where more ended. True when a lane may have more.
     fn sweep(&mut self, now: Now, effects: &mut Effects) -> bool {
         let mut left_over = false;
-        let seen = self.retention_clock.wall();
+        let seen = self.clock.retention_clock.wall();
         effects.changes.push(Change::ClockSeen(seen));
         let keyed = seen.before(self.settings.idempotency_window);
-        for lane in self.lanes.values_mut() {
+        for lane in self.queue.lanes.values_mut() {
             let max = SWEEP_ROWS_MIN.saturating_add(lane.ended.saturating_mul(2)).min(SWEEP_ROWS_MAX);
             lane.ended = lane.ended.saturating_sub(max / 2);
             left_over |= lane.ended > 0;

@@ -6,3 +6,13 @@ pub(in crate::engine) mod graph;
 pub(in crate::engine) mod groups;
 pub(in crate::engine) mod recovery;
 pub(in crate::engine) mod runs;
+
+use chain_limits::Chains;
+use runs::Runs;
+
+/// Every open workflow run and its chains.
+#[derive(Default)]
+pub(in crate::engine) struct Workflows {
+    pub(in crate::engine) runs: Runs,
+    pub(in crate::engine) chains: Chains,
+}

@@ -62,22 +62,22 @@ impl Engine {
     }
 
     pub(in crate::engine) fn hold_demand(&mut self, demand: Option<Demand>) -> Option<Ix<Demand>> {
-        demand.map(|demand| self.demands.hold(&demand))
+        demand.map(|demand| self.queue.demands.hold(&demand))
     }
 
     pub(in crate::engine) fn release_demand(&mut self, demand: Option<Ix<Demand>>) {
         if let Some(demand) = demand {
-            self.demands.release(demand);
+            self.queue.demands.release(demand);
         }
     }
 
     pub(in crate::engine) fn is_pull(&self, demand: Option<Ix<Demand>>) -> bool {
-        demand.is_some_and(|demand| self.demands[demand].pull)
+        demand.is_some_and(|demand| self.queue.demands[demand].pull)
     }
 
     /// What a job asks for now.
     pub(in crate::engine) fn demand_of_job(&self, job: Ix<Job>) -> Option<Demand> {
-        self.classes[self.jobs[job].class].demand.map(|demand| self.demands[demand])
+        self.queue.classes[self.jobs[job].class].demand.map(|demand| self.queue.demands[demand])
     }
 
     pub(in crate::engine) fn cost_of(&self, job: Ix<Job>) -> u32 {
@@ -91,12 +91,12 @@ impl Engine {
             self.dequeue(job);
         }
         let old = self.jobs[job].class;
-        let (tenant, kind) = (self.classes[old].tenant, self.classes[old].own_kind());
+        let (tenant, kind) = (self.queue.classes[old].tenant, self.queue.classes[old].own_kind());
         let placement = self.placement_of(old).cloned();
-        let names = (self.tenants.key(tenant).clone(), self.kinds.key(kind).clone());
+        let names = (self.queue.tenants.key(tenant).clone(), self.queue.kinds.key(kind).clone());
         let node = self.jobs[job].node;
         let belongs = Belongs {
-            lane: self.agent_queues[node].lane,
+            lane: self.queue.agent_queues[node].lane,
             node: Some(node),
             tenant: Some(tenant),
             kind: Some(kind),
@@ -110,11 +110,11 @@ impl Engine {
 
     /// Workers ask for the jobs of a lane from now on, or no longer do.
     pub(in crate::engine) fn change_demands_in(&mut self, lane: Ix<Lane>) {
-        let pull = self.lanes[lane].settings.pull.is_pull();
+        let pull = self.queue.lanes[lane].settings.pull.is_pull();
         let jobs: Vec<Ix<Job>> = self
             .jobs
             .iter()
-            .filter(|(_, job)| self.agent_queues[job.node].lane == lane)
+            .filter(|(_, job)| self.queue.agent_queues[job.node].lane == lane)
             .map(|(ix, _)| ix)
             .collect();
         for job in jobs {
@@ -159,21 +159,21 @@ impl Engine {
     }
 
     pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
-        let lane = self.agent_queues[self.jobs[job].node].lane;
-        self.lanes[lane].settings.pull.dispatch == Dispatch::Claim
+        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim
     }
 
     /// True when every gate of a waiting job is open, units left out.
     pub(in crate::engine) fn is_open_but_for_units(&self, now: Now, job: Ix<Job>, room: &Room) -> bool {
         let entry = &self.jobs[job];
         let Some(bin) = entry.bin.filter(|_| !self.is_overdue(now, job)) else { return false };
-        let bin = &self.bins[bin];
+        let bin = &self.queue.bins[bin];
         let in_turn = entry.session.is_none() || bin.jobs.first().is_some_and(|(_, head)| head == job);
-        let node = &self.agent_queues[entry.node];
-        let lane = &self.lanes[node.lane];
+        let node = &self.queue.agent_queues[entry.node];
+        let lane = &self.queue.lanes[node.lane];
         in_turn
             && bin.at.is_some()
-            && self.open < self.settings.running_max
+            && self.queue.open < self.settings.running_max
             && !lane.settings.paused
             && lane.open < lane.settings.running_max
             && node.open < lane.settings.running_per_agent_max
@@ -186,9 +186,9 @@ impl Engine {
     /// A job with a cost is about to start: counts which jobs it bypasses.
     pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
         let room = self.room(now);
-        let (seq, home) = (self.jobs[starter].seq, self.agent_queues[self.jobs[starter].node].lane);
-        for lane in self.lanes.handles() {
-            let entry = &self.lanes[lane];
+        let (seq, home) = (self.jobs[starter].seq, self.queue.agent_queues[self.jobs[starter].node].lane);
+        for lane in self.queue.lanes.handles() {
+            let entry = &self.queue.lanes[lane];
             let others = entry.settings.pull.dispatch == Dispatch::Claim && lane != home;
             if others || entry.settings.paused || entry.open >= entry.settings.running_max {
                 continue;
@@ -197,7 +197,7 @@ impl Engine {
                 demand.cost > room.free && demand.cost <= room.usable && room.is_quiet_for(*demand)
             };
             let needs: Vec<Ix<Demand>> =
-                entry.by_demand.keys().copied().filter(|&demand| held(&self.demands[demand])).collect();
+                entry.by_demand.keys().copied().filter(|&demand| held(&self.queue.demands[demand])).collect();
             for demand in needs {
                 if let Some(job) = self.first_of_demand(lane, demand)
                     && self.jobs[job].seq < seq
@@ -233,7 +233,7 @@ impl Engine {
         demand: Ix<Demand>,
     ) -> Option<Ix<Job>> {
         loop {
-            let &(_, node, source) = self.lanes[lane].by_demand.get(&demand)?.first()?;
+            let &(_, node, source) = self.queue.lanes[lane].by_demand.get(&demand)?.first()?;
             let (bin, job) = self.head_of(node, source);
             if self.is_clear(bin, job) {
                 return Some(job);
@@ -244,8 +244,8 @@ impl Engine {
     /// Says in the event log why the first jobs of each demand do not start, now and then.
     pub(in crate::engine) fn note_denied(&mut self, now: Now, effects: &mut Effects) {
         let room = self.room(now);
-        for lane in self.lanes.handles() {
-            let entry = &self.lanes[lane];
+        for lane in self.queue.lanes.handles() {
+            let entry = &self.queue.lanes[lane];
             let settings = &entry.settings;
             if settings.paused
                 || entry.open >= settings.running_max
@@ -253,7 +253,7 @@ impl Engine {
             {
                 continue;
             }
-            let closed = |demand: Ix<Demand>| !room.takes(self.demands[demand]);
+            let closed = |demand: Ix<Demand>| !room.takes(self.queue.demands[demand]);
             let needs: Vec<Ix<Demand>> =
                 entry.by_demand.keys().copied().filter(|&demand| closed(demand)).collect();
             for demand in needs {

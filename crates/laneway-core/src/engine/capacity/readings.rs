@@ -139,12 +139,12 @@ impl Engine {
     /// An attempt with a demand opened: counts its units, and finds it by its id where a worker holds it.
     pub(in crate::engine) fn take_units(&mut self, job: Ix<Job>) {
         self.capacity.used += self.cost_of(job);
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         if open.pull {
             self.capacity.leases.insert(open.attempt_id, job);
             if self.is_reserved(job) && !self.jobs[job].state.is_terminal() {
-                let lane = self.agent_queues[self.jobs[job].node].lane;
-                self.lanes[lane].reserved.insert((open.number, job));
+                let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+                self.queue.lanes[lane].reserved.insert((open.number, job));
             }
         }
     }
@@ -152,11 +152,11 @@ impl Engine {
     /// The attempt closed.
     pub(in crate::engine) fn free_units(&mut self, job: Ix<Job>) {
         self.capacity.used -= self.cost_of(job);
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let (id, number) = (open.attempt_id, open.number);
         self.capacity.leases.remove(&id);
-        let lane = self.agent_queues[self.jobs[job].node].lane;
-        self.lanes[lane].reserved.remove(&(number, job));
+        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        self.queue.lanes[lane].reserved.remove(&(number, job));
     }
 
     /// Remembers a decision for people.
@@ -175,14 +175,14 @@ impl Engine {
         denied: Option<DenyReason>,
     ) -> Decision {
         let entry = &self.jobs[job];
-        let (lane, tenant, agent) = self.agent_queues.key(entry.node);
-        let open = (entry.open.is_some()).then(|| &self.attempts[entry.attempt()]);
+        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.node);
+        let open = (entry.open.is_some()).then(|| &self.jobs.attempts[entry.attempt()]);
         let worker = open.and_then(|open| self.holder_of(open)).map(|holder| holder.worker);
         Decision {
             at: now.wall,
-            tenant: self.tenants.key(*tenant).clone(),
+            tenant: self.queue.tenants.key(*tenant).clone(),
             agent: Some(agent.clone()),
-            lane: self.lanes[*lane].name.clone(),
+            lane: self.queue.lanes[*lane].name.clone(),
             job: Some(entry.id),
             worker,
             cost: self.cost_of(job),
@@ -279,7 +279,7 @@ impl Engine {
             due: self.capacity.due.first().map(|&(_, job)| self.jobs[job].id),
             by_agent: BTreeMap::new(),
         };
-        for (_, open) in self.attempts.iter() {
+        for (_, open) in self.jobs.attempts.iter() {
             let cost = self.cost_of(open.job);
             if cost == 0 {
                 continue;
@@ -287,8 +287,9 @@ impl Engine {
             if open.started_at.is_none() && open.worker.is_none() {
                 view.reserved += cost;
             }
-            let (_, tenant, agent) = self.agent_queues.key(self.jobs[open.job].node);
-            *view.by_agent.entry((self.tenants.key(*tenant).clone(), agent.clone())).or_default() += cost;
+            let (_, tenant, agent) = self.queue.agent_queues.key(self.jobs[open.job].node);
+            *view.by_agent.entry((self.queue.tenants.key(*tenant).clone(), agent.clone())).or_default() +=
+                cost;
         }
         view
     }
@@ -307,17 +308,17 @@ impl Engine {
 
     fn lease_view(&self, now: Now, job: Ix<Job>) -> LeaseView {
         let entry = &self.jobs[job];
-        let open = &self.attempts[entry.attempt()];
-        let (lane, tenant, agent) = self.agent_queues.key(entry.node);
+        let open = &self.jobs.attempts[entry.attempt()];
+        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.node);
         LeaseView {
             lease: open.attempt_id,
             job: entry.id,
             seq: Seq(entry.seq),
             attempt: entry.attempts,
-            tenant: self.tenants.key(*tenant).clone(),
+            tenant: self.queue.tenants.key(*tenant).clone(),
             agent: agent.clone(),
-            lane: self.lanes[*lane].name.clone(),
-            kind: self.kinds.key(self.kind_of(job)).clone(),
+            lane: self.queue.lanes[*lane].name.clone(),
+            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
             holder: self.holder_of(open),
             state: entry.state,
             cost: self.cost_of(job),

@@ -20,7 +20,7 @@ impl Engine {
     ) -> Reply {
         let Some(ix) = self.find_job(job) else { return Reply::NotFound };
         let was = self.jobs[ix].state;
-        let owner = self.tenants.key(self.tenant_of(ix));
+        let owner = self.queue.tenants.key(self.tenant_of(ix));
         if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
@@ -56,7 +56,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let until = now.mono + self.settings.stop_grace;
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open_mut(job);
         open.stopping = Some((cause, until));
         open.timeout_at = None;
         self.arm(job);
@@ -65,11 +65,11 @@ impl Engine {
 
     /// Tells the runner of an attempt to stop.
     pub(in crate::engine) fn tell_stop(&self, job: Ix<Job>, effects: &mut Effects) {
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         effects.notices.push(Notice::Stop {
             seq: Seq(self.jobs[job].seq),
             fence: self.fence_of(job),
-            executor: self.executors.key(open.executor).clone(),
+            executor: self.queue.executors.key(open.executor).clone(),
             connection: self.connection_of(open),
             dispatch_seq: self.dispatch_seq(job),
         });
@@ -83,8 +83,8 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        if self.closed == open {
-            self.closed = !open;
+        if self.server.closed == open {
+            self.server.closed = !open;
             let detail = if open { "drain ended: jobs are admitted" } else { "drain: new jobs are rejected" };
             self.server_event(now, crate::EventKind::CallDone, None, Some(origin), detail.into(), effects);
         }
@@ -93,17 +93,17 @@ impl Engine {
 
     /// The server stops: admit and start nothing; cancel what waits in lanes that say so.
     pub(in crate::engine) fn drain(&mut self, now: Now, effects: &mut Effects) -> Reply {
-        if self.draining {
+        if self.server.draining {
             return Reply::Done;
         }
-        self.draining = true;
+        self.server.draining = true;
         self.server_event(now, crate::EventKind::DrainBegan, None, None, "the server stops".into(), effects);
         let waiting: Vec<Ix<Job>> = self
             .jobs
             .iter()
             .filter(|(_, job)| job.open.is_none())
             .filter(|(_, job)| {
-                let lane = &self.lanes[self.agent_queues[job.node].lane];
+                let lane = &self.queue.lanes[self.queue.agent_queues[job.node].lane];
                 lane.settings.on_shutdown == ShutdownPolicy::Cancel
             })
             .map(|(ix, _)| ix)

@@ -32,8 +32,8 @@ impl Engine {
         // A job that waits for a time begins to age when that time comes.
         let ahead = not_before.map_or(Span(0), |at| at.since(now.wall));
         let rank_time = self.rank_now(now).saturating_add(ahead.0);
-        self.last_seq += 1;
-        let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
+        self.numbers.last_seq += 1;
+        let (seq, id) = (Seq(self.numbers.last_seq), self.numbers.rng.job_id(now.wall));
         let lane = spec.lane.clone();
         let state = if wake.is_some() { JobState::Scheduled } else { JobState::Queued };
         let mut row = Box::new(JobRow {
@@ -49,7 +49,11 @@ impl Engine {
         });
         if let Some(idempotency) = &row.spec.idempotency {
             let key = (row.spec.tenant.clone(), idempotency.key.clone());
-            self.fresh_keys.insert(self.batch, key, Prior { job: id, digest: idempotency.digest });
+            self.jobs.fresh_keys.insert(
+                self.numbers.batch,
+                key,
+                Prior { job: id, digest: idempotency.digest },
+            );
         }
         let job = self.insert_job(&row, belongs);
         let served = self.is_served(job);
@@ -66,11 +70,11 @@ impl Engine {
             }
         }
         self.arm(job);
-        self.agent_queues[self.jobs[job].node].counts.submitted += 1;
+        self.queue.agent_queues[self.jobs[job].node].counts.submitted += 1;
         let event = JobEvent::new(EventKind::JobSubmitted, None);
         self.job_event(now, job, JobEvent { origin: Some(&origin), ..event }, effects);
         row.status.last_event = self.jobs[job].last_event;
-        let waiting = self.lanes[belongs.lane].waiting;
+        let waiting = self.queue.lanes[belongs.lane].waiting;
         row.position = waiting;
         effects.changes.push(Change::JobCreated { row, payload });
         let state = match begins {

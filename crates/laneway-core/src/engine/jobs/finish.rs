@@ -28,7 +28,7 @@ impl Engine {
             self.release_lingering(now, job, effects);
             return Reply::Stale;
         }
-        if let Some((cause, _)) = self.attempts[self.jobs[job].attempt()].stopping {
+        if let Some((cause, _)) = self.jobs.open(job).stopping {
             let done = matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_));
             let asked_back = cause == AttemptEnd::HandedBack;
             // The result of a run that cannot be repeated counts, although the run was asked to stop.
@@ -47,7 +47,7 @@ impl Engine {
             Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
             Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects),
             Outcome::Interrupted => self.interrupt(now, job, effects),
-            Outcome::Canceled if self.draining => self.interrupt(now, job, effects),
+            Outcome::Canceled if self.server.draining => self.interrupt(now, job, effects),
             Outcome::Canceled => {
                 let failure =
                     Failure::retryable("canceled", "the runner stopped although nobody asked it to");
@@ -91,10 +91,10 @@ impl Engine {
         let failures = self.jobs[job].failures;
         // For whom nobody waits, nobody tries again.
         let awaited = !(self.jobs[job].in_run && self.is_uncalled(job));
-        let policy = &self.policies[self.jobs[job].policy];
+        let policy = &self.jobs.policies[self.jobs[job].policy];
         if failure.retryable && failures <= policy.retries_max && awaited {
             let backoff = policy.backoff;
-            let wait = backoff.wait(failures, self.rng.jitter()).max(asked.unwrap_or_default());
+            let wait = backoff.wait(failures, self.numbers.rng.jitter()).max(asked.unwrap_or_default());
             let error = Some(ErrorLine::of(&failure));
             let closed = AttemptEnding::failed(end, failure);
             let detail = self.close_attempt(now, job, closed, false, effects);
@@ -150,7 +150,7 @@ impl Engine {
 
     /// True when the job may run again after one more attempt of unknown effect.
     fn allows_loss(&self, job: Ix<Job>) -> bool {
-        let losses_max = self.policies[self.jobs[job].policy].losses_max;
+        let losses_max = self.jobs.policies[self.jobs[job].policy].losses_max;
         self.jobs[job].losses < losses_max && !self.ends_when_lost(job)
     }
 
@@ -183,8 +183,8 @@ impl Engine {
 
     /// True when the server stops and the lane of the job keeps nothing that waits.
     pub(in crate::engine) fn ends_with_server(&self, job: Ix<Job>) -> bool {
-        let lane = self.agent_queues[self.jobs[job].node].lane;
-        self.draining && self.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
+        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        self.server.draining && self.queue.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
     }
 
     fn requeue(
@@ -257,7 +257,7 @@ impl Engine {
         }
         let error = error.or_else(|| closed.as_ref()?.failure.clone());
         let waited = self.jobs[job].open.is_none();
-        let open = (!waited).then(|| &self.attempts[self.jobs[job].attempt()]);
+        let open = (!waited).then(|| self.jobs.open(job));
         let started_at = open.and_then(|open| open.started_at);
         let attempt_id = open.map(|open| open.attempt_id);
         let detail = closed.and_then(|closed| self.close_attempt(now, job, closed, true, effects));
@@ -271,8 +271,8 @@ impl Engine {
         let (kind, line) = (kind_of_end(state), error.as_ref().map(ErrorLine::of));
         let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };
         self.job_event(now, job, event, effects);
-        let lane = self.agent_queues[self.jobs[job].node].lane;
-        self.lanes[lane].ended = self.lanes[lane].ended.saturating_add(1);
+        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        self.queue.lanes[lane].ended = self.queue.lanes[lane].ended.saturating_add(1);
         let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
         let entry = &self.jobs[job];
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
@@ -326,7 +326,7 @@ impl Engine {
         }
         self.free_gates(job);
         let ended = self.jobs[job].open.take().expect("the job has an open attempt");
-        self.attempts.remove(ended);
+        self.jobs.attempts.remove(ended);
         self.count_run(now, job, open.started_at, end);
         effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
             open,

@@ -41,7 +41,7 @@ impl Engine {
     /// Changes a job's state to what is stored of it, and keeps the counts.
     pub(in crate::engine) fn restate(&mut self, job: Ix<Job>, next: JobState) {
         let was = std::mem::replace(&mut self.jobs[job].state, next);
-        let states = &mut self.tenants[self.classes[self.jobs[job].class].tenant].states;
+        let states = &mut self.queue.tenants[self.queue.classes[self.jobs[job].class].tenant].states;
         states[usize::from(was.code())] -= 1;
         states[usize::from(next.code())] += 1;
         if self.jobs[job].in_run {
@@ -58,17 +58,17 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let JobEvent { kind, reason, origin, error, detail } = event;
-        self.last_event += 1;
-        let number = self.last_event;
+        self.numbers.last_event += 1;
+        let number = self.numbers.last_event;
         let entry = &mut self.jobs[job];
         let previous = std::mem::replace(&mut entry.last_event, number);
-        let class = &self.classes[entry.class];
-        let (lane, _, agent) = self.agent_queues.key(entry.node);
+        let class = &self.queue.classes[entry.class];
+        let (lane, _, agent) = self.queue.agent_queues.key(entry.node);
         let line = JobLine {
             seq: Seq(entry.seq),
             id: entry.id,
-            kind: self.kinds.key(class.own_kind()).clone(),
-            lane: self.lanes[*lane].name.clone(),
+            kind: self.queue.kinds.key(class.own_kind()).clone(),
+            lane: self.queue.lanes[*lane].name.clone(),
             agent: agent.clone(),
             attempt: entry.attempts,
             reason,
@@ -79,7 +79,7 @@ impl Engine {
             number,
             at: now.wall,
             kind,
-            tenant: Some(self.tenants.key(class.tenant).clone()),
+            tenant: Some(self.queue.tenants.key(class.tenant).clone()),
             job: Some(line),
             actor: origin.map(|origin| origin.actor.clone()),
             request: origin.and_then(|origin| origin.request.clone()),
@@ -90,7 +90,7 @@ impl Engine {
     /// What became of the dispatch that opened a job's attempt; `None` where no worker was told of it.
     pub(in crate::engine) fn dispatch_line(&self, job: Ix<Job>, outcome: &str) -> Option<Box<str>> {
         let open = self.attempt_of(job)?;
-        let worker = self.workers.key(open.pushed_to()?).1.clone();
+        let worker = self.workers.entries.key(open.pushed_to()?).1.clone();
         let line = DispatchLine { dispatch_seq: open.dispatch_seq, outcome: outcome.into(), worker };
         Some(line.to_string().into())
     }
@@ -105,9 +105,9 @@ impl Engine {
         detail: Box<str>,
         effects: &mut Effects,
     ) {
-        self.last_event += 1;
+        self.numbers.last_event += 1;
         effects.events.push(Event {
-            number: self.last_event,
+            number: self.numbers.last_event,
             at: now.wall,
             kind,
             tenant,
@@ -138,7 +138,7 @@ impl Engine {
     /// The fence of a job's open attempt.
     pub(in crate::engine) fn fence_of(&self, job: Ix<Job>) -> Fence {
         let entry = &self.jobs[job];
-        let open = &self.attempts[entry.attempt()];
+        let open = &self.jobs.attempts[entry.attempt()];
         Fence {
             job: entry.id,
             attempt: entry.attempts,
@@ -172,46 +172,46 @@ impl Engine {
 
     /// The tenant of a job.
     pub(in crate::engine) fn tenant_of(&self, job: Ix<Job>) -> Ix<Tenant> {
-        self.classes[self.jobs[job].class].tenant
+        self.queue.classes[self.jobs[job].class].tenant
     }
 
     /// The kind of a job.
     pub(in crate::engine) fn kind_of(&self, job: Ix<Job>) -> Ix<Kind> {
-        self.classes[self.jobs[job].class].own_kind()
+        self.queue.classes[self.jobs[job].class].own_kind()
     }
 
     /// The keys that a job holds while it has an open attempt.
     pub(in crate::engine) fn keys_held_by(&self, job: Ix<Job>) -> &[Ix<KeyEntry>] {
-        self.jobs[job].keyset.map_or(&[], |keyset| &self.keysets[keyset].0)
+        self.jobs[job].keyset.map_or(&[], |keyset| &self.queue.keysets[keyset].0)
     }
 
     /// The open attempt of a job, if it has one.
     pub(in crate::engine) fn attempt_of(&self, job: Ix<Job>) -> Option<&Open> {
-        self.jobs[job].open.map(|open| &self.attempts[open])
+        self.jobs[job].open.map(|open| &self.jobs.attempts[open])
     }
 
     /// The job of that id, live or lingering.
     pub(in crate::engine) fn find_job(&self, id: JobId) -> Option<Ix<Job>> {
-        self.by_id.find(self.hashing.hash(&id), |ix| self.jobs[ix].id == id)
+        self.jobs.by_id.find(self.jobs.hashing.hash(&id), |ix| self.jobs[ix].id == id)
     }
 
     /// Counts a job that begins to wait.
     pub(in crate::engine) fn count_waiting(&mut self, job: Ix<Job>) {
         let (node, tenant) = (self.jobs[job].node, self.tenant_of(job));
-        self.waiting += 1;
-        self.agent_queues[node].waiting += 1;
-        let lane = self.agent_queues[node].lane;
-        self.lanes[lane].waiting += 1;
+        self.queue.waiting += 1;
+        self.queue.agent_queues[node].waiting += 1;
+        let lane = self.queue.agent_queues[node].lane;
+        self.queue.lanes[lane].waiting += 1;
         self.count_in_shares(lane, tenant);
     }
 
     /// Counts a job that no longer waits.
     pub(in crate::engine) fn uncount_waiting(&mut self, job: Ix<Job>) {
         let (node, tenant) = (self.jobs[job].node, self.tenant_of(job));
-        self.waiting -= 1;
-        self.agent_queues[node].waiting -= 1;
-        let lane = self.agent_queues[node].lane;
-        self.lanes[lane].waiting -= 1;
+        self.queue.waiting -= 1;
+        self.queue.agent_queues[node].waiting -= 1;
+        let lane = self.queue.agent_queues[node].lane;
+        self.queue.lanes[lane].waiting -= 1;
         self.uncount_in_shares(lane, tenant);
     }
 
@@ -224,23 +224,24 @@ impl Engine {
         self.forget_denied(job);
         self.capacity.denials.remove(&job);
         self.forget_callback(job);
-        let hash = self.hashing.hash(&self.jobs[job].id);
-        self.by_id.remove(hash, job);
+        let hash = self.jobs.hashing.hash(&self.jobs[job].id);
+        self.jobs.by_id.remove(hash, job);
         let entry = self.jobs.remove(job);
-        self.tenants[self.classes[entry.class].tenant].states[usize::from(entry.state.code())] -= 1;
+        self.queue.tenants[self.queue.classes[entry.class].tenant].states[usize::from(entry.state.code())] -=
+            1;
         debug_assert!(
             entry.bin.is_none() && entry.open.is_none(),
             "a job leaves its bin and its gates first"
         );
-        self.policies.release(entry.policy);
+        self.jobs.policies.release(entry.policy);
         if let Some(hours) = entry.hours {
-            self.hours.release(hours);
+            self.jobs.hours.release(hours);
         }
         if let Some(session) = entry.session {
             self.release_session(session);
         }
         if let Some(keyset) = entry.keyset
-            && let Some(KeySet(keys)) = self.keysets.release(keyset)
+            && let Some(KeySet(keys)) = self.queue.keysets.release(keyset)
         {
             for key in keys.iter() {
                 self.release_key(*key);

@@ -51,7 +51,7 @@ impl Engine {
         mut rejection: Rejection,
         effects: &mut Effects,
     ) -> Rejection {
-        let room = &mut self.lanes[belongs.lane].rejections;
+        let room = &mut self.queue.lanes[belongs.lane].rejections;
         if submission.record_rejection
             && rejection.code == RejectionCode::QueueFull
             && room.take(now.mono, submission.payload.len() as u64)
@@ -74,13 +74,13 @@ impl Engine {
         self.fill_in_defaults(&mut spec, belongs);
         // The key must still be good for the submit that finds room.
         spec.idempotency = None;
-        self.last_seq += 1;
-        let (seq, id) = (Seq(self.last_seq), self.rng.job_id(now.wall));
+        self.numbers.last_seq += 1;
+        let (seq, id) = (Seq(self.numbers.last_seq), self.numbers.rng.job_id(now.wall));
         let error = Failure {
             detail: rejection.full.map(|full| full.to_detail()),
             ..Failure::retryable("queue_full", rejection.message.clone())
         };
-        let last_event = self.last_event + 1;
+        let last_event = self.numbers.last_event + 1;
         self.rejection_event(now, (seq, id), &spec, &origin, &error, effects);
         let row = Box::new(JobRow {
             seq,
@@ -94,7 +94,7 @@ impl Engine {
             spec,
         });
         effects.changes.push(Change::JobCreated { row, payload });
-        let lane = &mut self.lanes[belongs.lane];
+        let lane = &mut self.queue.lanes[belongs.lane];
         lane.ended = lane.ended.saturating_add(1);
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
             seq,
@@ -124,9 +124,9 @@ impl Engine {
         error: &Failure,
         effects: &mut Effects,
     ) {
-        self.last_event += 1;
+        self.numbers.last_event += 1;
         effects.events.push(Event {
-            number: self.last_event,
+            number: self.numbers.last_event,
             at: now.wall,
             kind: EventKind::JobRejected,
             tenant: Some(spec.tenant.clone()),

@@ -62,16 +62,17 @@ impl Engine {
     /// How much of their own shares other tenants take with earlier items of the same batch: of the server's queue, and
     /// of the lane's.
     fn taken_by_others(&self, extra: &Extra, lane: Ix<Lane>, spec: &JobSpec) -> (u32, u32) {
-        let waiting = |tenant: &Name| self.tenants.find(tenant).map(|tenant| &self.tenants[tenant]);
+        let waiting =
+            |tenant: &Name| self.queue.tenants.find(tenant).map(|tenant| &self.queue.tenants[tenant]);
         let others = extra.tenants.iter().filter(|(tenant, _)| **tenant != spec.tenant);
         let of_server = others.map(|(tenant, &asked)| {
-            self.queue_share.taken(waiting(tenant).map_or(0, |tenant| tenant.waiting), asked)
+            self.queue.share.taken(waiting(tenant).map_or(0, |tenant| tenant.waiting), asked)
         });
         let here = extra.lane_tenants.iter();
         let others = here.filter(|((at, tenant), _)| *at == lane && *tenant != spec.tenant);
         let of_lane = others.map(|((_, tenant), &asked)| {
             let own = waiting(tenant).and_then(|tenant| tenant.waiting_in.get(&lane)).copied().unwrap_or(0);
-            self.lanes[lane].share.taken(own, asked)
+            self.queue.lanes[lane].share.taken(own, asked)
         });
         (of_server.sum(), of_lane.sum())
     }
@@ -193,7 +194,7 @@ impl Engine {
     pub(in crate::engine) fn check_lane(&self, submission: &Submission) -> Result<(), Rejection> {
         let lane = &submission.spec.lane;
         // The engine always has `main`, whatever the settings name.
-        if !submission.strict_lane || self.lane_of.contains_key(lane) {
+        if !submission.strict_lane || self.queue.lane_of.contains_key(lane) {
             return Ok(());
         }
         self.settings.check_lane(lane)
@@ -202,7 +203,7 @@ impl Engine {
     /// The job that the submission's idempotency key stands for already.
     fn find_existing(&self, submission: &Submission) -> Result<Option<JobId>, Rejection> {
         let Some(idempotency) = &submission.spec.idempotency else { return Ok(None) };
-        let fresh = self.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
+        let fresh = self.jobs.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
         match fresh.copied().or(submission.prior) {
             None => Ok(None),
             Some(prior) if prior.digest == idempotency.digest => Ok(Some(prior.job)),
@@ -232,14 +233,14 @@ impl Engine {
         belongs: Belongs,
         extra: Option<&Extra>,
     ) -> Result<(), Rejection> {
-        if self.draining {
+        if self.server.draining {
             let message = "the server is stopping; submit again after it has restarted";
             return Err(Rejection {
                 retry_after: Some(Span::secs(5)),
                 ..reject(RejectionCode::Draining, message)
             });
         }
-        if self.closed {
+        if self.server.closed {
             let message = "the server is drained and admits no new jobs; end the drain (DELETE /v1/drain), or \
                            submit elsewhere";
             return Err(Rejection {
@@ -247,7 +248,7 @@ impl Engine {
                 ..reject(RejectionCode::Draining, message)
             });
         }
-        if self.storage_low {
+        if self.server.storage_low {
             let message = "storage runs low; free disk space, then submit again";
             return Err(Rejection {
                 retry_after: Some(Span::secs(30)),
@@ -256,7 +257,7 @@ impl Engine {
         }
         self.check_form(now, spec, belongs)?;
         let lane_ix = belongs.lane;
-        let lane = &self.lanes[lane_ix];
+        let lane = &self.queue.lanes[lane_ix];
         let tenant_max =
             self.settings.tenants.get(&spec.tenant).unwrap_or(&self.settings.tenant_default).queued_max;
         let (mut total, mut in_lane, mut of_agent, mut of_tenant, mut of_tenant_here) = (0, 0, 0, 0, 0);
@@ -270,18 +271,18 @@ impl Engine {
         }
         let (mut own, mut own_here) = (0, 0);
         if let Some(node) = belongs.node {
-            of_agent += self.agent_queues[node].waiting;
+            of_agent += self.queue.agent_queues[node].waiting;
         }
         if let Some(tenant) = belongs.tenant {
-            own = self.tenants[tenant].waiting;
-            own_here = self.tenants[tenant].waiting_in.get(&lane_ix).copied().unwrap_or(0);
+            own = self.queue.tenants[tenant].waiting;
+            own_here = self.queue.tenants[tenant].waiting_in.get(&lane_ix).copied().unwrap_or(0);
         }
         let (by_others, by_others_here) =
             extra.map_or((0, 0), |extra| self.taken_by_others(extra, lane_ix, spec));
-        let reserved = self.queue_share.reserved_from(own, of_tenant).saturating_sub(by_others);
+        let reserved = self.queue.share.reserved_from(own, of_tenant).saturating_sub(by_others);
         let reserved_here = lane.share.reserved_from(own_here, of_tenant_here).saturating_sub(by_others_here);
         of_tenant += own;
-        check_cap(CapScope::Server, self.waiting + total, self.settings.queued_max, reserved)?;
+        check_cap(CapScope::Server, self.queue.waiting + total, self.settings.queued_max, reserved)?;
         check_cap(CapScope::Lane, lane.waiting + in_lane, lane.settings.queued_max, reserved_here)?;
         check_cap(CapScope::Tenant, of_tenant, tenant_max, 0)?;
         check_cap(CapScope::Agent, of_agent, lane.settings.queued_per_agent_max, 0)
@@ -320,8 +321,8 @@ impl Engine {
                 return Err(reject(RejectionCode::DeadlinePast, message));
             }
         }
-        let pull = self.lanes[belongs.lane].settings.pull.is_pull();
-        let offered = pull || belongs.kind.is_some_and(|kind| self.kinds[kind].executor.is_some());
+        let pull = self.queue.lanes[belongs.lane].settings.pull.is_pull();
+        let offered = pull || belongs.kind.is_some_and(|kind| self.queue.kinds[kind].executor.is_some());
         let offered = offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
@@ -370,23 +371,24 @@ impl Engine {
 
     /// Finds what the job shares with others already. An unknown lane means `main`.
     pub(in crate::engine) fn locate(&self, spec: &JobSpec) -> Belongs {
-        let lane = self.lane_of.get(&spec.lane).copied();
+        let lane = self.queue.lane_of.get(&spec.lane).copied();
         let lane = lane.unwrap_or_else(|| self.main_lane());
-        let tenant = self.tenants.find(&spec.tenant);
-        let kind = self.kinds.find(&spec.kind);
-        let node = tenant.and_then(|tenant| self.agent_queues.find(&(lane, tenant, spec.agent.clone())));
+        let tenant = self.queue.tenants.find(&spec.tenant);
+        let kind = self.queue.kinds.find(&spec.kind);
+        let node =
+            tenant.and_then(|tenant| self.queue.agent_queues.find(&(lane, tenant, spec.agent.clone())));
         Belongs { lane, node, tenant, kind }
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
     pub(in crate::engine) fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
-        let lane = &self.lanes[belongs.lane].name;
+        let lane = &self.queue.lanes[belongs.lane].name;
         if spec.lane != *lane {
             spec.lane = lane.clone();
         }
         let kind = match belongs.kind {
             None => self.settings.kinds.get(&spec.kind),
-            Some(known) => Some(&self.kinds[known].settings),
+            Some(known) => Some(&self.queue.kinds[known].settings),
         };
         spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(self.settings.timeout));
         spec.queue_timeout =
@@ -413,18 +415,20 @@ impl Engine {
     pub(in crate::engine) fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix<Job> {
         let spec = &row.spec;
         let near = row.status.near_deadline;
-        let demand = Engine::demand_of(&spec.needs, near, &self.lanes[belongs.lane].settings);
+        let demand = Engine::demand_of(&spec.needs, near, &self.queue.lanes[belongs.lane].settings);
         let placement = PlacementRule::of(spec.wants.as_deref());
         let class = self.hold_class(belongs, &spec.tenant, &spec.kind, placement, demand);
-        let tenant = self.classes[class].tenant;
+        let tenant = self.queue.classes[class].tenant;
         let node = self.hold_agent_queue(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
             Some(session) => (Some(self.hold_session(tenant, &session.key)), session.max_concurrent.max(1)),
             None => (None, 0),
         };
         let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
-        let policy = self.policies.hold(spec.retry.as_ref().expect("defaults are filled in"));
+        let policy = self.jobs.policies.hold(spec.retry.as_ref().expect("defaults are filled in"));
         self.remember_callback(row);
+        let hours = spec.needs.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
+        let near_at = if near { MaybeWall::NONE } else { self.near_at(spec).into() };
         let job = self.jobs.insert(Job {
             id: row.id,
             seq: row.seq.0,
@@ -434,7 +438,7 @@ impl Engine {
             deadline: spec.deadline.into(),
             wake: None,
             queue_until: MaybeMono::NONE,
-            near_at: if near { MaybeWall::NONE } else { self.near_at(spec).into() },
+            near_at,
             hours_end: MaybeWall::NONE,
             timeout_ms: spec.timeout.expect("defaults are filled in").0,
             queue_timeout_ms: spec.queue_timeout.map_or(u64::MAX, |span| span.0),
@@ -451,7 +455,7 @@ impl Engine {
             failures: row.status.failures,
             losses: row.status.losses,
             rejections: row.status.rejections,
-            hours: spec.needs.hours.as_ref().map(|hours| self.hours.hold(hours)),
+            hours,
             bypassed: 0,
             near,
             unique: spec.needs.unique,
@@ -464,9 +468,9 @@ impl Engine {
         if row.status.denials > 0 {
             self.capacity.denials.insert(job, row.status.denials);
         }
-        let hash = self.hashing.hash(&row.id);
-        self.by_id.insert(hash, job);
-        self.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
+        let hash = self.jobs.hashing.hash(&row.id);
+        self.jobs.by_id.insert(hash, job);
+        self.queue.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
         if let Some(of) = &row.spec.schedule {
             // Which attempt was the first is not stored; what is known is that it came after the job.
@@ -480,7 +484,7 @@ impl Engine {
 
     /// Engine time for ordering.
     pub(in crate::engine) fn rank_now(&self, now: Now) -> u64 {
-        self.rank_base.saturating_add(now.mono.since(self.born.mono).0)
+        self.clock.rank_base.saturating_add(now.mono.since(self.clock.born.mono).0)
     }
 
     /// From now on the job may start, so from now on its queue timeout runs.
@@ -501,7 +505,7 @@ impl Engine {
     fn due_times(&self, job: Ix<Job>) -> Armed {
         let entry = &self.jobs[job];
         if let Some(open) = entry.open {
-            let open = &self.attempts[open];
+            let open = &self.jobs.attempts[open];
             // Who hears nothing cannot stop: it runs on until its lease ends.
             let stop = open.stopping.filter(|_| !self.hears_nothing(open)).map(|(_, until)| until);
             let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
@@ -520,7 +524,7 @@ impl Engine {
             Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
             None if entry.near_at == MaybeWall::NONE
                 && entry.hours_end == MaybeWall::NONE
-                && self.classes[entry.class].placement.is_none() =>
+                && self.queue.classes[entry.class].placement.is_none() =>
             {
                 Armed { mono: entry.queue_until, wall: entry.deadline }
             }

@@ -29,11 +29,11 @@ impl Engine {
     ) -> Reply {
         let LeaseMessage { lease, tenant, worker, pid, said } = word;
         let Some(&job) = self.capacity.leases.get(&lease) else { return Reply::NotFound };
-        let owner = self.tenants.key(self.tenant_of(job));
+        let owner = self.queue.tenants.key(self.tenant_of(job));
         if tenant.is_some_and(|tenant| tenant != *owner) {
             return Reply::NotFound;
         }
-        let holder = self.holder_of(&self.attempts[self.jobs[job].attempt()]);
+        let holder = self.holder_of(self.jobs.open(job));
         if let Some(worker) = worker {
             match holder {
                 Some(holder) if holder.worker != worker => return Reply::NotYours,
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     fn note_pid(&mut self, job: Ix<Job>, pid: Option<u32>, effects: &mut Effects) {
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open_mut(job);
         if pid.is_some() && open.pid != pid {
             open.pid = pid;
             effects.changes.push(Change::HolderChanged(self.open_row(job)));
@@ -84,7 +84,7 @@ impl Engine {
     pub(in crate::engine) fn is_reserved(&self, job: Ix<Job>) -> bool {
         let entry = &self.jobs[job];
         entry.open.is_some() && {
-            let open = &self.attempts[entry.attempt()];
+            let open = &self.jobs.attempts[entry.attempt()];
             open.worker.is_none() && open.pull && open.started_at.is_none()
         }
     }
@@ -92,19 +92,19 @@ impl Engine {
     /// The place of attempts that workers ask for.
     pub(in crate::engine) fn leases_executor(&mut self) -> Ix<Executor> {
         let name = Name::fixed(LEASES);
-        if let Some(executor) = self.executors.find(&name) {
+        if let Some(executor) = self.queue.executors.find(&name) {
             return executor;
         }
         let (mode, kinds) = (ExecutorMode::Leased, Vec::new());
         self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds, slots: u32::MAX });
-        self.executors.find(&name).expect("it was just made")
+        self.queue.executors.find(&name).expect("it was just made")
     }
 
     pub(in crate::engine) fn holder_of(&self, open: &Open) -> Option<Holder> {
         open.worker.map(|worker| Holder {
-            worker: self.workers.key(worker).1.clone(),
+            worker: self.workers.entries.key(worker).1.clone(),
             pid: open.pid,
-            boot: self.workers[worker].boot.clone().filter(|_| open.is_pushed()),
+            boot: self.workers.entries[worker].boot.clone().filter(|_| open.is_pushed()),
         })
     }
 
@@ -113,13 +113,13 @@ impl Engine {
         if let Some(lease) = self.worker_lease_of(job) {
             return lease;
         }
-        let lane = self.agent_queues[self.jobs[job].node].lane;
-        self.lanes[lane].settings.pull.lease.unwrap_or(self.settings.lease)
+        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        self.queue.lanes[lane].settings.pull.lease.unwrap_or(self.settings.lease)
     }
 
     /// Does a job whose worker went silent end with that?
     pub(in crate::engine) fn ends_when_lost(&self, job: Ix<Job>) -> bool {
-        let lane = &self.lanes[self.agent_queues[self.jobs[job].node].lane].settings.pull;
+        let lane = &self.queue.lanes[self.queue.agent_queues[self.jobs[job].node].lane].settings.pull;
         lane.is_pull() && lane.on_lease_lost == LostPolicy::Fail
     }
 

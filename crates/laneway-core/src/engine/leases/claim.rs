@@ -9,7 +9,6 @@ use crate::engine::capacity::admission::Room;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::{Belongs, reject};
 use crate::engine::state::{AgentQueue, Class, Demand, Job, Lane, QueueHead, Tenant};
-use crate::engine::workers::pool::Worker;
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };
@@ -32,8 +31,8 @@ impl Engine {
         if claim.token.as_ref().is_some_and(|token| !self.token_holds(token, now.wall)) {
             return Reply::NotFound;
         }
-        let Some(&lane) = self.lane_of.get(&claim.lane) else { return Reply::NotFound };
-        if !self.lanes[lane].settings.pull.is_pull() {
+        let Some(&lane) = self.queue.lane_of.get(&claim.lane) else { return Reply::NotFound };
+        if !self.queue.lanes[lane].settings.pull.is_pull() {
             let message = "lane: its jobs are pushed to places; ask in a lane whose workers ask";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
@@ -83,10 +82,10 @@ impl Engine {
 
     /// The first job that is reserved and suits.
     fn find_reserved(&self, lane: Ix<Lane>, claim: &Claim) -> Option<Ix<Job>> {
-        let reserved = self.lanes[lane].reserved.iter().map(|&(_, job)| job);
-        reserved.filter(|&job| self.attempts[self.jobs[job].attempt()].stopping.is_none()).find(|&job| {
+        let reserved = self.queue.lanes[lane].reserved.iter().map(|&(_, job)| job);
+        reserved.filter(|&job| self.jobs.open(job).stopping.is_none()).find(|&job| {
             let demand = self.demand_of_job(job).expect("jobs that workers ask for have a demand");
-            let class = &self.classes[self.jobs[job].class];
+            let class = &self.queue.classes[self.jobs[job].class];
             self.is_wanted(job, claim)
                 && self.unsuited(Some(class.tenant), demand, claim.max_cost, &claim.holder.worker).is_none()
         })
@@ -94,10 +93,10 @@ impl Engine {
 
     fn is_wanted(&self, job: Ix<Job>, claim: &Claim) -> bool {
         let entry = &self.jobs[job];
-        let class = &self.classes[entry.class];
-        *self.tenants.key(class.tenant) == claim.tenant
-            && (claim.kinds.is_empty() || claim.kinds.contains(self.kinds.key(class.own_kind())))
-            && claim.agent.as_ref().is_none_or(|agent| *agent == self.agent_queues.key(entry.node).2)
+        let class = &self.queue.classes[entry.class];
+        *self.queue.tenants.key(class.tenant) == claim.tenant
+            && (claim.kinds.is_empty() || claim.kinds.contains(self.queue.kinds.key(class.own_kind())))
+            && claim.agent.as_ref().is_none_or(|agent| *agent == self.queue.agent_queues.key(entry.node).2)
     }
 
     /// Why a worker does not get a job that it could find.
@@ -112,8 +111,8 @@ impl Engine {
             return Some(DenyReason::TooBig { cost: demand.cost });
         }
         let holds_some = || {
-            let known = tenant.and_then(|tenant| self.workers.find(&(tenant, worker.clone())));
-            known.is_some_and(|worker| !self.workers[worker].held.is_empty())
+            let known = tenant.and_then(|tenant| self.workers.entries.find(&(tenant, worker.clone())));
+            known.is_some_and(|worker| !self.workers.entries[worker].held.is_empty())
         };
         (demand.unique && holds_some()).then_some(DenyReason::Unique)
     }
@@ -126,9 +125,9 @@ impl Engine {
         claim: &Claim,
         effects: &mut Effects,
     ) -> Result<Ix<Job>, DenyReason> {
-        let tenant = self.tenants.find(&claim.tenant);
+        let tenant = self.queue.tenants.find(&claim.tenant);
         let node = match (&claim.agent, tenant) {
-            (Some(agent), Some(tenant)) => self.agent_queues.find(&(lane, tenant, agent.clone())),
+            (Some(agent), Some(tenant)) => self.queue.agent_queues.find(&(lane, tenant, agent.clone())),
             _ => None,
         };
         if let Some(reason) = self.lane_denial(lane, node) {
@@ -151,12 +150,12 @@ impl Engine {
 
     /// Why nothing starts in a lane, or nothing of one agent.
     fn lane_denial(&self, lane: Ix<Lane>, node: Option<Ix<AgentQueue>>) -> Option<DenyReason> {
-        let lane = &self.lanes[lane];
+        let lane = &self.queue.lanes[lane];
         let settings = &lane.settings;
-        if self.draining {
+        if self.server.draining {
             return Some(DenyReason::Draining);
         }
-        if self.storage_low {
+        if self.server.storage_low {
             return Some(DenyReason::StorageLow);
         }
         if settings.paused {
@@ -165,10 +164,11 @@ impl Engine {
         if lane.open >= settings.running_max {
             return Some(DenyReason::MaxLeases { limit: settings.running_max });
         }
-        if self.open >= self.settings.running_max {
+        if self.queue.open >= self.settings.running_max {
             return Some(DenyReason::MaxLeases { limit: self.settings.running_max });
         }
-        let full = node.is_some_and(|node| self.agent_queues[node].open >= settings.running_per_agent_max);
+        let full =
+            node.is_some_and(|node| self.queue.agent_queues[node].open >= settings.running_per_agent_max);
         full.then_some(DenyReason::AgentCap { limit: settings.running_per_agent_max })
     }
 
@@ -193,13 +193,13 @@ impl Engine {
         heads.sort_unstable();
         let mut first = None;
         for head in heads {
-            let demand = head.2.class.and_then(|class| self.classes[class].demand);
-            let demand = self.demands[demand.expect("jobs that workers ask for have a demand")];
+            let demand = head.2.class.and_then(|class| self.queue.classes[class].demand);
+            let demand = self.queue.demands[demand.expect("jobs that workers ask for have a demand")];
             let denied = self
                 .unsuited(tenant, demand, claim.max_cost, &claim.holder.worker)
                 .or_else(|| self.denial(demand, room));
             match denied {
-                None if self.lanes[lane].settings.pull.dispatch == Dispatch::Claim => {
+                None if self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim => {
                     return Ok(head);
                 }
                 // It is the dispatcher's to reserve, and it will be in this turn.
@@ -212,31 +212,32 @@ impl Engine {
 
     fn heads_of_tenant(&self, lane: Ix<Lane>, tenant: Ix<Tenant>) -> Vec<QueueHead> {
         let of_tenant =
-            |head: &&QueueHead| head.2.class.is_some_and(|class| self.classes[class].tenant == tenant);
-        let by_demand = self.lanes[lane].by_demand.values();
+            |head: &&QueueHead| head.2.class.is_some_and(|class| self.queue.classes[class].tenant == tenant);
+        let by_demand = self.queue.lanes[lane].by_demand.values();
         by_demand.filter_map(|heads| heads.iter().find(of_tenant)).copied().collect()
     }
 
     fn heads_of_kinds(&self, lane: Ix<Lane>, tenant: Ix<Tenant>, claim: &Claim) -> Vec<QueueHead> {
-        let kinds = claim.kinds.iter().filter_map(|kind| self.kinds.find(kind));
-        let classes = kinds.flat_map(|kind| self.kinds[kind].classes.iter().copied());
+        let kinds = claim.kinds.iter().filter_map(|kind| self.queue.kinds.find(kind));
+        let classes = kinds.flat_map(|kind| self.queue.kinds[kind].classes.iter().copied());
         let classes = classes.filter(|&class| {
-            self.classes[class].tenant == tenant && self.is_pull(self.classes[class].demand)
+            self.queue.classes[class].tenant == tenant && self.is_pull(self.queue.classes[class].demand)
         });
-        let lane = &self.lanes[lane];
+        let lane = &self.queue.lanes[lane];
         classes.filter_map(|class| lane.classes.get(&class)?.head).collect()
     }
 
     fn heads_of_agent(&self, node: Ix<AgentQueue>, claim: &Claim) -> Vec<QueueHead> {
-        let groups = self.agent_queues[node].groups.iter();
+        let groups = self.queue.agent_queues[node].groups.iter();
         let shown = groups.filter_map(|(source, group)| Some((group.shown?, node, source)));
         let wanted = |class: Ix<Class>| {
-            let kind = self.classes[class].kind;
-            claim.kinds.is_empty() || kind.is_some_and(|kind| claim.kinds.contains(self.kinds.key(kind)))
+            let kind = self.queue.classes[class].kind;
+            claim.kinds.is_empty()
+                || kind.is_some_and(|kind| claim.kinds.contains(self.queue.kinds.key(kind)))
         };
         let open = shown.filter(|&(_, _, source)| {
             source.class.is_some_and(|class| self.class_is_open(class) && wanted(class))
-                && source.key.is_none_or(|key| self.keys[key].gate.is_open())
+                && source.key.is_none_or(|key| self.queue.keys[key].gate.is_open())
         });
         open.collect()
     }
@@ -258,7 +259,7 @@ impl Engine {
             || spec.idempotency.is_some()
             || spec.needs.hours.is_some();
         let belongs = self.locate(spec);
-        let lane = &self.lanes[belongs.lane];
+        let lane = &self.queue.lanes[belongs.lane];
         if waits || !lane.settings.pull.is_pull() {
             let message = "lease: a new job starts now, in a lane whose workers ask; leave out what it could wait for \
                            (session, keys, not_before, hours, idempotency_key)";
@@ -301,13 +302,14 @@ impl Engine {
     fn is_full_for(&self, spec: &JobSpec, belongs: Belongs) -> bool {
         let tenant = match belongs.tenant {
             None => self.tenant_limits(&spec.tenant).running_max > 0,
-            Some(tenant) => self.tenants[tenant].gate.is_open(),
+            Some(tenant) => self.queue.tenants[tenant].gate.is_open(),
         };
         let kind = match belongs.kind {
             None => self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max) != Some(0),
-            Some(kind) => self.kinds[kind].gate.is_open(),
+            Some(kind) => self.queue.kinds[kind].gate.is_open(),
         };
-        let agent = belongs.node.is_some() || self.lanes[belongs.lane].settings.running_per_agent_max > 0;
+        let agent =
+            belongs.node.is_some() || self.queue.lanes[belongs.lane].settings.running_per_agent_max > 0;
         !(tenant && kind && agent)
     }
 
@@ -320,7 +322,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let Some(ix) = self.find_job(job) else { return Reply::NotFound };
-        let owner = self.tenants.key(self.tenant_of(ix));
+        let owner = self.queue.tenants.key(self.tenant_of(ix));
         if self.jobs[ix].state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
@@ -348,7 +350,7 @@ impl Engine {
 
     /// A job whose attempt is open already: reserved for whoever asks, or held by somebody.
     fn lease_open(&mut self, now: Now, job: Ix<Job>, taker: &Taker<'_>, effects: &mut Effects) -> Reply {
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let holder = self.holder_of(open);
         let mine = holder.as_ref().is_some_and(|holder| holder.worker == taker.holder.worker);
         let reserved = self.is_reserved(job);
@@ -373,8 +375,8 @@ impl Engine {
 
     fn denial_of_job(&mut self, now: Now, job: Ix<Job>, holder: &Holder) -> Option<DenyReason> {
         let entry = &self.jobs[job];
-        let (node, tenant) = (entry.node, self.classes[entry.class].tenant);
-        let lane = self.agent_queues[node].lane;
+        let (node, tenant) = (entry.node, self.queue.classes[entry.class].tenant);
+        let lane = self.queue.agent_queues[node].lane;
         if entry.state == JobState::Scheduled {
             return Some(DenyReason::NotYet);
         }
@@ -403,17 +405,17 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let (tenant, node) = (self.tenant_of(job), self.jobs[job].node);
-        let lane = self.agent_queues[node].lane;
+        let lane = self.queue.agent_queues[node].lane;
         let lease = self.lease_of(job);
         let worker = self.hold_worker(tenant, &taker.holder.worker);
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open_mut(job);
         open.worker = Some(worker);
         open.pid = taker.holder.pid;
-        self.workers[worker].held.insert(job);
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        self.workers.entries[worker].held.insert(job);
+        let open = self.jobs.open_mut(job);
         open.lease_until = open.lease_until.max(Some(now.mono + lease));
         let number = open.number;
-        self.lanes[lane].reserved.remove(&(number, job));
+        self.queue.lanes[lane].reserved.remove(&(number, job));
         if taker.start && self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         } else {
@@ -429,8 +431,8 @@ impl Engine {
         Grant {
             seq: Seq(entry.seq),
             fence: self.fence_of(job),
-            kind: self.kinds.key(self.kind_of(job)).clone(),
-            agent: self.agent_queues.key(entry.node).2.clone(),
+            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
+            agent: self.queue.agent_queues.key(entry.node).2.clone(),
             cost: self.cost_of(job),
             state: entry.state,
             lease: self.lease_of(job),

@@ -45,7 +45,7 @@ impl Engine {
         self.set_state(job, JobState::Running);
         let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
         let lease = self.lease_of(job);
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open_mut(job);
         open.started_at = Some(now.wall);
         open.acked = true;
         // A run that was told to stop before it began has its grace, and no timeout beside it.
@@ -55,8 +55,8 @@ impl Engine {
         if open.pull {
             // Whoever knows its fence has taken it.
             let number = open.number;
-            let lane = self.agent_queues[self.jobs[job].node].lane;
-            self.lanes[lane].reserved.remove(&(number, job));
+            let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+            self.queue.lanes[lane].reserved.remove(&(number, job));
         }
         self.arm(job);
         let detail = self.dispatch_line(job, DispatchLine::TAKEN);
@@ -70,7 +70,7 @@ impl Engine {
     pub(in crate::engine) fn renew(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
         let state = self.jobs[job].state;
         let (lease, deadline) = (self.lease_of(job), self.jobs[job].deadline);
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open_mut(job);
         // Its time may be over although no timer has said so yet: who begins only now must not.
         let late = open.timeout_at.is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
         let stop = state.is_terminal() || open.stopping.is_some() || late;

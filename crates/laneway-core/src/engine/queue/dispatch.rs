@@ -28,26 +28,26 @@ impl Engine {
     /// Starts whatever can start.
     pub(in crate::engine) fn dispatch(&mut self, now: Now, effects: &mut Effects) {
         // While storage is low, the space that is left is for the results of what runs.
-        if self.draining || self.storage_low {
+        if self.server.draining || self.server.storage_low {
             return;
         }
         let mut expiries_left = EXPIRIES_MAX;
         while let Some(job) = self.next_start(now, &mut expiries_left, effects) {
             self.open_attempt(now, job, None, effects);
         }
-        if !self.demands.is_empty() {
+        if !self.queue.demands.is_empty() {
             self.note_denied(now, effects);
         }
     }
 
     /// The job that starts next, or `None` when nothing can start.
     fn next_start(&mut self, now: Now, expiries_left: &mut u32, effects: &mut Effects) -> Option<Ix<Job>> {
-        let full = self.open >= self.settings.running_max;
+        let full = self.queue.open >= self.settings.running_max;
         if full && self.nobody_is_called() {
             return None;
         }
         loop {
-            let room = if self.demands.is_empty() { None } else { Some(self.room(now)) };
+            let room = if self.queue.demands.is_empty() { None } else { Some(self.room(now)) };
             if let Some(room) = room
                 && let Some((job, cost)) = room.due
                 && cost <= room.free
@@ -76,15 +76,15 @@ impl Engine {
 
     /// The bin that a head stands for, and its first job.
     pub(in crate::engine) fn head_of(&self, node: Ix<AgentQueue>, source: SourceKey) -> (Ix<Bin>, Ix<Job>) {
-        let group = self.agent_queues[node].groups.get(source).expect("a head has its group");
+        let group = self.queue.agent_queues[node].groups.get(source).expect("a head has its group");
         let ((_, bin), ()) = group.bins.first().expect("a shown group is not empty");
-        let (_, job) = self.bins[bin].jobs.first().expect("bins are not empty");
+        let (_, job) = self.queue.bins[bin].jobs.first().expect("bins are not empty");
         (bin, job)
     }
 
     /// Looks at the gates of a head again, the most specific first. One that is closed gets the bin, and the answer is no.
     pub(in crate::engine) fn is_clear(&mut self, bin: Ix<Bin>, job: Ix<Job>) -> bool {
-        let class = match *self.bins.key(bin) {
+        let class = match *self.queue.bins.key(bin) {
             BinKey::Plain { shared_class, .. } if self.fits_shared_class(job, shared_class) => shared_class,
             BinKey::Plain { .. } => {
                 // Its kind has a limit now that the rest of the shared class must not wait for.
@@ -118,17 +118,17 @@ impl Engine {
 
     /// The head that a lane would start next.
     fn first_head(&self, lane: Ix<Lane>, room: Option<&Room>) -> Option<QueueHead> {
-        let lane = &self.lanes[lane];
+        let lane = &self.queue.lanes[lane];
         let plain = lane.heads.first();
         let Some(room) = room.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
-        let open = lane.by_demand.iter().filter(|(demand, _)| room.takes(self.demands[**demand]));
+        let open = lane.by_demand.iter().filter(|(demand, _)| room.takes(self.queue.demands[**demand]));
         plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
     }
 
     /// The lane whose turn it is among those that can start something.
     fn next_lane(&self, room: Option<&Room>) -> Option<Ix<Lane>> {
         let mut best: Option<Ix<Lane>> = None;
-        for (ix, lane) in self.lanes.iter() {
+        for (ix, lane) in self.queue.lanes.iter() {
             if lane.settings.paused || lane.open >= lane.settings.running_max {
                 continue;
             }
@@ -136,7 +136,7 @@ impl Engine {
                 continue;
             }
             let before = best.is_some_and(|best| {
-                let other = &self.lanes[best];
+                let other = &self.queue.lanes[best];
                 let mine = u64::from(lane.open) * u64::from(other.settings.running_max);
                 let theirs = u64::from(other.open) * u64::from(lane.settings.running_max);
                 (theirs, other.served, &other.name) < (mine, lane.served, &lane.name)
@@ -150,11 +150,12 @@ impl Engine {
 
     /// Can the dispatcher start something with a demand in this lane?
     fn has_start_with_demand(&self, lane: Ix<Lane>, room: Option<&Room>) -> bool {
-        self.lanes[lane].settings.pull.dispatch != Dispatch::Claim && self.first_head(lane, room).is_some()
+        self.queue.lanes[lane].settings.pull.dispatch != Dispatch::Claim
+            && self.first_head(lane, room).is_some()
     }
 
     pub(in crate::engine) fn first_closed_key(&self, job: Ix<Job>) -> Option<Ix<KeyEntry>> {
-        self.keys_held_by(job).iter().copied().find(|&key| !self.keys[key].gate.is_open())
+        self.keys_held_by(job).iter().copied().find(|&key| !self.queue.keys[key].gate.is_open())
     }
 
     /// Opens the next attempt of a job: takes its gates, and says so durably before anybody is offered it.
@@ -169,26 +170,26 @@ impl Engine {
         if demand.is_some_and(|demand| demand.cost > 0) {
             self.note_bypassed(now, job);
         }
-        self.starts += 1;
+        self.queue.starts += 1;
         let running = self.make_attempt(now, job, demand.is_some_and(|demand| demand.pull), taker);
         if self.jobs[job].in_run {
             let number = self.member_starts(now, job, effects);
-            self.attempts[self.jobs[job].attempt()].dispatch_seq = number;
+            self.jobs.open_mut(job).dispatch_seq = number;
         }
         self.run_starts(job, now.wall, effects);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
 
         let node = self.jobs[job].node;
-        let lane = self.agent_queues[node].lane;
-        self.agent_queues[node].served = self.starts;
-        self.lanes[lane].served = self.starts;
+        let lane = self.queue.agent_queues[node].lane;
+        self.queue.agent_queues[node].served = self.queue.starts;
+        self.queue.lanes[lane].served = self.queue.starts;
         let bin = self.jobs[job].bin.take().expect("a job that starts waits in a bin");
-        let (first, head) = self.bins[bin].jobs.first().expect("a job waits in its bin");
+        let (first, head) = self.queue.bins[bin].jobs.first().expect("a job waits in its bin");
         let order = if head == job { first } else { self.order_in_bin(job) };
-        self.bins[bin].jobs.remove(&order);
+        self.queue.bins[bin].jobs.remove(&order);
         self.uncount_waiting(job);
         self.take_gates(job);
-        if let Some(worker) = self.attempts[self.jobs[job].attempt()].pushed_to() {
+        if let Some(worker) = self.jobs.open(job).pushed_to() {
             self.note_affinity(now, job, worker);
         }
         // Back to where it hangs by itself: the gate it was parked on may have room for more.
@@ -215,26 +216,26 @@ impl Engine {
     /// The lease that an attempt's runner is told, and how long it may be silent at first.
     fn first_lease(&self, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
         let lease = self.lease_of(job);
-        let lane = self.agent_queues[self.jobs[job].node].lane;
+        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
         let until = match (pull, taker) {
             (false, _) => self.settings.ack_timeout,
             (true, Some(_)) => lease,
-            (true, None) => self.lanes[lane].settings.pull.reservation_timeout,
+            (true, None) => self.queue.lanes[lane].settings.pull.reservation_timeout,
         };
         (lease, until)
     }
 
     /// Makes the attempt itself; true when it runs from now on.
     fn make_attempt(&mut self, now: Now, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> bool {
-        let class = &self.classes[self.jobs[job].class];
+        let class = &self.queue.classes[self.jobs[job].class];
         let (tenant, kind) = (class.tenant, class.own_kind());
         let told = if pull { None } else { self.told_worker(job) };
         let executor = match told {
             _ if pull => self.leases_executor(),
             Some(_) => self.workers_executor(),
-            None => self.kinds[kind].executor.expect("a kind that starts has an executor"),
+            None => self.queue.kinds[kind].executor.expect("a kind that starts has an executor"),
         };
-        let leased = self.executors[executor].mode == ExecutorMode::Leased;
+        let leased = self.queue.executors[executor].mode == ExecutorMode::Leased;
         let (lease, until) = match told {
             Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
             None if leased => self.first_lease(job, pull, taker),
@@ -243,7 +244,7 @@ impl Engine {
         let running = !leased || taker.is_some_and(|taker| taker.start);
         let worker = match (told, taker) {
             (Some(worker), _) => {
-                self.workers.hold_again(worker);
+                self.workers.entries.hold_again(worker);
                 Some(worker)
             }
             (None, Some(taker)) => Some(self.hold_worker(tenant, &taker.holder.worker)),
@@ -254,7 +255,7 @@ impl Engine {
         entry.queue_until = MaybeMono::NONE;
         let open = Open {
             job,
-            attempt_id: self.rng.attempt_id(),
+            attempt_id: self.numbers.rng.attempt_id(),
             lease_epoch: 1,
             executor,
             opened_at: now.wall,
@@ -267,22 +268,22 @@ impl Engine {
             worker,
             acked: false,
             pid: taker.and_then(|taker| taker.holder.pid),
-            number: self.starts,
+            number: self.queue.starts,
             dispatch_seq: entry.attempts.into(),
             next_until: None,
         };
-        entry.open = Some(self.attempts.insert(open));
+        self.jobs.set_open(open);
         running
     }
 
     /// The stored form of a job's open attempt.
     pub(in crate::engine) fn open_row(&self, job: Ix<Job>) -> OpenAttempt {
         let entry = &self.jobs[job];
-        let open = &self.attempts[entry.attempt()];
+        let open = &self.jobs.attempts[entry.attempt()];
         OpenAttempt {
             seq: crate::Seq(entry.seq),
             fence: self.fence_of(job),
-            executor: self.executors.key(open.executor).clone(),
+            executor: self.queue.executors.key(open.executor).clone(),
             mode: open.mode(),
             state: if open.started_at.is_some() { JobState::Running } else { JobState::Assigned },
             opened_at: open.opened_at,

@@ -243,7 +243,7 @@ impl Engine {
     pub fn explain(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Explanation> {
         let ix = self.find_job(job)?;
         let entry = &self.jobs[ix];
-        let owner = self.tenants.key(self.classes[entry.class].tenant);
+        let owner = self.queue.tenants.key(self.queue.classes[entry.class].tenant);
         if entry.state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return None;
         }
@@ -259,7 +259,7 @@ impl Engine {
     pub fn first_hold(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Hold> {
         let ix = self.find_job(job)?;
         let entry = &self.jobs[ix];
-        let owner = self.tenants.key(self.classes[entry.class].tenant);
+        let owner = self.queue.tenants.key(self.queue.classes[entry.class].tenant);
         if entry.state.is_terminal() || entry.open.is_some() || tenant.is_some_and(|tenant| tenant != owner) {
             return None;
         }
@@ -270,10 +270,10 @@ impl Engine {
     fn holds_of(&self, now: Now, ix: Ix<Job>, ahead: u64) -> Vec<Hold> {
         let entry = &self.jobs[ix];
         let mut holds = Vec::new();
-        if self.draining {
+        if self.server.draining {
             holds.push(Hold::Draining);
         }
-        if self.storage_low {
+        if self.server.storage_low {
             holds.push(Hold::StorageLow);
         }
         match entry.wake {
@@ -306,25 +306,25 @@ impl Engine {
     /// How many jobs of its bin go before it, counted up to `max`.
     fn ahead_in_bin(&self, job: Ix<Job>, max: u64) -> u64 {
         let Some(bin) = self.jobs[job].bin else { return 0 };
-        let before = self.bins[bin].jobs.iter().take_while(|(_, other)| *other != job);
+        let before = self.queue.bins[bin].jobs.iter().take_while(|(_, other)| *other != job);
         before.take(max as usize).count() as u64
     }
 
     fn explain_session(&self, job: Ix<Job>, ahead: u64, holds: &mut Vec<Hold>) {
         let entry = &self.jobs[job];
         let Some(of) = entry.session else { return };
-        let session = self.sessions.key(of).1.clone();
+        let session = self.sessions.entries.key(of).1.clone();
         if let Some(bin) = entry.bin.filter(|_| ahead > 0) {
-            let (_, next) = self.bins[bin].jobs.first().expect("another job is ahead");
+            let (_, next) = self.queue.bins[bin].jobs.first().expect("another job is ahead");
             let next = self.jobs[next].id;
             holds.push(Hold::SessionOrder { session: session.clone(), ahead, next });
         }
-        let used = u32::try_from(self.sessions[of].runs.len()).unwrap_or(u32::MAX);
+        let used = u32::try_from(self.sessions.entries[of].runs.len()).unwrap_or(u32::MAX);
         let limit = self.session_max_of(job);
         if used >= limit {
             holds.push(Hold::SessionFull { session: session.clone(), used, limit });
         }
-        if let Some(state) = self.sessions[of].state.as_ref()
+        if let Some(state) = self.sessions.entries[of].state.as_ref()
             && used >= limit
             && limit < entry.session_max
         {
@@ -338,15 +338,15 @@ impl Engine {
     }
 
     fn explain_lane(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let node = &self.agent_queues[self.jobs[job].node];
-        let lane = &self.lanes[node.lane];
+        let node = &self.queue.agent_queues[self.jobs[job].node];
+        let lane = &self.queue.lanes[node.lane];
         let settings = &lane.settings;
         let shared = self.shared_with(job, &self.slot_sharers(job));
         if settings.paused {
             holds.push(Hold::LanePaused { lane: lane.name.clone() });
         }
-        if !shared.any && self.open >= self.settings.running_max {
-            holds.push(Hold::ServerFull { used: self.open, limit: self.settings.running_max });
+        if !shared.any && self.queue.open >= self.settings.running_max {
+            holds.push(Hold::ServerFull { used: self.queue.open, limit: self.settings.running_max });
         }
         if !shared.lane && lane.open >= settings.running_max {
             holds.push(Hold::LaneFull {
@@ -356,15 +356,15 @@ impl Engine {
             });
         }
         if !shared.agent && node.open >= settings.running_per_agent_max {
-            let agent = self.agent_queues.key(self.jobs[job].node).2.clone();
+            let agent = self.queue.agent_queues.key(self.jobs[job].node).2.clone();
             holds.push(Hold::AgentFull { agent, used: node.open, limit: settings.running_per_agent_max });
         }
     }
 
     fn explain_class(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let class = &self.classes[self.jobs[job].class];
-        let (tenant, kind) = (&self.tenants[class.tenant], &self.kinds[class.own_kind()]);
-        let kind_name = self.kinds.key(class.own_kind());
+        let class = &self.queue.classes[self.jobs[job].class];
+        let (tenant, kind) = (&self.queue.tenants[class.tenant], &self.queue.kinds[class.own_kind()]);
+        let kind_name = self.queue.kinds.key(class.own_kind());
         let shared = self.shared_with(job, &self.slot_sharers(job));
         if !shared.any && !tenant.gate.is_open() {
             holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
@@ -382,39 +382,42 @@ impl Engine {
         let Some(executor) = kind.executor.filter(|_| class.placement.is_none()) else {
             return self.explain_workers(job, holds);
         };
-        let gate = &self.executors[executor].gate;
+        let gate = &self.queue.executors[executor].gate;
         if !gate.is_open() {
-            let executor = self.executors.key(executor).clone();
+            let executor = self.queue.executors.key(executor).clone();
             holds.push(Hold::ExecutorFull { executor, used: gate.used, limit: gate.limit });
         }
     }
 
     /// True when no handler, target or worker offers what the jobs of a class need: they wait until one does.
     pub(in crate::engine) fn is_unserved(&self, class: Ix<Class>) -> bool {
-        let of = &self.classes[class];
-        if self.is_pull(of.demand) || (self.kinds[of.own_kind()].executor.is_some() && of.placement.is_none())
+        let of = &self.queue.classes[class];
+        if self.is_pull(of.demand)
+            || (self.queue.kinds[of.own_kind()].executor.is_some() && of.placement.is_none())
         {
             return false;
         }
-        let groups = self.pool.groups_of.get(&of.tenant);
+        let groups = self.workers.pool.groups_of.get(&of.tenant);
         groups.is_none_or(|groups| groups.iter().all(|&group| self.group_lacks(group, class).is_some()))
     }
 
     /// Why no worker takes it.
     fn explain_workers(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let class = &self.classes[self.jobs[job].class];
-        let kind = self.kinds.key(class.own_kind());
+        let class = &self.queue.classes[self.jobs[job].class];
+        let kind = self.queue.kinds.key(class.own_kind());
         match self.pick(job) {
             Pick::Worker(_) | Pick::Missing => return,
             Pick::Later { worker, .. } => {
-                let standing =
-                    self.workers[worker].registration.as_ref().map(|registration| registration.standing());
-                let worker = self.workers.key(worker).1.clone();
+                let standing = self.workers.entries[worker]
+                    .registration
+                    .as_ref()
+                    .map(|registration| registration.standing());
+                let worker = self.workers.entries.key(worker).1.clone();
                 return holds.push(Hold::WorkerBusy { worker, standing });
             }
             Pick::Nobody => {}
         }
-        let Some(groups) = self.pool.groups_of.get(&class.tenant) else {
+        let Some(groups) = self.workers.pool.groups_of.get(&class.tenant) else {
             return holds.push(Hold::NoExecutor { kind: kind.clone() });
         };
         let of = self.jobs[job].class;
@@ -424,8 +427,12 @@ impl Engine {
         // Who lacks the last thing that is looked at has all the others.
         let nearest = lacks.iter().map(|(_, lack)| *lack).max().flatten();
         let (mut fit, mut full, mut draining, mut unwell) = (0, 0, 0, 0);
-        let registrations =
-            self.pool.watch.iter().filter_map(|(_, worker)| self.workers[*worker].registration.as_deref());
+        let registrations = self
+            .workers
+            .pool
+            .watch
+            .iter()
+            .filter_map(|(_, worker)| self.workers.entries[*worker].registration.as_deref());
         for registration in registrations.filter(|registration| fits(registration.group)) {
             fit += 1;
             match registration.standing() {
@@ -439,7 +446,7 @@ impl Engine {
             (Lack::Package, Some(package)) => Lacks::Package(package),
             (Lack::Feature, _) => Lacks::Features,
             (Lack::Label, _) => Lacks::Labels,
-            (Lack::Lane, _) => Lacks::Lane(self.lanes[class.own_lane()].name.clone()),
+            (Lack::Lane, _) => Lacks::Lane(self.queue.lanes[class.own_lane()].name.clone()),
             _ => Lacks::Kind,
         });
         holds.push(Hold::NoWorker { kind: kind.clone(), lacks, fit, full, draining, unwell });
@@ -461,8 +468,8 @@ impl Engine {
             holds.push(Hold::Reserved { job: self.jobs[due].id });
         }
         if self.waits_for_a_claim(job) && holds.is_empty() {
-            let lane = self.agent_queues[self.jobs[job].node].lane;
-            holds.push(Hold::Unclaimed { lane: self.lanes[lane].name.clone() });
+            let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+            holds.push(Hold::Unclaimed { lane: self.queue.lanes[lane].name.clone() });
         }
     }
 
@@ -473,9 +480,9 @@ impl Engine {
         }
         let holders = self.slot_sharers(job);
         for &key in keys {
-            let gate = &self.keys[key].gate;
+            let gate = &self.queue.keys[key].gate;
             if !gate.is_open() && !self.holds_key(&holders, key) {
-                let KeyName::Named(_, name, value) = self.keys.key(key).clone() else { continue };
+                let KeyName::Named(_, name, value) = self.queue.keys.key(key).clone() else { continue };
                 holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
             }
         }

@@ -13,17 +13,17 @@ impl Engine {
         let shared = self.shared_with(job, &mates);
         let Job { node, class, keyset, session, .. } = self.jobs[job];
         let executor = self.executor_of(job);
-        self.open += u32::from(!shared.any);
-        self.lanes[self.agent_queues[node].lane].open += u32::from(!shared.lane);
-        self.agent_queues[node].open += u32::from(!shared.agent);
+        self.queue.open += u32::from(!shared.any);
+        self.queue.lanes[self.queue.agent_queues[node].lane].open += u32::from(!shared.lane);
+        self.queue.agent_queues[node].open += u32::from(!shared.agent);
         if let Some(session) = session {
-            self.sessions[session].runs.push(job);
+            self.sessions.entries[session].runs.push(job);
         }
         self.turn_class_gates(class, executor, shared, take);
         self.turn_key_gates(keyset, &mates, take);
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let (pull, held) = (open.pull, open.worker.is_some());
-        if self.classes[class].demand.is_some() || pull {
+        if self.queue.classes[class].demand.is_some() || pull {
             self.take_units(job);
         }
         if held {
@@ -37,14 +37,14 @@ impl Engine {
         let shared = self.shared_with(job, &mates);
         let Job { node, class, keyset, session, .. } = self.jobs[job];
         let executor = self.executor_of(job);
-        self.open -= u32::from(!shared.any);
-        self.lanes[self.agent_queues[node].lane].open -= u32::from(!shared.lane);
-        self.agent_queues[node].open -= u32::from(!shared.agent);
+        self.queue.open -= u32::from(!shared.any);
+        self.queue.lanes[self.queue.agent_queues[node].lane].open -= u32::from(!shared.lane);
+        self.queue.agent_queues[node].open -= u32::from(!shared.agent);
         self.turn_class_gates(class, executor, shared, free);
         self.turn_key_gates(keyset, &mates, free);
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let (pull, held) = (open.pull, open.worker.is_some());
-        if self.classes[class].demand.is_some() || pull {
+        if self.queue.classes[class].demand.is_some() || pull {
             self.free_units(job);
         }
         if held {
@@ -52,18 +52,18 @@ impl Engine {
         }
         self.rekey_agent(node);
         if let Some(session) = session {
-            self.sessions[session].runs.retain(|&run| run != job);
-            if let Some(bin) = self.sessions[session].bin {
+            self.sessions.entries[session].runs.retain(|&run| run != job);
+            if let Some(bin) = self.sessions.entries[session].bin {
                 self.refresh(bin);
             }
         }
-        if self.executors[executor].kinds.is_empty() {
+        if self.queue.executors[executor].kinds.is_empty() {
             self.forget_executor(executor);
         }
     }
 
     fn executor_of(&self, job: Ix<Job>) -> Ix<Executor> {
-        self.attempts[self.jobs[job].attempt()].executor
+        self.jobs.open(job).executor
     }
 
     fn turn_class_gates(
@@ -73,49 +73,49 @@ impl Engine {
         shared: Shared,
         turn: fn(&mut Gate) -> bool,
     ) {
-        let (tenant, kind) = (self.classes[class].tenant, self.classes[class].own_kind());
-        if !shared.kind && turn(&mut self.kinds[kind].gate) {
+        let (tenant, kind) = (self.queue.classes[class].tenant, self.queue.classes[class].own_kind());
+        if !shared.kind && turn(&mut self.queue.kinds[kind].gate) {
             self.reshow_kind(kind);
         }
-        if !shared.any && turn(&mut self.tenants[tenant].gate) {
+        if !shared.any && turn(&mut self.queue.tenants[tenant].gate) {
             self.reshow_tenant(tenant);
         }
-        if turn(&mut self.executors[executor].gate) {
+        if turn(&mut self.queue.executors[executor].gate) {
             self.reshow_executor(executor);
         }
     }
 
     fn turn_key_gates(&mut self, keyset: Option<Ix<KeySet>>, mates: &Mates, turn: fn(&mut Gate) -> bool) {
         let Some(keyset) = keyset else { return };
-        for at in 0..self.keysets[keyset].0.len() {
-            let key = self.keysets[keyset].0[at];
-            if !self.holds_key(mates, key) && turn(&mut self.keys[key].gate) {
+        for at in 0..self.queue.keysets[keyset].0.len() {
+            let key = self.queue.keysets[keyset].0[at];
+            if !self.holds_key(mates, key) && turn(&mut self.queue.keys[key].gate) {
                 self.reshow_key(key);
             }
         }
     }
 
     pub(in crate::engine) fn reshow_kind(&mut self, kind: Ix<Kind>) {
-        let classes: Vec<Ix<Class>> = self.kinds[kind].classes.iter().copied().collect();
+        let classes: Vec<Ix<Class>> = self.queue.kinds[kind].classes.iter().copied().collect();
         for class in classes {
             self.reshow_class(class);
         }
     }
 
     pub(in crate::engine) fn reshow_tenant(&mut self, tenant: Ix<Tenant>) {
-        let classes: Vec<Ix<Class>> = self.tenants[tenant].classes.iter().copied().collect();
+        let classes: Vec<Ix<Class>> = self.queue.tenants[tenant].classes.iter().copied().collect();
         for class in classes {
             self.reshow_class(class);
         }
     }
 
     pub(in crate::engine) fn reshow_executor(&mut self, executor: Ix<Executor>) {
-        let kinds: Vec<Ix<Kind>> = self.executors[executor].kinds.iter().copied().collect();
+        let kinds: Vec<Ix<Kind>> = self.queue.executors[executor].kinds.iter().copied().collect();
         for kind in kinds {
             self.reshow_kind(kind);
         }
         let shared_classes: Vec<Ix<Class>> =
-            self.executors[executor].shared_classes.iter().copied().collect();
+            self.queue.executors[executor].shared_classes.iter().copied().collect();
         for shared_class in shared_classes {
             self.reshow_class(shared_class);
         }

@@ -16,7 +16,7 @@ const IDLE_AGENT_QUEUES_MAX: usize = 10_000;
 impl Engine {
     /// The lane that stands for unknown ones.
     pub(in crate::engine) fn main_lane(&self) -> Ix<Lane> {
-        self.lane_of[&Name::fixed(MAIN_LANE)]
+        self.queue.lane_of[&Name::fixed(MAIN_LANE)]
     }
 
     /// Adds a user of a tenant's jobs of a kind in a lane; handles that are known already save looking them up.
@@ -29,23 +29,23 @@ impl Engine {
         demand: Option<Demand>,
     ) -> Ix<Class> {
         let demand = self.hold_demand(demand);
-        let placement = placement.map(|placement| self.placements.hold(&placement));
+        let placement = placement.map(|placement| self.workers.placements.hold(&placement));
         let Belongs { lane, tenant: known_tenant, kind: known_kind, node: _ } = known;
         let lane = Some(lane);
         let key = |tenant, kind| ClassKey { tenant, lane, kind, executor: None, placement, demand };
         if let Some(tenant) = known_tenant
             && known_kind.is_some()
-            && let Some(class) = self.classes.find(&key(tenant, known_kind))
+            && let Some(class) = self.queue.classes.find(&key(tenant, known_kind))
         {
             // The class itself is one user of its placement and its demand.
             self.release_placement(placement);
             self.release_demand(demand);
-            self.classes.hold_again(class);
+            self.queue.classes.hold_again(class);
             return class;
         }
         let tenant = self.hold_tenant(tenant);
         let kind = self.hold_kind(kind);
-        let class = self.classes.hold(&key(tenant, Some(kind)), || Class {
+        let class = self.queue.classes.hold(&key(tenant, Some(kind)), || Class {
             tenant,
             lane,
             kind: Some(kind),
@@ -56,15 +56,15 @@ impl Engine {
             shared_class: None,
             lanes: Default::default(),
         });
-        self.tenants[tenant].classes.insert(class);
-        self.kinds[kind].classes.insert(class);
+        self.queue.tenants[tenant].classes.insert(class);
+        self.queue.kinds[kind].classes.insert(class);
         self.regroup_class(class);
         class
     }
 
     pub(in crate::engine) fn hold_tenant(&mut self, tenant: &Name) -> Ix<Tenant> {
         let limits = self.tenant_limits(tenant);
-        self.tenants.hold(tenant, || Tenant {
+        self.queue.tenants.hold(tenant, || Tenant {
             waiting_in: Default::default(),
             waiting: 0,
             states: Default::default(),
@@ -74,33 +74,35 @@ impl Engine {
     }
 
     pub(in crate::engine) fn release_class(&mut self, class: Ix<Class>) {
-        if let Some((ClassKey { tenant, kind, placement, demand, .. }, gone)) = self.classes.release(class) {
+        if let Some((ClassKey { tenant, kind, placement, demand, .. }, gone)) =
+            self.queue.classes.release(class)
+        {
             self.release_placement(placement);
             self.release_demand(demand);
             if let Some(route) = gone.route {
-                self.pool.routes[route].classes.remove(&class);
+                self.workers.pool.routes[route].classes.remove(&class);
                 self.release_route(route);
             }
             if let Some(shared_class) = gone.shared_class {
                 self.release_shared_class(shared_class);
             }
-            self.tenants[tenant].classes.remove(&class);
-            self.tenants.release(tenant);
+            self.queue.tenants[tenant].classes.remove(&class);
+            self.queue.tenants.release(tenant);
             let kind = kind.expect("a job's class has a kind");
-            self.kinds[kind].classes.remove(&class);
-            self.kinds.release(kind);
+            self.queue.kinds[kind].classes.remove(&class);
+            self.queue.kinds.release(kind);
         }
     }
 
     fn release_placement(&mut self, placement: Option<Ix<PlacementRule>>) {
         if let Some(placement) = placement {
-            self.placements.release(placement);
+            self.workers.placements.release(placement);
         }
     }
 
     pub(in crate::engine) fn hold_kind(&mut self, name: &Name) -> Ix<Kind> {
         let settings = self.settings.kinds.get(name);
-        self.kinds.hold(name, || {
+        self.queue.kinds.hold(name, || {
             let settings = settings.cloned().unwrap_or_default();
             let gate = Gate::with_limit(settings.running_max.unwrap_or(u32::MAX));
             Kind { settings, gate, executor: None, classes: Default::default() }
@@ -120,20 +122,20 @@ impl Engine {
         agent: &Name,
     ) -> Ix<AgentQueue> {
         if let Some(known) = known {
-            if self.agent_queues[known].idle {
+            if self.queue.agent_queues[known].idle {
                 // The remembered agent has had one user all along: being remembered.
-                self.agent_queues[known].idle = false;
-                self.idle_agent_queues.remove(&(self.agent_queues[known].served, known));
+                self.queue.agent_queues[known].idle = false;
+                self.queue.idle_agent_queues.remove(&(self.queue.agent_queues[known].served, known));
             } else {
-                self.agent_queues.hold_again(known);
+                self.queue.agent_queues.hold_again(known);
             }
             return known;
         }
         let weight = self.weight_of(agent);
-        let served = self.starts.saturating_sub(1);
-        let counts = self.forgotten.take_stranger(lane, self.tenants.key(tenant), agent);
-        self.tenants.hold_again(tenant);
-        self.agent_queues.hold(&(lane, tenant, agent.clone()), || AgentQueue {
+        let served = self.queue.starts.saturating_sub(1);
+        let counts = self.queue.forgotten.take_stranger(lane, self.queue.tenants.key(tenant), agent);
+        self.queue.tenants.hold_again(tenant);
+        self.queue.agent_queues.hold(&(lane, tenant, agent.clone()), || AgentQueue {
             lane,
             weight,
             open: 0,
@@ -148,18 +150,18 @@ impl Engine {
     }
 
     pub(in crate::engine) fn release_agent_queue(&mut self, node: Ix<AgentQueue>) {
-        if self.agent_queues.users(node) > 1 {
-            self.agent_queues.release(node);
+        if self.queue.agent_queues.users(node) > 1 {
+            self.queue.agent_queues.release(node);
             return;
         }
-        self.agent_queues[node].idle = true;
-        self.idle_agent_queues.insert((self.agent_queues[node].served, node));
-        if self.idle_agent_queues.len() > IDLE_AGENT_QUEUES_MAX
-            && let Some((_, oldest)) = self.idle_agent_queues.pop_first()
-            && let Some(((lane, tenant, _), gone)) = self.agent_queues.release(oldest)
+        self.queue.agent_queues[node].idle = true;
+        self.queue.idle_agent_queues.insert((self.queue.agent_queues[node].served, node));
+        if self.queue.idle_agent_queues.len() > IDLE_AGENT_QUEUES_MAX
+            && let Some((_, oldest)) = self.queue.idle_agent_queues.pop_first()
+            && let Some(((lane, tenant, _), gone)) = self.queue.agent_queues.release(oldest)
         {
             self.keep_counts(lane, tenant, &gone.counts);
-            self.tenants.release(tenant);
+            self.queue.tenants.release(tenant);
         }
     }
 
@@ -195,19 +197,19 @@ impl Engine {
             return None;
         }
         let set = KeySet(handles.into());
-        let (keyset, new) = self.keysets.find_or_make(&set);
+        let (keyset, new) = self.queue.keysets.find_or_make(&set);
         if !new {
-            self.keysets.hold_again(keyset);
+            self.queue.keysets.hold_again(keyset);
             // The set itself is one user of each of its keys.
             for key in set.0.iter() {
-                self.keys.release(*key);
+                self.queue.keys.release(*key);
             }
         }
         Some(keyset)
     }
 
     fn hold_key(&mut self, name: &KeyName, limit: u32) -> Ix<KeyEntry> {
-        self.keys.hold(name, || KeyEntry { gate: Gate::with_limit(limit), sources: Default::default() })
+        self.queue.keys.hold(name, || KeyEntry { gate: Gate::with_limit(limit), sources: Default::default() })
     }
 
     pub(in crate::engine) fn key_limit(&self, name: &Name) -> u32 {
@@ -231,31 +233,33 @@ impl Engine {
             by_demand: Default::default(),
             reserved: Default::default(),
         };
-        let is_free = |lane: &Lane| !self.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
-        let free = self.lanes.iter().find(|(_, lane)| is_free(lane)).map(|(ix, _)| ix);
+        let is_free =
+            |lane: &Lane| !self.queue.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
+        let free = self.queue.lanes.iter().find(|(_, lane)| is_free(lane)).map(|(ix, _)| ix);
         let ix = match free {
             Some(free) => {
                 self.forget_idle_agent_queues(free);
-                self.forgotten.drop_lane(free);
-                self.lanes[free] = lane;
+                self.queue.forgotten.drop_lane(free);
+                self.queue.lanes[free] = lane;
                 free
             }
-            None => self.lanes.push(lane),
+            None => self.queue.lanes.push(lane),
         };
-        self.lane_of.insert(name.clone(), ix);
+        self.queue.lane_of.insert(name.clone(), ix);
     }
 
     fn forget_idle_agent_queues(&mut self, lane: Ix<Lane>) {
         let (gone, kept) = self
+            .queue
             .idle_agent_queues
             .iter()
             .copied()
-            .partition(|&(_, node)| self.agent_queues[node].lane == lane);
-        self.idle_agent_queues = kept;
+            .partition(|&(_, node)| self.queue.agent_queues[node].lane == lane);
+        self.queue.idle_agent_queues = kept;
         let gone: std::collections::BTreeSet<(u64, Ix<AgentQueue>)> = gone;
         for (_, node) in gone {
-            if let Some(((_, tenant, _), _)) = self.agent_queues.release(node) {
-                self.tenants.release(tenant);
+            if let Some(((_, tenant, _), _)) = self.queue.agent_queues.release(node) {
+                self.queue.tenants.release(tenant);
             }
         }
     }

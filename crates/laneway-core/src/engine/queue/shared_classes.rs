@@ -13,28 +13,28 @@ impl Engine {
     /// May a job of this shared class's bin be judged by the shared class's gates?
     pub(in crate::engine) fn fits_shared_class(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
         let class = self.jobs[job].class;
-        class == shared_class || self.classes[class].shared_class == Some(shared_class)
+        class == shared_class || self.queue.classes[class].shared_class == Some(shared_class)
     }
 
     /// The limit or the place of a kind changed: from now on its jobs are put where they belong now.
     pub(in crate::engine) fn regroup_kind(&mut self, kind: Ix<Kind>) {
-        let classes: Vec<Ix<Class>> = self.kinds[kind].classes.iter().copied().collect();
+        let classes: Vec<Ix<Class>> = self.queue.kinds[kind].classes.iter().copied().collect();
         for class in classes {
             self.regroup_class(class);
         }
     }
 
     pub(in crate::engine) fn regroup_class(&mut self, class: Ix<Class>) {
-        let (tenant, demand) = (self.classes[class].tenant, self.classes[class].demand);
+        let (tenant, demand) = (self.queue.classes[class].tenant, self.queue.classes[class].demand);
         if self.reroute_class(class) {
             self.throw_gates_of(tenant);
         }
-        let kind = &self.kinds[self.classes[class].own_kind()];
+        let kind = &self.queue.kinds[self.queue.classes[class].own_kind()];
         // Workers ask for kinds by name, or are found by them, so each of those has its own bins.
         let shared = kind.gate.limit == u32::MAX && !self.is_pull(demand) && self.goes_to_place(class);
         let executor = kind.executor.filter(|_| shared);
         let shared_class = executor.map(|executor| self.hold_shared_class(tenant, executor, demand));
-        let before = std::mem::replace(&mut self.classes[class].shared_class, shared_class);
+        let before = std::mem::replace(&mut self.queue.classes[class].shared_class, shared_class);
         if let Some(before) = before {
             self.release_shared_class(before);
         }
@@ -42,12 +42,12 @@ impl Engine {
 
     /// Jobs of kinds that have left the place go where they belong now.
     pub(in crate::engine) fn clear_shared_classes(&mut self, executor: Ix<Executor>) {
-        for bin in self.bins.handles() {
-            let BinKey::Plain { shared_class, .. } = *self.bins.key(bin) else { continue };
-            if self.classes[shared_class].executor != Some(executor) {
+        for bin in self.queue.bins.handles() {
+            let BinKey::Plain { shared_class, .. } = *self.queue.bins.key(bin) else { continue };
+            if self.queue.classes[shared_class].executor != Some(executor) {
                 continue;
             }
-            let gone: Vec<Ix<Job>> = self.bins[bin]
+            let gone: Vec<Ix<Job>> = self.queue.bins[bin]
                 .jobs
                 .iter()
                 .map(|(_, job)| job)
@@ -68,7 +68,7 @@ impl Engine {
     ) -> Ix<Class> {
         let key =
             ClassKey { tenant, lane: None, kind: None, executor: Some(executor), placement: None, demand };
-        let (shared_class, new) = self.classes.find_or_make(&key, || Class {
+        let (shared_class, new) = self.queue.classes.find_or_make(&key, || Class {
             tenant,
             lane: None,
             kind: None,
@@ -80,27 +80,28 @@ impl Engine {
             lanes: Default::default(),
         });
         match (new, demand) {
-            (false, _) => self.classes.hold_again(shared_class),
+            (false, _) => self.queue.classes.hold_again(shared_class),
             (true, None) => {}
-            (true, Some(demand)) => self.demands.hold_again(demand),
+            (true, Some(demand)) => self.queue.demands.hold_again(demand),
         }
-        self.tenants[tenant].classes.insert(shared_class);
-        self.executors[executor].shared_classes.insert(shared_class);
+        self.queue.tenants[tenant].classes.insert(shared_class);
+        self.queue.executors[executor].shared_classes.insert(shared_class);
         shared_class
     }
 
     pub(in crate::engine) fn release_shared_class(&mut self, shared_class: Ix<Class>) {
-        if let Some((ClassKey { tenant, executor, demand, .. }, _)) = self.classes.release(shared_class) {
+        if let Some((ClassKey { tenant, executor, demand, .. }, _)) = self.queue.classes.release(shared_class)
+        {
             self.release_demand(demand);
-            self.tenants[tenant].classes.remove(&shared_class);
+            self.queue.tenants[tenant].classes.remove(&shared_class);
             let executor = executor.expect("a shared_class has an executor");
-            self.executors[executor].shared_classes.remove(&shared_class);
+            self.queue.executors[executor].shared_classes.remove(&shared_class);
         }
     }
 
     /// A bin is gone that stood for this class.
     pub(in crate::engine) fn release_any_class(&mut self, class: Ix<Class>) {
-        match self.classes[class].kind {
+        match self.queue.classes[class].kind {
             None => self.release_shared_class(class),
             Some(_) => self.release_class(class),
         }

@@ -57,41 +57,41 @@ impl Engine {
         known.extend(self.settings.tenants.keys());
         let tenants = u32::try_from(known.len()).unwrap_or(u32::MAX);
         let percent = self.settings.reserved_percent;
-        self.queue_share = Share::of(self.settings.queued_max, tenants, percent);
-        self.runs.share = Share::of(self.settings.runs.open_nodes_max, tenants, percent);
-        for lane in self.lanes.values_mut() {
+        self.queue.share = Share::of(self.settings.queued_max, tenants, percent);
+        self.workflows.runs.share = Share::of(self.settings.runs.open_nodes_max, tenants, percent);
+        for lane in self.queue.lanes.values_mut() {
             lane.share = Share::of(lane.settings.queued_max, tenants, percent);
         }
-        for tenant in self.tenants.handles() {
-            let tenant = &self.tenants[tenant];
-            self.queue_share.moved(0, tenant.waiting);
+        for tenant in self.queue.tenants.handles() {
+            let tenant = &self.queue.tenants[tenant];
+            self.queue.share.moved(0, tenant.waiting);
             for (&lane, &waiting) in &tenant.waiting_in {
-                self.lanes[lane].share.moved(0, waiting);
+                self.queue.lanes[lane].share.moved(0, waiting);
             }
         }
-        for &nodes in self.runs.nodes_of.values() {
-            self.runs.share.moved(0, nodes);
+        for &nodes in self.workflows.runs.nodes_of.values() {
+            self.workflows.runs.share.moved(0, nodes);
         }
     }
 
     /// One job more of a tenant waits in a lane.
     pub(in crate::engine) fn count_in_shares(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>) {
-        let tenant = &mut self.tenants[tenant];
+        let tenant = &mut self.queue.tenants[tenant];
         tenant.waiting += 1;
-        self.queue_share.moved(tenant.waiting - 1, tenant.waiting);
+        self.queue.share.moved(tenant.waiting - 1, tenant.waiting);
         let waiting = tenant.waiting_in.entry(lane).or_default();
         *waiting += 1;
-        self.lanes[lane].share.moved(*waiting - 1, *waiting);
+        self.queue.lanes[lane].share.moved(*waiting - 1, *waiting);
     }
 
     /// One job less of a tenant waits in a lane.
     pub(in crate::engine) fn uncount_in_shares(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>) {
-        let tenant = &mut self.tenants[tenant];
+        let tenant = &mut self.queue.tenants[tenant];
         tenant.waiting -= 1;
-        self.queue_share.moved(tenant.waiting + 1, tenant.waiting);
+        self.queue.share.moved(tenant.waiting + 1, tenant.waiting);
         let waiting = tenant.waiting_in.get_mut(&lane).expect("it waited in this lane");
         *waiting -= 1;
-        self.lanes[lane].share.moved(*waiting + 1, *waiting);
+        self.queue.lanes[lane].share.moved(*waiting + 1, *waiting);
         if *waiting == 0 {
             tenant.waiting_in.remove(&lane);
         }
@@ -99,12 +99,12 @@ impl Engine {
 
     /// The open runs of a tenant have so many nodes more or less.
     pub(in crate::engine) fn count_run_nodes(&mut self, tenant: &Name, change: i64) {
-        let nodes = self.runs.nodes_of.entry(tenant.clone()).or_default();
+        let nodes = self.workflows.runs.nodes_of.entry(tenant.clone()).or_default();
         let before = *nodes;
         *nodes = u32::try_from(i64::from(before) + change).expect("runs that end were counted");
-        self.runs.share.moved(before, *nodes);
+        self.workflows.runs.share.moved(before, *nodes);
         if *nodes == 0 {
-            self.runs.nodes_of.remove(tenant);
+            self.workflows.runs.nodes_of.remove(tenant);
         }
     }
 
@@ -113,18 +113,20 @@ impl Engine {
         let sum = |share: &Share, counts: &mut dyn Iterator<Item = u32>| {
             counts.map(|count| count.min(share.each)).sum::<u32>() == share.used
         };
-        let tenants = || self.tenants.handles().into_iter().map(|tenant| &self.tenants[tenant]);
-        if !sum(&self.queue_share, &mut tenants().map(|tenant| tenant.waiting)) {
+        let tenants = || self.queue.tenants.handles().into_iter().map(|tenant| &self.queue.tenants[tenant]);
+        if !sum(&self.queue.share, &mut tenants().map(|tenant| tenant.waiting)) {
             return Err("the shares of the server's queue are miscounted".to_owned());
         }
-        for (ix, lane) in self.lanes.iter() {
+        for (ix, lane) in self.queue.lanes.iter() {
             let mut counts = tenants().map(|tenant| tenant.waiting_in.get(&ix).copied().unwrap_or(0));
             if !sum(&lane.share, &mut counts) {
                 return Err(format!("the shares of lane {} are miscounted", lane.name));
             }
         }
-        let nodes: u32 = self.runs.nodes_of.values().sum();
-        if nodes != self.runs.nodes || !sum(&self.runs.share, &mut self.runs.nodes_of.values().copied()) {
+        let nodes: u32 = self.workflows.runs.nodes_of.values().sum();
+        if nodes != self.workflows.runs.nodes
+            || !sum(&self.workflows.runs.share, &mut self.workflows.runs.nodes_of.values().copied())
+        {
             return Err("the shares of open runs are miscounted".to_owned());
         }
         Ok(())

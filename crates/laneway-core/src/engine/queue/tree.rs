@@ -22,14 +22,14 @@ impl Engine {
     pub(in crate::engine) fn enqueue(&mut self, job: Ix<Job>) {
         let key = self.bin_key(job);
         let order = self.order_in_bin(job);
-        let (bin, new) = self.bins.find_or_make(&key, || Bin { jobs: Default::default(), at: None });
+        let (bin, new) = self.queue.bins.find_or_make(&key, || Bin { jobs: Default::default(), at: None });
         if new {
             match key {
-                BinKey::Session(session) => self.sessions[session].bin = Some(bin),
-                BinKey::Plain { shared_class, .. } => self.classes.hold_again(shared_class),
+                BinKey::Session(session) => self.sessions.entries[session].bin = Some(bin),
+                BinKey::Plain { shared_class, .. } => self.queue.classes.hold_again(shared_class),
             }
         }
-        self.bins[bin].jobs.insert(order, job);
+        self.queue.bins[bin].jobs.insert(order, job);
         self.jobs[job].bin = Some(bin);
         self.refresh(bin);
     }
@@ -38,15 +38,15 @@ impl Engine {
     pub(in crate::engine) fn dequeue(&mut self, job: Ix<Job>) {
         let Some(bin) = self.jobs[job].bin.take() else { return };
         let order = self.order_in_bin(job);
-        self.bins[bin].jobs.remove(&order);
+        self.queue.bins[bin].jobs.remove(&order);
         self.refresh(bin);
     }
 
     /// The head of a bin, its session or its backoff may have changed: hangs the bin where it belongs now.
     pub(in crate::engine) fn refresh(&mut self, bin: Ix<Bin>) {
         // All jobs of a plain bin need the same, so it stays where it hangs; a session's next job may need something else.
-        let stays = matches!(self.bins.key(bin), BinKey::Plain { .. });
-        let source = match self.bins[bin].at {
+        let stays = matches!(self.queue.bins.key(bin), BinKey::Plain { .. });
+        let source = match self.queue.bins[bin].at {
             Some(at) if stays => at.source,
             _ => self.home_of(bin),
         };
@@ -56,7 +56,7 @@ impl Engine {
     /// What holds the session of a job may have changed.
     pub(in crate::engine) fn refresh_session(&mut self, job: Ix<Job>) {
         if let Some(session) = self.jobs[job].session
-            && let Some(bin) = self.sessions[session].bin
+            && let Some(bin) = self.sessions.entries[session].bin
         {
             self.refresh(bin);
         }
@@ -65,14 +65,14 @@ impl Engine {
     /// Where a bin hangs that met no closed gate: ready, or with its class where its jobs ask something of the machine, so
     /// that the lane finds its heads by their demands.
     pub(in crate::engine) fn home_of(&self, bin: Ix<Bin>) -> SourceKey {
-        let class = match *self.bins.key(bin) {
+        let class = match *self.queue.bins.key(bin) {
             BinKey::Plain { shared_class, .. } => shared_class,
-            BinKey::Session(_) => match self.bins[bin].jobs.first() {
+            BinKey::Session(_) => match self.queue.bins[bin].jobs.first() {
                 Some((_, head)) => self.jobs[head].class,
                 None => return SourceKey::READY,
             },
         };
-        match self.classes[class].demand {
+        match self.queue.classes[class].demand {
             None => SourceKey::READY,
             Some(_) => SourceKey { class: Some(class), key: None },
         }
@@ -80,10 +80,10 @@ impl Engine {
 
     /// The same, and hangs the bin in `source` if it hangs at all.
     pub(in crate::engine) fn refresh_in(&mut self, bin: Ix<Bin>, source: SourceKey) {
-        let Some((_, head)) = self.bins[bin].jobs.first() else {
+        let Some((_, head)) = self.queue.bins[bin].jobs.first() else {
             self.hang(bin, None);
-            match self.bins.release(bin) {
-                Some((BinKey::Session(session), _)) => self.sessions[session].bin = None,
+            match self.queue.bins.release(bin) {
+                Some((BinKey::Session(session), _)) => self.sessions.entries[session].bin = None,
                 Some((BinKey::Plain { shared_class, .. }, _)) => self.release_any_class(shared_class),
                 None => {}
             }
@@ -98,17 +98,17 @@ impl Engine {
 
     /// Moves a bin whose head met a closed gate to the source that hangs on that gate.
     pub(in crate::engine) fn park(&mut self, bin: Ix<Bin>, source: SourceKey) {
-        let at = self.bins[bin].at.expect("a parked bin was a head");
+        let at = self.queue.bins[bin].at.expect("a parked bin was a head");
         self.hang(bin, Some(Hanging { source, ..at }));
     }
 
     /// An agent's load, share or limit changed: all its entries move.
     pub(in crate::engine) fn rekey_agent(&mut self, node: Ix<AgentQueue>) {
         self.rekey(node, SourceKey::READY);
-        if self.agent_queues[node].groups.parked.is_empty() {
+        if self.queue.agent_queues[node].groups.parked.is_empty() {
             return;
         }
-        let parked: Vec<SourceKey> = self.agent_queues[node].groups.parked.keys().copied().collect();
+        let parked: Vec<SourceKey> = self.queue.agent_queues[node].groups.parked.keys().copied().collect();
         for source in parked {
             self.rekey(node, source);
         }
@@ -116,7 +116,7 @@ impl Engine {
 
     /// A gate of the class opened or closed: shows or hides its heads in every lane.
     pub(in crate::engine) fn reshow_class(&mut self, class: Ix<Class>) {
-        let lanes: Vec<Ix<Lane>> = self.classes[class].lanes.iter().copied().collect();
+        let lanes: Vec<Ix<Lane>> = self.queue.classes[class].lanes.iter().copied().collect();
         for lane in lanes {
             self.show_class(lane, class);
         }
@@ -124,7 +124,7 @@ impl Engine {
 
     /// A key opened or closed: shows or hides the sources that hang on it.
     pub(in crate::engine) fn reshow_key(&mut self, key: Ix<KeyEntry>) {
-        let sources: Vec<(Ix<Lane>, SourceKey)> = self.keys[key].sources.iter().copied().collect();
+        let sources: Vec<(Ix<Lane>, SourceKey)> = self.queue.keys[key].sources.iter().copied().collect();
         for (lane, source) in sources {
             self.show_source(lane, source);
         }
@@ -132,18 +132,18 @@ impl Engine {
 
     /// True while the gates of tenant, kind and place (or a worker that fits) all have room.
     pub(in crate::engine) fn class_is_open(&self, class: Ix<Class>) -> bool {
-        let class = &self.classes[class];
+        let class = &self.queue.classes[class];
         let open = match (class.executor, class.kind) {
-            (Some(executor), _) => self.executors[executor].gate.is_open(),
-            (None, Some(kind)) => self.kinds[kind].gate.is_open() && self.room_of(class, kind),
+            (Some(executor), _) => self.queue.executors[executor].gate.is_open(),
+            (None, Some(kind)) => self.queue.kinds[kind].gate.is_open() && self.room_of(class, kind),
             (None, None) => false,
         };
-        open && self.tenants[class.tenant].gate.is_open()
+        open && self.queue.tenants[class.tenant].gate.is_open()
     }
 
     /// True while a place, or a worker that fits, has room for jobs of a class that is no shared class.
     pub(in crate::engine) fn class_has_room(&self, class: Ix<Class>) -> bool {
-        let class = &self.classes[class];
+        let class = &self.queue.classes[class];
         self.room_of(class, class.own_kind())
     }
 
@@ -152,19 +152,19 @@ impl Engine {
             return true;
         }
         match (class.route, class.placement) {
-            (Some(route), _) => !self.pool.routes[route].heads.is_empty(),
-            (None, None) => {
-                self.kinds[kind].executor.is_some_and(|executor| self.executors[executor].gate.is_open())
-            }
+            (Some(route), _) => !self.workers.pool.routes[route].heads.is_empty(),
+            (None, None) => self.queue.kinds[kind]
+                .executor
+                .is_some_and(|executor| self.queue.executors[executor].gate.is_open()),
             // A job that uses something on one worker looks at that worker itself.
-            (None, Some(placement)) => self.placements[placement].pinned,
+            (None, Some(placement)) => self.workers.placements[placement].pinned,
         }
     }
 
     /// The rank of a job among its agent's jobs.
     pub(in crate::engine) fn rank_of(&self, job: Ix<Job>) -> Rank {
         let job = &self.jobs[job];
-        let lane = &self.lanes[self.agent_queues[job.node].lane].settings;
+        let lane = &self.queue.lanes[self.queue.agent_queues[job.node].lane].settings;
         if job.near {
             return rank_near(lane, job.priority, job.rank_time, job.seq);
         }
@@ -175,7 +175,7 @@ impl Engine {
         let job = &self.jobs[job];
         match job.session {
             None => {
-                let shared_class = self.classes[job.class].shared_class.unwrap_or(job.class);
+                let shared_class = self.queue.classes[job.class].shared_class.unwrap_or(job.class);
                 BinKey::Plain { node: job.node, shared_class, keyset: job.keyset }
             }
             Some(session) => BinKey::Session(session),
@@ -199,21 +199,23 @@ impl Engine {
 
     /// Hangs a bin where it is told, and brings the entries of its agents up to date.
     fn hang(&mut self, bin: Ix<Bin>, to: Option<Hanging>) {
-        let from = std::mem::replace(&mut self.bins[bin].at, to);
+        let from = std::mem::replace(&mut self.queue.bins[bin].at, to);
         if from == to {
             return;
         }
         // A bin that hangs on a key is one of its users: the gate of a worker has no others.
         if let Some(key) = to.and_then(|at| at.source.key) {
-            self.keys.hold_again(key);
+            self.queue.keys.hold_again(key);
         }
         if let Some(at) = from {
-            let group =
-                self.agent_queues[at.node].groups.get_mut(at.source).expect("a hanging bin has its group");
+            let group = self.queue.agent_queues[at.node]
+                .groups
+                .get_mut(at.source)
+                .expect("a hanging bin has its group");
             group.bins.remove(&(at.rank, bin));
         }
         if let Some(at) = to {
-            self.agent_queues[at.node].groups.get_or_default(at.source).bins.insert((at.rank, bin), ());
+            self.queue.agent_queues[at.node].groups.get_or_default(at.source).bins.insert((at.rank, bin), ());
         }
         match (from, to) {
             (Some(from), Some(to)) if (from.node, from.source) == (to.node, to.source) => {
@@ -232,9 +234,9 @@ impl Engine {
 
     /// Brings an agent's entry in one source up to date.
     fn rekey(&mut self, node: Ix<AgentQueue>, source: SourceKey) {
-        let entry = &mut self.agent_queues[node];
+        let entry = &mut self.queue.agent_queues[node];
         let lane = entry.lane;
-        let settings = &self.lanes[lane].settings;
+        let settings = &self.queue.lanes[lane].settings;
         let withheld = entry.open >= settings.running_per_agent_max;
         let (load, served) = match settings.order {
             LaneOrder::Fair => (u64::from(entry.open) * LOAD_UNIT / u64::from(entry.weight), entry.served),
@@ -250,7 +252,7 @@ impl Engine {
         if was == now {
             return;
         }
-        let agents = &mut self.lanes[lane].sources.get_or_default(source).agents;
+        let agents = &mut self.queue.lanes[lane].sources.get_or_default(source).agents;
         if let Some(fair) = was {
             agents.remove(&(fair, node));
         }
@@ -258,22 +260,22 @@ impl Engine {
             agents.insert((fair, node));
         }
         if let Some(key) = source.key {
-            self.keys[key].sources.insert((lane, source));
+            self.queue.keys[key].sources.insert((lane, source));
         }
         self.show_source(lane, source);
     }
 
     /// Brings what a source shows up to date.
     fn show_source(&mut self, lane: Ix<Lane>, source: SourceKey) {
-        let open = source.key.is_none_or(|key| self.keys[key].gate.is_open());
-        let entry = &mut self.lanes[lane];
+        let open = source.key.is_none_or(|key| self.queue.keys[key].gate.is_open());
+        let entry = &mut self.queue.lanes[lane];
         let Some(hanging) = entry.sources.get_mut(source) else { return };
         let now = if open { hanging.agents.first().copied() } else { None };
         let was = std::mem::replace(&mut hanging.head, now);
         if hanging.agents.is_empty() {
             entry.sources.prune(source);
             if let Some(key) = source.key {
-                self.keys[key].sources.remove(&(lane, source));
+                self.queue.keys[key].sources.remove(&(lane, source));
             }
         }
         if was == now {
@@ -291,7 +293,7 @@ impl Engine {
             heads.insert((fair, node, source));
         }
         if let Some(class) = source.class {
-            self.classes[class].lanes.insert(lane);
+            self.queue.classes[class].lanes.insert(lane);
             self.show_class(lane, class);
         }
     }
@@ -299,14 +301,14 @@ impl Engine {
     /// Brings what a class shows in a lane up to date.
     fn show_class(&mut self, lane: Ix<Lane>, class: Ix<Class>) {
         let open = self.class_is_open(class);
-        let demand = self.classes[class].demand;
-        let entry = &mut self.lanes[lane];
+        let demand = self.queue.classes[class].demand;
+        let entry = &mut self.queue.lanes[lane];
         let Some(sources) = entry.classes.get_mut(&class) else { return };
         let now = if open { sources.heads.first().copied() } else { None };
         let was = std::mem::replace(&mut sources.head, now);
         if sources.heads.is_empty() {
             entry.classes.remove(&class);
-            self.classes[class].lanes.remove(&lane);
+            self.queue.classes[class].lanes.remove(&lane);
         }
         if was == now {
             return;
@@ -330,13 +332,14 @@ impl Engine {
 
     /// The order or the sharing of a lane changed: every bin that stands in it is sorted and hung anew.
     pub(in crate::engine) fn replant_lane(&mut self, lane: Ix<Lane>, was: &LaneSettings) {
-        let order_changed = was.order != self.lanes[lane].settings.order
-            || was.aging_step != self.lanes[lane].settings.aging_step;
+        let order_changed = was.order != self.queue.lanes[lane].settings.order
+            || was.aging_step != self.queue.lanes[lane].settings.aging_step;
         let nodes: Vec<Ix<AgentQueue>> = self
+            .queue
             .agent_queues
             .handles()
             .into_iter()
-            .filter(|&node| self.agent_queues[node].lane == lane)
+            .filter(|&node| self.queue.agent_queues[node].lane == lane)
             .collect();
         if !order_changed {
             for node in nodes {
@@ -344,17 +347,17 @@ impl Engine {
             }
             return;
         }
-        let bins = self.bins.handles();
+        let bins = self.queue.bins.handles();
         for bin in bins {
-            let (_, head) = self.bins[bin].jobs.first().expect("bins are not empty");
-            if self.agent_queues[self.jobs[head].node].lane != lane {
+            let (_, head) = self.queue.bins[bin].jobs.first().expect("bins are not empty");
+            if self.queue.agent_queues[self.jobs[head].node].lane != lane {
                 continue;
             }
             self.hang(bin, None);
-            let jobs = std::mem::take(&mut self.bins[bin].jobs);
+            let jobs = std::mem::take(&mut self.queue.bins[bin].jobs);
             for (_, job) in jobs.iter() {
                 let order = self.order_in_bin(job);
-                self.bins[bin].jobs.insert(order, job);
+                self.queue.bins[bin].jobs.insert(order, job);
             }
             self.refresh(bin);
         }

@@ -129,7 +129,7 @@ impl Engine {
             Err(rejection) => return Reply::Rejected(rejection),
         };
         let next_at = if spec.enabled { Some(next) } else { None };
-        let id = ScheduleId(self.rng.job_id(now.wall).0);
+        let id = ScheduleId(self.numbers.rng.job_id(now.wall).0);
         if let Err(rejection) = name_session(&mut spec, id) {
             return Reply::Rejected(rejection);
         }
@@ -297,7 +297,7 @@ impl Engine {
                 }
                 Err(rejection) => Reply::Rejected(rejection),
             },
-            RunMode::Due if is_due && !self.draining => {
+            RunMode::Due if is_due && !self.server.draining => {
                 self.fire(now, id, FIRINGS_MAX, effects);
                 let runs = self.schedules.entries.get(&id).into_iter().flat_map(|entry| &entry.runs);
                 let newest = runs.max_by_key(|job| self.jobs[**job].seq);
@@ -366,7 +366,7 @@ impl Engine {
     }
 
     fn has_room_for(&self, spec: &ScheduleSpec) -> Result<(), Rejection> {
-        if self.storage_low {
+        if self.server.storage_low {
             let message = "storage runs low; free disk space, then make the schedule again";
             return Err(reject(RejectionCode::StorageLow, message));
         }

@@ -25,7 +25,7 @@ const FIRED_BYTES_MAX: usize = 4 << 20;
 impl Engine {
     /// Lets every slot come whose time has come.
     pub(in crate::engine) fn fire_schedules(&mut self, now: Now, effects: &mut Effects) {
-        if self.draining {
+        if self.server.draining {
             return;
         }
         let (mut left, mut bytes_left) = (FIRINGS_MAX, FIRED_BYTES_MAX);
@@ -296,7 +296,7 @@ impl Engine {
             line.to_string().into(),
             effects,
         );
-        log.number = self.last_event;
+        log.number = self.numbers.last_event;
         self.schedules.remember_run(log.clone());
         effects.changes.push(Change::FiringLogged(Box::new(log)));
     }
@@ -317,7 +317,7 @@ impl Engine {
 
     /// Starts slots whose schedule's run has ended since.
     pub(in crate::engine) fn settle_schedules(&mut self, now: Now, effects: &mut Effects) {
-        if self.draining {
+        if self.server.draining {
             return;
         }
         while let Some(id) = self.schedules.ended.pop_first() {
@@ -401,7 +401,7 @@ impl Engine {
         let run = self.schedules.runs.get(&job)?;
         let entry = &self.jobs[job];
         let status = status_of(entry.state, reason);
-        let (_, _, agent) = self.agent_queues.key(entry.node);
+        let (_, _, agent) = self.queue.agent_queues.key(entry.node);
         let error = match (status, error) {
             (RunStatus::Ok, _) => None,
             (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
@@ -410,7 +410,7 @@ impl Engine {
         Some(FiringLogEntry {
             number: 0,
             schedule: run.of.id,
-            tenant: self.tenants.key(self.classes[entry.class].tenant).clone(),
+            tenant: self.queue.tenants.key(self.queue.classes[entry.class].tenant).clone(),
             name: run.of.name.clone(),
             agent: Name::clone(agent),
             job: Some(entry.id),

@@ -174,19 +174,19 @@ impl Engine {
 
     /// What the session looks like to the next job that comes for it.
     pub(in crate::engine) fn outlook(&self, tenant: Option<Ix<Tenant>>, key: &Name) -> Outlook {
-        let found = tenant.and_then(|tenant| self.sessions.find(&(tenant, key.clone())));
+        let found = tenant.and_then(|tenant| self.sessions.entries.find(&(tenant, key.clone())));
         let Some(session) = found else { return Outlook::default() };
-        let entry = &self.sessions[session];
+        let entry = &self.sessions.entries[session];
         let batch = entry.batch.as_ref().map(|batch| {
             let leader = &self.jobs[batch.leader];
-            let (lane, _, agent) = self.agent_queues.key(leader.node);
+            let (lane, _, agent) = self.queue.agent_queues.key(leader.node);
             let keys = self.keys_held_by(batch.leader);
-            let key = |&key: &Ix<KeyEntry>| match self.keys.key(key).clone() {
+            let key = |&key: &Ix<KeyEntry>| match self.queue.keys.key(key).clone() {
                 KeyName::Named(_, name, value) => Some(Key { name, value }),
                 _ => None,
             };
             BatchOutlook {
-                kind: self.kinds.key(self.kind_of(batch.leader)).clone(),
+                kind: self.queue.kinds.key(self.kind_of(batch.leader)).clone(),
                 agent: agent.clone(),
                 lane: *lane,
                 keys: keys.iter().filter_map(key).collect(),
@@ -228,7 +228,8 @@ impl Engine {
             let leader = self.find_job(submitted.job).expect("it was just made");
             let session = self.jobs[leader].session.expect("it was made for a session");
             let until_max = now.mono + burst_max.max(window);
-            self.sessions[session].batch = Some(DebounceBatch { leader, until_max, merged: 0, bytes });
+            self.sessions.entries[session].batch =
+                Some(DebounceBatch { leader, until_max, merged: 0, bytes });
         }
         submitted
     }
@@ -244,7 +245,7 @@ impl Engine {
     ) {
         let Some(session) = self.session_of(submission, belongs) else { return };
         // Held, so that it is still there when the last of its jobs has ended.
-        self.sessions.hold_again(session);
+        self.sessions.entries.hold_again(session);
         if interrupts {
             self.end_session_jobs(now, session, Reason::Interrupted, &submission.origin, effects);
         }
@@ -259,7 +260,7 @@ impl Engine {
 
     fn session_of(&self, submission: &Submission, belongs: Belongs) -> Option<Ix<SessionEntry>> {
         let key = submission.spec.session.as_ref()?.key.clone();
-        self.sessions.find(&(belongs.tenant?, key))
+        self.sessions.entries.find(&(belongs.tenant?, key))
     }
 
     /// The job joins the batch that collects: it ends at once, and the batch's first job runs for both.
@@ -273,7 +274,7 @@ impl Engine {
     ) -> Submitted {
         let session = self.session_of(&submission, belongs).expect("a batch has its session");
         let window = submission.spec.session.as_ref().and_then(Session::window).unwrap_or_default();
-        let batch = self.sessions[session].batch.as_mut().expect("a batch gathers");
+        let batch = self.sessions.entries[session].batch.as_mut().expect("a batch gathers");
         batch.merged += 1;
         batch.bytes += submission.payload.len() as u64;
         let (leader, until_max) = (batch.leader, batch.until_max);
@@ -291,7 +292,7 @@ impl Engine {
 
     /// The batch that collects is over: its first job waits for its turn.
     pub(in crate::engine) fn flush(&mut self, now: Now, session: Ix<SessionEntry>, effects: &mut Effects) {
-        let Some(batch) = &self.sessions[session].batch else { return };
+        let Some(batch) = &self.sessions.entries[session].batch else { return };
         let leader = batch.leader;
         self.become_queued(now, leader, Reason::Due, effects);
         self.look_at_needs(now, leader, effects);
@@ -330,26 +331,26 @@ impl Engine {
 
     /// How many jobs of a session wait, for their turn or for a time.
     pub(in crate::engine) fn waiting_in_session(&self, session: Ix<SessionEntry>) -> u32 {
-        let entry = &self.sessions[session];
-        let in_bin = entry.bin.map_or(0, |bin| self.bins[bin].jobs.len());
+        let entry = &self.sessions.entries[session];
+        let in_bin = entry.bin.map_or(0, |bin| self.queue.bins[bin].jobs.len());
         u32::try_from(in_bin + entry.later.len()).unwrap_or(u32::MAX)
     }
 
     /// The job of a session that goes first among those that wait.
     pub(in crate::engine) fn first_waiting_in(&self, session: Ix<SessionEntry>) -> Option<Ix<Job>> {
-        let entry = &self.sessions[session];
-        let in_bin = entry.bin.and_then(|bin| self.bins[bin].jobs.first());
+        let entry = &self.sessions.entries[session];
+        let in_bin = entry.bin.and_then(|bin| self.queue.bins[bin].jobs.first());
         let later = entry.later.first_key_value().map(|(order, job)| (*order, *job));
         in_bin.into_iter().chain(later).min().map(|(_, job)| job)
     }
 
     /// Every job of a session that waits, in the order in which they go.
     pub(in crate::engine) fn all_waiting_in(&self, session: Ix<SessionEntry>) -> Vec<Ix<Job>> {
-        let entry = &self.sessions[session];
+        let entry = &self.sessions.entries[session];
         let mut waiting: Vec<(Rank, Ix<Job>)> =
             entry.later.iter().map(|(order, job)| (*order, *job)).collect();
         if let Some(bin) = entry.bin {
-            waiting.extend(self.bins[bin].jobs.iter());
+            waiting.extend(self.queue.bins[bin].jobs.iter());
         }
         waiting.sort_unstable();
         waiting.into_iter().map(|(_, job)| job).collect()
@@ -357,22 +358,22 @@ impl Engine {
 
     /// Jobs of a session that run and have not ended, those that have run longest first.
     pub(in crate::engine) fn running_in(&self, session: Ix<SessionEntry>) -> impl Iterator<Item = Ix<Job>> {
-        self.sessions[session].runs.iter().copied().filter(|&job| !self.jobs[job].state.is_terminal())
+        self.sessions.entries[session].runs.iter().copied().filter(|&job| !self.jobs[job].state.is_terminal())
     }
 
     /// Brings the runs of every session into the order in which they opened, after they were read in another.
     pub(in crate::engine) fn sort_session_runs(&mut self) {
-        for session in self.sessions.handles() {
-            let mut runs = std::mem::take(&mut self.sessions[session].runs);
-            runs.sort_by_key(|&job| (self.attempts[self.jobs[job].attempt()].opened_at, self.jobs[job].seq));
-            self.sessions[session].runs = runs;
+        for session in self.sessions.entries.handles() {
+            let mut runs = std::mem::take(&mut self.sessions.entries[session].runs);
+            runs.sort_by_key(|&job| (self.jobs.open(job).opened_at, self.jobs[job].seq));
+            self.sessions.entries[session].runs = runs;
         }
     }
 
     /// How many jobs of a session may run at once while `job` is the next one.
     pub(in crate::engine) fn session_max_of(&self, job: Ix<Job>) -> u32 {
         let entry = &self.jobs[job];
-        let state = entry.session.and_then(|session| self.sessions[session].state.as_ref());
+        let state = entry.session.and_then(|session| self.sessions.entries[session].state.as_ref());
         let throttled = state.is_some_and(|state| state.is_throttled());
         if throttled { 1 } else { entry.session_max }
     }
@@ -381,14 +382,14 @@ impl Engine {
     /// ended.
     pub(in crate::engine) fn runs_to_await(&self, job: Ix<Job>) -> usize {
         let Some(session) = self.jobs[job].session.filter(|_| self.jobs[job].interrupts) else { return 0 };
-        let runs = &self.sessions[session].runs;
+        let runs = &self.sessions.entries[session].runs;
         runs.iter().filter(|&&run| self.jobs[run].state.is_terminal()).count()
     }
 
     /// True while the session lets `job`, its next one, start.
     pub(in crate::engine) fn session_lets_start(&self, job: Ix<Job>) -> bool {
         let Some(session) = self.jobs[job].session else { return true };
-        let running = self.sessions[session].runs.len();
+        let running = self.sessions.entries[session].runs.len();
         running < self.session_max_of(job) as usize && self.runs_to_await(job) == 0
     }
 
@@ -396,14 +397,14 @@ impl Engine {
     pub(in crate::engine) fn wait_for_later(&mut self, job: Ix<Job>) {
         let Some(session) = self.jobs[job].session else { return };
         let order = self.order_in_bin(job);
-        self.sessions[session].later.insert(order, job);
+        self.sessions.entries[session].later.insert(order, job);
     }
 
     /// A job of a session waits for no time any more. Must be told while its place in the order is what it was.
     pub(in crate::engine) fn wait_no_longer(&mut self, job: Ix<Job>) {
         let (Some(session), wake) = (self.jobs[job].session, self.jobs[job].wake) else { return };
         let order = self.order_in_bin(job);
-        let entry = &mut self.sessions[session];
+        let entry = &mut self.sessions.entries[session];
         match wake {
             Some(Wake::NotBefore(_)) => {
                 entry.later.remove(&order);

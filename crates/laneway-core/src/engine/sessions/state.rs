@@ -71,18 +71,19 @@ impl Engine {
         (tokens, window): (u64, u64),
         effects: &mut Effects,
     ) -> Reply {
-        let known =
-            self.find_session(tenant, key).and_then(|session| self.sessions[session].state.as_deref());
+        let known = self
+            .find_session(tenant, key)
+            .and_then(|session| self.sessions.entries[session].state.as_deref());
         let was = known.map_or((0, 0), |state| (state.tokens, state.window));
         if was == (tokens, window) {
             return Reply::Done;
         }
         let session = self.known_session(now, tenant, key);
         self.change_state(now, session, effects, |state| (state.tokens, state.window) = (tokens, window));
-        if let Some(bin) = self.sessions[session].bin {
+        if let Some(bin) = self.sessions.entries[session].bin {
             self.refresh(bin);
         }
-        if self.sessions[session].state.as_ref().is_some_and(|state| state.is_nothing()) {
+        if self.sessions.entries[session].state.as_ref().is_some_and(|state| state.is_nothing()) {
             self.forget_state(session, effects);
         }
         self.trim_sessions(effects);
@@ -90,11 +91,11 @@ impl Engine {
     }
 
     pub(in crate::engine) fn find_session(&self, tenant: &Name, key: &Name) -> Option<Ix<SessionEntry>> {
-        self.sessions.find(&(self.tenants.find(tenant)?, key.clone()))
+        self.sessions.entries.find(&(self.queue.tenants.find(tenant)?, key.clone()))
     }
 
     pub(in crate::engine) fn generation_of(&self, session: Ix<SessionEntry>) -> u64 {
-        self.sessions[session].state.as_ref().map_or(0, |state| state.generation)
+        self.sessions.entries[session].state.as_ref().map_or(0, |state| state.generation)
     }
 
     /// A session of which something is to be remembered; made where it is not there.
@@ -106,14 +107,14 @@ impl Engine {
     ) -> Ix<SessionEntry> {
         let tenant = self.hold_tenant(tenant);
         let session = self.hold_session(tenant, key);
-        if self.sessions[session].state.is_some() {
+        if self.sessions.entries[session].state.is_some() {
             self.release_session(session);
-            self.tenants.release(tenant);
+            self.queue.tenants.release(tenant);
         } else {
             // What is remembered is one user of the session and of its tenant.
             let state =
                 SessionState { cutoff: None, generation: 0, tokens: 0, window: 0, updated_at: now.wall };
-            self.sessions[session].state = Some(Box::new(state));
+            self.sessions.entries[session].state = Some(Box::new(state));
             self.note_idle(session);
         }
         session
@@ -127,13 +128,14 @@ impl Engine {
         effects: &mut Effects,
         change: impl FnOnce(&mut SessionState),
     ) {
-        let (tenant, key) = self.sessions.key(session).clone();
-        let state = self.sessions[session].state.as_mut().expect("something is remembered of the session");
-        self.idle_sessions.remove(tenant, state.updated_at, session);
+        let (tenant, key) = self.sessions.entries.key(session).clone();
+        let state =
+            self.sessions.entries[session].state.as_mut().expect("something is remembered of the session");
+        self.sessions.idle.remove(tenant, state.updated_at, session);
         change(state);
         state.updated_at = now.wall;
         let SessionState { cutoff, generation, tokens, window, updated_at } = **state;
-        let tenant = self.tenants.key(tenant).clone();
+        let tenant = self.queue.tenants.key(tenant).clone();
         let row = SessionRow { tenant, key, cutoff, generation, tokens, window, updated_at };
         effects.changes.push(Change::SessionPut(Box::new(row)));
         self.note_idle(session);
@@ -143,9 +145,10 @@ impl Engine {
     pub(in crate::engine) fn take_up_session(&mut self, now: Now, row: &SessionRow) {
         let SessionRow { tenant, key, cutoff, generation, tokens, window, updated_at } = row;
         let session = self.known_session(now, tenant, key);
-        let owner = self.sessions.key(session).0;
-        let state = self.sessions[session].state.as_mut().expect("something is remembered of the session");
-        self.idle_sessions.remove(owner, state.updated_at, session);
+        let owner = self.sessions.entries.key(session).0;
+        let state =
+            self.sessions.entries[session].state.as_mut().expect("something is remembered of the session");
+        self.sessions.idle.remove(owner, state.updated_at, session);
         **state = SessionState {
             cutoff: *cutoff,
             generation: *generation,
@@ -154,40 +157,40 @@ impl Engine {
             updated_at: *updated_at,
         };
         self.note_idle(session);
-        if let Some(bin) = self.sessions[session].bin {
+        if let Some(bin) = self.sessions.entries[session].bin {
             self.refresh(bin);
         }
     }
 
     /// Adds a user of a session.
     pub(in crate::engine) fn hold_session(&mut self, tenant: Ix<Tenant>, key: &Name) -> Ix<SessionEntry> {
-        let session = self.sessions.hold(&(tenant, key.clone()), SessionEntry::default);
-        if let Some(state) = &self.sessions[session].state {
-            self.idle_sessions.remove(tenant, state.updated_at, session);
+        let session = self.sessions.entries.hold(&(tenant, key.clone()), SessionEntry::default);
+        if let Some(state) = &self.sessions.entries[session].state {
+            self.sessions.idle.remove(tenant, state.updated_at, session);
         }
         session
     }
 
     /// Takes a user of a session away. One without users is forgotten, unless something must be remembered of it.
     pub(in crate::engine) fn release_session(&mut self, session: Ix<SessionEntry>) {
-        if self.sessions.release(session).is_none() {
+        if self.sessions.entries.release(session).is_none() {
             self.note_idle(session);
         }
     }
 
     fn note_idle(&mut self, session: Ix<SessionEntry>) {
-        if self.sessions.users(session) == 1
-            && let Some(state) = &self.sessions[session].state
+        if self.sessions.entries.users(session) == 1
+            && let Some(state) = &self.sessions.entries[session].state
         {
-            let tenant = self.sessions.key(session).0;
-            self.idle_sessions.insert(tenant, state.updated_at, session);
+            let tenant = self.sessions.entries.key(session).0;
+            self.sessions.idle.insert(tenant, state.updated_at, session);
         }
     }
 
     /// Forgets sessions, as long as too many have no job.
     pub(in crate::engine) fn trim_sessions(&mut self, effects: &mut Effects) {
-        while self.idle_sessions.len() > IDLE_SESSIONS_MAX
-            && let Some(session) = self.idle_sessions.oldest_of_most()
+        while self.sessions.idle.len() > IDLE_SESSIONS_MAX
+            && let Some(session) = self.sessions.idle.oldest_of_most()
         {
             self.forget_state(session, effects);
         }
@@ -198,7 +201,7 @@ impl Engine {
         self.trim_sessions(effects);
         let before = seen.before(SESSION_RETENTION);
         for _ in 0..SESSIONS_SWEPT_MAX {
-            match self.idle_sessions.oldest() {
+            match self.sessions.idle.oldest() {
                 Some((updated_at, session)) if updated_at < before => self.forget_state(session, effects),
                 _ => return,
             }
@@ -206,13 +209,13 @@ impl Engine {
     }
 
     fn forget_state(&mut self, session: Ix<SessionEntry>, effects: &mut Effects) {
-        let Some(state) = self.sessions[session].state.take() else { return };
-        let (tenant, key) = self.sessions.key(session).clone();
-        self.idle_sessions.remove(tenant, state.updated_at, session);
-        let named = self.tenants.key(tenant).clone();
+        let Some(state) = self.sessions.entries[session].state.take() else { return };
+        let (tenant, key) = self.sessions.entries.key(session).clone();
+        self.sessions.idle.remove(tenant, state.updated_at, session);
+        let named = self.queue.tenants.key(tenant).clone();
         effects.changes.push(Change::SessionForgotten { tenant: named, key });
-        self.sessions.release(session);
-        self.tenants.release(tenant);
+        self.sessions.entries.release(session);
+        self.queue.tenants.release(tenant);
     }
 
     /// A session by name. `None`: it has no job, and nothing is remembered of it.
@@ -222,9 +225,9 @@ impl Engine {
 
     /// A tenant's sessions by name, those after `after`, `limit` at most.
     pub fn sessions(&self, tenant: &Name, after: Option<&Name>, limit: usize) -> Vec<SessionView> {
-        let Some(tenant) = self.tenants.find(tenant) else { return Vec::new() };
+        let Some(tenant) = self.queue.tenants.find(tenant) else { return Vec::new() };
         let mut first: BTreeMap<&Name, Ix<SessionEntry>> = BTreeMap::new();
-        for (session, (owner, key), _) in self.sessions.iter() {
+        for (session, (owner, key), _) in self.sessions.entries.iter() {
             if *owner != tenant || after.is_some_and(|after| key <= after) {
                 continue;
             }
@@ -239,30 +242,34 @@ impl Engine {
     /// Tenants that have a session, by name.
     pub fn session_tenants(&self) -> Vec<Name> {
         let tenants: std::collections::BTreeSet<&Name> =
-            self.sessions.iter().map(|(_, (owner, _), _)| self.tenants.key(*owner)).collect();
+            self.sessions.entries.iter().map(|(_, (owner, _), _)| self.queue.tenants.key(*owner)).collect();
         tenants.into_iter().cloned().collect()
     }
 
     /// How many sessions run a job of this agent.
     pub fn active_sessions_of(&self, tenant: &Name, agent: &Name) -> u32 {
-        let Some(tenant) = self.tenants.find(tenant) else { return 0 };
+        let Some(tenant) = self.queue.tenants.find(tenant) else { return 0 };
         let runs_one = |session: Ix<SessionEntry>| {
-            self.running_in(session).any(|job| self.agent_queues.key(self.jobs[job].node).2 == *agent)
+            self.running_in(session).any(|job| self.queue.agent_queues.key(self.jobs[job].node).2 == *agent)
         };
-        let theirs =
-            self.sessions.iter().filter(|(session, (owner, _), _)| *owner == tenant && runs_one(*session));
+        let theirs = self
+            .sessions
+            .entries
+            .iter()
+            .filter(|(session, (owner, _), _)| *owner == tenant && runs_one(*session));
         u32::try_from(theirs.count()).unwrap_or(u32::MAX)
     }
 
     fn session_view(&self, session: Ix<SessionEntry>) -> SessionView {
-        let entry = &self.sessions[session];
+        let entry = &self.sessions.entries[session];
         let state = entry.state.as_deref();
         let oldest = self.running_in(session).next();
         let next = self.first_waiting_in(session);
         let running = u32::try_from(self.running_in(session).count()).unwrap_or(u32::MAX);
-        let lane_of = |job: Ix<Job>| self.lanes[self.agent_queues[self.jobs[job].node].lane].name.clone();
+        let lane_of =
+            |job: Ix<Job>| self.queue.lanes[self.queue.agent_queues[self.jobs[job].node].lane].name.clone();
         SessionView {
-            key: self.sessions.key(session).1.clone(),
+            key: self.sessions.entries.key(session).1.clone(),
             running,
             stopping: u32::try_from(entry.runs.len()).unwrap_or(u32::MAX) - running,
             waiting: self.waiting_in_session(session),

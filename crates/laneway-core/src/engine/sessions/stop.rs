@@ -90,18 +90,18 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let mut count = 0;
-        for session in self.sessions.handles() {
+        for session in self.sessions.entries.handles() {
             let running: Vec<Ix<Job>> = self.running_in(session).collect();
             if running.is_empty() {
                 continue;
             }
             count += 1;
-            let (tenant, key) = self.sessions.key(session).clone();
-            let tenant = self.tenants.key(tenant).clone();
+            let (tenant, key) = self.sessions.entries.key(session).clone();
+            let tenant = self.queue.tenants.key(tenant).clone();
             let session = self.known_session(now, &tenant, &key);
             self.change_state(now, session, effects, |state| state.generation += 1);
             for job in running {
-                let open = &self.attempts[self.jobs[job].attempt()];
+                let open = self.jobs.open(job);
                 if open.mode() == ExecutorMode::Attached && open.stopping.is_none() {
                     self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
                 }

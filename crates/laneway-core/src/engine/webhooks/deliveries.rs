@@ -70,9 +70,9 @@ impl Engine {
     /// A job with a callback has ended: somebody is owed the news.
     pub(in crate::engine) fn owe_delivery(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        let tenant = self.tenants.key(self.classes[entry.class].tenant).clone();
-        let host = match self.host_of.get(&entry.seq) {
-            Some(host) => self.callback_hosts[*host].clone(),
+        let tenant = self.queue.tenants.key(self.queue.classes[entry.class].tenant).clone();
+        let host = match self.webhooks.host_of.get(&entry.seq) {
+            Some(host) => self.webhooks.callback_hosts[*host].clone(),
             None => Arc::default(),
         };
         let full = self.deliveries_full(&tenant);
@@ -92,17 +92,17 @@ impl Engine {
         };
         effects.changes.push(Change::DeliveryPut(Box::new(row.clone())));
         if fits {
-            self.deliveries.wait(row, now.mono);
+            self.webhooks.deliveries.wait(row, now.mono);
         } else {
-            self.deliveries.totals.dropped += 1;
+            self.webhooks.deliveries.totals.dropped += 1;
         }
     }
 
     /// Why there is no room for a delivery more of the tenant, if there is none.
     fn deliveries_full(&self, tenant: &Name) -> Option<&'static str> {
         let webhooks = &self.settings.webhooks;
-        let of_tenant = self.deliveries.by_tenant.get(tenant).copied().unwrap_or(0);
-        if self.deliveries.pending.len() >= webhooks.pending_max as usize {
+        let of_tenant = self.webhooks.deliveries.by_tenant.get(tenant).copied().unwrap_or(0);
+        if self.webhooks.deliveries.pending.len() >= webhooks.pending_max as usize {
             Some(TOO_MANY)
         } else {
             (of_tenant >= webhooks.pending_per_tenant_max).then_some(TOO_MANY_OF_TENANT)
@@ -112,26 +112,26 @@ impl Engine {
     /// Keeps whom a job calls back until it has ended.
     pub(in crate::engine) fn remember_callback(&mut self, row: &JobRow) {
         if let Some(callback) = &row.spec.callback {
-            let host = self.callback_hosts.hold(&callback.host().into());
-            self.host_of.insert(row.seq.0, host);
+            let host = self.webhooks.callback_hosts.hold(&callback.host().into());
+            self.webhooks.host_of.insert(row.seq.0, host);
         }
     }
 
     /// Forgets whom a job called back.
     pub(in crate::engine) fn forget_callback(&mut self, job: Ix<Job>) {
         if self.jobs[job].has_callback
-            && let Some(host) = self.host_of.remove(&self.jobs[job].seq)
+            && let Some(host) = self.webhooks.host_of.remove(&self.jobs[job].seq)
         {
-            self.callback_hosts.release(host);
+            self.webhooks.callback_hosts.release(host);
         }
     }
 
     /// Hands out what is due, as much as may be under way.
     pub(in crate::engine) fn deliver(&mut self, now: Now, effects: &mut Effects) {
-        self.deliveries.lines.limit(self.settings.webhooks.open_per_host_max);
-        while let Some(seq) = self.deliveries.lines.next(now.mono, self.deliveries_free()) {
-            self.deliveries.open += 1;
-            let pending = self.deliveries.pending.get_mut(&seq).expect("what is due waits");
+        self.webhooks.deliveries.lines.limit(self.settings.webhooks.open_per_host_max);
+        while let Some(seq) = self.webhooks.deliveries.lines.next(now.mono, self.deliveries_free()) {
+            self.webhooks.deliveries.open += 1;
+            let pending = self.webhooks.deliveries.pending.get_mut(&seq).expect("what is due waits");
             pending.due = None;
             let number = pending.row.tries + 1;
             effects.notices.push(Notice::Deliver { seq, job: pending.row.job, number });
@@ -141,12 +141,12 @@ impl Engine {
     /// When the next delivery is due, if one may be handed out then.
     pub(in crate::engine) fn next_delivery(&self) -> Option<Mono> {
         let free = self.deliveries_free();
-        self.deliveries.lines.next_at(free).filter(|_| free > 0)
+        self.webhooks.deliveries.lines.next_at(free).filter(|_| free > 0)
     }
 
     /// How many more may be under way.
     fn deliveries_free(&self) -> u32 {
-        self.settings.webhooks.open_max.saturating_sub(self.deliveries.open)
+        self.settings.webhooks.open_max.saturating_sub(self.webhooks.deliveries.open)
     }
 
     /// A try has ended.
@@ -160,12 +160,14 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let waits = |pending: &&mut Pending| pending.due.is_none() && pending.row.tries + 1 == number;
-        let Some(pending) = self.deliveries.pending.get_mut(&seq).filter(waits) else { return Reply::Stale };
-        self.deliveries.open -= 1;
-        self.deliveries.totals.tries += 1;
+        let Some(pending) = self.webhooks.deliveries.pending.get_mut(&seq).filter(waits) else {
+            return Reply::Stale;
+        };
+        self.webhooks.deliveries.open -= 1;
+        self.webhooks.deliveries.totals.tries += 1;
         let row = &mut pending.row;
         let line = queue_of(row);
-        self.deliveries.lines.closed(&line);
+        self.webhooks.deliveries.lines.closed(&line);
         row.tries = number;
         (row.last_status, row.last_error) = (outcome.status(), outcome.error());
         effects.changes.push(Change::DeliveryTried(Box::new(DeliveryTry {
@@ -178,23 +180,23 @@ impl Engine {
         })));
         let wait = self.settings.webhooks.retries.get(number as usize - 1).copied();
         if let (Some(wait), false, false) = (wait, outcome.is_delivered(), outcome.is_final()) {
-            let wait = spread(wait, self.rng.jitter());
+            let wait = spread(wait, self.numbers.rng.jitter());
             row.next_at = Some(now.wall + wait);
             pending.due = Some(now.mono + wait);
-            self.deliveries.lines.wait(&line, now.mono + wait, seq);
+            self.webhooks.deliveries.lines.wait(&line, now.mono + wait, seq);
             effects.changes.push(Change::DeliveryPut(Box::new(pending.row.clone())));
             return Reply::Done;
         }
-        let mut row = self.deliveries.remove(seq).expect("it was just there").row;
+        let mut row = self.webhooks.deliveries.remove(seq).expect("it was just there").row;
         (row.next_at, row.ended_at) = (None, Some(now.wall));
         if outcome.is_delivered() {
             row.state = DeliveryState::Delivered;
-            self.deliveries.totals.delivered += 1;
+            self.webhooks.deliveries.totals.delivered += 1;
         } else {
             row.state = DeliveryState::Failed;
-            self.deliveries.totals.failed += 1;
+            self.webhooks.deliveries.totals.failed += 1;
         }
-        self.deliveries.fresh.insert(self.batch, seq, row.clone());
+        self.webhooks.deliveries.fresh.insert(self.numbers.batch, seq, row.clone());
         effects.changes.push(Change::DeliveryPut(Box::new(row)));
         Reply::Done
     }
@@ -213,14 +215,14 @@ impl Engine {
             return Reply::NotFound;
         };
         let seq = stored.seq;
-        let known = self.deliveries.pending.get(&seq);
+        let known = self.webhooks.deliveries.pending.get(&seq);
         if known.is_some_and(|pending| pending.due.is_none()) {
             // It is under way: that is the try that was asked for.
             return Reply::Done;
         }
         let mut row = match known {
             Some(pending) => pending.row.clone(),
-            None => self.deliveries.fresh.get(&seq).cloned().unwrap_or(stored),
+            None => self.webhooks.deliveries.fresh.get(&seq).cloned().unwrap_or(stored),
         };
         if row.tries >= DELIVERY_TRIES_MAX {
             let message = format!("this delivery was tried {DELIVERY_TRIES_MAX} times, which is the most");
@@ -231,7 +233,7 @@ impl Engine {
         {
             return Reply::Rejected(reject(RejectionCode::TooMany, full));
         }
-        self.deliveries.forget(seq);
+        self.webhooks.deliveries.forget(seq);
         (row.state, row.next_at, row.ended_at) = (DeliveryState::Waiting, Some(now.wall), None);
         effects.changes.push(Change::DeliveryPut(Box::new(row.clone())));
         let detail = format!("the news of job {job} is sent again");
@@ -243,7 +245,7 @@ impl Engine {
             detail.into(),
             effects,
         );
-        self.deliveries.wait(row, now.mono);
+        self.webhooks.deliveries.wait(row, now.mono);
         Reply::Done
     }
 
@@ -251,29 +253,29 @@ impl Engine {
     /// again; one whose teller is still `under_way` is not.
     pub(in crate::engine) fn resume_delivery(&mut self, now: Now, row: DeliveryRow, under_way: bool) {
         if under_way {
-            self.deliveries.open += 1;
-            self.deliveries.lines.opened(&queue_of(&row));
-            self.deliveries.insert(row, None);
+            self.webhooks.deliveries.open += 1;
+            self.webhooks.deliveries.lines.opened(&queue_of(&row));
+            self.webhooks.deliveries.insert(row, None);
             return;
         }
         // Stored as a wall time; a clock that was set must not stretch it.
         let longest = self.settings.webhooks.retries.iter().max().copied().unwrap_or_default();
         let rest = row.next_at.map_or(Span(0), |at| at.since(now.wall));
-        self.deliveries.wait(row, now.mono + Span(rest.0.min(most(longest).0)));
+        self.webhooks.deliveries.wait(row, now.mono + Span(rest.0.min(most(longest).0)));
     }
 
     /// Figures of deliveries.
     pub fn delivery_stats(&self) -> DeliveryStats {
         DeliveryStats {
-            waiting: self.deliveries.pending.len() as u64,
-            open: self.deliveries.open.into(),
-            ..self.deliveries.totals
+            waiting: self.webhooks.deliveries.pending.len() as u64,
+            open: self.webhooks.deliveries.open.into(),
+            ..self.webhooks.deliveries.totals
         }
     }
 
     /// What is said of deliveries agrees with itself.
     pub(in crate::engine) fn check_deliveries(&self) -> Result<(), String> {
-        let Deliveries { pending, by_tenant, lines, open, .. } = &self.deliveries;
+        let Deliveries { pending, by_tenant, lines, open, .. } = &self.webhooks.deliveries;
         let (due, in_lines) = lines.check()?;
         let under_way = pending.values().filter(|pending| pending.due.is_none()).count();
         if under_way != *open as usize || in_lines != *open || under_way + due != pending.len() {
@@ -290,8 +292,11 @@ impl Engine {
             return Err(format!("deliveries by tenant are {by_tenant:?}, counted {counted:?}"));
         }
         let callbacks = self.jobs.iter().filter(|(_, job)| job.has_callback).count();
-        if callbacks != self.host_of.len() {
-            return Err(format!("{callbacks} jobs have a callback, {} hosts are kept", self.host_of.len()));
+        if callbacks != self.webhooks.host_of.len() {
+            return Err(format!(
+                "{callbacks} jobs have a callback, {} hosts are kept",
+                self.webhooks.host_of.len()
+            ));
         }
         for (seq, delivery) in pending {
             let armed = delivery.due.is_none_or(|at| lines.holds(&queue_of(&delivery.row), at, *seq));

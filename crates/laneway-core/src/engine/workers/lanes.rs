@@ -18,7 +18,7 @@ impl Engine {
     pub(in crate::engine) fn skills_of(&self, offer: &WorkerOffer, orders: &Orders) -> Skills {
         let lanes = match &orders.lanes {
             Some(lanes) => &lanes[..],
-            None if offer.lanes.iter().any(|lane| self.lane_of.contains_key(lane)) => &offer.lanes[..],
+            None if offer.lanes.iter().any(|lane| self.queue.lane_of.contains_key(lane)) => &offer.lanes[..],
             None => &[],
         };
         Skills::of(offer, lanes)
@@ -31,17 +31,17 @@ impl Engine {
         worker: Ix<Worker>,
         change: impl FnOnce(&mut Registration),
     ) {
-        let registration = self.workers[worker].registration.as_mut().expect("it is registered");
+        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
         let connection = registration.connection.take();
         // It sits nowhere while it moves: without a connection nobody does.
         self.update_slot(worker);
-        let registration = self.workers[worker].registration.as_mut().expect("it is registered");
+        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
         change(registration);
         let (before, offer, orders) =
             (registration.group, registration.offer.clone(), registration.orders.clone());
-        let (tenant, skills) = (self.workers.key(worker).0, self.skills_of(&offer, &orders));
+        let (tenant, skills) = (self.workers.entries.key(worker).0, self.skills_of(&offer, &orders));
         let group = self.join_group(tenant, skills);
-        let registration = self.workers[worker].registration.as_mut().expect("it is registered");
+        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
         (registration.group, registration.connection) = (group, connection);
         self.leave_group(before);
         self.update_slot(worker);
@@ -65,11 +65,11 @@ impl Engine {
             let message = format!("lanes: has {} entries; at most {OFFER_LIST_MAX} are allowed", lanes.len());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
-        if let Some(unknown) = lanes.iter().find(|lane| !self.lane_of.contains_key(*lane)) {
+        if let Some(unknown) = lanes.iter().find(|lane| !self.queue.lane_of.contains_key(*lane)) {
             let message = format!("lanes: there is no lane {:?}; make it first", unknown.as_str());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
-        let registration = self.workers[worker].registration.as_ref().expect("it is registered");
+        let registration = self.workers.entries[worker].registration.as_ref().expect("it is registered");
         if registration.orders.lanes.as_ref() == Some(&lanes) {
             return Reply::Done;
         }
@@ -86,10 +86,10 @@ impl Engine {
 
     /// Lanes came or went: what workers named may be lanes now, or no longer be any.
     pub(in crate::engine) fn review_lanes_served(&mut self) {
-        for worker in self.workers.handles() {
-            let Some(registration) = self.workers[worker].registration.as_deref() else { continue };
+        for worker in self.workers.entries.handles() {
+            let Some(registration) = self.workers.entries[worker].registration.as_deref() else { continue };
             let now = self.skills_of(&registration.offer, &registration.orders);
-            if now != *self.pool.groups[registration.group].skills {
+            if now != *self.workers.pool.groups[registration.group].skills {
                 self.change_registration(worker, |_| {});
             }
         }

@@ -32,7 +32,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let WorkerMessage { connection, said } = word;
-        let known = self.pool.connections.get(&connection).copied();
+        let known = self.workers.pool.connections.get(&connection).copied();
         let Some(worker) = known else { return Reply::Stale };
         match said {
             WorkerReport::Beat(beat) => self.beat(now, worker, beat, effects),
@@ -54,7 +54,7 @@ impl Engine {
 
     /// The job of a task that this worker holds, or what its word is worth.
     fn find_task(&self, worker: Ix<Worker>, task: Task) -> Result<Ix<Job>, Reply> {
-        let tenant = self.workers.key(worker).0;
+        let tenant = self.workers.entries.key(worker).0;
         let found = self.find_job(task.job);
         let Some(job) = found.filter(|&job| self.tenant_of(job) == tenant) else {
             return Err(Reply::Stale);
@@ -67,7 +67,7 @@ impl Engine {
         if task.dispatch_seq < current || entry.open.is_none() {
             return Err(Reply::Stale);
         }
-        let open = &self.attempts[entry.attempt()];
+        let open = &self.jobs.attempts[entry.attempt()];
         if open.pushed_to() != Some(worker) {
             return Err(Reply::NotYours);
         }
@@ -76,11 +76,11 @@ impl Engine {
 
     /// A sign of life, and how the worker is.
     fn beat(&mut self, now: Now, worker: Ix<Worker>, beat: Beat, effects: &mut Effects) -> Reply {
-        let tenant = self.workers.key(worker).0;
+        let tenant = self.workers.entries.key(worker).0;
         let pressure = self.pressure_for(tenant);
         let saturated_after = self.settings.workers.saturated_after;
         let registration =
-            self.workers[worker].registration.as_mut().expect("a connection has a registered worker");
+            self.workers.entries[worker].registration.as_mut().expect("a connection has a registered worker");
         let was_willing = registration.is_willing();
         (registration.heard_at, registration.misses, registration.beat) = (now.mono, 0, beat);
         registration.pressed = registration.is_pressed_at(&pressure);
@@ -116,14 +116,14 @@ impl Engine {
         effects: &mut Effects,
     ) -> Span {
         let settings_lease = self.settings.lease;
-        let registration = self.workers[worker].registration.as_mut().expect("it is registered");
+        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
         let lease = lease_for(settings_lease, registration.heartbeat);
         registration.lease_until = registration.lease_until.max(now.mono + lease);
         if lease > registration.lease {
             registration.lease = lease;
-            let held: Vec<Ix<Job>> = self.workers[worker].held.iter().copied().collect();
+            let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().collect();
             for job in held {
-                let open = &mut self.attempts[self.jobs[job].attempt()];
+                let open = self.jobs.open_mut(job);
                 if open.is_pushed() && open.lease < lease {
                     // A restart must know that the runner was told a longer one.
                     open.lease = lease;
@@ -136,7 +136,7 @@ impl Engine {
 
     /// The worker took the task; or it still runs one that was offered again.
     fn accepted(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
-        self.attempts[self.jobs[job].attempt()].acked = true;
+        self.jobs.open_mut(job).acked = true;
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
@@ -147,7 +147,7 @@ impl Engine {
     fn rejected(&mut self, now: Now, job: Ix<Job>, code: &Name, effects: &mut Effects) -> Reply {
         if self.jobs[job].state.is_terminal() {
             self.release_lingering(now, job, effects);
-        } else if let Some((cause, _)) = self.attempts[self.jobs[job].attempt()].stopping {
+        } else if let Some((cause, _)) = self.jobs.open(job).stopping {
             self.close_stopped(now, job, cause, effects);
         } else {
             let why = format!("the last worker rejected it: {code}");
@@ -205,8 +205,10 @@ impl Engine {
         let job = match self.find_task(worker, task) {
             Ok(job) => job,
             Err(reply) => {
-                let registration =
-                    self.workers[worker].registration.as_ref().expect("a connection has a registered worker");
+                let registration = self.workers.entries[worker]
+                    .registration
+                    .as_ref()
+                    .expect("a connection has a registered worker");
                 let by_result = matches!(stored, Some(AttemptEnd::Succeeded | AttemptEnd::Failed));
                 let known = by_result || registration.recent.contains(&task);
                 return if known { Reply::Duplicate } else { reply };
@@ -216,7 +218,7 @@ impl Engine {
         // The result is remembered first: with it the last attempt of a worker that is away would take its registration with it.
         let reply = self.finish(now, &fence, outcome, effects);
         if reply == Reply::Done
-            && let Some(registration) = self.workers[worker].registration.as_mut()
+            && let Some(registration) = self.workers.entries[worker].registration.as_mut()
         {
             if registration.recent.len() == RECENT_MAX {
                 registration.recent.pop_front();
@@ -237,7 +239,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let Some(worker) = self.find_registered(tenant, worker) else { return Reply::NotFound };
-        let registration = self.workers[worker].registration.as_mut().expect("it is registered");
+        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
         if registration.orders.drained == drain {
             return Reply::Done;
         }
@@ -249,7 +251,7 @@ impl Engine {
             self.worker_event(now, EventKind::WorkerDrained, worker, why, Some(origin), effects);
             effects.notices.extend(connection.map(Notice::DrainConnection));
         } else {
-            let detail = format!("worker {} takes tasks again", self.workers.key(worker).1);
+            let detail = format!("worker {} takes tasks again", self.workers.entries.key(worker).1);
             let tenant = Some(tenant.clone());
             self.server_event(now, EventKind::CallDone, tenant, Some(origin), detail.into(), effects);
         }
@@ -259,7 +261,7 @@ impl Engine {
     /// Looks at workers of which nothing was heard for a while.
     pub(in crate::engine) fn watch_workers(&mut self, now: Now, effects: &mut Effects) {
         for _ in 0..WATCHED_MAX {
-            match self.pool.watch.first() {
+            match self.workers.pool.watch.first() {
                 Some(&(at, worker)) if at <= now.mono => self.look_at_worker(now, worker, effects),
                 _ => return,
             }
@@ -267,24 +269,24 @@ impl Engine {
     }
 
     fn look_at_worker(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
-        let floor = self.lease_floor;
-        let Some(registration) = self.workers[worker].registration.as_mut() else {
+        let floor = self.clock.lease_floor;
+        let Some(registration) = self.workers.entries[worker].registration.as_mut() else {
             // It was waited for long enough: what it has is not there.
             self.no_longer_awaited(worker);
             self.throw_gates_open(worker);
             return;
         };
-        self.pool.watch.remove(&(registration.watch_at, worker));
+        self.workers.pool.watch.remove(&(registration.watch_at, worker));
         if floor > now.mono {
             // This process heard nobody for a while: what waits to be heard comes first.
             registration.watch_at = floor;
-            self.pool.watch.insert((floor, worker));
+            self.workers.pool.watch.insert((floor, worker));
             return;
         }
         if registration.connection.is_none() {
             // Nobody expects a sign of life of one that is away; its leases end by themselves.
             registration.watch_at = now.mono + registration.heartbeat;
-            self.pool.watch.insert((registration.watch_at, worker));
+            self.workers.pool.watch.insert((registration.watch_at, worker));
             return;
         }
         let every = registration.heartbeat.0.max(1);
@@ -298,7 +300,7 @@ impl Engine {
             registration.heard_at + Span(every * u64::from(missed + 1))
         };
         registration.watch_at = next;
-        self.pool.watch.insert((next, worker));
+        self.workers.pool.watch.insert((next, worker));
         if missed <= before {
             return;
         }
@@ -322,44 +324,44 @@ impl Engine {
         origin: Option<&Origin>,
         effects: &mut Effects,
     ) {
-        let (tenant, name) = self.workers.key(worker);
-        let (tenant, detail) = (self.tenants.key(*tenant).clone(), format!("{name}: {why}"));
+        let (tenant, name) = self.workers.entries.key(worker);
+        let (tenant, detail) = (self.queue.tenants.key(*tenant).clone(), format!("{name}: {why}"));
         self.server_event(now, kind, Some(tenant), origin, detail.into(), effects);
     }
 
     /// Adds a user of a worker.
     pub(in crate::engine) fn hold_worker(&mut self, tenant: Ix<Tenant>, name: &Name) -> Ix<Worker> {
-        self.workers.hold(&(tenant, name.clone()), Worker::default)
+        self.workers.entries.hold(&(tenant, name.clone()), Worker::default)
     }
 
     /// A registered worker by name.
     pub(in crate::engine) fn find_registered(&self, tenant: &Name, worker: &Name) -> Option<Ix<Worker>> {
-        let worker = self.workers.find(&(self.tenants.find(tenant)?, worker.clone()))?;
-        self.workers[worker].registration.is_some().then_some(worker)
+        let worker = self.workers.entries.find(&(self.queue.tenants.find(tenant)?, worker.clone()))?;
+        self.workers.entries[worker].registration.is_some().then_some(worker)
     }
 
     /// The place of attempts that workers are told of.
     pub(in crate::engine) fn workers_executor(&mut self) -> Ix<Executor> {
         let name = Name::fixed(WORKERS);
-        if let Some(executor) = self.executors.find(&name) {
+        if let Some(executor) = self.queue.executors.find(&name) {
             return executor;
         }
         let (mode, kinds) = (ExecutorMode::Leased, Vec::new());
         self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds, slots: u32::MAX });
-        self.executors.find(&name).expect("it was just made")
+        self.queue.executors.find(&name).expect("it was just made")
     }
 
     /// Until when an attempt lives without being heard of: its own lease, or its worker's.
     pub(in crate::engine) fn lease_end(&self, open: &Open) -> Option<Mono> {
         let Some(worker) = open.pushed_to().filter(|_| open.acked) else { return open.lease_until };
-        let registration = self.workers[worker].registration.as_ref();
+        let registration = self.workers.entries[worker].registration.as_ref();
         open.lease_until.max(registration.map(|registration| registration.lease_until))
     }
 
     /// The lease of an attempt that a worker was told of.
     pub(in crate::engine) fn worker_lease_of(&self, job: Ix<Job>) -> Option<Span> {
         let open = self.attempt_of(job)?;
-        let registration = self.workers[open.pushed_to()?].registration.as_ref();
+        let registration = self.workers.entries[open.pushed_to()?].registration.as_ref();
         Some(registration.map_or(self.settings.lease.max(open.lease), |registration| registration.lease))
     }
 
@@ -369,7 +371,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn connection_of(&self, open: &Open) -> Option<ConnectionId> {
-        self.workers[open.pushed_to()?].registration.as_ref()?.connection
+        self.workers.entries[open.pushed_to()?].registration.as_ref()?.connection
     }
 
     /// Which dispatch of a job, or of its run, its latest attempt is. Of a node that is not open it is the latest of its
@@ -379,30 +381,30 @@ impl Engine {
         match entry.open {
             None if entry.in_run => self.dispatched_in_run(job),
             None => entry.attempts.into(),
-            Some(open) => self.attempts[open].dispatch_seq,
+            Some(open) => self.jobs.attempts[open].dispatch_seq,
         }
     }
 
     /// How many attempts of a member's run were opened.
     fn dispatched_in_run(&self, job: Ix<Job>) -> u64 {
-        let run = self.runs.members.get(&job).and_then(|(id, _)| self.runs.open.get(id));
+        let run = self.workflows.runs.members.get(&job).and_then(|(id, _)| self.workflows.runs.open.get(id));
         run.map_or(self.jobs[job].attempts.into(), |run| run.dispatched)
     }
 
     /// The offer of a job's open attempt.
     pub(in crate::engine) fn offer(&self, job: Ix<Job>, again: bool) -> Offer {
         let entry = &self.jobs[job];
-        let open = &self.attempts[entry.attempt()];
+        let open = &self.jobs.attempts[entry.attempt()];
         let to = open.pushed_to().zip(self.connection_of(open)).map(|(worker, connection)| {
-            let (tenant, worker) = self.workers.key(worker);
-            let (tenant, worker) = (self.tenants.key(*tenant).clone(), worker.clone());
+            let (tenant, worker) = self.workers.entries.key(worker);
+            let (tenant, worker) = (self.queue.tenants.key(*tenant).clone(), worker.clone());
             OfferTo { connection, tenant, worker, lease: self.lease_of(job), again }
         });
         Offer {
             seq: Seq(entry.seq),
             fence: self.fence_of(job),
-            executor: self.executors.key(open.executor).clone(),
-            kind: self.kinds.key(self.kind_of(job)).clone(),
+            executor: self.queue.executors.key(open.executor).clone(),
+            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
             timeout: Some(Span(entry.timeout_ms)),
             deadline: entry.deadline.get(),
             dispatch_seq: self.dispatch_seq(job),
@@ -412,13 +414,13 @@ impl Engine {
 
     fn pressure_for(&self, tenant: Ix<Tenant>) -> crate::worker::Pressure {
         let settings = &self.settings.workers;
-        *settings.pressure_of.get(self.tenants.key(tenant)).unwrap_or(&settings.pressure)
+        *settings.pressure_of.get(self.queue.tenants.key(tenant)).unwrap_or(&settings.pressure)
     }
 
     /// Registered workers by tenant and name; of one tenant, or of all.
     pub fn workers(&self, now: Now, tenant: Option<&Name>) -> Vec<WorkerView> {
-        let theirs = |of: Ix<Tenant>| tenant.is_none_or(|tenant| self.tenants.key(of) == tenant);
-        let registered = self.workers.iter().filter(|(_, (of, _), _)| theirs(*of));
+        let theirs = |of: Ix<Tenant>| tenant.is_none_or(|tenant| self.queue.tenants.key(of) == tenant);
+        let registered = self.workers.entries.iter().filter(|(_, (of, _), _)| theirs(*of));
         let mut views: Vec<WorkerView> =
             registered.filter_map(|(_, _, worker)| self.view(now, worker)).collect();
         views.sort_by(|a, b| (&a.offer.tenant, &a.offer.worker).cmp(&(&b.offer.tenant, &b.offer.worker)));
@@ -428,12 +430,12 @@ impl Engine {
     /// A registered worker by name.
     pub fn worker(&self, now: Now, tenant: &Name, worker: &Name) -> Option<WorkerView> {
         let worker = self.find_registered(tenant, worker)?;
-        self.view(now, &self.workers[worker])
+        self.view(now, &self.workers.entries[worker])
     }
 
     fn view(&self, now: Now, worker: &Worker) -> Option<WorkerView> {
         let registration = worker.registration.as_deref()?;
-        let pushed = |job: &&Ix<Job>| self.attempts[self.jobs[**job].attempt()].is_pushed();
+        let pushed = |job: &&Ix<Job>| self.jobs.attempts[self.jobs[**job].attempt()].is_pushed();
         let open = u32::try_from(worker.held.iter().filter(pushed).count()).unwrap_or(u32::MAX);
         Some(WorkerView {
             offer: registration.offer.clone(),
@@ -444,7 +446,7 @@ impl Engine {
             silent: now.mono.since(registration.heard_at),
             heartbeat: registration.heartbeat,
             beat: registration.beat,
-            lanes: self.pool.groups[registration.group].skills.lanes.clone(),
+            lanes: self.workers.pool.groups[registration.group].skills.lanes.clone(),
             orders: registration.orders.clone(),
             pressed: registration.pressed,
         })

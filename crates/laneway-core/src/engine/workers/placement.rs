@@ -107,21 +107,21 @@ impl Engine {
 
     /// True when the jobs of a class go to workers.
     pub(in crate::engine) fn goes_to_workers(&self, class: Ix<Class>) -> bool {
-        let class = &self.classes[class];
+        let class = &self.queue.classes[class];
         class.route.is_some() || (class.placement.is_some() && !self.is_pull(class.demand))
     }
 
     /// Which worker gets this job now.
     pub(in crate::engine) fn pick(&self, job: Ix<Job>) -> Pick {
         let entry = &self.jobs[job];
-        let class = &self.classes[entry.class];
+        let class = &self.queue.classes[entry.class];
         if self.placement_of(entry.class).is_some_and(|placement| placement.pinned) {
             return self.pick_pinned(job);
         }
         let Some(route) = class.route else { return Pick::Nobody };
         if let Some(affinity) = self.affinity_of(job)
-            && let Some(worker) = self.pool.bindings.worker_of(class.tenant, &affinity.key)
-            && let Some(registration) = self.workers[worker].registration.as_deref()
+            && let Some(worker) = self.workers.pool.bindings.worker_of(class.tenant, &affinity.key)
+            && let Some(registration) = self.workers.entries[worker].registration.as_deref()
             // One that cannot run it is no place for it; then the key says nothing.
             && self.fits(registration, entry.class)
         {
@@ -134,7 +134,7 @@ impl Engine {
         if let Some(worker) = self.worker_of_chain(job) {
             return Pick::Worker(worker);
         }
-        match self.pool.routes[route].heads.first() {
+        match self.workers.pool.routes[route].heads.first() {
             Some((_, _, worker)) => Pick::Worker(*worker),
             None => Pick::Nobody,
         }
@@ -147,10 +147,9 @@ impl Engine {
             return None;
         }
         let (holders, kind) = (self.slot_sharers(job), self.kind_of(job));
-        let workers =
-            holders.linked().filter_map(|mate| self.attempts[self.jobs[mate].attempt()].pushed_to());
+        let workers = holders.linked().filter_map(|mate| self.jobs.open(mate).pushed_to());
         workers.into_iter().find(|worker| {
-            let registration = self.workers[*worker].registration.as_deref();
+            let registration = self.workers.entries[*worker].registration.as_deref();
             registration.is_some_and(|registration| {
                 self.mates_at(*worker, kind, &holders).0
                     && self.fits(registration, entry.class)
@@ -161,7 +160,7 @@ impl Engine {
 
     fn pick_pinned(&self, job: Ix<Job>) -> Pick {
         let Some((worker, _)) = self.pin_of(job) else { return Pick::Missing };
-        let entry = &self.workers[worker];
+        let entry = &self.workers.entries[worker];
         let Some(registration) = entry.registration.as_deref() else {
             let later = Pick::Later { worker, kind: None };
             return if entry.awaited_until.is_some() { later } else { Pick::Missing };
@@ -207,13 +206,13 @@ impl Engine {
     }
 
     fn within_kind_limit(&self, registration: &Registration, kind: Ix<Kind>) -> Result<(), Option<Ix<Kind>>> {
-        let limit = self.pool.groups[registration.group].limited.get(&kind);
+        let limit = self.workers.pool.groups[registration.group].limited.get(&kind);
         let used = registration.used_of.get(&kind).copied().unwrap_or(0);
         if limit.is_some_and(|(_, limit)| used >= *limit) { Err(Some(kind)) } else { Ok(()) }
     }
 
     fn keys_of(&self, job: Ix<Job>) -> impl Iterator<Item = &KeyName> {
-        self.keys_held_by(job).iter().map(|&key| self.keys.key(key))
+        self.keys_held_by(job).iter().map(|&key| self.queue.keys.key(key))
     }
 
     pub(in crate::engine) fn affinity_of(&self, job: Ix<Job>) -> Option<&Affinity> {
@@ -234,7 +233,7 @@ impl Engine {
     /// When what a job uses is gone.
     pub(in crate::engine) fn pin_expiry(&self, job: Ix<Job>) -> Option<Wall> {
         let class = self.jobs[job].class;
-        if self.classes[class].placement.is_none() || !self.goes_to_workers(class) {
+        if self.queue.classes[class].placement.is_none() || !self.goes_to_workers(class) {
             return None;
         }
         self.pin_of(job)?.1
@@ -243,7 +242,7 @@ impl Engine {
     /// True for a job that waits for nothing: what it uses is gone, or nobody has it any more.
     pub(in crate::engine) fn is_missing(&self, now: Now, job: Ix<Job>) -> bool {
         let class = self.jobs[job].class;
-        if self.classes[class].placement.is_none() || !self.goes_to_workers(class) {
+        if self.queue.classes[class].placement.is_none() || !self.goes_to_workers(class) {
             return false;
         }
         self.pin_expiry(job).is_some_and(|at| at <= now.wall) || self.pick(job) == Pick::Missing
@@ -254,7 +253,7 @@ impl Engine {
         let message = match self.pin_of(job) {
             Some((_, Some(at))) if at <= now.wall => "a resource that it uses has expired".to_owned(),
             Some((worker, _)) => {
-                let name = &self.workers.key(worker).1;
+                let name = &self.workers.entries.key(worker).1;
                 format!("worker {name} has a resource that it uses, and is gone or cannot run it")
             }
             None => "a resource that it uses is not there".to_owned(),
@@ -270,51 +269,52 @@ impl Engine {
         worker: Ix<Worker>,
         kind: Option<Ix<Kind>>,
     ) -> (Ix<KeyEntry>, bool) {
-        if let Some(&key) = self.workers[worker].gates.get(&kind) {
+        if let Some(&key) = self.workers.entries[worker].gates.get(&kind) {
             return (key, false);
         }
-        self.pool.gates_made += 1;
-        let name = KeyName::Slot { worker, kind, number: self.pool.gates_made };
+        self.workers.pool.gates_made += 1;
+        let name = KeyName::Slot { worker, kind, number: self.workers.pool.gates_made };
         let entry = KeyEntry { gate: Gate::with_limit(0), sources: Default::default() };
-        let key = self.keys.hold(&name, || entry);
-        self.workers.hold_again(worker);
-        self.workers[worker].gates.insert(kind, key);
+        let key = self.queue.keys.hold(&name, || entry);
+        self.workers.entries.hold_again(worker);
+        self.workers.entries[worker].gates.insert(kind, key);
         (key, true)
     }
 
     /// Opens and closes the gates of a worker as it has free slots or not.
     pub(in crate::engine) fn turn_slot_gates(&mut self, worker: Ix<Worker>) {
-        if self.workers[worker].gates.is_empty() {
+        if self.workers.entries[worker].gates.is_empty() {
             return;
         }
         let gates: Vec<(Option<Ix<Kind>>, Ix<KeyEntry>)> =
-            self.workers[worker].gates.iter().map(|(kind, key)| (*kind, *key)).collect();
+            self.workers.entries[worker].gates.iter().map(|(kind, key)| (*kind, *key)).collect();
         for (kind, key) in gates {
-            let open = match self.workers[worker].registration.as_deref() {
+            let open = match self.workers.entries[worker].registration.as_deref() {
                 Some(registration) => match kind {
                     None => registration.free_slot.is_some(),
                     Some(kind) => self.free_for(registration, kind).is_ok(),
                 },
                 None => false,
             };
-            self.keys[key].gate.limit = u32::from(open);
+            self.queue.keys[key].gate.limit = u32::from(open);
             self.reshow_key(key);
         }
     }
 
     /// What waits for a worker may wait for nothing, or for another one: all of it is looked at again.
     pub(in crate::engine) fn throw_gates_open(&mut self, worker: Ix<Worker>) {
-        let gates = std::mem::take(&mut self.workers[worker].gates);
+        let gates = std::mem::take(&mut self.workers.entries[worker].gates);
         for key in gates.into_values() {
-            self.keys[key].gate.limit = 1;
+            self.queue.keys[key].gate.limit = 1;
             self.reshow_key(key);
         }
     }
 
     /// Jobs of a tenant go other ways than before: what waits for one of its workers is looked at again.
     pub(in crate::engine) fn throw_gates_of(&mut self, tenant: Ix<Tenant>) {
-        for worker in self.workers.handles() {
-            if self.workers.key(worker).0 == tenant && !self.workers[worker].gates.is_empty() {
+        for worker in self.workers.entries.handles() {
+            if self.workers.entries.key(worker).0 == tenant && !self.workers.entries[worker].gates.is_empty()
+            {
                 self.throw_gates_open(worker);
             }
         }
@@ -322,19 +322,19 @@ impl Engine {
 
     /// Takes a user of a key away, and what only it used.
     pub(in crate::engine) fn release_key(&mut self, key: Ix<KeyEntry>) {
-        match self.keys.release(key) {
+        match self.queue.keys.release(key) {
             Some((KeyName::Slot { worker, kind, .. }, _)) => {
-                if self.workers[worker].gates.get(&kind) == Some(&key) {
-                    self.workers[worker].gates.remove(&kind);
+                if self.workers.entries[worker].gates.get(&kind) == Some(&key) {
+                    self.workers.entries[worker].gates.remove(&kind);
                 }
-                self.workers.release(worker);
+                self.workers.entries.release(worker);
             }
             Some((KeyName::Pin { worker, .. }, _)) => {
-                self.workers[worker].pins -= 1;
-                if self.workers[worker].pins == 0 {
+                self.workers.entries[worker].pins -= 1;
+                if self.workers.entries[worker].pins == 0 {
                     self.no_longer_awaited(worker);
                 }
-                self.workers.release(worker);
+                self.workers.entries.release(worker);
             }
             _ => {}
         }
@@ -349,30 +349,30 @@ impl Engine {
     ) -> Ix<KeyEntry> {
         let worker = self.hold_worker(tenant, name);
         let entry = KeyEntry { gate: Gate::with_limit(u32::MAX), sources: Default::default() };
-        let (key, new) = self.keys.find_or_make(&KeyName::Pin { worker, expires_at }, || entry);
+        let (key, new) = self.queue.keys.find_or_make(&KeyName::Pin { worker, expires_at }, || entry);
         if !new {
             // The key itself is one user of the worker.
-            self.workers.release(worker);
-            self.keys.hold_again(key);
+            self.workers.entries.release(worker);
+            self.queue.keys.hold_again(key);
             return key;
         }
-        self.workers[worker].pins += 1;
-        let until = self.born.mono + self.settings.lease;
-        let known = &self.workers[worker];
-        if known.registration.is_none() && known.awaited_until.is_none() && until > self.looked_at {
+        self.workers.entries[worker].pins += 1;
+        let until = self.clock.born.mono + self.settings.lease;
+        let known = &self.workers.entries[worker];
+        if known.registration.is_none() && known.awaited_until.is_none() && until > self.clock.looked_at {
             self.await_until(worker, until);
         }
         key
     }
 
     pub(in crate::engine) fn await_until(&mut self, worker: Ix<Worker>, until: Mono) {
-        self.workers[worker].awaited_until = Some(until);
-        self.pool.watch.insert((until, worker));
+        self.workers.entries[worker].awaited_until = Some(until);
+        self.workers.pool.watch.insert((until, worker));
     }
 
     pub(in crate::engine) fn no_longer_awaited(&mut self, worker: Ix<Worker>) {
-        if let Some(at) = self.workers[worker].awaited_until.take() {
-            self.pool.watch.remove(&(at, worker));
+        if let Some(at) = self.workers.entries[worker].awaited_until.take() {
+            self.workers.pool.watch.remove(&(at, worker));
         }
     }
 
@@ -383,20 +383,21 @@ impl Engine {
             return;
         }
         let tenant = self.tenant_of(job);
-        let bound = self.pool.bindings.worker_of(tenant, &key);
+        let bound = self.workers.pool.bindings.worker_of(tenant, &key);
         let Some(entry) = bound else { return self.bind_affinity(tenant, &key, worker, expires_at) };
         if entry != worker {
             return;
         }
         // The later time counts: as long as one of them wants it there.
-        let binding = self.pool.bindings.by_key.get(&(tenant, key.clone())).cloned().expect("it is bound");
+        let binding =
+            self.workers.pool.bindings.by_key.get(&(tenant, key.clone())).cloned().expect("it is bound");
         let later = match (binding.expires_at, expires_at) {
             (Some(a), Some(b)) => Some(a.max(b)),
             _ => None,
         };
         if later != binding.expires_at {
-            self.pool.bindings.remove(tenant, &key);
-            self.pool.bindings.insert(tenant, &key, Binding { expires_at: later, ..binding });
+            self.workers.pool.bindings.remove(tenant, &key);
+            self.workers.pool.bindings.insert(tenant, &key, Binding { expires_at: later, ..binding });
         }
     }
 
@@ -408,22 +409,22 @@ impl Engine {
         expires_at: Option<Wall>,
     ) {
         let max = self.settings.workers.affinities_per_tenant_max.max(1);
-        if self.pool.bindings.counts.get(&tenant).is_some_and(|count| *count >= max)
-            && let Some(oldest) = self.pool.bindings.oldest(tenant)
+        if self.workers.pool.bindings.counts.get(&tenant).is_some_and(|count| *count >= max)
+            && let Some(oldest) = self.workers.pool.bindings.oldest(tenant)
         {
             self.end_binding(tenant, &oldest);
         }
-        let binding = Binding { worker, expires_at, number: self.starts };
-        self.pool.bindings.insert(tenant, key, binding);
-        if let Some(registration) = self.workers[worker].registration.as_mut() {
+        let binding = Binding { worker, expires_at, number: self.queue.starts };
+        self.workers.pool.bindings.insert(tenant, key, binding);
+        if let Some(registration) = self.workers.entries[worker].registration.as_mut() {
             registration.bound.insert(key.clone());
         }
     }
 
     /// A key belongs to nobody any more.
     fn end_binding(&mut self, tenant: Ix<Tenant>, key: &Name) {
-        let Some(worker) = self.pool.bindings.remove(tenant, key) else { return };
-        if let Some(registration) = self.workers[worker].registration.as_mut() {
+        let Some(worker) = self.workers.pool.bindings.remove(tenant, key) else { return };
+        if let Some(registration) = self.workers.entries[worker].registration.as_mut() {
             registration.bound.remove(key);
         }
         self.throw_gates_open(worker);
@@ -431,20 +432,20 @@ impl Engine {
 
     /// A worker is lost or gone: what was bound to it goes elsewhere.
     pub(in crate::engine) fn end_bindings_of(&mut self, worker: Ix<Worker>) {
-        let tenant = self.workers.key(worker).0;
-        let bound = self.workers[worker]
+        let tenant = self.workers.entries.key(worker).0;
+        let bound = self.workers.entries[worker]
             .registration
             .as_mut()
             .map(|registration| std::mem::take(&mut registration.bound));
         for key in bound.into_iter().flatten() {
-            self.pool.bindings.remove(tenant, &key);
+            self.workers.pool.bindings.remove(tenant, &key);
         }
         self.throw_gates_open(worker);
     }
 
     /// Ends what has expired.
     pub(in crate::engine) fn expire_bindings(&mut self, now: Now) {
-        while let Some((at, tenant, key)) = self.pool.bindings.expiries.first().cloned()
+        while let Some((at, tenant, key)) = self.workers.pool.bindings.expiries.first().cloned()
             && at <= now.wall
         {
             self.end_binding(tenant, &key);
@@ -474,7 +475,7 @@ impl Engine {
 
     /// The lease that a registered worker is told.
     pub(in crate::engine) fn lease_at(&self, worker: Ix<Worker>) -> Span {
-        self.workers[worker]
+        self.workers.entries[worker]
             .registration
             .as_ref()
             .map_or(self.settings.lease, |registration| registration.lease)

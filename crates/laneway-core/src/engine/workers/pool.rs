@@ -289,19 +289,21 @@ impl Engine {
     /// Does a worker of the tenant run jobs like this one?
     pub(in crate::engine) fn is_offered_by_workers(&self, spec: &JobSpec, belongs: Belongs) -> bool {
         let Some(tenant) = belongs.tenant else { return false };
-        let Some(groups) = self.pool.groups_of.get(&tenant) else { return false };
-        let (lane, placement) = (&self.lanes[belongs.lane].name, PlacementRule::of(spec.wants.as_deref()));
-        let lacks =
-            |group: Ix<Group>| self.pool.groups[group].skills.lacks(lane, &spec.kind, placement.as_ref());
+        let Some(groups) = self.workers.pool.groups_of.get(&tenant) else { return false };
+        let (lane, placement) =
+            (&self.queue.lanes[belongs.lane].name, PlacementRule::of(spec.wants.as_deref()));
+        let lacks = |group: Ix<Group>| {
+            self.workers.pool.groups[group].skills.lacks(lane, &spec.kind, placement.as_ref())
+        };
         groups.iter().any(|group| lacks(*group).is_none())
     }
 
     /// Is there something now that runs the kind of a job? A job that asks for a package or for what one worker has is not
     /// asked about: the kind does not decide there.
     pub(in crate::engine) fn is_served(&self, job: Ix<Job>) -> bool {
-        let class = &self.classes[self.jobs[job].class];
+        let class = &self.queue.classes[self.jobs[job].class];
         let kind = class.own_kind();
-        if self.is_pull(class.demand) || class.route.is_some() || self.kinds[kind].executor.is_some() {
+        if self.is_pull(class.demand) || class.route.is_some() || self.queue.kinds[kind].executor.is_some() {
             return true;
         }
         if self
@@ -310,19 +312,20 @@ impl Engine {
         {
             return true;
         }
-        let kind = self.kinds.key(kind);
-        let mut groups = self.pool.groups_of.get(&class.tenant).into_iter().flatten();
-        groups.any(|&group| self.pool.groups[group].skills.kinds.binary_search(kind).is_ok())
+        let kind = self.queue.kinds.key(kind);
+        let mut groups = self.workers.pool.groups_of.get(&class.tenant).into_iter().flatten();
+        groups.any(|&group| self.workers.pool.groups[group].skills.kinds.binary_search(kind).is_ok())
     }
 
     /// Kinds that are run now for a tenant, [`Engine::KINDS_LISTED_MAX`] at most: by handlers and targets of the server, and
     /// by workers of this tenant alone.
     pub fn kinds_served(&self, tenant: &Name) -> BTreeSet<Name> {
         let placed =
-            self.kinds.iter().filter(|(_, _, kind)| kind.executor.is_some()).map(|(_, name, _)| name);
-        let groups = self.tenants.find(tenant).and_then(|tenant| self.pool.groups_of.get(&tenant));
+            self.queue.kinds.iter().filter(|(_, _, kind)| kind.executor.is_some()).map(|(_, name, _)| name);
+        let groups =
+            self.queue.tenants.find(tenant).and_then(|tenant| self.workers.pool.groups_of.get(&tenant));
         let groups = groups.into_iter().flatten();
-        let offered = groups.flat_map(|&group| &self.pool.groups[group].skills.kinds);
+        let offered = groups.flat_map(|&group| &self.workers.pool.groups[group].skills.kinds);
         placed.chain(offered).take(Engine::KINDS_LISTED_MAX).cloned().collect()
     }
 
@@ -332,51 +335,51 @@ impl Engine {
     /// A worker joins the group of its skills; makes the group where it is the first.
     pub(in crate::engine) fn join_group(&mut self, tenant: Ix<Tenant>, skills: Skills) -> Ix<Group> {
         let key = (tenant, Arc::new(skills));
-        if let Some(group) = self.pool.groups.find(&key) {
-            self.pool.groups.hold_again(group);
+        if let Some(group) = self.workers.pool.groups.find(&key) {
+            self.workers.pool.groups.hold_again(group);
             return group;
         }
-        let idle_list = self.pool.idle_lists.insert(IdleWorkers::default());
+        let idle_list = self.workers.pool.idle_lists.insert(IdleWorkers::default());
         let mut limited = BTreeMap::new();
         for (kind, limit) in &key.1.kind_limits {
             let kind = self.hold_kind(kind);
-            limited.insert(kind, (self.pool.idle_lists.insert(IdleWorkers::default()), *limit));
+            limited.insert(kind, (self.workers.pool.idle_lists.insert(IdleWorkers::default()), *limit));
         }
-        self.tenants.hold_again(tenant);
+        self.queue.tenants.hold_again(tenant);
         let skills = key.1.clone();
-        let group = self.pool.groups.hold(&key, || Group { skills, idle_list, limited });
-        self.pool.groups_of.entry(tenant).or_default().insert(group);
+        let group = self.workers.pool.groups.hold(&key, || Group { skills, idle_list, limited });
+        self.workers.pool.groups_of.entry(tenant).or_default().insert(group);
         self.reroute_tenant(tenant);
         group
     }
 
     /// A worker leaves its group; the last one takes the group with it.
     pub(in crate::engine) fn leave_group(&mut self, group: Ix<Group>) {
-        let tenant = self.pool.groups.key(group).0;
-        if self.pool.groups.users(group) > 1 {
-            self.pool.groups.release(group);
+        let tenant = self.workers.pool.groups.key(group).0;
+        if self.workers.pool.groups.users(group) > 1 {
+            self.workers.pool.groups.release(group);
             return;
         }
-        if let Some(groups) = self.pool.groups_of.get_mut(&tenant) {
+        if let Some(groups) = self.workers.pool.groups_of.get_mut(&tenant) {
             groups.remove(&group);
             if groups.is_empty() {
-                self.pool.groups_of.remove(&tenant);
+                self.workers.pool.groups_of.remove(&tenant);
             }
         }
         // Routes over its idle lists must be gone before the idle lists are.
         self.reroute_tenant(tenant);
-        if let Some((_, gone)) = self.pool.groups.release(group) {
-            self.pool.idle_lists.remove(gone.idle_list);
+        if let Some((_, gone)) = self.workers.pool.groups.release(group) {
+            self.workers.pool.idle_lists.remove(gone.idle_list);
             for (kind, (idle_list, _)) in gone.limited {
-                self.pool.idle_lists.remove(idle_list);
-                self.kinds.release(kind);
+                self.workers.pool.idle_lists.remove(idle_list);
+                self.queue.kinds.release(kind);
             }
         }
-        self.tenants.release(tenant);
+        self.queue.tenants.release(tenant);
     }
 
     fn reroute_tenant(&mut self, tenant: Ix<Tenant>) {
-        let classes: Vec<Ix<Class>> = self.tenants[tenant].classes.iter().copied().collect();
+        let classes: Vec<Ix<Class>> = self.queue.tenants[tenant].classes.iter().copied().collect();
         let mut changed = false;
         for class in classes {
             if self.reroute_class(class) {
@@ -391,26 +394,26 @@ impl Engine {
 
     /// Does the static place of its kind run the jobs of this class?
     pub(in crate::engine) fn goes_to_place(&self, class: Ix<Class>) -> bool {
-        let class = &self.classes[class];
-        self.kinds[class.own_kind()].executor.is_some() && class.placement.is_none()
+        let class = &self.queue.classes[class];
+        self.queue.kinds[class.own_kind()].executor.is_some() && class.placement.is_none()
     }
 
     /// Finds the workers that fit a class; true when those are others than before.
     pub(in crate::engine) fn reroute_class(&mut self, class: Ix<Class>) -> bool {
-        let entry = &self.classes[class];
+        let entry = &self.queue.classes[class];
         let before = entry.route;
-        if before.is_none() && !self.pool.groups_of.contains_key(&entry.tenant) {
+        if before.is_none() && !self.workers.pool.groups_of.contains_key(&entry.tenant) {
             return false;
         }
         let idle_lists = self.fitting_lists(class);
         let route = (!idle_lists.is_empty()).then(|| self.hold_route(idle_lists));
-        self.classes[class].route = route;
+        self.queue.classes[class].route = route;
         if let Some(route) = route {
-            self.pool.routes[route].classes.insert(class);
+            self.workers.pool.routes[route].classes.insert(class);
         }
         if let Some(gone) = before {
             if before != route {
-                self.pool.routes[gone].classes.remove(&class);
+                self.workers.pool.routes[gone].classes.remove(&class);
             }
             self.release_route(gone);
         }
@@ -419,19 +422,19 @@ impl Engine {
 
     /// The idle lists of the groups that fit a class, in order.
     pub(in crate::engine) fn fitting_lists(&self, class: Ix<Class>) -> Box<[Ix<IdleWorkers>]> {
-        let entry = &self.classes[class];
+        let entry = &self.queue.classes[class];
         let Some(kind) = entry.kind else { return Box::default() };
         if self.is_pull(entry.demand) || self.goes_to_place(class) {
             return Box::default();
         }
-        let Some(groups) = self.pool.groups_of.get(&entry.tenant) else { return Box::default() };
+        let Some(groups) = self.workers.pool.groups_of.get(&entry.tenant) else { return Box::default() };
         if self.placement_of(class).is_some_and(|placement| placement.pinned) {
             return Box::default();
         }
         let mut idle_lists = Vec::new();
         for &group in groups {
             if self.group_lacks(group, class).is_none() {
-                let group = &self.pool.groups[group];
+                let group = &self.workers.pool.groups[group];
                 idle_lists
                     .push(group.limited.get(&kind).map_or(group.idle_list, |(idle_list, _)| *idle_list));
             }
@@ -442,48 +445,48 @@ impl Engine {
 
     /// What the workers of a group do not have that the jobs of a class ask for.
     pub(in crate::engine) fn group_lacks(&self, group: Ix<Group>, class: Ix<Class>) -> Option<Lack> {
-        let entry = &self.classes[class];
-        let lane = &self.lanes[entry.own_lane()].name;
-        let kind = self.kinds.key(entry.own_kind());
-        self.pool.groups[group].skills.lacks(lane, kind, self.placement_of(class))
+        let entry = &self.queue.classes[class];
+        let lane = &self.queue.lanes[entry.own_lane()].name;
+        let kind = self.queue.kinds.key(entry.own_kind());
+        self.workers.pool.groups[group].skills.lacks(lane, kind, self.placement_of(class))
     }
 
     /// What a class asks of workers beside its kind.
     pub(in crate::engine) fn placement_of(&self, class: Ix<Class>) -> Option<&PlacementRule> {
-        self.classes[class].placement.map(|placement| &self.placements[placement])
+        self.queue.classes[class].placement.map(|placement| &self.workers.placements[placement])
     }
 
     fn hold_route(&mut self, idle_lists: Box<[Ix<IdleWorkers>]>) -> Ix<Route> {
-        let (route, new) = self.pool.routes.find_or_make(&idle_lists, Route::default);
+        let (route, new) = self.workers.pool.routes.find_or_make(&idle_lists, Route::default);
         if !new {
-            self.pool.routes.hold_again(route);
+            self.workers.pool.routes.hold_again(route);
             return route;
         }
         for idle_list in idle_lists {
-            let idle_list = &mut self.pool.idle_lists[idle_list];
+            let idle_list = &mut self.workers.pool.idle_lists[idle_list];
             idle_list.routes.insert(route);
-            self.pool.routes[route].heads.extend(idle_list.head);
+            self.workers.pool.routes[route].heads.extend(idle_list.head);
         }
         route
     }
 
     /// A class no longer uses a route.
     pub(in crate::engine) fn release_route(&mut self, route: Ix<Route>) {
-        if let Some((idle_lists, _)) = self.pool.routes.release(route) {
+        if let Some((idle_lists, _)) = self.workers.pool.routes.release(route) {
             for idle_list in idle_lists {
-                self.pool.idle_lists[idle_list].routes.remove(&route);
+                self.workers.pool.idle_lists[idle_list].routes.remove(&route);
             }
         }
     }
 
     /// What a worker can take has changed: it sits where it belongs now.
     pub(in crate::engine) fn update_slot(&mut self, worker: Ix<Worker>) {
-        let Some(registration) = self.workers[worker].registration.as_mut() else { return };
+        let Some(registration) = self.workers.entries[worker].registration.as_mut() else { return };
         let now = registration.slot_now();
         let was = std::mem::replace(&mut registration.free_slot, now);
         let group = registration.group;
-        let mut moves = vec![(self.pool.groups[group].idle_list, now)];
-        for (kind, (idle_list, limit)) in &self.pool.groups[group].limited {
+        let mut moves = vec![(self.workers.pool.groups[group].idle_list, now)];
+        for (kind, (idle_list, limit)) in &self.workers.pool.groups[group].limited {
             let used = registration.used_of.get(kind).copied().unwrap_or(0);
             moves.push((*idle_list, now.filter(|_| used < *limit)));
         }
@@ -500,7 +503,7 @@ impl Engine {
         was: Option<(u64, u64)>,
         now: Option<(u64, u64)>,
     ) {
-        let entry = &mut self.pool.idle_lists[idle_list];
+        let entry = &mut self.workers.pool.idle_lists[idle_list];
         if let Some((load, served)) = was {
             entry.free.remove(&(load, served, worker));
         }
@@ -514,7 +517,7 @@ impl Engine {
         }
         let routes: Vec<Ix<Route>> = entry.routes.iter().copied().collect();
         for route in routes {
-            let heads = &mut self.pool.routes[route].heads;
+            let heads = &mut self.workers.pool.routes[route].heads;
             let was_open = !heads.is_empty();
             if let Some(free_slot) = before {
                 heads.remove(&free_slot);
@@ -523,7 +526,7 @@ impl Engine {
             if was_open != heads.is_empty() {
                 continue;
             }
-            let classes: Vec<Ix<Class>> = self.pool.routes[route].classes.iter().copied().collect();
+            let classes: Vec<Ix<Class>> = self.workers.pool.routes[route].classes.iter().copied().collect();
             for class in classes {
                 self.reshow_class(class);
             }
@@ -532,10 +535,10 @@ impl Engine {
 
     /// An attempt opened that a worker holds. Where others of its chain run there already, it takes no slot of its own.
     pub(in crate::engine) fn take_worker(&mut self, job: Ix<Job>, mates: &Mates) {
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let Some(worker) = open.worker else { return };
         let pushed = open.is_pushed();
-        self.workers[worker].held.insert(job);
+        self.workers.entries[worker].held.insert(job);
         if pushed {
             self.turn_slot(worker, job, mates, 1);
         }
@@ -543,22 +546,22 @@ impl Engine {
 
     /// The attempt closed.
     pub(in crate::engine) fn free_worker(&mut self, job: Ix<Job>, mates: &Mates) {
-        let open = &self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open(job);
         let Some(worker) = open.worker else { return };
         let pushed = open.is_pushed();
-        self.workers[worker].held.remove(&job);
+        self.workers.entries[worker].held.remove(&job);
         if pushed {
             self.turn_slot(worker, job, mates, -1);
             self.forget_if_away(worker);
         }
-        self.workers.release(worker);
+        self.workers.entries.release(worker);
     }
 
     fn turn_slot(&mut self, worker: Ix<Worker>, job: Ix<Job>, mates: &Mates, by: i32) {
         let kind = self.kind_of(job);
-        let served = self.starts;
+        let served = self.queue.starts;
         let (of_chain, of_kind_of_chain) = self.mates_at(worker, kind, mates);
-        let Some(registration) = self.workers[worker].registration.as_mut() else { return };
+        let Some(registration) = self.workers.entries[worker].registration.as_mut() else { return };
         if !of_chain {
             registration.used = registration.used.saturating_add_signed(by);
         }

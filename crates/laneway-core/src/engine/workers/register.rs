@@ -49,21 +49,21 @@ impl Engine {
         let tenant = self.hold_tenant(&offer.tenant);
         let worker = self.hold_worker(tenant, &offer.worker);
         // An operator's word is known over a new connection, also when the last task that the worker held is over only now.
-        let orders = self.workers[worker]
+        let orders = self.workers.entries[worker]
             .registration
             .as_ref()
             .map_or(orders, |registration| registration.orders.clone());
         self.settle_leases(now, worker, effects);
         self.no_longer_awaited(worker);
-        let before = self.workers[worker].registration.take();
+        let before = self.workers.entries[worker].registration.take();
         let superseded = before.as_ref().and_then(|registration| registration.connection);
         match &before {
             // The registration was one user of both already.
             Some(_) => {
-                self.workers.release(worker);
-                self.tenants.release(tenant);
+                self.workers.entries.release(worker);
+                self.queue.tenants.release(tenant);
             }
-            None => *self.pool.registrations.entry(tenant).or_default() += 1,
+            None => *self.workers.pool.registrations.entry(tenant).or_default() += 1,
         }
         // And so is a result that was taken over the old one.
         let mut kept = (VecDeque::new(), Default::default());
@@ -76,7 +76,7 @@ impl Engine {
         if let Some(group) = before_group {
             self.leave_group(group);
         }
-        if let Some(registration) = self.workers[worker].registration.as_mut() {
+        if let Some(registration) = self.workers.entries[worker].registration.as_mut() {
             (registration.recent, registration.bound) = kept;
         }
         effects.notices.extend(drained.then_some(Notice::DrainConnection(connection)));
@@ -103,9 +103,9 @@ impl Engine {
         boot: Option<&Name>,
     ) -> Option<(ConnectionId, Wall)> {
         let worker = self.find_registered(&offer.tenant, &offer.worker)?;
-        let registration = self.workers[worker].registration.as_ref()?;
+        let registration = self.workers.entries[worker].registration.as_ref()?;
         let silent = now.mono.since(registration.heard_at).0 / registration.heartbeat.0.max(1);
-        let same = boot.is_some() && self.workers[worker].boot.as_ref() == boot;
+        let same = boot.is_some() && self.workers.entries[worker].boot.as_ref() == boot;
         let answers = silent < u64::from(MISSES_MAX);
         registration
             .connection
@@ -120,7 +120,7 @@ impl Engine {
         heartbeat: Span,
     ) -> Result<(), Rejection> {
         let invalid = |message: String| Err(reject(RejectionCode::Invalid, message));
-        if self.pool.connections.contains_key(&connection) {
+        if self.workers.pool.connections.contains_key(&connection) {
             return invalid(format!(
                 "connection: {connection} has registered already; change the offer instead"
             ));
@@ -134,14 +134,18 @@ impl Engine {
             return Ok(());
         }
         let settings = &self.settings.workers;
-        let tenant = self.tenants.find(&offer.tenant).and_then(|tenant| self.pool.registrations.get(&tenant));
+        let tenant = self
+            .queue
+            .tenants
+            .find(&offer.tenant)
+            .and_then(|tenant| self.workers.pool.registrations.get(&tenant));
         let of_tenant = tenant.copied().unwrap_or(0);
         let full = |what: &str, max: u32| {
             let message =
                 format!("{what}: {max} workers are registered already; end one, or raise the limit");
             Err(Rejection { retry_after: Some(Span::secs(5)), ..reject(RejectionCode::TooMany, message) })
         };
-        if self.pool.registered_count() >= settings.workers_max {
+        if self.workers.pool.registered_count() >= settings.workers_max {
             return full("workers_max", settings.workers_max);
         }
         if of_tenant >= settings.workers_per_tenant_max {
@@ -159,12 +163,12 @@ impl Engine {
         heartbeat: Span,
         orders: Orders,
     ) {
-        let tenant = self.workers.key(worker).0;
+        let tenant = self.workers.entries.key(worker).0;
         let group = self.join_group(tenant, self.skills_of(&offer, &orders));
         let lease = lease_for(self.settings.lease, heartbeat);
         let watch_at = now.mono + heartbeat;
         let (used, used_of) = self.slots_taken(worker);
-        self.workers[worker].registration = Some(Box::new(Registration {
+        self.workers.entries[worker].registration = Some(Box::new(Registration {
             offer,
             group,
             connection: Some(connection),
@@ -180,24 +184,27 @@ impl Engine {
             pressed: false,
             used,
             used_of,
-            served: self.starts,
+            served: self.queue.starts,
             full_since: None,
             full_told: false,
             free_slot: None,
             bound: Default::default(),
             recent: VecDeque::new(),
         }));
-        self.pool.connections.insert(connection, worker);
-        self.pool.watch.insert((watch_at, worker));
+        self.workers.pool.connections.insert(connection, worker);
+        self.workers.pool.watch.insert((watch_at, worker));
     }
 
     /// Slots are what the attempts say that the worker holds; chains share theirs.
     pub(in crate::engine) fn slots_taken(&self, worker: Ix<Worker>) -> (u32, BTreeMap<Ix<Kind>, u32>) {
-        let pushed = |job: &&Ix<Job>| self.attempts[self.jobs[**job].attempt()].is_pushed();
+        let pushed = |job: &&Ix<Job>| self.jobs.attempts[self.jobs[**job].attempt()].is_pushed();
         let mut of_kinds: BTreeMap<Ix<Kind>, Vec<&[Level]>> = BTreeMap::new();
-        for job in self.workers[worker].held.iter().filter(pushed) {
+        for job in self.workers.entries[worker].held.iter().filter(pushed) {
             let kind = self.kind_of(*job);
-            of_kinds.entry(kind).or_default().push(self.chains.of.get(job).map_or(&[], |levels| levels));
+            of_kinds
+                .entry(kind)
+                .or_default()
+                .push(self.workflows.chains.of.get(job).map_or(&[], |levels| levels));
         }
         let used = slots(of_kinds.values().flatten().copied());
         (used, of_kinds.into_iter().map(|(kind, jobs)| (kind, slots(jobs))).collect())
@@ -210,12 +217,12 @@ impl Engine {
         let mut gone = registration;
         // It sits nowhere any more: without a connection nobody does.
         gone.connection = None;
-        self.workers[worker].registration = Some(Box::new(gone));
+        self.workers.entries[worker].registration = Some(Box::new(gone));
         self.update_slot(worker);
-        self.workers[worker].registration = None;
-        self.pool.watch.remove(&(watch_at, worker));
+        self.workers.entries[worker].registration = None;
+        self.workers.pool.watch.remove(&(watch_at, worker));
         if let Some(connection) = connection {
-            self.pool.connections.remove(&connection);
+            self.workers.pool.connections.remove(&connection);
         }
         group
     }
@@ -223,14 +230,14 @@ impl Engine {
     /// Attempts that lived by their worker's signs of life have that for a lease of their own from now on. Those whose time
     /// is over end before anybody can take them up again.
     fn settle_leases(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
-        let held: Vec<Ix<Job>> = self.workers[worker].held.iter().copied().collect();
+        let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().collect();
         for job in held {
             let ix = self.jobs[job].attempt();
-            if !self.attempts[ix].is_pushed() {
+            if !self.jobs.attempts[ix].is_pushed() {
                 continue;
             }
-            let until = self.lease_end(&self.attempts[ix]);
-            self.attempts[ix].lease_until = until;
+            let until = self.lease_end(&self.jobs.attempts[ix]);
+            self.jobs.attempts[ix].lease_until = until;
             if self.is_over(now, until) {
                 self.look_at_open_or_lingering(now, job, effects);
             } else {
@@ -249,13 +256,13 @@ impl Engine {
         tasks: &TasksKept,
         effects: &mut Effects,
     ) -> Vec<Fence> {
-        let pushed = |job: &Ix<Job>| self.attempts[self.jobs[*job].attempt()].is_pushed();
-        let held: Vec<Ix<Job>> = self.workers[worker].held.iter().copied().filter(pushed).collect();
-        let same_process = self.workers[worker].boot == boot;
+        let pushed = |job: &Ix<Job>| self.jobs.attempts[self.jobs[*job].attempt()].is_pushed();
+        let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().filter(pushed).collect();
+        let same_process = self.workers.entries[worker].boot == boot;
         let is_kept = |job: &Ix<Job>| match tasks {
             TasksKept::All => true,
             TasksKept::Listed(tasks) => {
-                let open = &self.attempts[self.jobs[*job].attempt()];
+                let open = &self.jobs.attempts[self.jobs[*job].attempt()];
                 let task = Task { job: self.fence_of(*job).job, dispatch_seq: open.dispatch_seq };
                 let unheard = boot.is_some() && open.started_at.is_none();
                 same_process && (unheard || tasks.contains(&task))
@@ -265,17 +272,17 @@ impl Engine {
         let rebound = kept.into_iter().map(|job| self.rebind_attempt(now, worker, job, effects)).collect();
         for job in lost {
             // The end of one attempt may have closed another one of the same run.
-            if self.workers[worker].held.contains(&job) {
+            if self.workers.entries[worker].held.contains(&job) {
                 self.lose_with_process(now, job, effects);
             }
         }
-        self.workers[worker].boot = boot;
+        self.workers.entries[worker].boot = boot;
         rebound
     }
 
     /// An attempt whose process is gone ends with it.
     fn lose_with_process(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        match self.attempts[self.jobs[job].attempt()].stopping {
+        match self.jobs.open(job).stopping {
             _ if self.jobs[job].state.is_terminal() => self.release_lingering(now, job, effects),
             Some((cause, _)) => self.close_stopped(now, job, cause, effects),
             None => self.lose(now, job, effects),
@@ -285,7 +292,7 @@ impl Engine {
     fn rebind_attempt(&mut self, now: Now, worker: Ix<Worker>, job: Ix<Job>, effects: &mut Effects) -> Fence {
         let lease = self.lease_at(worker);
         let ack_timeout = self.settings.ack_timeout;
-        let open = &mut self.attempts[self.jobs[job].attempt()];
+        let open = self.jobs.open_mut(job);
         // Who runs it goes by the lease that it is told now, so it lives as long even if nobody answers.
         let answer = if open.started_at.is_some() { lease } else { ack_timeout };
         open.lease_epoch += 1;
@@ -316,13 +323,13 @@ impl Engine {
 
     /// What is left of the time of an attempt that has started.
     pub(in crate::engine) fn time_left(&self, now: Now, job: Ix<Job>) -> Option<Span> {
-        self.attempts[self.jobs[job].attempt()].timeout_at.map(|at| at.since(now.mono).max(Span(1)))
+        self.jobs.open(job).timeout_at.map(|at| at.since(now.mono).max(Span(1)))
     }
 
     /// What a worker offers has changed.
     pub(in crate::engine) fn change_offer(&mut self, worker: Ix<Worker>, offer: WorkerOffer) -> Reply {
-        let (tenant, name) = self.workers.key(worker).clone();
-        if offer.worker != name || offer.tenant != *self.tenants.key(tenant) {
+        let (tenant, name) = self.workers.entries.key(worker).clone();
+        if offer.worker != name || offer.tenant != *self.queue.tenants.key(tenant) {
             let message =
                 "worker: tenant and name are those of the registration; register anew to change them";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
@@ -342,10 +349,10 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let registration =
-            self.workers[worker].registration.as_mut().expect("a connection has a registered worker");
+            self.workers.entries[worker].registration.as_mut().expect("a connection has a registered worker");
         let connection = registration.connection.take().expect("the connection was found by its number");
         let held = registration.used;
-        self.pool.connections.remove(&connection);
+        self.workers.pool.connections.remove(&connection);
         let why = format!("{connection} is gone, {held} attempts are held");
         self.worker_event(now, EventKind::WorkerDisconnected, worker, &why, None, effects);
         self.update_slot(worker);
@@ -355,36 +362,36 @@ impl Engine {
 
     /// Forgets the registration of a worker that has no connection and holds nothing.
     pub(in crate::engine) fn forget_if_away(&mut self, worker: Ix<Worker>) {
-        let Some(registration) = &self.workers[worker].registration else { return };
+        let Some(registration) = &self.workers.entries[worker].registration else { return };
         if registration.connection.is_some() || registration.used > 0 {
             return;
         }
         self.end_bindings_of(worker);
-        let registration = self.workers[worker].registration.take().expect("looked at above");
+        let registration = self.workers.entries[worker].registration.take().expect("looked at above");
         let heard_at = registration.heard_at;
         let group = self.vacate(worker, *registration);
         self.leave_group(group);
-        let (tenant, _) = *self.workers.key(worker);
-        if let Some(count) = self.pool.registrations.get_mut(&tenant) {
+        let (tenant, _) = *self.workers.entries.key(worker);
+        if let Some(count) = self.workers.pool.registrations.get_mut(&tenant) {
             *count -= 1;
             if *count == 0 {
-                self.pool.registrations.remove(&tenant);
+                self.workers.pool.registrations.remove(&tenant);
             }
         }
-        if self.workers[worker].pins > 0 {
+        if self.workers.entries[worker].pins > 0 {
             // Jobs use something on it: it may come back.
             self.await_until(worker, heard_at + self.settings.lease);
         }
-        self.workers.release(worker);
-        self.tenants.release(tenant);
+        self.workers.entries.release(worker);
+        self.queue.tenants.release(tenant);
     }
 
     /// What was registered over a connection; to be said again to an engine that replaces this one.
     pub fn registration(&self, connection: ConnectionId) -> Option<Register> {
-        let worker = *self.pool.connections.get(&connection)?;
-        let registration = self.workers[worker].registration.as_ref()?;
+        let worker = *self.workers.pool.connections.get(&connection)?;
+        let registration = self.workers.entries[worker].registration.as_ref()?;
         let (offer, orders) = (registration.offer.clone(), registration.orders.clone());
-        let boot = self.workers[worker].boot.clone();
+        let boot = self.workers.entries[worker].boot.clone();
         Some(Register {
             connection,
             offer,
@@ -397,13 +404,14 @@ impl Engine {
 
     /// The same of a worker that is connected.
     pub fn registration_of(&self, tenant: &Name, worker: &Name) -> Option<Register> {
-        let registration = self.workers[self.find_registered(tenant, worker)?].registration.as_ref()?;
+        let registration =
+            self.workers.entries[self.find_registered(tenant, worker)?].registration.as_ref()?;
         self.registration(registration.connection?)
     }
 
     /// The same for all connections.
     pub fn registrations(&self) -> Vec<Register> {
-        self.pool.connections.keys().filter_map(|connection| self.registration(*connection)).collect()
+        self.workers.pool.connections.keys().filter_map(|connection| self.registration(*connection)).collect()
     }
 }
 

@@ -28,7 +28,7 @@ impl Engine {
         if payload.as_ref().is_some_and(|payload| payload.len() > CALL_PAYLOAD_BYTES_MAX) {
             return Reply::NextAnswered(NextAnswer::rejected(NextCode::TooLarge));
         }
-        let member = &self.runs.open[&run].members[target as usize];
+        let member = &self.workflows.runs.open[&run].members[target as usize];
         let result = member.result.clone();
         let row = CallRow {
             target: Seq(self.jobs[job].seq),
@@ -44,9 +44,9 @@ impl Engine {
         effects.changes.push(Change::CallPut(Box::new(row.clone())));
         self.member_mut(run, target).call = Some(Box::new(Call { row }));
         let open = self.jobs[caller].attempt();
-        self.attempts[open].next_until = timeout.map(|timeout| now.mono + timeout);
+        self.jobs.attempts[open].next_until = timeout.map(|timeout| now.mono + timeout);
         self.arm(caller);
-        if self.runs.open[&run].members[target as usize].group {
+        if self.workflows.runs.open[&run].members[target as usize].group {
             self.open_group(now, run, target, effects);
         } else if self.jobs[job].wake == Some(Wake::Called) {
             self.release_called(now, job, effects);
@@ -66,15 +66,15 @@ impl Engine {
         if self.jobs[caller].state.is_terminal() {
             return rejected(NextCode::RunFinalised);
         }
-        let Some(&(id, position)) = self.runs.members.get(&caller) else {
+        let Some(&(id, position)) = self.workflows.runs.members.get(&caller) else {
             return rejected(NextCode::NoChain);
         };
-        let run = &self.runs.open[&id];
+        let run = &self.workflows.runs.open[&id];
         let Some(link) = &run.members[position as usize].link else { return rejected(NextCode::NoChain) };
         let Some(target) = link.next.filter(|_| link.index == Some(index)) else {
             return rejected(NextCode::InvalidChain);
         };
-        if self.draining || self.attempts[self.jobs[caller].attempt()].stopping.is_some() {
+        if self.server.draining || self.jobs.open(caller).stopping.is_some() {
             return rejected(NextCode::Unavailable);
         }
         let member = &run.members[target as usize];
@@ -113,8 +113,8 @@ impl Engine {
 
     /// What the end of a called node's attempt is to whoever called it; `None`: the node itself ends.
     pub(in crate::engine) fn answer_of(&self, job: Ix<Job>, ending: &JobEnding<'_>) -> Option<NextAnswer> {
-        let (id, position) = self.runs.members.get(&job)?;
-        let called = self.runs.open[id].members[*position as usize].is_called();
+        let (id, position) = self.workflows.runs.members.get(&job)?;
+        let called = self.workflows.runs.open[id].members[*position as usize].is_called();
         let closed = ending.closed.as_ref().filter(|_| called)?;
         match ending.reason {
             Reason::Done | Reason::Skipped => Some(NextAnswer::Done(ending.result.clone())),
@@ -136,15 +136,15 @@ impl Engine {
         answer: NextAnswer,
         effects: &mut Effects,
     ) {
-        let &(id, position) = self.runs.members.get(&job).expect("a called node is a member");
+        let &(id, position) = self.workflows.runs.members.get(&job).expect("a called node is a member");
         self.put_back(now, job, closed, effects);
         self.answer(id, position, answer, effects);
     }
 
     /// True for a called node that nobody waits for.
     pub(in crate::engine) fn is_uncalled(&self, job: Ix<Job>) -> bool {
-        let Some((id, position)) = self.runs.members.get(&job) else { return false };
-        let member = &self.runs.open[id].members[*position as usize];
+        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return false };
+        let member = &self.workflows.runs.open[id].members[*position as usize];
         member.is_called() && !member.is_awaited()
     }
 
@@ -209,13 +209,13 @@ impl Engine {
         effects.changes.push(Change::CallPut(Box::new(row)));
         let Some(caller) = self.attempt_of_caller(&fence) else { return };
         let open = self.jobs[caller].attempt();
-        self.attempts[open].next_until = None;
+        self.jobs.attempts[open].next_until = None;
         self.arm(caller);
-        let open = &self.attempts[open];
+        let open = &self.jobs.attempts[open];
         let notice = Notice::Next {
             seq: Seq(self.jobs[caller].seq),
             fence: self.fence_of(caller),
-            executor: self.executors.key(open.executor).clone(),
+            executor: self.queue.executors.key(open.executor).clone(),
             connection: self.connection_of(open),
             dispatch_seq: open.dispatch_seq,
             request,
@@ -227,7 +227,7 @@ impl Engine {
     /// A call has waited as long as it may.
     pub(in crate::engine) fn call_timed_out(&mut self, now: Now, caller: Ix<Job>, effects: &mut Effects) {
         let open = self.jobs[caller].attempt();
-        self.attempts[open].next_until = None;
+        self.jobs.attempts[open].next_until = None;
         let Some((id, target)) = self.called_by(caller) else { return };
         self.answer(id, target, NextAnswer::rejected(NextCode::Timeout), effects);
         self.withdraw_call(now, id, target, effects);
@@ -243,8 +243,8 @@ impl Engine {
 
     /// The element that a member's open attempt has called and waits for.
     fn called_by(&self, caller: Ix<Job>) -> Option<(RunId, u32)> {
-        let &(id, position) = self.runs.members.get(&caller)?;
-        let run = &self.runs.open[&id];
+        let &(id, position) = self.workflows.runs.members.get(&caller)?;
+        let run = &self.workflows.runs.open[&id];
         let target = run.members[position as usize].link.as_ref()?.next?;
         run.members[target as usize].is_awaited().then_some((id, target))
     }
@@ -252,7 +252,7 @@ impl Engine {
     /// The attempt of a member closes: what it has called is called by nobody any more. Settled at the end of the turn.
     pub(in crate::engine) fn caller_closes(&mut self, caller: Ix<Job>) {
         if let Some(called) = self.called_by(caller) {
-            self.runs.abandoned.push_back(called);
+            self.workflows.runs.abandoned.push_back(called);
         }
     }
 
@@ -264,7 +264,7 @@ impl Engine {
         target: u32,
         effects: &mut Effects,
     ) {
-        let Some(run) = self.runs.open.get(&id) else { return };
+        let Some(run) = self.workflows.runs.open.get(&id) else { return };
         let Some(call) = run.members[target as usize].call.as_ref() else { return };
         let caller = self.attempt_of_caller(&call.row.caller);
         let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state.is_terminal());
@@ -277,7 +277,7 @@ impl Engine {
 
     /// Nobody waits for a called node any more: what runs is told to stop, what waits for its turn waits for a call again.
     fn withdraw_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
-        let Some(job) = self.runs.open[&id].members[target as usize].job else { return };
+        let Some(job) = self.workflows.runs.open[&id].members[target as usize].job else { return };
         if self.jobs[job].wake == Some(Wake::Called) {
             return;
         }
@@ -287,7 +287,7 @@ impl Engine {
         if self.is_reserved(job) {
             return self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects);
         }
-        if self.attempts[self.jobs[job].attempt()].stopping.is_none() {
+        if self.jobs.open(job).stopping.is_none() {
             self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
         }
     }
@@ -301,7 +301,7 @@ impl Engine {
 
     /// The outermost middleware has ended well: the nodes that it and its inner ones called end with it.
     pub(in crate::engine) fn finish_chain(&mut self, now: Now, id: RunId, first: u32, effects: &mut Effects) {
-        let members = &self.runs.open[&id].members;
+        let members = &self.workflows.runs.open[&id].members;
         if members[first as usize].link.is_none_or(|link| link.index != Some(0)) {
             return;
         }
@@ -329,8 +329,8 @@ impl Engine {
             if self.jobs[job].open.is_some() {
                 self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
             }
-            let (id, position) = self.runs.members[&job];
-            let member = &self.runs.open[&id].members[position as usize];
+            let (id, position) = self.workflows.runs.members[&job];
+            let member = &self.workflows.runs.open[&id].members[position as usize];
             let was_called = self.jobs[job].attempts > 0 || (member.group && member.call.is_some());
             let reason = if was_called { Reason::Done } else { Reason::Skipped };
             let ending = JobEnding { result, ..JobEnding::new(JobState::Succeeded, reason) };
@@ -352,7 +352,7 @@ impl Engine {
 
     /// The latest call of a node, as it was stored.
     pub(in crate::engine) fn resume_call(&mut self, now: Now, row: CallRow, run: RunId) {
-        let Some(open) = self.runs.open.get_mut(&run) else { return };
+        let Some(open) = self.workflows.runs.open.get_mut(&run) else { return };
         let position = row.target.0.wrapping_sub(open.row.first.0);
         let Some(member) = open.members.get_mut(position as usize) else { return };
         member.result = row.result.clone();
@@ -379,7 +379,7 @@ impl Engine {
             // Stored as a wall time; a clock that was set must not stretch it.
             let rest = until.since(now.wall).0.min(until.since(called_at).0);
             let open = self.jobs[caller].attempt();
-            self.attempts[open].next_until = Some(now.mono + Span(rest));
+            self.jobs.attempts[open].next_until = Some(now.mono + Span(rest));
             self.arm(caller);
         }
     }
@@ -387,7 +387,7 @@ impl Engine {
     /// After a start: what runs for a call that was taken back is told to stop again. Nobody else may wait for it, whoever
     /// has called since.
     pub(in crate::engine) fn stop_outdated(&mut self, now: Now, effects: &mut Effects) {
-        let members = self.runs.open.values().flat_map(|run| &run.members);
+        let members = self.workflows.runs.open.values().flat_map(|run| &run.members);
         let outdated = members.filter(|member| member.is_called()).filter_map(|member| {
             let since = member.call.as_ref().filter(|call| call.row.answer.is_none());
             let (ix, job) = (member.job?, &self.jobs[member.job?]);

@@ -137,7 +137,7 @@ impl Engine {
     pub(in crate::engine) fn resume_lingering_chain(&mut self, job: Ix<Job>, row: &JobRow) {
         let Some(of) = &row.spec.member else { return };
         let host = of.chain.as_ref().map(|chain| chain.host.clone());
-        let levels = match self.runs.open.get(&of.run) {
+        let levels = match self.workflows.runs.open.get(&of.run) {
             Some(run) => {
                 let position = |name: &Name| run.row.nodes.iter().position(|node| node == name);
                 run.levels(host, of.within.as_ref().and_then(position).map(|at| at as u32))
@@ -145,7 +145,7 @@ impl Engine {
             None => host.map(|host| Level { key: (of.run, host), linked: true }).into_iter().collect(),
         };
         if !levels.is_empty() {
-            self.chains.of.insert(job, levels);
+            self.workflows.chains.of.insert(job, levels);
         }
     }
 
@@ -154,19 +154,19 @@ impl Engine {
         if !self.jobs[job].in_run {
             return Vec::new();
         }
-        self.chains.of.get(&job).cloned().unwrap_or_else(|| self.levels_of_member(job))
+        self.workflows.chains.of.get(&job).cloned().unwrap_or_else(|| self.levels_of_member(job))
     }
 
     fn levels_of_member(&self, job: Ix<Job>) -> Vec<Level> {
-        let Some((id, position)) = self.runs.members.get(&job) else { return Vec::new() };
-        let run = &self.runs.open[id];
+        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return Vec::new() };
+        let run = &self.workflows.runs.open[id];
         let member = &run.members[*position as usize];
         run.levels(member.link.map(|link| run.row.nodes[link.host as usize].clone()), member.within)
     }
 
     fn mates_of(&self, job: Ix<Job>, levels: impl IntoIterator<Item = Level>) -> Mates {
         let running = |level: Level| {
-            let mut running = self.chains.open.get(&level.key).cloned().unwrap_or_default();
+            let mut running = self.workflows.chains.open.get(&level.key).cloned().unwrap_or_default();
             running.side(level.linked).remove(&job);
             (level.linked, running)
         };
@@ -182,21 +182,21 @@ impl Engine {
     pub(in crate::engine) fn enter_chain(&mut self, job: Ix<Job>) {
         let levels = self.levels_of(job);
         for Level { key, linked } in &levels {
-            self.chains.open.entry(key.clone()).or_default().side(*linked).insert(job);
+            self.workflows.chains.open.entry(key.clone()).or_default().side(*linked).insert(job);
         }
         if !levels.is_empty() {
-            self.chains.of.insert(job, levels);
+            self.workflows.chains.of.insert(job, levels);
         }
     }
 
     /// The attempt of a job closes.
     pub(in crate::engine) fn leave_chain(&mut self, job: Ix<Job>) -> Mates {
         let mates = self.mates(job);
-        for Level { key, linked } in self.chains.of.remove(&job).into_iter().flatten() {
-            let running = self.chains.open.entry(key.clone()).or_default();
+        for Level { key, linked } in self.workflows.chains.of.remove(&job).into_iter().flatten() {
+            let running = self.workflows.chains.open.entry(key.clone()).or_default();
             running.side(linked).remove(&job);
             if *running == Running::default() {
-                self.chains.open.remove(&key);
+                self.workflows.chains.open.remove(&key);
             }
         }
         mates
@@ -204,8 +204,8 @@ impl Engine {
 
     /// In which limits these others hold a place for a job.
     pub(in crate::engine) fn shared_with(&self, job: Ix<Job>, mates: &Mates) -> Shared {
-        let lane = |job: Ix<Job>| self.agent_queues[self.jobs[job].node].lane;
-        let kind = |job: Ix<Job>| self.classes[self.jobs[job].class].kind;
+        let lane = |job: Ix<Job>| self.queue.agent_queues[self.jobs[job].node].lane;
+        let kind = |job: Ix<Job>| self.queue.classes[self.jobs[job].class].kind;
         Shared {
             any: mates.share(|_| true),
             lane: mates.share(|mate| lane(mate) == lane(job)),
@@ -222,10 +222,10 @@ impl Engine {
         mates: &Mates,
     ) -> (bool, bool) {
         let is_here = |mate: Ix<Job>| {
-            let open = &self.attempts[self.jobs[mate].attempt()];
+            let open = self.jobs.open(mate);
             open.pushed_to() == Some(worker)
         };
-        let is_kind = |mate: Ix<Job>| self.classes[self.jobs[mate].class].kind == Some(kind);
+        let is_kind = |mate: Ix<Job>| self.queue.classes[self.jobs[mate].class].kind == Some(kind);
         (mates.share(is_here), mates.share(|mate| is_here(mate) && is_kind(mate)))
     }
 
@@ -240,8 +240,8 @@ impl Engine {
         if !self.jobs[job].in_run || self.waits_for_a_claim(job) {
             return Mates::default();
         }
-        let Some((id, position)) = self.runs.members.get(&job) else { return Mates::default() };
-        let run = &self.runs.open[id];
+        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return Mates::default() };
+        let run = &self.workflows.runs.open[id];
         let member = &run.members[*position as usize];
         let groups = run.called_around(member.within);
         let mut awaited = groups.map(|group| run.members[group as usize].is_awaited());
@@ -254,14 +254,16 @@ impl Engine {
     }
 
     fn is_called_node(&self, job: Ix<Job>) -> bool {
-        let found = self.runs.members.get(&job);
-        found.is_some_and(|(id, position)| self.runs.open[id].members[*position as usize].is_called())
+        let found = self.workflows.runs.members.get(&job);
+        found.is_some_and(|(id, position)| {
+            self.workflows.runs.open[id].members[*position as usize].is_called()
+        })
     }
 
     /// The chain of the called group that a job is in, for one that is no called node itself.
     fn chain_around(&self, job: Ix<Job>) -> Option<ChainKey> {
-        let (id, position) = self.runs.members.get(&job)?;
-        let run = &self.runs.open[id];
+        let (id, position) = self.workflows.runs.members.get(&job)?;
+        let run = &self.workflows.runs.open[id];
         let member = &run.members[*position as usize];
         let group = run.called_around(member.within).next().filter(|_| !member.is_called())?;
         Some((*id, run.row.nodes[group as usize].clone()))
@@ -272,27 +274,27 @@ impl Engine {
         let entry = (self.jobs[job].seq, job);
         let queued = self.jobs[job].state == JobState::Queued;
         if queued && self.is_called_node(job) {
-            self.chains.queued.insert(entry);
+            self.workflows.chains.queued.insert(entry);
         } else {
-            self.chains.queued.remove(&entry);
+            self.workflows.chains.queued.remove(&entry);
         }
-        if let Some(key) = self.chains.inside_of.remove(&job)
-            && let Some(jobs) = self.chains.queued_inside.get_mut(&key)
+        if let Some(key) = self.workflows.chains.inside_of.remove(&job)
+            && let Some(jobs) = self.workflows.chains.queued_inside.get_mut(&key)
         {
             jobs.remove(&entry);
             if jobs.is_empty() {
-                self.chains.queued_inside.remove(&key);
+                self.workflows.chains.queued_inside.remove(&key);
             }
         }
         if let Some(key) = self.chain_around(job).filter(|_| queued) {
-            self.chains.inside_of.insert(job, key.clone());
-            self.chains.queued_inside.entry(key).or_default().insert(entry);
+            self.workflows.chains.inside_of.insert(job, key.clone());
+            self.workflows.chains.queued_inside.entry(key).or_default().insert(entry);
         }
     }
 
     /// True while no called node waits for its turn.
     pub(in crate::engine) fn nobody_is_called(&self) -> bool {
-        self.chains.queued.is_empty() && self.chains.queued_inside.is_empty()
+        self.workflows.chains.queued.is_empty() && self.workflows.chains.queued_inside.is_empty()
     }
 
     /// The called node, or node of a called group, that starts next.
@@ -302,12 +304,12 @@ impl Engine {
         };
         // While something in the group runs, it has the caller's place.
         let has_place = |key: &ChainKey| {
-            let running = self.chains.open.get(key);
+            let running = self.workflows.chains.open.get(key);
             running.is_some_and(|running| !running.linked.is_empty() && running.inside.is_empty())
         };
-        let inside = self.chains.queued_inside.iter().filter(|(key, _)| has_place(key));
+        let inside = self.workflows.chains.queued_inside.iter().filter(|(key, _)| has_place(key));
         let inside = inside.filter_map(|(_, queued)| first(queued));
-        first(&self.chains.queued).into_iter().chain(inside).min().map(|(_, job)| job)
+        first(&self.workflows.chains.queued).into_iter().chain(inside).min().map(|(_, job)| job)
     }
 
     fn may_start_called(&self, now: Now, job: Ix<Job>, room: Option<&Room>) -> bool {
@@ -318,8 +320,8 @@ impl Engine {
         }
         let mates = self.slot_sharers(job);
         let shared = self.shared_with(job, &mates);
-        let (node, class) = (&self.agent_queues[entry.node], &self.classes[entry.class]);
-        let lane = &self.lanes[node.lane];
+        let (node, class) = (&self.queue.agent_queues[entry.node], &self.queue.classes[entry.class]);
+        let lane = &self.queue.lanes[node.lane];
         let keys = self.keys_held_by(job);
         shared.any
             && !lane.settings.paused
@@ -327,8 +329,8 @@ impl Engine {
             && !self.is_missing(now, job)
             && (shared.lane || lane.open < lane.settings.running_max)
             && (shared.agent || node.open < lane.settings.running_per_agent_max)
-            && (shared.kind || self.kinds[class.own_kind()].gate.is_open())
-            && keys.iter().all(|&key| self.keys[key].gate.is_open() || self.holds_key(&mates, key))
+            && (shared.kind || self.queue.kinds[class.own_kind()].gate.is_open())
+            && keys.iter().all(|&key| self.queue.keys[key].gate.is_open() || self.holds_key(&mates, key))
             && !(self.goes_to_workers(entry.class) && self.told_worker(job).is_none())
             && self.demand_of_job(job).is_none_or(|demand| room.is_none_or(|room| room.takes(demand)))
     }
@@ -348,7 +350,7 @@ impl Engine {
             }
             let levels = self.levels_of(ix);
             // Of a job that has ended, its run may not be known any more.
-            if self.runs.members.contains_key(&ix) && levels != self.levels_of_member(ix) {
+            if self.workflows.runs.members.contains_key(&ix) && levels != self.levels_of_member(ix) {
                 return fault();
             }
             for level in levels {
@@ -359,7 +361,7 @@ impl Engine {
         for (ix, key) in &inside_of {
             queued_inside.entry(key.clone()).or_default().insert((self.jobs[*ix].seq, *ix));
         }
-        let known = &self.chains;
+        let known = &self.workflows.chains;
         if (queued, inside_of, queued_inside)
             != (known.queued.clone(), known.inside_of.clone(), known.queued_inside.clone())
             || open != known.open

@@ -179,13 +179,13 @@ impl OpenRun {
 impl Engine {
     /// A group that starts when it is called has been: what waits for nothing else may start.
     pub(in crate::engine) fn open_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
-        let inside = self.runs.open[&id].live_within(group);
+        let inside = self.workflows.runs.open[&id].live_within(group);
         self.release_members(now, id, &inside, effects);
     }
 
     /// A member has ended well: if it was the last of a group that was called, the caller has its answer.
     pub(in crate::engine) fn answer_group(&mut self, id: RunId, position: u32, effects: &mut Effects) {
-        let run = &self.runs.open[&id];
+        let run = &self.workflows.runs.open[&id];
         let Some(group) = run.members[position as usize].within else { return };
         if run.members[group as usize].is_called_group() && run.live_within(group).is_empty() {
             self.answer(id, group, NextAnswer::Done(None), effects);
@@ -201,7 +201,7 @@ impl Engine {
         ended: JobState,
         effects: &mut Effects,
     ) {
-        let run = &self.runs.open[&id];
+        let run = &self.workflows.runs.open[&id];
         let member = &run.members[position as usize];
         let mut with_it = if member.group { run.live_within(position) } else { Vec::new() };
         let around = member.within.filter(|group| run.members[*group as usize].is_called_group());
@@ -210,7 +210,7 @@ impl Engine {
             self.answer(id, group, NextAnswer::rejected(NextCode::Failed), effects);
         }
         for position in with_it {
-            if let Some(job) = self.runs.open[&id].members[position as usize].job {
+            if let Some(job) = self.workflows.runs.open[&id].members[position as usize].job {
                 self.cancel_job(now, job, Reason::UpstreamFailed, None, effects);
             }
         }
@@ -218,8 +218,8 @@ impl Engine {
 
     /// The chain around a group has ended well: what of the group has not started is skipped, what runs is canceled.
     pub(in crate::engine) fn close_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
-        for position in self.runs.open[&id].live_within(group) {
-            let Some(job) = self.runs.open[&id].members[position as usize].job else { continue };
+        for position in self.workflows.runs.open[&id].live_within(group) {
+            let Some(job) = self.workflows.runs.open[&id].members[position as usize].job else { continue };
             if self.jobs[job].attempts == 0 {
                 if self.jobs[job].state == JobState::Queued {
                     // It was called with its group, and waits for its turn in vain.

@@ -14,7 +14,7 @@ impl Engine {
     pub(in crate::engine) fn resume_run(&mut self, row: RunRow, ended: &[EndedMember]) {
         let (id, first) = (row.id, row.first.0);
         self.open_run(row);
-        let run = self.runs.open.get_mut(&id).expect("it was just opened");
+        let run = self.workflows.runs.open.get_mut(&id).expect("it was just opened");
         for member in ended {
             let position = member.seq.0.wrapping_sub(first) as usize;
             let Some(entry) = run.members.get_mut(position) else { continue };
@@ -33,8 +33,8 @@ impl Engine {
         of: &MemberOf,
         job: Ix<Job>,
     ) {
-        let Some(&(id, position)) = self.runs.members.get(&job) else { return };
-        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let Some(&(id, position)) = self.workflows.runs.members.get(&job) else { return };
+        let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
         let mut above: Vec<u32> =
             of.depends_on.iter().filter_map(|node| positions.get(node).copied()).collect();
         above.sort_unstable();
@@ -51,7 +51,7 @@ impl Engine {
 
     /// All members are known: who waits for whom, the other way round.
     pub(in crate::engine) fn resume_dependents(&mut self) {
-        for run in self.runs.open.values_mut() {
+        for run in self.workflows.runs.open.values_mut() {
             let above: Vec<Box<[u32]>> = run.members.iter().map(|member| member.depends_on.clone()).collect();
             let below = dependents(&above);
             run.members.iter_mut().zip(below).for_each(|(member, below)| member.dependents = below);
@@ -60,14 +60,14 @@ impl Engine {
 
     /// Since when a member may start, as far as that was before a restart.
     pub(in crate::engine) fn released_at(&self, job: Ix<Job>) -> Option<Wall> {
-        let (id, position) = self.runs.members.get(&job)?;
-        self.runs.open[id].released_at(*position)
+        let (id, position) = self.workflows.runs.members.get(&job)?;
+        self.workflows.runs.open[id].released_at(*position)
     }
 
     /// The attempt of a member that was open over a restart.
     pub(in crate::engine) fn resume_member_attempt(&mut self, job: Ix<Job>, attempts: u32) {
-        let Some(&(id, position)) = self.runs.members.get(&job) else { return };
-        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let Some(&(id, position)) = self.workflows.runs.members.get(&job) else { return };
+        let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
         let was = std::mem::replace(&mut run.members[position as usize].attempts, attempts);
         run.dispatched += u64::from(attempts.saturating_sub(was));
     }
@@ -77,7 +77,7 @@ impl Engine {
     /// Recounts all runs from their members.
     pub(in crate::engine) fn check_runs(&self) -> Result<(), String> {
         let (mut nodes, mut live) = (0, 0);
-        for (id, run) in &self.runs.open {
+        for (id, run) in &self.workflows.runs.open {
             let fault = |what: &str| Err(format!("run {id}: {what}"));
             nodes += run.row.nodes.len();
             if run.roll_up() != run.row.state {
@@ -93,7 +93,7 @@ impl Engine {
                 let Some(ix) = member.job else { continue };
                 let job = &self.jobs[ix];
                 live += 1;
-                if !job.in_run || self.runs.members.get(&ix) != Some(&(*id, position)) {
+                if !job.in_run || self.workflows.runs.members.get(&ix) != Some(&(*id, position)) {
                     return fault("a member does not know its run");
                 }
                 if job.id != member.id || job.attempts != member.attempts {
@@ -112,10 +112,10 @@ impl Engine {
                 }
             }
         }
-        if nodes != self.runs.nodes as usize || live != self.runs.members.len() {
+        if nodes != self.workflows.runs.nodes as usize || live != self.workflows.runs.members.len() {
             return Err(format!("{nodes} nodes and {live} live members of runs were counted otherwise"));
         }
-        if !self.runs.is_settled() {
+        if !self.workflows.runs.is_settled() {
             return Err("an end of a member is not settled".into());
         }
         Ok(())

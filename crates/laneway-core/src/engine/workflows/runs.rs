@@ -172,16 +172,16 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<RunSubmitted, Rejection> {
         if let Some(run) = self.find_existing_run(&submission)? {
-            let state = self.runs.open.get(&run).map_or(RunState::Succeeded, |open| open.row.state);
+            let state = self.workflows.runs.open.get(&run).map_or(RunState::Succeeded, |open| open.row.state);
             return Ok(RunSubmitted { run, existing: true, jobs: Vec::new(), state });
         }
         let graph = self.check_run(now, &submission)?;
         let RunSubmission { mut spec, members, definition, origin, prior: _, strict_lanes: _ } = submission;
-        let lane = self.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
-        spec.lane = self.lanes[lane].name.clone();
+        let lane = self.queue.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
+        spec.lane = self.queue.lanes[lane].name.clone();
         let row = RunRow {
-            first: Seq(self.last_seq + 1),
-            id: RunId(self.rng.job_id(now.wall).0),
+            first: Seq(self.numbers.last_seq + 1),
+            id: RunId(self.numbers.rng.job_id(now.wall).0),
             spec,
             nodes: members.iter().map(|member| member.node.clone()).collect(),
             created_at: now.wall,
@@ -191,13 +191,17 @@ impl Engine {
         };
         if let Some(key) = &row.spec.idempotency {
             let prior = PriorRun { run: row.id, digest: key.digest };
-            self.runs.fresh_keys.insert(self.batch, (row.spec.tenant.clone(), key.key.clone()), prior);
+            self.workflows.runs.fresh_keys.insert(
+                self.numbers.batch,
+                (row.spec.tenant.clone(), key.key.clone()),
+                prior,
+            );
         }
         let (run, first) = (row.id, row.first);
         self.run_event(now, EventKind::RunSubmitted, &row, Some(&origin), effects);
         effects.changes.push(Change::RunCreated(Box::new(row.clone())));
         self.open_run(row);
-        let entry = self.runs.open.get_mut(&run).expect("it was just opened");
+        let entry = self.workflows.runs.open.get_mut(&run).expect("it was just opened");
         let below = dependents(&graph.depends_on);
         let (links, within) = (graph.links, graph.within);
         let rest = links.into_iter().zip(within).zip(&members);
@@ -224,7 +228,7 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> JobId {
-        let open = &self.runs.open[&run];
+        let open = &self.workflows.runs.open[&run];
         let entry = &open.members[position as usize];
         let above = entry.depends_on.iter().map(|above| open.row.nodes[*above as usize].clone()).collect();
         let begins = match (entry.is_called(), open.missing(position).next().is_none()) {
@@ -239,7 +243,8 @@ impl Engine {
 
     fn find_existing_run(&self, submission: &RunSubmission) -> Result<Option<RunId>, Rejection> {
         let Some(idempotency) = &submission.spec.idempotency else { return Ok(None) };
-        let fresh = self.runs.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
+        let fresh =
+            self.workflows.runs.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
         match fresh.copied().or(submission.prior) {
             None => Ok(None),
             Some(prior) if prior.digest == idempotency.digest => Ok(Some(prior.run)),
@@ -254,20 +259,20 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(reject(RejectionCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
-        if submission.strict_lanes && !self.lane_of.contains_key(&spec.lane) {
+        if submission.strict_lanes && !self.queue.lane_of.contains_key(&spec.lane) {
             self.settings.check_lane(&spec.lane)?;
         }
         let defined = submission.definition.as_ref().map_or(0, |definition| definition.len());
         let graph = Graph::of(members, defined, limits)?;
         let nodes = u32::try_from(members.len()).unwrap_or(u32::MAX);
-        let own = self.runs.nodes_of.get(&spec.tenant).copied().unwrap_or(0);
-        let reserved = self.runs.share.reserved_from(own, nodes.saturating_sub(1));
+        let own = self.workflows.runs.nodes_of.get(&spec.tenant).copied().unwrap_or(0);
+        let reserved = self.workflows.runs.share.reserved_from(own, nodes.saturating_sub(1));
         let most = limits.open_nodes_max.saturating_sub(reserved);
-        if self.runs.nodes.saturating_add(nodes) > most {
+        if self.workflows.runs.nodes.saturating_add(nodes) > most {
             let rest = if reserved > 0 { ", and some are reserved for other tenants" } else { "" };
             let message = format!(
                 "nodes: {} of {} nodes of open runs are taken (runs.open_nodes_max){rest}; submit again when runs have ended",
-                self.runs.nodes, limits.open_nodes_max
+                self.workflows.runs.nodes, limits.open_nodes_max
             );
             return Err(Rejection {
                 retry_after: Some(RETRY_SOON),
@@ -297,7 +302,7 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(open) = self.runs.open.get_mut(&run) else { return Reply::NotFound };
+        let Some(open) = self.workflows.runs.open.get_mut(&run) else { return Reply::NotFound };
         if tenant.is_some_and(|tenant| *tenant != open.row.spec.tenant) {
             return Reply::NotFound;
         }
@@ -321,7 +326,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> u32 {
         let live: Vec<Ix<Job>> =
-            self.runs.open[&run].members.iter().filter_map(|member| member.job).collect();
+            self.workflows.runs.open[&run].members.iter().filter_map(|member| member.job).collect();
         let mut canceled = 0;
         for job in live {
             self.cancel_job(now, job, reason, origin, effects);
@@ -333,15 +338,15 @@ impl Engine {
     /// An open run in memory, its members not known yet.
     pub(in crate::engine) fn open_run(&mut self, row: RunRow) {
         let nodes = u32::try_from(row.nodes.len()).unwrap_or(u32::MAX);
-        self.runs.nodes += nodes;
+        self.workflows.runs.nodes += nodes;
         self.count_run_nodes(&row.spec.tenant, i64::from(nodes));
-        self.runs.open.insert(row.id, OpenRun::new(row));
+        self.workflows.runs.open.insert(row.id, OpenRun::new(row));
     }
 
     /// A live job is a member of an open run. An ended one whose run has not ended is one no more.
     pub(in crate::engine) fn join_run(&mut self, job: Ix<Job>, row: &JobRow) {
         let Some(of) = &row.spec.member else { return };
-        let Some(run) = self.runs.open.get_mut(&of.run) else { return };
+        let Some(run) = self.workflows.runs.open.get_mut(&of.run) else { return };
         let position = row.seq.0.wrapping_sub(run.row.first.0);
         let Some(entry) = run.members.get_mut(position as usize).filter(|entry| entry.ended.is_none()) else {
             return;
@@ -349,14 +354,14 @@ impl Engine {
         (entry.job, entry.id, entry.not_before) = (Some(job), row.id, row.spec.not_before);
         entry.attempts = row.status.attempts;
         run.dispatched += u64::from(row.status.attempts);
-        self.runs.members.insert(job, (of.run, position as u32));
+        self.workflows.runs.members.insert(job, (of.run, position as u32));
     }
 
     /// An attempt of a member opens: gives its number within the run.
     pub(in crate::engine) fn member_starts(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> u64 {
         let attempts = self.jobs[job].attempts;
-        let Some(&(id, position)) = self.runs.members.get(&job) else { return attempts.into() };
-        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let Some(&(id, position)) = self.workflows.runs.members.get(&job) else { return attempts.into() };
+        let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
         run.dispatched += 1;
         run.members[position as usize].attempts = attempts;
         let number = run.dispatched;
@@ -368,29 +373,29 @@ impl Engine {
 
     /// A member has ended. What that means is settled at the end of the turn: it ends other jobs.
     pub(in crate::engine) fn member_ended(&mut self, job: Ix<Job>, state: JobState) {
-        let Some((id, position)) = self.runs.members.remove(&job) else { return };
-        let run = self.runs.open.get_mut(&id).expect("a member's run is open");
+        let Some((id, position)) = self.workflows.runs.members.remove(&job) else { return };
+        let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
         let entry = &mut run.members[position as usize];
         entry.job = None;
         entry.ended = Some(state);
         let called = entry.link.and_then(|link| link.next);
-        self.runs.abandoned.extend(called.map(|called| (id, called)));
-        self.runs.ended.push_back((id, position));
+        self.workflows.runs.abandoned.extend(called.map(|called| (id, called)));
+        self.workflows.runs.ended.push_back((id, position));
     }
 
     /// What the ends of this turn mean for the other members of their runs, and theirs in turn.
     pub(in crate::engine) fn settle_runs(&mut self, now: Now, effects: &mut Effects) {
-        if self.runs.is_settled() {
+        if self.workflows.runs.is_settled() {
             return;
         }
         let mut touched = BTreeSet::new();
         loop {
-            while let Some((id, position)) = self.runs.abandoned.pop_front() {
+            while let Some((id, position)) = self.workflows.runs.abandoned.pop_front() {
                 self.abandon_call(now, id, position, effects);
             }
-            let Some((id, position)) = self.runs.ended.pop_front() else { break };
+            let Some((id, position)) = self.workflows.runs.ended.pop_front() else { break };
             touched.insert(id);
-            let run = &self.runs.open[&id];
+            let run = &self.workflows.runs.open[&id];
             let member = &run.members[position as usize];
             let below = member.dependents.clone();
             let ended = member.ended.expect("it has ended");
@@ -409,7 +414,7 @@ impl Engine {
                 }
                 _ => {
                     for position in below {
-                        if let Some(job) = self.runs.open[&id].members[position as usize].job {
+                        if let Some(job) = self.workflows.runs.open[&id].members[position as usize].job {
                             self.cancel_job(now, job, Reason::UpstreamFailed, None, effects);
                         }
                     }
@@ -431,7 +436,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         for &position in members {
-            let run = &self.runs.open[&id];
+            let run = &self.workflows.runs.open[&id];
             let Some(job) = run.members[position as usize].job else { continue };
             if self.jobs[job].wake != Some(Wake::Upstream) {
                 continue;
@@ -459,8 +464,8 @@ impl Engine {
         let at = not_before.map_or(now.wall, |at| at.max(now.wall));
         let at = match self.jobs[job].hours {
             None => at,
-            Some(hours) if self.hours[hours].holds(at) => at,
-            Some(hours) => self.hours[hours].next_begin(at),
+            Some(hours) if self.jobs.hours[hours].holds(at) => at,
+            Some(hours) => self.jobs.hours[hours].next_begin(at),
         };
         if at > now.wall {
             self.jobs[job].wake = Some(Wake::NotBefore(at));
@@ -475,7 +480,7 @@ impl Engine {
 
     /// Brings a run's state up to date with its members; says so if it changed, and lets go of a run that has ended.
     fn move_run(&mut self, now: Now, id: RunId, effects: &mut Effects) {
-        let Some(run) = self.runs.open.get_mut(&id) else { return };
+        let Some(run) = self.workflows.runs.open.get_mut(&id) else { return };
         let state = run.roll_up();
         if state == run.row.state {
             return;
@@ -498,12 +503,12 @@ impl Engine {
         let (first, finished_at) = (row.first, row.finished_at);
         effects.changes.push(Change::RunMoved { first, state, finished_at });
         if state.is_terminal() {
-            self.runs.open.remove(&id);
+            self.workflows.runs.open.remove(&id);
             let nodes = u32::try_from(row.nodes.len()).unwrap_or(u32::MAX);
-            self.runs.nodes -= nodes;
+            self.workflows.runs.nodes -= nodes;
             self.count_run_nodes(&row.spec.tenant, -i64::from(nodes));
-            let lane = self.lane_of.get(&row.spec.lane).copied().unwrap_or_else(|| self.main_lane());
-            let ended = &mut self.lanes[lane].ended;
+            let lane = self.queue.lane_of.get(&row.spec.lane).copied().unwrap_or_else(|| self.main_lane());
+            let ended = &mut self.queue.lanes[lane].ended;
             *ended = ended.saturating_add(nodes);
         }
     }
@@ -523,13 +528,13 @@ impl Engine {
 
     /// A member, to be changed.
     pub(in crate::engine) fn member_mut(&mut self, id: RunId, position: u32) -> &mut MemberEntry {
-        &mut self.runs.open.get_mut(&id).expect("a member's run is open").members[position as usize]
+        &mut self.workflows.runs.open.get_mut(&id).expect("a member's run is open").members[position as usize]
     }
 
     /// The node that calls a member of a chain.
     pub(in crate::engine) fn caller_of(&self, job: Ix<Job>) -> Option<Name> {
-        let (id, position) = self.runs.members.get(&job)?;
-        let run = &self.runs.open[id];
+        let (id, position) = self.workflows.runs.members.get(&job)?;
+        let run = &self.workflows.runs.open[id];
         let calls = |member: &MemberEntry| member.link.is_some_and(|link| link.next == Some(*position));
         let caller = run.members.iter().position(calls)?;
         Some(run.row.nodes[caller].clone())
@@ -537,16 +542,16 @@ impl Engine {
 
     /// True for a called member whose run was told to stop because its caller is gone.
     pub(in crate::engine) fn was_given_up(&self, job: Ix<Job>) -> bool {
-        let Some((id, position)) = self.runs.members.get(&job) else { return false };
+        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return false };
         let open = self.attempt_of(job);
         let given_up = open.is_some_and(|open| matches!(open.stopping, Some((AttemptEnd::HandedBack, _))));
-        given_up && self.runs.open[id].members[*position as usize].is_called()
+        given_up && self.workflows.runs.open[id].members[*position as usize].is_called()
     }
 
     /// The names of the nodes that a live job waits for.
     pub(in crate::engine) fn upstream_of(&self, job: Ix<Job>) -> Vec<Name> {
-        let Some((id, position)) = self.runs.members.get(&job) else { return Vec::new() };
-        let run = &self.runs.open[id];
+        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return Vec::new() };
+        let run = &self.workflows.runs.open[id];
         run.missing(*position).map(|above| run.row.nodes[above as usize].clone()).collect()
     }
 }
