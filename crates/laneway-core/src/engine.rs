@@ -145,7 +145,7 @@ impl Engine {
                 break;
             }
         }
-        self.deliver(now, effects);
+        self.webhooks.hand_out(now, &self.settings.webhooks, effects);
         reply
     }
 
@@ -160,7 +160,7 @@ impl Engine {
     pub fn committed(&mut self, batch: BatchNumber) {
         self.jobs.fresh_keys.committed(batch);
         self.workflows.runs.fresh_keys.committed(batch);
-        self.webhooks.deliveries.fresh.committed(batch);
+        self.webhooks.committed(batch);
     }
 
     /// The settings in force.

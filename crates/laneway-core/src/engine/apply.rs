@@ -9,7 +9,7 @@ use crate::engine::jobs::record;
 use crate::engine::jobs::submit;
 use crate::engine::leases::by_id::LEASES;
 use crate::engine::workers::messages::WORKERS;
-use crate::{Command, Effects, ExecutorOffer, Now, RejectionCode, Reply};
+use crate::{Command, DeliveryTry, Effects, ExecutorOffer, Now, RejectionCode, Reply};
 
 impl Engine {
     /// Carries out one command.
@@ -92,7 +92,10 @@ impl Engine {
     fn carry_out_delivery(&mut self, now: Now, command: DeliveryCommand, effects: &mut Effects) -> Reply {
         match command {
             DeliveryCommand::Tried { seq, number, took, outcome } => {
-                self.delivery_tried(now, seq, number, took, &outcome, effects)
+                let (status, error) = (outcome.status(), outcome.error());
+                let tried = DeliveryTry { seq, number, at: now.wall, took, status, error };
+                let (settings, numbers) = (&self.settings.webhooks, &mut self.numbers);
+                self.webhooks.tried(now, tried, &outcome, settings, numbers, effects)
             }
             DeliveryCommand::Redeliver { tenant, job, stored, origin } => {
                 self.redeliver(now, tenant.as_ref(), job, stored.map(|row| *row), &origin, effects)

@@ -59,11 +59,11 @@ impl Engine {
         self.check_jobs()?;
         self.check_counts()?;
         self.check_shares()?;
-        self.check_tokens()?;
+        self.tokens.check()?;
         self.check_sessions()?;
         self.check_bins()?;
         self.check_heads()?;
-        self.check_deliveries()?;
+        self.webhooks.check(&self.jobs)?;
         self.check_units()?;
         self.check_workers()?;
         self.check_timers()?;

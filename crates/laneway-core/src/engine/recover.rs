@@ -279,7 +279,7 @@ impl Recovery {
 
     /// Takes up a delivery that waits. `under_way`: whoever tells it is at it, and will say how it went.
     pub fn delivery(&mut self, row: DeliveryRow, under_way: bool) {
-        self.engine.resume_delivery(self.now, row, under_way);
+        self.engine.webhooks.resume(self.now, row, under_way, &self.engine.settings.webhooks);
     }
 
     /// The engine, and what follows from the restart (to be committed before anything else).

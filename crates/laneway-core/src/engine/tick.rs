@@ -66,7 +66,7 @@ impl Engine {
     /// When to look at the clock again.
     pub fn next_wakeup(&self) -> Wakeup {
         let mono = self.timers.next_mono().map_or(self.clock.sweep_at, |at| at.min(self.clock.sweep_at));
-        let mono = self.next_delivery().map_or(mono, |at| at.min(mono));
+        let mono = self.webhooks.next_at(&self.settings.webhooks).map_or(mono, |at| at.min(mono));
         let mono = self.workers.pool.watch.first().map_or(mono, |&(at, _)| at.min(mono));
         let slot = self.schedules.due.first().filter(|_| !self.server.draining).map(|(at, _)| *at);
         let wall = [self.timers.next_wall(), slot, self.workers.pool.bindings.next_expiry()]

@@ -294,7 +294,9 @@ impl Engine {
             self.run_ended(now, job, log, effects);
         }
         if self.jobs[job].has_callback {
-            self.owe_delivery(now, job, effects);
+            let tenant = self.queue.tenants.key(self.tenant_of(job)).clone();
+            let (entry, settings) = (&self.jobs[job], &self.settings.webhooks);
+            self.webhooks.create_delivery(now, entry, tenant, settings, effects);
         }
         if self.jobs[job].in_run {
             self.member_ended(job, state);

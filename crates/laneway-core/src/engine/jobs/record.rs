@@ -223,7 +223,7 @@ impl Engine {
         self.forget_bypassed(job);
         self.forget_denied(job);
         self.capacity.denials.remove(&job);
-        self.forget_callback(job);
+        self.webhooks.forget_callback(&self.jobs[job]);
         let hash = self.jobs.hashing.hash(&self.jobs[job].id);
         self.jobs.by_id.remove(hash, job);
         let entry = self.jobs.remove(job);

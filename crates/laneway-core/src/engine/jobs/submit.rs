@@ -426,7 +426,7 @@ impl Engine {
         };
         let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
         let policy = self.jobs.policies.hold(spec.retry.as_ref().expect("defaults are filled in"));
-        self.remember_callback(row);
+        self.webhooks.remember_callback(row);
         let hours = spec.needs.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
         let near_at = if near { MaybeWall::NONE } else { self.near_at(spec).into() };
         let job = self.jobs.insert(Job {

@@ -28,7 +28,7 @@ pub(in crate::engine) struct Taker<'a> {
 impl Engine {
     /// A worker asks for the next job that suits it.
     pub(in crate::engine) fn claim(&mut self, now: Now, claim: &Claim, effects: &mut Effects) -> Reply {
-        if claim.token.as_ref().is_some_and(|token| !self.token_holds(token, now.wall)) {
+        if claim.token.as_ref().is_some_and(|token| !self.tokens.is_active(token, now.wall)) {
             return Reply::NotFound;
         }
         let Some(&lane) = self.queue.lane_of.get(&claim.lane) else { return Reply::NotFound };
