@@ -3,7 +3,7 @@
 //! The engine decides when a try is due and what its outcome means; the runtime makes the calls. A delivery never holds
 //! up a job: beyond a bound the news is dropped, and that is recorded.
 
-use crate::engine::state::Job;
+use crate::engine::jobs::Job;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
