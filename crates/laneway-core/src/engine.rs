@@ -20,7 +20,6 @@ mod recover;
 mod retention_clock;
 mod schedules;
 mod sessions;
-mod state;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::JobState;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{
-    AgentQueue, BinKey, Class, Executor, Job, KeyEntry, Kind, Lane, SessionEntry, Tenant, Wake,
-};
+use crate::engine::jobs::{Job, Wake};
+use crate::engine::queue::{AgentQueue, BinKey, Class, Executor, KeyEntry, Kind, Lane, Tenant};
+use crate::engine::sessions::SessionEntry;
 use crate::engine::workflows::chain_limits::{self, Level};
 
 /// What chains share places in.

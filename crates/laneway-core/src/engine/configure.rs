@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::reject;
 use crate::engine::leases::by_id::LEASES;
-use crate::engine::state::{Executor, Gate, KeyName};
+use crate::engine::queue::{Executor, Gate, KeyName};
 use crate::engine::workers::messages::WORKERS;
 use crate::settings::MAIN_LANE;
 use crate::{

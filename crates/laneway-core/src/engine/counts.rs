@@ -4,7 +4,8 @@
 //! number; when one is forgotten its counters go into a sum of its tenant and lane, so that a lane's figures never go
 //! back. A restart begins at zero, and so does an engine that is built anew because the store rejected a row.
 
-use crate::engine::state::{Job, Lane, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{Lane, Tenant};
 use std::collections::BTreeMap;
 
 use crate::command::{Rejection, RejectionCode};

@@ -1,18 +1,24 @@
 //! The life of a job: how it is submitted, created, recorded, canceled and finished.
 
+mod attempt;
 pub(in crate::engine) mod cancel;
 pub(in crate::engine) mod create;
 pub(in crate::engine) mod ending;
 pub(in crate::engine) mod finish;
+mod job;
+mod optional_time;
 pub(in crate::engine) mod record;
 pub(in crate::engine) mod recorded_rejections;
 pub(in crate::engine) mod submit;
+
+pub(in crate::engine) use attempt::Open;
+pub(in crate::engine) use job::{Armed, Job, Wake};
+pub(in crate::engine) use optional_time::{MaybeMono, MaybeWall};
 
 use crate::capacity::Hours;
 use crate::engine::collections::fresh::Fresh;
 use crate::engine::collections::index::{Hashing, Index};
 use crate::engine::collections::slab::{Interned, Ix, Slab};
-use crate::engine::state::{Job, Open};
 use crate::{Name, Prior, RetryPolicy};
 
 /// Every live job, its open attempt, and what jobs share among themselves.

@@ -1,21 +1,34 @@
 //! Waiting jobs: the tree in which they wait, the gates that hold them back, and the order in which they start.
 
+mod agent_queue;
+mod bin;
+mod class;
 pub(in crate::engine) mod dispatch;
 pub(in crate::engine) mod explain;
 pub(in crate::engine) mod gates;
 pub(in crate::engine) mod interning;
+mod keys;
+mod lane;
+mod rank;
 pub(in crate::engine) mod shared_classes;
 pub(in crate::engine) mod shares;
+mod source;
 pub(in crate::engine) mod tree;
+
+pub(in crate::engine) use agent_queue::AgentQueue;
+pub(in crate::engine) use bin::{Bin, BinKey, Hanging};
+pub(in crate::engine) use class::{Class, ClassKey, Demand, Executor, Kind, Tenant};
+pub(in crate::engine) use gates::Gate;
+pub(in crate::engine) use keys::{KeyEntry, KeyName, KeySet};
+pub(in crate::engine) use lane::{Lane, QueueHead};
+pub(in crate::engine) use rank::{FairKey, Rank};
+pub(in crate::engine) use source::SourceKey;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::collections::index::Hashing;
 use crate::engine::collections::slab::{Interned, Ix, Pool, Table};
 use crate::engine::counts::Forgotten;
-use crate::engine::state::{
-    AgentQueue, Bin, BinKey, Class, ClassKey, Demand, Executor, KeyEntry, KeyName, KeySet, Kind, Lane, Tenant,
-};
 use crate::{Name, Span};
 use shares::Share;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::{Job, MaybeMono, Open, Wake};
 use crate::engine::leases::by_id::{LEASES, REJECTED_MAX};
 use crate::engine::retention_clock::RetentionClock;
-use crate::engine::state::{Job, MaybeMono, Open, Wake};
 use crate::schedule::Plan;
 use crate::{
     AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, ExecutorMode, ExecutorOffer, FiringLogEntry,

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::counts::Counts;
-use crate::engine::state::{AgentQueue, Lane, Tenant};
+use crate::engine::queue::{AgentQueue, Lane, Tenant};
 use crate::engine::webhooks::deliveries::DeliveryStats;
 use crate::{JobId, JobState, LaneSettings, Name, Wall};
 

@@ -5,7 +5,8 @@ use std::ops::Bound;
 
 use crate::capacity::QuietRule;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Demand, Job, Wake};
+use crate::engine::jobs::{Job, Wake};
+use crate::engine::queue::Demand;
 use crate::engine::{Engine, Wakeup};
 use crate::{
     AttemptEnd, Change, Effects, EventKind, JobState, Mono, Name, Now, Reason, Reply, Seq, Span, Wall,

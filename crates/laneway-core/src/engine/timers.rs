@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Armed, Job};
+use crate::engine::jobs::{Armed, Job};
 use crate::{Mono, Now, Wall};
 
 /// The timers of all jobs.

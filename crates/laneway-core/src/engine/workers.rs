@@ -9,7 +9,7 @@ pub(in crate::engine) mod register;
 use crate::Name;
 use crate::engine::collections::index::Hashing;
 use crate::engine::collections::slab::{Interned, Ix, Pool};
-use crate::engine::state::Tenant;
+use crate::engine::queue::Tenant;
 use pool::{PlacementRule, Worker, WorkerPool};
 
 /// Every worker that is registered or holds attempts.

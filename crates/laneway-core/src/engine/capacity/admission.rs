@@ -12,8 +12,9 @@
 use crate::capacity::{CapacityRequest, QuietRule, QuietState};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::Belongs;
-use crate::engine::state::{Demand, Job, Lane};
+use crate::engine::queue::{Demand, Lane};
 use crate::lease::Dispatch;
 use crate::{Effects, LaneSettings, Now};
 

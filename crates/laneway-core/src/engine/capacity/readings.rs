@@ -1,7 +1,7 @@
 //! The machine as the engine sees it: readings, units in use, what was decided, and the figures for people.
 
+use crate::engine::jobs::Job;
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::state::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::capacity::{BUSY_MAX, LoadReading, QuietState};
@@ -214,7 +214,7 @@ impl Engine {
 
     fn denial_text(
         &self,
-        demand: crate::engine::state::Demand,
+        demand: crate::engine::queue::Demand,
         room: &Room,
         reason: &DenyReason,
     ) -> Box<str> {
@@ -241,7 +241,7 @@ impl Engine {
     /// Why the machine does not take a job of this demand now.
     pub(in crate::engine) fn denial(
         &self,
-        demand: crate::engine::state::Demand,
+        demand: crate::engine::queue::Demand,
         room: &Room,
     ) -> Option<DenyReason> {
         if !room.is_quiet_for(demand) {

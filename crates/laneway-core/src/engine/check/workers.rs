@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Job, KeyName, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{KeyName, Tenant};
 use crate::engine::workers::pool::{FreeSlot, IdleWorkers, Registration, Worker};
 
 impl Engine {

@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
-use crate::engine::state::Job;
 use crate::{
     AttemptEnd, Effects, JobId, JobState, Name, Notice, Now, Origin, Reason, Reply, Seq, ShutdownPolicy,
 };

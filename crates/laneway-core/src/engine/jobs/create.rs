@@ -6,7 +6,7 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::jobs::submit::{Begins, Belongs};
-use crate::engine::state::{Job, Wake};
+use crate::engine::jobs::{Job, Wake};
 use crate::{
     Change, Effects, EventKind, JobRow, JobSpec, JobState, JobStatus, MergedInto, Now, Origin, Prior, Reason,
     Seq, Span, Submission, Wall,

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::state::{Job, Wake};
+use crate::engine::jobs::{Job, Wake};
 use crate::event::ErrorLine;
 use crate::{
     AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,

@@ -3,7 +3,8 @@
 use crate::command::{PUBLISHED_BYTES_MAX, RejectionCode};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Job, KeyEntry, KeySet, Kind, Open, Tenant};
+use crate::engine::jobs::{Job, Open};
+use crate::engine::queue::{KeyEntry, KeySet, Kind, Tenant};
 use crate::event::{ErrorLine, JobLine};
 use crate::worker::DispatchLine;
 use crate::{

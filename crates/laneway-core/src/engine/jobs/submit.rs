@@ -6,8 +6,9 @@ use crate::capacity::COST_MAX;
 use crate::command::{Rejection, RejectionCode, Submission, Submitted};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::{Armed, Job, MaybeMono, MaybeWall, Wake};
+use crate::engine::queue::{AgentQueue, Kind, Lane, Tenant};
 use crate::engine::sessions::arrival::{Arrival, Outlook};
-use crate::engine::state::{AgentQueue, Armed, Job, Kind, Lane, MaybeMono, MaybeWall, Tenant, Wake};
 use crate::engine::workers::pool::PlacementRule;
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{

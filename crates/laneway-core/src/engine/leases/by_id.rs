@@ -4,8 +4,9 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
+use crate::engine::jobs::{Job, Open, Wake};
 use crate::engine::leases::claim::Taker;
-use crate::engine::state::{Executor, Job, Open, Wake};
+use crate::engine::queue::Executor;
 use crate::lease::{Holder, LeaseMessage, LeaseUpdate, LostPolicy};
 use crate::{
     AttemptEnd, Change, Effects, EventKind, ExecutorMode, ExecutorOffer, Failure, JobState, Name, Now,

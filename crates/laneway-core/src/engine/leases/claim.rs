@@ -7,8 +7,9 @@
 use crate::engine::Engine;
 use crate::engine::capacity::admission::Room;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::{Belongs, reject};
-use crate::engine::state::{AgentQueue, Class, Demand, Job, Lane, QueueHead, Tenant};
+use crate::engine::queue::{AgentQueue, Class, Demand, Lane, QueueHead, Tenant};
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };

@@ -3,8 +3,8 @@
 use crate::command::LogLine;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::state::Job;
 use crate::worker::DispatchLine;
 use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
 

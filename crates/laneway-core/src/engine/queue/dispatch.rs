@@ -9,11 +9,10 @@ use crate::engine::capacity::admission::Room;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::record::JobEvent;
+use crate::engine::jobs::{Job, MaybeMono, Open};
 use crate::engine::leases::claim::Taker;
+use crate::engine::queue::{AgentQueue, Bin, BinKey, KeyEntry, Lane, QueueHead, SourceKey};
 use crate::engine::schedules::firing::words_of;
-use crate::engine::state::{
-    AgentQueue, Bin, BinKey, Job, KeyEntry, Lane, MaybeMono, Open, QueueHead, SourceKey,
-};
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
 use crate::worker::DispatchLine;

@@ -3,7 +3,8 @@
 use crate::capacity::{QuietRule, QuietState};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Class, Job, KeyName, Wake};
+use crate::engine::jobs::{Job, Wake};
+use crate::engine::queue::{Class, KeyName};
 use crate::engine::workers::placement::Pick;
 use crate::engine::workers::pool::{Group, Lack};
 use crate::worker::{Package, Standing};

@@ -2,8 +2,26 @@
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Class, Executor, Gate, Job, KeySet, Kind, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{Class, Executor, KeySet, Kind, Tenant};
 use crate::engine::workflows::chain_limits::{Mates, Shared};
+
+/// A limit and how much of it open attempts use. `used` changes only when an attempt opens or closes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Gate {
+    pub(in crate::engine) limit: u32,
+    pub(in crate::engine) used: u32,
+}
+
+impl Gate {
+    pub(in crate::engine) fn with_limit(limit: u32) -> Gate {
+        Gate { limit, used: 0 }
+    }
+
+    pub(in crate::engine) fn is_open(&self) -> bool {
+        self.used < self.limit
+    }
+}
 
 impl Engine {
     /// An attempt of `job` opens. Where others of its chain have a place, it takes none.

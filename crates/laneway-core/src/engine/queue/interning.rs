@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::Belongs;
-use crate::engine::state::{
+use crate::engine::queue::{
     AgentQueue, Class, ClassKey, Demand, Gate, KeyEntry, KeyName, KeySet, Kind, Lane, Tenant,
 };
 use crate::engine::workers::pool::PlacementRule;

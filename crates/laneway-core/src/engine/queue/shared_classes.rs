@@ -7,7 +7,8 @@
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{BinKey, Class, ClassKey, Demand, Executor, Job, Kind, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{BinKey, Class, ClassKey, Demand, Executor, Kind, Tenant};
 
 impl Engine {
     /// May a job of this shared class's bin be judged by the shared class's gates?

@@ -4,7 +4,7 @@
 //! to whoever comes first. A tenant alone on a server has all of it. A tenant that fills its queues therefore never takes
 //! the room of another one, and a limit is never exceeded. Known are tenants with a token or with settings of their own.
 
-use crate::engine::state::{Lane, Tenant};
+use crate::engine::queue::{Lane, Tenant};
 use std::collections::BTreeSet;
 
 use crate::Name;

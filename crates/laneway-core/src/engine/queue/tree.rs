@@ -7,8 +7,9 @@
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{
-    AgentQueue, Bin, BinKey, Class, FairKey, Hanging, Job, KeyEntry, Kind, Lane, Rank, SourceKey,
+use crate::engine::jobs::Job;
+use crate::engine::queue::{
+    AgentQueue, Bin, BinKey, Class, FairKey, Hanging, KeyEntry, Kind, Lane, Rank, SourceKey,
 };
 use crate::settings::LaneOrder;
 use crate::{JobState, LaneSettings};

@@ -3,7 +3,7 @@
 //! What their slots do when the time comes is in `firing.rs`. Nothing is stored that could never run: a timing is read
 //! before anything changes, and one without a future is rejected.
 
-use crate::engine::state::Job;
+use crate::engine::jobs::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::command::{Rejection, RejectionCode};

@@ -6,8 +6,8 @@
 
 use crate::command::{Rejection, Submission};
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::schedules::commands::Run;
-use crate::engine::state::Job;
 use crate::engine::{Engine, Restart};
 use crate::schedule::{
     CatchUp, FiringLogEntry, Overlap, RunStatus, Schedule, ScheduleLine, ScheduleRef, ScheduleSpec, cut_text,

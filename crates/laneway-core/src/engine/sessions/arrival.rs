@@ -10,7 +10,9 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::submit::{Begins, Belongs, RETRY_SOON, reject};
-use crate::engine::state::{DebounceBatch, Job, KeyEntry, KeyName, Lane, Rank, SessionEntry, Tenant, Wake};
+use crate::engine::jobs::{Job, Wake};
+use crate::engine::queue::{KeyEntry, KeyName, Lane, Rank, Tenant};
+use crate::engine::sessions::{DebounceBatch, SessionEntry};
 use crate::job::session::{
     SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX, SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX,
 };

@@ -2,7 +2,8 @@
 //!
 //! The tenant with the most of them pays: however many one tenant leaves behind, those of the others stay.
 
-use crate::engine::state::{SessionEntry, Tenant};
+use crate::engine::queue::Tenant;
+use crate::engine::sessions::SessionEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Wall;

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Job, SessionEntry, SessionState, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::Tenant;
+use crate::engine::sessions::{SessionEntry, SessionState};
 use crate::job::session::is_throttled;
 use crate::{Change, Effects, JobId, Name, Now, Reply, SessionRow, Span, Wall};
 

@@ -3,8 +3,8 @@
 use crate::command::{SessionStopped, StopWhat};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::jobs::ending::JobEnding;
-use crate::engine::state::Job;
 use crate::{AttemptEnd, Effects, EventKind, ExecutorMode, JobState, Name, Now, Origin, Reason, Reply};
 
 impl Engine {

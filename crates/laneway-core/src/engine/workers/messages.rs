@@ -8,7 +8,8 @@ use crate::effect::{Offer, OfferTo};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
-use crate::engine::state::{Executor, Job, Open, Tenant, Wake};
+use crate::engine::jobs::{Job, Open, Wake};
+use crate::engine::queue::{Executor, Tenant};
 use crate::engine::workers::pool::{MISSES_MAX, RECENT_MAX, Worker};
 use crate::worker::{Beat, ConnectionId, WorkerMessage, WorkerReport, WorkerView};
 use crate::{

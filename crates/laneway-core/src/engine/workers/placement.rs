@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Class, Gate, Job, KeyEntry, KeyName, Kind, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{Class, Gate, KeyEntry, KeyName, Kind, Tenant};
 use crate::engine::workers::pool::{MISSES_MAX, Registration, Worker};
 use crate::worker::{Affinity, AffinityMode, PLACEMENT_LIST_MAX, RESOURCES_MAX};
 use crate::{

@@ -6,7 +6,8 @@
 //! starts: a start or an end moves one worker, and shows or hides classes only when a route gets its first free worker or
 //! loses its last.
 
-use crate::engine::state::{Class, Job, KeyEntry, Kind, Tenant};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{Class, KeyEntry, Kind, Tenant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

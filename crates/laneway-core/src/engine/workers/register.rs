@@ -6,7 +6,8 @@
 //! its process is. Another process is denied while the first connection answers. What was said over a connection that was
 //! replaced and is heard later changes nothing, its end included.
 
-use crate::engine::state::{Job, Kind};
+use crate::engine::jobs::Job;
+use crate::engine::queue::Kind;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::effect::Offer;

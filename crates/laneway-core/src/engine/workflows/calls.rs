@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::state::{Job, MaybeMono, Wake};
+use crate::engine::jobs::{Job, MaybeMono, Wake};
 use crate::engine::workflows::runs::{Call, MemberEntry};
 use crate::{
     AttemptEnd, Bytes, Change, Effects, EventKind, Fence, JobState, Name, Notice, Now, Reason, Reply, RunId,

@@ -9,7 +9,8 @@
 //! one needs its own. So a chain takes as many places as what runs in its group, but one at least while one of its own
 //! nodes runs. A chain in such a group counts as one of its nodes.
 
-use crate::engine::state::{Job, KeyEntry, Kind};
+use crate::engine::jobs::Job;
+use crate::engine::queue::{KeyEntry, Kind};
 use crate::engine::workers::pool::Worker;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

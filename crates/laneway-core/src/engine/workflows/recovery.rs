@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::state::{Job, Wake};
+use crate::engine::jobs::{Job, Wake};
 use crate::engine::workflows::graph::dependents;
 use crate::engine::workflows::runs::Link;
 use crate::{EndedMember, MemberOf, Name, RunRow, Wall};

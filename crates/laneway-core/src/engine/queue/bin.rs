@@ -1,0 +1,42 @@
+//! Bins: waiting jobs that go in one order and pass the same gates.
+
+use crate::engine::collections::slab::Ix;
+use crate::engine::collections::sorted::Sorted;
+use crate::engine::jobs::Job;
+use crate::engine::queue::agent_queue::AgentQueue;
+use crate::engine::queue::class::Class;
+use crate::engine::queue::keys::KeySet;
+use crate::engine::queue::rank::Rank;
+use crate::engine::queue::source::SourceKey;
+use crate::engine::sessions::SessionEntry;
+
+/// Waiting jobs that go in one order and need the same: of one agent, shared class and keys, or of one session.
+pub(in crate::engine) struct Bin {
+    pub(in crate::engine) jobs: Sorted<Rank, Ix<Job>>,
+    /// Where it hangs; `None` while its session or its head's backoff holds it.
+    pub(in crate::engine) at: Option<Hanging>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) struct Hanging {
+    pub(in crate::engine) node: Ix<AgentQueue>,
+    pub(in crate::engine) source: SourceKey,
+    pub(in crate::engine) rank: Rank,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum BinKey {
+    Plain { node: Ix<AgentQueue>, shared_class: Ix<Class>, keyset: Option<Ix<KeySet>> },
+    Session(Ix<SessionEntry>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AgentQueue, Bin};
+
+    /// There may be a million of them.
+    #[test]
+    fn a_bin_and_an_agent_queue_stay_small() {
+        assert_eq!([size_of::<Bin>(), size_of::<AgentQueue>()], [80, 224]);
+    }
+}
