@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::JobState;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Job, Wake};
+use crate::engine::jobs::Job;
 use crate::engine::queue::{AgentQueue, BinKey, Class, Executor, KeyEntry, Kind, Lane, Tenant};
 use crate::engine::sessions::SessionEntry;
 use crate::engine::workflows::chain_limits::{self, Level};
@@ -60,7 +60,7 @@ impl Engine {
         self.check_counts()?;
         self.check_shares()?;
         self.tokens.check()?;
-        self.check_sessions()?;
+        self.sessions.check(&self.jobs)?;
         self.check_bins()?;
         self.check_heads()?;
         self.webhooks.check(&self.jobs)?;
@@ -128,11 +128,8 @@ impl Engine {
         for (ix, name, key) in self.queue.keys.iter() {
             compare_open("key", name, key.gate.used, &keys, ix)?;
         }
-        for (ix, name, session) in self.sessions.entries.iter() {
-            let open = u32::try_from(session.runs.len()).unwrap_or(u32::MAX);
-            compare_open("session", name, open, &sessions, ix)?;
-            let recount = sessions.get(&ix).copied().unwrap_or_default();
-            compare("session", name, (self.waiting_in_session(ix), open), recount)?;
+        for (ix, name, counts) in self.sessions.counts(&self.queue) {
+            compare("session", &name, counts, sessions.get(&ix).copied().unwrap_or_default())?;
         }
         Ok(())
     }
@@ -177,38 +174,6 @@ impl Engine {
             count.of(scope).1 += chain_limits::slots(jobs);
         }
         count
-    }
-
-    fn check_sessions(&self) -> Result<(), String> {
-        let mut idle = 0;
-        for (ix, (tenant, key), session) in self.sessions.entries.iter() {
-            let fault = |what: &str| Err(format!("session {tenant}/{key}: {what}"));
-            if session
-                .runs
-                .iter()
-                .any(|&job| self.jobs[job].session != Some(ix) || self.jobs[job].open.is_none())
-            {
-                return fault("a run of it is not its run");
-            }
-            if session.later.values().any(|&job| !matches!(self.jobs[job].wake, Some(Wake::NotBefore(_)))) {
-                return fault("a job of it waits for no time");
-            }
-            if let Some(batch) = &session.batch
-                && (!matches!(self.jobs[batch.leader].wake, Some(Wake::Debounce(_)))
-                    || self.jobs[batch.leader].session != Some(ix))
-            {
-                return fault("the job that others join does not wait for them");
-            }
-            let is_idle = session.state.as_ref().filter(|_| self.sessions.entries.users(ix) == 1);
-            idle += usize::from(is_idle.is_some());
-            if is_idle.is_some_and(|state| !self.sessions.idle.contains(state.updated_at, ix)) {
-                return fault("is idle and not known to be");
-            }
-        }
-        if idle != self.sessions.idle.len() {
-            return Err(format!("{} sessions are said to be idle, {idle} are", self.sessions.idle.len()));
-        }
-        self.sessions.idle.check()
     }
 
     fn check_bins(&self) -> Result<(), String> {

@@ -155,7 +155,7 @@ impl Recovery {
                 };
                 engine.jobs[job].wake = Some(wake);
                 match wake {
-                    Wake::NotBefore(_) => engine.wait_for_later(job),
+                    Wake::NotBefore(_) => engine.sessions.wait_for_later(&engine.jobs, job),
                     Wake::Backoff(_) | Wake::Debounce(_) if row.spec.session.is_some() => engine.enqueue(job),
                     _ => {}
                 }
@@ -186,7 +186,7 @@ impl Recovery {
     /// Takes up the open attempt of a live job.
     pub fn open(&mut self, open: OpenAttempt) {
         let Some(job) = self.engine.find_job(open.fence.job) else { return };
-        self.engine.wait_no_longer(job);
+        self.engine.sessions.wait_no_longer(&self.engine.jobs, job);
         self.engine.dequeue(job);
         self.engine.jobs[job].wake = None;
         self.engine.jobs[job].queue_until = MaybeMono::NONE;
@@ -274,7 +274,7 @@ impl Recovery {
 
     /// Takes up what was stored of a session beside its jobs.
     pub fn session(&mut self, row: SessionRow) {
-        self.engine.take_up_session(self.now, &row);
+        self.engine.load_session(self.now, &row);
     }
 
     /// Takes up a delivery that waits. `under_way`: whoever tells it is at it, and will say how it went.
@@ -285,7 +285,7 @@ impl Recovery {
     /// The engine, and what follows from the restart (to be committed before anything else).
     pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
         let Recovery { mut engine, open, unreadable, .. } = self;
-        engine.sort_session_runs();
+        engine.sessions.sort_open(&engine.jobs);
         engine.resume_dependents();
         for id in unreadable {
             engine.schedule_moved(id, effects);

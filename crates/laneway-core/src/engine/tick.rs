@@ -126,7 +126,7 @@ impl Engine {
         reason: Reason,
         effects: &mut Effects,
     ) {
-        self.wait_no_longer(job);
+        self.sessions.wait_no_longer(&self.jobs, job);
         if let Some(Wake::NotBefore(_)) = self.jobs[job].wake {
             // Its rank was the time it waits for; a wall clock that was set ahead since made that come sooner.
             self.jobs[job].rank_time = self.jobs[job].rank_time.min(self.rank_now(now));
@@ -339,7 +339,7 @@ impl Engine {
             max: SWEEP_ROWS_MAX,
         });
         effects.changes.push(Change::EventsPruned { before: seen.before(self.settings.event_retention) });
-        self.sweep_sessions(seen, effects);
+        self.sessions.sweep(seen, &mut self.queue, effects);
         self.sweep_tokens(now, seen, effects);
         left_over
     }

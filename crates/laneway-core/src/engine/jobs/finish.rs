@@ -262,7 +262,7 @@ impl Engine {
         let attempt_id = open.map(|open| open.attempt_id);
         let detail = closed.and_then(|closed| self.close_attempt(now, job, closed, true, effects));
         if waited {
-            self.wait_no_longer(job);
+            self.sessions.wait_no_longer(&self.jobs, job);
             self.dequeue(job);
             self.uncount_waiting(job);
         }

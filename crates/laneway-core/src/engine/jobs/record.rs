@@ -239,7 +239,7 @@ impl Engine {
             self.jobs.hours.release(hours);
         }
         if let Some(session) = entry.session {
-            self.release_session(session);
+            self.sessions.release(session);
         }
         if let Some(keyset) = entry.keyset
             && let Some(KeySet(keys)) = self.queue.keysets.release(keyset)

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::engine::queue::{AgentQueue, Kind, Lane, Tenant};
-use crate::engine::sessions::arrival::{Arrival, Outlook};
+use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
 use crate::engine::workers::pool::PlacementRule;
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{
@@ -97,7 +97,7 @@ impl Engine {
         let Some(session) = &submission.spec.session else {
             return Ok(self.create(now, submission, belongs, Begins::AtOnce, effects));
         };
-        let outlook = self.outlook(belongs.tenant, &session.key);
+        let outlook = self.sessions.outlook(&self.jobs, &self.queue, belongs.tenant, &session.key);
         let len = submission.payload.len() as u64;
         let arrival = outlook.arrival(now, &submission.spec, session, belongs.lane, len)?;
         Ok(self.arrive(now, submission, belongs, arrival, effects))
@@ -184,7 +184,10 @@ impl Engine {
     ) -> Result<bool, Rejection> {
         let Some(session) = &item.spec.session else { return Ok(false) };
         let key = (item.spec.tenant.clone(), session.key.clone());
-        let outlook = extra.sessions.entry(key).or_insert_with(|| self.outlook(belongs.tenant, &session.key));
+        let outlook = extra
+            .sessions
+            .entry(key)
+            .or_insert_with(|| self.sessions.outlook(&self.jobs, &self.queue, belongs.tenant, &session.key));
         let len = item.payload.len() as u64;
         let arrival = outlook.arrival(now, &item.spec, session, belongs.lane, len)?;
         outlook.after(arrival, &item.spec, belongs.lane, len);
@@ -301,7 +304,7 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(reject(RejectionCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
-        self.check_session(spec)?;
+        check_session(spec)?;
         if spec.callback.as_ref().is_some_and(|callback| callback.url.len() > CALLBACK_URL_LEN_MAX) {
             let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
             return Err(reject(RejectionCode::Invalid, message));
@@ -422,7 +425,7 @@ impl Engine {
         let tenant = self.queue.classes[class].tenant;
         let node = self.hold_agent_queue(belongs.node, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
-            Some(session) => (Some(self.hold_session(tenant, &session.key)), session.max_concurrent.max(1)),
+            Some(session) => (Some(self.sessions.hold(tenant, &session.key)), session.max_concurrent.max(1)),
             None => (None, 0),
         };
         let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());

@@ -157,7 +157,7 @@ impl Engine {
         entry.queue_until = Default::default();
         self.set_state(job, JobState::Scheduled);
         match self.jobs[job].bin {
-            None => self.wait_for_later(job),
+            None => self.sessions.wait_for_later(&self.jobs, job),
             Some(bin) => self.refresh(bin),
         }
         self.arm(job);

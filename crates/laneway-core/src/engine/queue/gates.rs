@@ -35,7 +35,7 @@ impl Engine {
         self.queue.lanes[self.queue.agent_queues[node].lane].open += u32::from(!shared.lane);
         self.queue.agent_queues[node].open += u32::from(!shared.agent);
         if let Some(session) = session {
-            self.sessions.entries[session].runs.push(job);
+            self.sessions.opened(session, job);
         }
         self.turn_class_gates(class, executor, shared, take);
         self.turn_key_gates(keyset, &mates, take);
@@ -70,8 +70,8 @@ impl Engine {
         }
         self.rekey_agent(node);
         if let Some(session) = session {
-            self.sessions.entries[session].runs.retain(|&run| run != job);
-            if let Some(bin) = self.sessions.entries[session].bin {
+            self.sessions.closed(session, job);
+            if let Some(bin) = self.sessions.bin_of(session) {
                 self.refresh(bin);
             }
         }

@@ -11,6 +11,7 @@ use crate::engine::jobs::Job;
 use crate::engine::queue::{
     AgentQueue, Bin, BinKey, Class, FairKey, Hanging, KeyEntry, Kind, Lane, Rank, SourceKey,
 };
+use crate::engine::sessions::order::rank_in_session;
 use crate::settings::LaneOrder;
 use crate::{JobState, LaneSettings};
 
@@ -26,7 +27,7 @@ impl Engine {
         let (bin, new) = self.queue.bins.find_or_make(&key, || Bin { jobs: Default::default(), at: None });
         if new {
             match key {
-                BinKey::Session(session) => self.sessions.entries[session].bin = Some(bin),
+                BinKey::Session(session) => self.sessions.set_bin(session, Some(bin)),
                 BinKey::Plain { shared_class, .. } => self.queue.classes.hold_again(shared_class),
             }
         }
@@ -57,7 +58,7 @@ impl Engine {
     /// What holds the session of a job may have changed.
     pub(in crate::engine) fn refresh_session(&mut self, job: Ix<Job>) {
         if let Some(session) = self.jobs[job].session
-            && let Some(bin) = self.sessions.entries[session].bin
+            && let Some(bin) = self.sessions.bin_of(session)
         {
             self.refresh(bin);
         }
@@ -84,7 +85,7 @@ impl Engine {
         let Some((_, head)) = self.queue.bins[bin].jobs.first() else {
             self.hang(bin, None);
             match self.queue.bins.release(bin) {
-                Some((BinKey::Session(session), _)) => self.sessions.entries[session].bin = None,
+                Some((BinKey::Session(session), _)) => self.sessions.set_bin(session, None),
                 Some((BinKey::Plain { shared_class, .. }, _)) => self.release_any_class(shared_class),
                 None => {}
             }
@@ -189,13 +190,13 @@ impl Engine {
         if entry.session.is_none() {
             return self.rank_of(job);
         }
-        Rank::by_level(i64::try_from(entry.rank_time).unwrap_or(i64::MAX), entry.seq)
+        rank_in_session(entry)
     }
 
     /// True when a head must wait although all its gates might be open.
     fn is_held(&self, head: Ix<Job>) -> bool {
         let job = &self.jobs[head];
-        job.state != JobState::Queued || (job.session.is_some() && !self.session_lets_start(head))
+        job.state != JobState::Queued || (!self.sessions.lets_start(&self.jobs, job))
     }
 
     /// Hangs a bin where it is told, and brings the entries of its agents up to date.
