@@ -46,7 +46,7 @@ use collections::index::Hashing;
 use jobs::Jobs;
 use numbers::Numbers;
 use queue::Queue;
-use schedules::commands::Schedules;
+use schedules::Schedules;
 use sessions::Sessions;
 use timers::Timers;
 use tokens::Tokens;
@@ -140,7 +140,7 @@ impl Engine {
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
-            if self.workflows.runs.is_settled() && (self.schedules.ended.is_empty() || self.server.draining) {
+            if self.workflows.runs.is_settled() && (self.schedules.is_settled() || self.server.draining) {
                 break;
             }
         }

@@ -78,13 +78,13 @@ impl Engine {
                 self.update_schedule(now, tenant.as_ref(), id, *patch, &origin, effects)
             }
             ScheduleCommand::Delete { tenant, id, origin } => {
-                self.delete_schedule(now, tenant.as_ref(), id, &origin, effects)
+                self.schedules.delete(now, tenant.as_ref(), id, &origin, &mut self.numbers, effects)
             }
             ScheduleCommand::Toggle { tenant, id, enabled, origin } => {
                 self.toggle_schedule(now, tenant.as_ref(), id, enabled, &origin, effects)
             }
             ScheduleCommand::Fire { tenant, id, mode, origin } => {
-                self.run_schedule(now, tenant.as_ref(), id, mode, &origin, effects)
+                self.fire_by_hand(now, tenant.as_ref(), id, mode, &origin, effects)
             }
         }
     }

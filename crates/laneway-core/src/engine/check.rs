@@ -69,7 +69,7 @@ impl Engine {
         self.check_timers()?;
         self.check_runs()?;
         self.check_chains()?;
-        self.check_schedules()
+        self.schedules.check()
     }
 
     fn check_jobs(&self) -> Result<(), String> {
@@ -335,43 +335,6 @@ impl Engine {
         }
         if self.timers.len() != armed {
             return Err(format!("{:?} timers for {armed:?} armed jobs", self.timers.len()));
-        }
-        Ok(())
-    }
-
-    fn check_schedules(&self) -> Result<(), String> {
-        let schedules = &self.schedules;
-        let (mut due, mut runs) = (0, 0);
-        for (id, entry) in &schedules.entries {
-            let (spec, state) = (&entry.schedule.spec, &entry.schedule.state);
-            let fault = |what: &str| Err(format!("schedule {id}: {what}"));
-            if schedules.names.get(&(spec.tenant.clone(), spec.name.clone())) != Some(id) {
-                return fault("is not found by its name");
-            }
-            if let Some(at) = state.next_at {
-                due += 1;
-                if !spec.enabled || !schedules.due.contains(&(at, *id)) {
-                    return fault("its next slot is not armed, or it is switched off");
-                }
-                if state.last_slot.is_some_and(|slot| at <= slot) {
-                    return fault("a slot that came would come again");
-                }
-            }
-            if state.waiting_slot.is_some() && entry.runs.is_empty() && !schedules.ended.contains(id) {
-                return fault("a slot waits for a run that is not there");
-            }
-            runs += entry.runs.len();
-            if entry.runs.iter().any(|job| schedules.runs.get(job).is_none_or(|run| run.of.id != *id)) {
-                return fault("a run of it is not known");
-            }
-        }
-        let orphans =
-            schedules.runs.values().filter(|run| !schedules.entries.contains_key(&run.of.id)).count();
-        if due != schedules.due.len() || schedules.names.len() != schedules.entries.len() {
-            return Err("the index of schedules has strangers".into());
-        }
-        if runs + orphans != schedules.runs.len() {
-            return Err(format!("{} runs of schedules, of which {runs} are known", schedules.runs.len()));
         }
         Ok(())
     }

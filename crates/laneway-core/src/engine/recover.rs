@@ -111,7 +111,7 @@ impl Recovery {
 
     /// Takes up an entry of the run log; the newest come last.
     pub fn run_log(&mut self, log: FiringLogEntry) {
-        self.engine.schedules.remember_run(log);
+        self.engine.schedules.remember(log);
     }
 
     /// Takes up a live job.
@@ -231,9 +231,7 @@ impl Recovery {
         let lease = engine.lease_of(job).max(open.lease);
         let entry = &mut engine.jobs[job];
         entry.attempts = open.fence.attempt;
-        if let Some(run) = engine.schedules.runs.get_mut(&job) {
-            run.began.get_or_insert(open.opened_at);
-        }
+        engine.schedules.firing_resumed(job, open.opened_at);
         entry.last_event = entry.last_event.max(open.last_event);
         let timeout = Span(entry.timeout_ms);
         engine.jobs.set_open(Open {
@@ -288,9 +286,9 @@ impl Recovery {
         engine.sessions.sort_open(&engine.jobs);
         engine.resume_dependents();
         for id in unreadable {
-            engine.schedule_moved(id, effects);
+            engine.schedules.store_state(id, &engine.jobs, effects);
         }
-        engine.resume_schedules(now, restart);
+        engine.schedules.resume(now, restart);
         engine.stop_outdated(now, effects);
         if restart == Restart::Process {
             for job in open {

@@ -69,7 +69,7 @@ impl Engine {
         let mono = self.timers.next_mono().map_or(self.clock.sweep_at, |at| at.min(self.clock.sweep_at));
         let mono = self.webhooks.next_at(&self.settings.webhooks).map_or(mono, |at| at.min(mono));
         let mono = self.workers.pool.watch.first().map_or(mono, |&(at, _)| at.min(mono));
-        let slot = self.schedules.due.first().filter(|_| !self.server.draining).map(|(at, _)| *at);
+        let slot = self.schedules.next_slot().filter(|_| !self.server.draining);
         let wall = [self.timers.next_wall(), slot, self.workers.pool.bindings.next_expiry()]
             .into_iter()
             .flatten()

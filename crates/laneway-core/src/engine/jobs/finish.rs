@@ -273,7 +273,8 @@ impl Engine {
         self.job_event(now, job, event, effects);
         let lane = self.queue.agent_queues[self.jobs[job].node].lane;
         self.queue.lanes[lane].ended = self.queue.lanes[lane].ended.saturating_add(1);
-        let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
+        let end = (reason, error.as_ref(), result.as_ref());
+        let firing_log = self.schedules.log_entry_of(now, job, end, &self.jobs, &self.queue);
         let entry = &self.jobs[job];
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
             seq: Seq(entry.seq),
@@ -290,8 +291,8 @@ impl Engine {
             last_event: entry.last_event,
             merged_into,
         })));
-        if let Some(log) = run_log {
-            self.run_ended(now, job, log, effects);
+        if let Some(log) = firing_log {
+            self.schedules.firing_ended(now, job, log, &self.jobs, &mut self.numbers, effects);
         }
         if self.jobs[job].has_callback {
             let tenant = self.queue.tenants.key(self.tenant_of(job)).clone();

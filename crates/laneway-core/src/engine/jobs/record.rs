@@ -106,17 +106,7 @@ impl Engine {
         detail: Box<str>,
         effects: &mut Effects,
     ) {
-        self.numbers.last_event += 1;
-        effects.events.push(Event {
-            number: self.numbers.last_event,
-            at: now.wall,
-            kind,
-            tenant,
-            job: None,
-            actor: origin.map(|origin| origin.actor.clone()),
-            request: origin.and_then(|origin| origin.request.clone()),
-            detail: Some(detail),
-        });
+        self.numbers.server_event(now, kind, tenant, origin, detail, effects);
     }
 
     /// Tells of a message that is to go out. It is nobody's call, so it has no place in the audit list.
@@ -218,7 +208,7 @@ impl Engine {
 
     /// Forgets a job that has ended and holds no gates, and whatever only it used.
     pub(in crate::engine) fn forget(&mut self, job: Ix<Job>) {
-        self.release_run(job);
+        self.schedules.forget_job(job);
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
         self.forget_bypassed(job);

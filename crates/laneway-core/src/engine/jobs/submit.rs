@@ -478,7 +478,7 @@ impl Engine {
         self.count_waiting(job);
         if let Some(of) = &row.spec.schedule {
             // Which attempt was the first is not stored; what is known is that it came after the job.
-            self.begin_run(job, of, (row.status.attempts > 0).then_some(row.created_at));
+            self.schedules.firing_created(job, of, (row.status.attempts > 0).then_some(row.created_at));
         }
         if row.spec.member.is_some() {
             self.join_run(job, row);

@@ -12,7 +12,7 @@ use crate::engine::jobs::record::JobEvent;
 use crate::engine::jobs::{Job, MaybeMono, Open};
 use crate::engine::leases::claim::Taker;
 use crate::engine::queue::{AgentQueue, Bin, BinKey, KeyEntry, Lane, QueueHead, SourceKey};
-use crate::engine::schedules::firing::words_of;
+use crate::engine::schedules::text_of;
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
 use crate::worker::DispatchLine;
@@ -175,7 +175,7 @@ impl Engine {
             let number = self.member_starts(now, job, effects);
             self.jobs.open_mut(job).dispatch_seq = number;
         }
-        self.run_starts(job, now.wall, effects);
+        self.schedules.firing_started(job, now.wall, &self.jobs, effects);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
 
         let node = self.jobs[job].node;
@@ -305,7 +305,7 @@ impl Engine {
         let late = self.jobs[job].deadline.is_due(now.wall);
         let reason = if late { Reason::Expired } else { Reason::QueueTimeout };
         // No attempt closes with it, so the end itself has to say what went wrong.
-        let error = Failure::permanent(reason.as_str(), words_of(reason));
+        let error = Failure::permanent(reason.as_str(), text_of(reason));
         self.end_job(
             now,
             job,
