@@ -129,7 +129,7 @@ impl Engine {
             Err(rejection) => return Reply::Rejected(rejection),
         };
         let next_at = if spec.enabled { Some(next) } else { None };
-        let id = ScheduleId(self.numbers.rng.job_id(now.wall).0);
+        let id = ScheduleId(self.numbers.job_id(now.wall).0);
         if let Err(rejection) = name_session(&mut spec, id) {
             return Reply::Rejected(rejection);
         }
@@ -297,11 +297,11 @@ impl Engine {
                 }
                 Err(rejection) => Reply::Rejected(rejection),
             },
-            RunMode::Due if is_due && !self.server.draining => {
+            RunMode::Due if is_due && !self.server.is_draining() => {
                 self.fire(now, id, FIRINGS_MAX, effects);
                 let runs = self.schedules.entries.get(&id).into_iter().flat_map(|entry| &entry.runs);
-                let newest = runs.max_by_key(|job| self.jobs[**job].seq);
-                let job = newest.map(|job| self.jobs[*job].id);
+                let newest = runs.max_by_key(|job| self.jobs[**job].seq());
+                let job = newest.map(|job| self.jobs[*job].id());
                 match job {
                     Some(job) => Reply::ScheduleFiredByHand { ran: true, reason: None, job: Some(job) },
                     None => not(NotFired::NotDue),
@@ -362,11 +362,11 @@ impl Engine {
         let name = schedule.spec.name.clone();
         let line = ScheduleLine { id: schedule.id, action: action.into(), name };
         let tenant = Some(schedule.spec.tenant.clone());
-        self.server_event(now, kind, tenant, origin, line.to_string().into(), effects);
+        self.numbers.server_event(now, kind, tenant, origin, line.to_string().into(), effects);
     }
 
     fn has_room_for(&self, spec: &ScheduleSpec) -> Result<(), Rejection> {
-        if self.server.storage_low {
+        if self.server.storage_low() {
             let message = "storage runs low; free disk space, then make the schedule again";
             return Err(reject(RejectionCode::StorageLow, message));
         }

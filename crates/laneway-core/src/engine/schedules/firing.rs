@@ -25,7 +25,7 @@ const FIRED_BYTES_MAX: usize = 4 << 20;
 impl Engine {
     /// Lets every slot come whose time has come.
     pub(in crate::engine) fn fire_schedules(&mut self, now: Now, effects: &mut Effects) {
-        if self.server.draining {
+        if self.server.is_draining() {
             return;
         }
         let (mut left, mut bytes_left) = (FIRINGS_MAX, FIRED_BYTES_MAX);
@@ -127,7 +127,7 @@ impl Engine {
             return "overlap: the run before has not ended".to_owned();
         }
         let entry = &self.schedules.entries[&id];
-        let unserved = entry.runs.iter().any(|job| self.is_unserved(self.jobs[*job].class));
+        let unserved = entry.runs.iter().any(|job| self.is_unserved(self.jobs[*job].class()));
         let kind = &entry.schedule.spec.job.kind;
         match unserved {
             true => format!(
@@ -157,7 +157,7 @@ impl Engine {
     fn cancel_runs(&mut self, now: Now, id: ScheduleId, effects: &mut Effects) {
         let runs: Vec<Ix<Job>> = self.schedules.entries[&id].runs.iter().copied().collect();
         for job in runs {
-            if self.jobs[job].state.is_terminal() {
+            if self.jobs[job].state().is_terminal() {
                 continue;
             }
             if let Some(run) = self.schedules.runs.get_mut(&job) {
@@ -229,7 +229,7 @@ impl Engine {
         }
         let schedule = entry.schedule.clone();
         self.schedule_event(now, EventKind::ScheduleFired, &schedule, "fired", by_hand, effects);
-        if let Some(job) = self.find_job(submitted.job) {
+        if let Some(job) = self.jobs.find(submitted.job) {
             self.note_unserved(job, &schedule, effects);
         }
         Ok(submitted.job)
@@ -238,7 +238,7 @@ impl Engine {
     /// A run that no executor can take says so once: who set the schedule up may not look at it for long.
     fn note_unserved(&mut self, job: Ix<Job>, schedule: &Schedule, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        if entry.state.is_terminal() || !self.is_unserved(entry.class) {
+        if entry.state().is_terminal() || !self.is_unserved(entry.class()) {
             return;
         }
         let ScheduleSpec { tenant, name, job: JobSpec { kind, .. }, .. } = &schedule.spec;
@@ -288,7 +288,7 @@ impl Engine {
         let line =
             ScheduleLine { id: log.schedule, action: log.status.as_str().into(), name: log.name.clone() };
         let tenant = Some(log.tenant.clone());
-        self.server_event(
+        self.numbers.server_event(
             now,
             EventKind::ScheduleFiringEnded,
             tenant,
@@ -296,7 +296,7 @@ impl Engine {
             line.to_string().into(),
             effects,
         );
-        log.number = self.numbers.last_event;
+        log.number = self.numbers.last_event();
         self.schedules.remember_run(log.clone());
         effects.changes.push(Change::FiringLogged(Box::new(log)));
     }
@@ -317,7 +317,7 @@ impl Engine {
 
     /// Starts slots whose schedule's run has ended since.
     pub(in crate::engine) fn settle_schedules(&mut self, now: Now, effects: &mut Effects) {
-        if self.server.draining {
+        if self.server.is_draining() {
             return;
         }
         while let Some(id) = self.schedules.ended.pop_first() {
@@ -342,7 +342,7 @@ impl Engine {
         if let Some(entry) = self.schedules.entries.get_mut(&id) {
             let state = &entry.schedule.state;
             let comes = state.next_at.is_some() || state.waiting_slot.is_some();
-            let runs = entry.runs.iter().any(|job| !self.jobs[*job].state.is_terminal());
+            let runs = entry.runs.iter().any(|job| !self.jobs[*job].state().is_terminal());
             entry.schedule.spec.enabled &= comes || runs;
         }
         if let Some(entry) = self.schedules.entries.get(&id) {
@@ -400,8 +400,8 @@ impl Engine {
     ) -> Option<FiringLogEntry> {
         let run = self.schedules.runs.get(&job)?;
         let entry = &self.jobs[job];
-        let status = status_of(entry.state, reason);
-        let (_, _, agent) = self.queue.agent_queues.key(entry.node);
+        let status = status_of(entry.state(), reason);
+        let (_, _, agent) = self.queue.agent_queues.key(entry.agent_queue());
         let error = match (status, error) {
             (RunStatus::Ok, _) => None,
             (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
@@ -410,15 +410,15 @@ impl Engine {
         Some(FiringLogEntry {
             number: 0,
             schedule: run.of.id,
-            tenant: self.queue.tenants.key(self.queue.classes[entry.class].tenant).clone(),
+            tenant: self.queue.tenants.key(self.queue.classes[entry.class()].tenant).clone(),
             name: run.of.name.clone(),
             agent: Name::clone(agent),
-            job: Some(entry.id),
+            job: Some(entry.id()),
             slot: run.of.slot,
             status,
             summary: result.filter(|_| status == RunStatus::Ok).map(|result| cut_text(result)),
             error,
-            attempts: entry.attempts,
+            attempts: entry.attempts(),
             duration_ms: run.began.map_or(0, |began| now.wall.since(began).0),
             input_tokens: 0,
             output_tokens: 0,

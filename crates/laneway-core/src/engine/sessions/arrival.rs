@@ -181,7 +181,7 @@ impl Engine {
         let entry = &self.sessions.entries[session];
         let batch = entry.batch.as_ref().map(|batch| {
             let leader = &self.jobs[batch.leader];
-            let (lane, _, agent) = self.queue.agent_queues.key(leader.node);
+            let (lane, _, agent) = self.queue.agent_queues.key(leader.agent_queue());
             let keys = self.keys_held_by(batch.leader);
             let key = |&key: &Ix<KeyEntry>| match self.queue.keys.key(key).clone() {
                 KeyName::Named(_, name, value) => Some(Key { name, value }),
@@ -227,8 +227,8 @@ impl Engine {
         let begins = if leads { Begins::Collecting(window) } else { Begins::AtOnce };
         let submitted = self.create(now, submission, belongs, begins, effects);
         if leads {
-            let leader = self.find_job(submitted.job).expect("it was just made");
-            let session = self.jobs[leader].session.expect("it was made for a session");
+            let leader = self.jobs.find(submitted.job).expect("it was just made");
+            let session = self.jobs[leader].session().expect("it was made for a session");
             let until_max = now.mono + burst_max.max(window);
             self.sessions.entries[session].batch =
                 Some(DebounceBatch { leader, until_max, merged: 0, bytes });
@@ -280,13 +280,13 @@ impl Engine {
         batch.merged += 1;
         batch.bytes += submission.payload.len() as u64;
         let (leader, until_max) = (batch.leader, batch.until_max);
-        let into = MergedInto { seq: Seq(self.jobs[leader].seq), job: self.jobs[leader].id };
+        let into = MergedInto { seq: Seq(self.jobs[leader].seq()), job: self.jobs[leader].id() };
         let submitted = self.create(now, submission, belongs, Begins::Merged(into), effects);
         if closes {
             self.flush(now, session, effects);
         } else {
             // Not written down: after a restart the batch collects no more, and its first window is long enough.
-            self.jobs[leader].wake = Some(Wake::Debounce((now.mono + window).min(until_max)));
+            self.jobs[leader].wait_for(Wake::Debounce((now.mono + window).min(until_max)));
             self.arm(leader);
         }
         submitted
@@ -319,7 +319,7 @@ impl Engine {
     ) -> (Vec<crate::JobId>, Vec<crate::JobId>) {
         let waiting = self.all_waiting_in(session);
         let running: Vec<Ix<Job>> = self.running_in(session).collect();
-        let ids = |jobs: &[Ix<Job>]| jobs.iter().map(|&job| self.jobs[job].id).collect();
+        let ids = |jobs: &[Ix<Job>]| jobs.iter().map(|&job| self.jobs[job].id()).collect();
         let told = (ids(&running), ids(&waiting));
         for job in running {
             self.cancel_job(now, job, reason, Some(origin), effects);
@@ -360,14 +360,18 @@ impl Engine {
 
     /// Jobs of a session that run and have not ended, those that have run longest first.
     pub(in crate::engine) fn running_in(&self, session: Ix<SessionEntry>) -> impl Iterator<Item = Ix<Job>> {
-        self.sessions.entries[session].runs.iter().copied().filter(|&job| !self.jobs[job].state.is_terminal())
+        self.sessions.entries[session]
+            .runs
+            .iter()
+            .copied()
+            .filter(|&job| !self.jobs[job].state().is_terminal())
     }
 
     /// Brings the runs of every session into the order in which they opened, after they were read in another.
     pub(in crate::engine) fn sort_session_runs(&mut self) {
         for session in self.sessions.entries.handles() {
             let mut runs = std::mem::take(&mut self.sessions.entries[session].runs);
-            runs.sort_by_key(|&job| (self.jobs.open(job).opened_at, self.jobs[job].seq));
+            runs.sort_by_key(|&job| (self.jobs.open(job).opened_at(), self.jobs[job].seq()));
             self.sessions.entries[session].runs = runs;
         }
     }
@@ -375,36 +379,38 @@ impl Engine {
     /// How many jobs of a session may run at once while `job` is the next one.
     pub(in crate::engine) fn session_max_of(&self, job: Ix<Job>) -> u32 {
         let entry = &self.jobs[job];
-        let state = entry.session.and_then(|session| self.sessions.entries[session].state.as_ref());
+        let state = entry.session().and_then(|session| self.sessions.entries[session].state.as_ref());
         let throttled = state.is_some_and(|state| state.is_throttled());
-        if throttled { 1 } else { entry.session_max }
+        if throttled { 1 } else { entry.session_max() }
     }
 
     /// Runs of ended jobs that `job` must wait for although its session has room: an interrupt never overlaps what it
     /// ended.
     pub(in crate::engine) fn runs_to_await(&self, job: Ix<Job>) -> usize {
-        let Some(session) = self.jobs[job].session.filter(|_| self.jobs[job].interrupts) else { return 0 };
+        let Some(session) = self.jobs[job].session().filter(|_| self.jobs[job].interrupts()) else {
+            return 0;
+        };
         let runs = &self.sessions.entries[session].runs;
-        runs.iter().filter(|&&run| self.jobs[run].state.is_terminal()).count()
+        runs.iter().filter(|&&run| self.jobs[run].state().is_terminal()).count()
     }
 
     /// True while the session lets `job`, its next one, start.
     pub(in crate::engine) fn session_lets_start(&self, job: Ix<Job>) -> bool {
-        let Some(session) = self.jobs[job].session else { return true };
+        let Some(session) = self.jobs[job].session() else { return true };
         let running = self.sessions.entries[session].runs.len();
         running < self.session_max_of(job) as usize && self.runs_to_await(job) == 0
     }
 
     /// A job of a session begins to wait for its not-before time, which is in no bin.
     pub(in crate::engine) fn wait_for_later(&mut self, job: Ix<Job>) {
-        let Some(session) = self.jobs[job].session else { return };
+        let Some(session) = self.jobs[job].session() else { return };
         let order = self.order_in_bin(job);
         self.sessions.entries[session].later.insert(order, job);
     }
 
     /// A job of a session waits for no time any more. Must be told while its place in the order is what it was.
     pub(in crate::engine) fn wait_no_longer(&mut self, job: Ix<Job>) {
-        let (Some(session), wake) = (self.jobs[job].session, self.jobs[job].wake) else { return };
+        let (Some(session), wake) = (self.jobs[job].session(), self.jobs[job].wake()) else { return };
         let order = self.order_in_bin(job);
         let entry = &mut self.sessions.entries[session];
         match wake {

@@ -252,7 +252,8 @@ impl Engine {
     pub fn active_sessions_of(&self, tenant: &Name, agent: &Name) -> u32 {
         let Some(tenant) = self.queue.tenants.find(tenant) else { return 0 };
         let runs_one = |session: Ix<SessionEntry>| {
-            self.running_in(session).any(|job| self.queue.agent_queues.key(self.jobs[job].node).2 == *agent)
+            self.running_in(session)
+                .any(|job| self.queue.agent_queues.key(self.jobs[job].agent_queue()).2 == *agent)
         };
         let theirs = self
             .sessions
@@ -268,8 +269,9 @@ impl Engine {
         let oldest = self.running_in(session).next();
         let next = self.first_waiting_in(session);
         let running = u32::try_from(self.running_in(session).count()).unwrap_or(u32::MAX);
-        let lane_of =
-            |job: Ix<Job>| self.queue.lanes[self.queue.agent_queues[self.jobs[job].node].lane].name.clone();
+        let lane_of = |job: Ix<Job>| {
+            self.queue.lanes[self.queue.agent_queues[self.jobs[job].agent_queue()].lane].name.clone()
+        };
         SessionView {
             key: self.sessions.entries.key(session).1.clone(),
             running,
@@ -282,7 +284,7 @@ impl Engine {
             window: state.map_or(0, |state| state.window),
             cutoff: state.and_then(|state| state.cutoff),
             generation: state.map_or(0, |state| state.generation),
-            oldest_running: oldest.map(|job| self.jobs[job].id),
+            oldest_running: oldest.map(|job| self.jobs[job].id()),
             lane: oldest.or(next).map(lane_of),
         }
     }

@@ -43,7 +43,7 @@ impl Engine {
         };
         let detail =
             format!("{said} session {key}: {} ran, {} waited", stopped.running_count, stopped.waiting_count);
-        self.server_event(
+        self.numbers.server_event(
             now,
             EventKind::CallDone,
             Some(tenant.clone()),
@@ -69,7 +69,7 @@ impl Engine {
         let generation = self.generation_of(session);
         let running = self.running_in(session).next();
         let waiting = if running.is_none() { self.first_waiting_in(session) } else { None };
-        let ids = |job: Option<Ix<Job>>| job.iter().map(|&job| self.jobs[job].id).collect();
+        let ids = |job: Option<Ix<Job>>| job.iter().map(|&job| self.jobs[job].id()).collect();
         let told = stopped(ids(running), ids(waiting));
         if let Some(job) = running {
             self.cancel_job(now, job, Reason::Stopped, Some(origin), effects);
@@ -102,13 +102,13 @@ impl Engine {
             self.change_state(now, session, effects, |state| state.generation += 1);
             for job in running {
                 let open = self.jobs.open(job);
-                if open.mode() == ExecutorMode::Attached && open.stopping.is_none() {
+                if open.mode() == ExecutorMode::Attached && open.stopping().is_none() {
                     self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
                 }
             }
         }
         let detail = format!("{count} sessions begin anew");
-        self.server_event(now, EventKind::CallDone, None, Some(origin), detail.into(), effects);
+        self.numbers.server_event(now, EventKind::CallDone, None, Some(origin), detail.into(), effects);
         Reply::Done
     }
 }

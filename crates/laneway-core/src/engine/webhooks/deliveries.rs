@@ -70,16 +70,16 @@ impl Engine {
     /// A job with a callback has ended: somebody is owed the news.
     pub(in crate::engine) fn owe_delivery(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        let tenant = self.queue.tenants.key(self.queue.classes[entry.class].tenant).clone();
-        let host = match self.webhooks.host_of.get(&entry.seq) {
+        let tenant = self.queue.tenants.key(self.queue.classes[entry.class()].tenant).clone();
+        let host = match self.webhooks.host_of.get(&entry.seq()) {
             Some(host) => self.webhooks.callback_hosts[*host].clone(),
             None => Arc::default(),
         };
         let full = self.deliveries_full(&tenant);
         let fits = full.is_none();
         let row = DeliveryRow {
-            seq: Seq(entry.seq),
-            job: entry.id,
+            seq: Seq(entry.seq()),
+            job: entry.id(),
             tenant,
             host,
             state: if fits { DeliveryState::Waiting } else { DeliveryState::Dropped },
@@ -119,8 +119,8 @@ impl Engine {
 
     /// Forgets whom a job called back.
     pub(in crate::engine) fn forget_callback(&mut self, job: Ix<Job>) {
-        if self.jobs[job].has_callback
-            && let Some(host) = self.webhooks.host_of.remove(&self.jobs[job].seq)
+        if self.jobs[job].has_callback()
+            && let Some(host) = self.webhooks.host_of.remove(&self.jobs[job].seq())
         {
             self.webhooks.callback_hosts.release(host);
         }
@@ -180,7 +180,7 @@ impl Engine {
         })));
         let wait = self.settings.webhooks.retries.get(number as usize - 1).copied();
         if let (Some(wait), false, false) = (wait, outcome.is_delivered(), outcome.is_final()) {
-            let wait = spread(wait, self.numbers.rng.jitter());
+            let wait = spread(wait, self.numbers.jitter());
             row.next_at = Some(now.wall + wait);
             pending.due = Some(now.mono + wait);
             self.webhooks.deliveries.lines.wait(&line, now.mono + wait, seq);
@@ -196,7 +196,7 @@ impl Engine {
             row.state = DeliveryState::Failed;
             self.webhooks.deliveries.totals.failed += 1;
         }
-        self.webhooks.deliveries.fresh.insert(self.numbers.batch, seq, row.clone());
+        self.webhooks.deliveries.fresh.insert(self.numbers.batch(), seq, row.clone());
         effects.changes.push(Change::DeliveryPut(Box::new(row)));
         Reply::Done
     }
@@ -237,7 +237,7 @@ impl Engine {
         (row.state, row.next_at, row.ended_at) = (DeliveryState::Waiting, Some(now.wall), None);
         effects.changes.push(Change::DeliveryPut(Box::new(row.clone())));
         let detail = format!("the news of job {job} is sent again");
-        self.server_event(
+        self.numbers.server_event(
             now,
             EventKind::CallDone,
             Some(row.tenant.clone()),
@@ -291,7 +291,7 @@ impl Engine {
         if counted != *by_tenant {
             return Err(format!("deliveries by tenant are {by_tenant:?}, counted {counted:?}"));
         }
-        let callbacks = self.jobs.iter().filter(|(_, job)| job.has_callback).count();
+        let callbacks = self.jobs.iter().filter(|(_, job)| job.has_callback()).count();
         if callbacks != self.webhooks.host_of.len() {
             return Err(format!(
                 "{callbacks} jobs have a callback, {} hosts are kept",
