@@ -17,8 +17,8 @@ mod numbers;
 mod queue;
 mod random;
 mod recover;
-mod retention_clock;
 mod schedules;
+mod server;
 mod sessions;
 mod stats;
 #[cfg(test)]
@@ -47,6 +47,7 @@ use jobs::Jobs;
 use numbers::Numbers;
 use queue::Queue;
 use schedules::Schedules;
+use server::ServerState;
 use sessions::Sessions;
 use timers::Timers;
 use tokens::Tokens;
@@ -75,17 +76,6 @@ pub struct Engine {
     tokens: Tokens,
 }
 
-/// What the server as a whole does and does not do now.
-#[derive(Default)]
-struct ServerState {
-    /// The server stops: nothing is admitted or started.
-    draining: bool,
-    /// Nothing is admitted; waiting jobs still start.
-    closed: bool,
-    /// The disk is nearly full.
-    storage_low: bool,
-}
-
 /// When the engine wants to look at the clock again: whichever comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Wakeup {
@@ -98,19 +88,19 @@ pub struct Wakeup {
 impl Engine {
     /// An empty engine.
     pub fn new(settings: Settings, seed: impl Into<Seed>, now: Now) -> Engine {
-        Engine::empty(settings, seed.into(), now)
+        Engine::empty(settings, seed.into(), now, None)
     }
 
-    fn empty(mut settings: Settings, seed: Seed, now: Now) -> Engine {
+    fn empty(mut settings: Settings, seed: Seed, now: Now, clock_seen: Option<Wall>) -> Engine {
         settings.lanes.entry(Name::fixed(MAIN_LANE)).or_default();
         let lanes: Vec<(Name, LaneSettings)> = settings.lanes.clone().into_iter().collect();
         let mut numbers = Numbers::new(seed);
-        let hashing = Hashing { seed: numbers.rng.secret() };
+        let hashing = Hashing { seed: numbers.secret() };
         let mut engine = Engine {
             settings,
             server: ServerState::default(),
             numbers,
-            clock: EngineClock::new(now),
+            clock: EngineClock::new(now, clock_seen),
             timers: Timers::default(),
             jobs: Jobs::new(hashing),
             queue: Queue::new(hashing),
@@ -131,7 +121,7 @@ impl Engine {
 
     /// Takes one command at one time and runs dispatch to quiescence. Effects are appended.
     pub fn apply(&mut self, now: Now, command: Command, effects: &mut Effects) -> Reply {
-        if now.wall < self.clock.retention_clock.wall() {
+        if now.wall < self.clock.seen() {
             self.look_at_clock(now, effects);
         }
         let reply = self.carry_out(now, command, effects);
@@ -140,7 +130,8 @@ impl Engine {
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
-            if self.workflows.runs.is_settled() && (self.schedules.is_settled() || self.server.draining) {
+            if self.workflows.runs.is_settled() && (self.schedules.is_settled() || self.server.is_draining())
+            {
                 break;
             }
         }
@@ -150,14 +141,12 @@ impl Engine {
 
     /// Ends a batch: what is applied from now on belongs to the next one. Gives its number, for [`Engine::committed`].
     pub fn end_batch(&mut self) -> BatchNumber {
-        let number = self.numbers.batch;
-        self.numbers.batch = number.next();
-        number
+        self.numbers.end_batch()
     }
 
     /// A batch and those before it are durable: from now on the store answers for their idempotency keys.
     pub fn committed(&mut self, batch: BatchNumber) {
-        self.jobs.fresh_keys.committed(batch);
+        self.jobs.committed(batch);
         self.workflows.runs.fresh_keys.committed(batch);
         self.webhooks.committed(batch);
     }
@@ -169,7 +158,7 @@ impl Engine {
 
     /// The state of a live job.
     pub fn state_of(&self, job: JobId) -> Option<JobState> {
-        let state = self.jobs[self.find_job(job)?].state;
+        let state = self.jobs[self.jobs.find(job)?].state();
         (!state.is_terminal()).then_some(state)
     }
 }

@@ -139,7 +139,14 @@ impl Engine {
                 self.revoke_token(now, &id, tenant.as_ref(), &origin, effects)
             }
             AdminCommand::Note { kind, tenant, detail, origin } => {
-                self.server_event(now, kind, tenant, Some(&origin), record::cut_note(detail), effects);
+                self.numbers.server_event(
+                    now,
+                    kind,
+                    tenant,
+                    Some(&origin),
+                    record::cut_note(detail),
+                    effects,
+                );
                 Reply::Done
             }
             AdminCommand::Publish { tenant, detail } => self.publish(now, tenant, detail, effects),
@@ -149,7 +156,7 @@ impl Engine {
                 self.forget_ended(now, lane, finished_before, effects)
             }
             AdminCommand::StorageLow(low) => {
-                self.server.storage_low = low;
+                self.server.set_storage_low(low);
                 Reply::Done
             }
             AdminCommand::Drain => self.drain(now, effects),
@@ -160,7 +167,7 @@ impl Engine {
     fn offer_named_executor(&mut self, offer: ExecutorOffer) -> Reply {
         if matches!(offer.executor.as_str(), LEASES | WORKERS) {
             let message =
-                format!("place: the name {:?} is taken by the house; choose another", offer.executor);
+                format!("executor: the name {:?} is reserved by the server; choose another", offer.executor);
             return Reply::Rejected(submit::reject(RejectionCode::Invalid, message));
         }
         self.offer_executor(offer)

@@ -30,7 +30,7 @@ type Counts<K> = BTreeMap<K, (u32, u32)>;
 #[derive(Default)]
 struct Recount {
     lanes: Counts<Ix<Lane>>,
-    nodes: Counts<Ix<AgentQueue>>,
+    agent_queues: Counts<Ix<AgentQueue>>,
     tenants: Counts<Ix<Tenant>>,
     kinds: Counts<Ix<Kind>>,
     executors: Counts<Ix<Executor>>,
@@ -46,7 +46,7 @@ impl Recount {
             Scope::Server => &mut self.total,
             Scope::Tenant(ix) => self.tenants.entry(ix).or_default(),
             Scope::Lane(ix) => self.lanes.entry(ix).or_default(),
-            Scope::Agent(ix) => self.nodes.entry(ix).or_default(),
+            Scope::Agent(ix) => self.agent_queues.entry(ix).or_default(),
             Scope::Kind(ix) => self.kinds.entry(ix).or_default(),
             Scope::Key(ix) => self.keys.entry(ix).or_default(),
         }
@@ -56,7 +56,7 @@ impl Recount {
 impl Engine {
     /// Recounts everything from the jobs and compares; says what does not agree.
     pub fn check_invariants(&self) -> Result<(), String> {
-        self.check_jobs()?;
+        self.jobs.check()?;
         self.check_counts()?;
         self.check_shares()?;
         self.tokens.check()?;
@@ -66,50 +66,27 @@ impl Engine {
         self.webhooks.check(&self.jobs)?;
         self.check_units()?;
         self.check_workers()?;
-        self.check_timers()?;
+        self.jobs.check_timers(&self.timers)?;
         self.check_runs()?;
         self.check_chains()?;
         self.schedules.check()
     }
 
-    fn check_jobs(&self) -> Result<(), String> {
-        for (ix, job) in self.jobs.iter() {
-            let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
-            if self.find_job(job.id) != Some(ix) {
-                return fault("is not found by its id");
-            }
-            if job.open.is_some() && job.bin.is_some() {
-                return fault("waits and runs at once");
-            }
-            if job.state.is_open() != (job.open.is_some() && !job.state.is_terminal()) {
-                return fault("its state and its attempt disagree");
-            }
-            if job.state.is_terminal() && job.open.is_none() {
-                return fault("has ended and is still in memory");
-            }
-            if job.state == JobState::Queued && job.bin.is_none() {
-                return fault("is queued and in no bin");
-            }
-            if job.wake.is_some() != (job.state == JobState::Scheduled) {
-                return fault("its state and its wake-up disagree");
-            }
-        }
-        if self.jobs.by_id.len() != self.jobs.len() {
-            return Err("the index by id has strangers".into());
-        }
-        Ok(())
-    }
-
     fn check_counts(&self) -> Result<(), String> {
-        let Recount { lanes, nodes, tenants, kinds, executors, keys, sessions, total, states } =
+        let Recount { lanes, agent_queues, tenants, kinds, executors, keys, sessions, total, states } =
             self.recount();
         compare("server", &"", (self.queue.waiting, self.queue.open), total)?;
         for (ix, lane) in self.queue.lanes.iter() {
             let recount = lanes.get(&ix).copied().unwrap_or_default();
             compare("lane", &lane.name, (lane.waiting, lane.open), recount)?;
         }
-        for (ix, key, node) in self.queue.agent_queues.iter() {
-            compare("agent", key, (node.waiting, node.open), nodes.get(&ix).copied().unwrap_or_default())?;
+        for (ix, key, agent_queue) in self.queue.agent_queues.iter() {
+            compare(
+                "agent",
+                key,
+                (agent_queue.waiting, agent_queue.open),
+                agent_queues.get(&ix).copied().unwrap_or_default(),
+            )?;
         }
         for (ix, name, tenant) in self.queue.tenants.iter() {
             let recount = tenants.get(&ix).copied().unwrap_or_default();
@@ -140,8 +117,8 @@ impl Engine {
         // What runs of chains, counted in the end: they share slots.
         let mut of_chains: BTreeMap<Scope, Vec<&[Level]>> = BTreeMap::new();
         for (ix, job) in self.jobs.iter() {
-            let class = &self.queue.classes[job.class];
-            let waits = u32::from(job.open.is_none());
+            let class = &self.queue.classes[job.class()];
+            let waits = u32::from(!job.has_attempt());
             let open = 1 - waits;
             let levels = self.workflows.chains.of.get(&ix).filter(|_| open == 1);
             let mut alone = |scope| match levels {
@@ -151,19 +128,22 @@ impl Engine {
                 }
                 None => open,
             };
-            let lane = self.queue.agent_queues[job.node].lane;
+            let lane = self.queue.agent_queues[job.agent_queue()].lane;
             let add = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
             add(&mut count.total, alone(Scope::Server));
-            count.states.entry(class.tenant).or_default()[usize::from(job.state.code())] += 1;
+            count.states.entry(class.tenant).or_default()[usize::from(job.state().code())] += 1;
             add(count.lanes.entry(lane).or_default(), alone(Scope::Lane(lane)));
-            add(count.nodes.entry(job.node).or_default(), alone(Scope::Agent(job.node)));
+            add(
+                count.agent_queues.entry(job.agent_queue()).or_default(),
+                alone(Scope::Agent(job.agent_queue())),
+            );
             add(count.tenants.entry(class.tenant).or_default(), alone(Scope::Tenant(class.tenant)));
             let kind = class.own_kind();
             add(count.kinds.entry(kind).or_default(), alone(Scope::Kind(kind)));
-            if job.open.is_some() {
-                add(count.executors.entry(self.jobs.attempts[job.attempt()].executor).or_default(), open);
+            if job.has_attempt() {
+                add(count.executors.entry(self.jobs.open(ix).executor()).or_default(), open);
             }
-            if let Some(session) = job.session {
+            if let Some(session) = job.session() {
                 add(count.sessions.entry(session).or_default(), open);
             }
             for &key in self.keys_held_by(ix) {
@@ -182,22 +162,22 @@ impl Engine {
             if bin.jobs.is_empty() || self.queue.bins.find(key) != Some(ix) {
                 return Err(format!("bin {ix} is empty or not found by its key"));
             }
-            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin != Some(ix)) {
-                return Err(format!("job {} does not know its bin", self.jobs[job].id));
+            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin() != Some(ix)) {
+                return Err(format!("job {} does not know its bin", self.jobs[job].id()));
             }
             if let BinKey::Plain { shared_class, .. } = *key
                 && let Some((_, job)) =
                     bin.jobs.iter().find(|(_, job)| !self.may_stand_on(*job, shared_class))
             {
-                return Err(format!("job {} stands in a shared class of another place", self.jobs[job].id));
+                return Err(format!("job {} stands in a shared class of another place", self.jobs[job].id()));
             }
             let Some(at) = bin.at else { continue };
             hanging += 1;
             let (_, head) = bin.jobs.first().expect("checked above");
-            if at.rank != self.rank_of(head) || at.node != self.jobs[head].node {
+            if at.rank != self.rank_of(head) || at.agent_queue != self.jobs[head].agent_queue() {
                 return Err(format!("bin {ix} hangs where its head does not belong"));
             }
-            let group = self.queue.agent_queues[at.node].groups.get(at.source);
+            let group = self.queue.agent_queues[at.agent_queue].groups.get(at.source);
             if !group.is_some_and(|group| group.bins.contains(&(at.rank, ix))) {
                 return Err(format!("bin {ix} is not in the group it hangs in"));
             }
@@ -206,7 +186,7 @@ impl Engine {
             .queue
             .agent_queues
             .iter()
-            .flat_map(|(_, _, node)| node.groups.iter())
+            .flat_map(|(_, _, agent_queue)| agent_queue.groups.iter())
             .map(|(_, group)| group.bins.len())
             .sum();
         if grouped != hanging {
@@ -217,7 +197,7 @@ impl Engine {
 
     /// A job stands in a bin of its own class or on the shared class of its tenant and place; its kind may have got a limit since.
     fn may_stand_on(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
-        let class = self.jobs[job].class;
+        let class = self.jobs[job].class();
         let (own, other) = (&self.queue.classes[class], &self.queue.classes[shared_class]);
         class == shared_class
             || (other.kind.is_none()
@@ -236,7 +216,7 @@ impl Engine {
                 if head != source.head {
                     return Err(format!("lane {}: source {key:?} shows the wrong head", lane.name));
                 }
-                let Some((fair, node)) = head else { continue };
+                let Some((fair, agent_queue)) = head else { continue };
                 let above = match key.class {
                     None => {
                         shown += 1;
@@ -244,7 +224,7 @@ impl Engine {
                     }
                     Some(class) => &lane.classes[&class].heads,
                 };
-                if !above.contains(&(fair, node, key)) {
+                if !above.contains(&(fair, agent_queue, key)) {
                     return Err(format!("lane {}: the head of {key:?} is not shown", lane.name));
                 }
             }
@@ -285,29 +265,26 @@ impl Engine {
     fn check_units(&self) -> Result<(), String> {
         let (mut used, mut leases, mut reserved) = (0, 0, 0);
         for (ix, job) in self.jobs.iter() {
-            let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id, job.state));
-            let due = self.capacity.due.contains(&(job.seq, ix));
-            if due && (job.open.is_some() || job.state.is_terminal()) {
+            let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id(), job.state()));
+            let due = self.capacity.due.contains(&(job.seq(), ix));
+            if due && (job.has_attempt() || job.state().is_terminal()) {
                 return fault("is due and does not wait");
             }
-            if job.open.is_none() {
+            if !job.has_attempt() {
                 continue;
             }
             used += self.cost_of(ix);
-            let open = &self.jobs.attempts[job.attempt()];
-            if open.job != ix {
-                return fault("its attempt is another job's");
-            }
-            if !open.pull {
+            let open = self.jobs.open(ix);
+            if !open.pull() {
                 continue;
             }
             leases += 1;
-            if self.capacity.leases.get(&open.attempt_id) != Some(&ix) {
+            if self.capacity.leases.get(&open.attempt_id()) != Some(&ix) {
                 return fault("its lease is not found by its id");
             }
-            let lane = &self.queue.lanes[self.queue.agent_queues[job.node].lane];
-            let is_reserved = lane.reserved.contains(&(open.number, ix));
-            if is_reserved != (self.is_reserved(ix) && !job.state.is_terminal()) {
+            let lane = &self.queue.lanes[self.queue.agent_queues[job.agent_queue()].lane];
+            let is_reserved = lane.reserved.contains(&(open.number(), ix));
+            if is_reserved != (self.jobs.is_reserved(ix) && !job.state().is_terminal()) {
                 return fault("is reserved and taken, or neither");
             }
             reserved += usize::from(is_reserved);
@@ -320,21 +297,6 @@ impl Engine {
         }
         if reserved != self.queue.lanes.values().map(|lane| lane.reserved.len()).sum::<usize>() {
             return Err("strangers are reserved".into());
-        }
-        Ok(())
-    }
-
-    fn check_timers(&self) -> Result<(), String> {
-        let mut armed = (0, 0);
-        for (ix, job) in self.jobs.iter() {
-            if !self.timers.holds(ix, job.armed) {
-                return Err(format!("job {} is armed but no timer holds it", job.id));
-            }
-            armed.0 += usize::from(job.armed.mono.get().is_some());
-            armed.1 += usize::from(job.armed.wall.get().is_some());
-        }
-        if self.timers.len() != armed {
-            return Err(format!("{:?} timers for {armed:?} armed jobs", self.timers.len()));
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Engine {
         if !self.queue.lane_of.keys().eq(&lanes_before) {
             self.review_lanes_served();
         }
-        self.server_event(now, EventKind::ConfigChanged, None, Some(origin), detail, effects);
+        self.numbers.server_event(now, EventKind::ConfigChanged, None, Some(origin), detail, effects);
         if let Some(bytes) = overrides {
             effects.changes.push(Change::OverridesPut(bytes));
         }
@@ -73,9 +73,10 @@ impl Engine {
         }
         self.settings.lanes = named;
         if agents_changed {
-            for node in self.queue.agent_queues.handles() {
-                self.queue.agent_queues[node].weight = self.weight_of(&self.queue.agent_queues.key(node).2);
-                self.rekey_agent(node);
+            for agent_queue in self.queue.agent_queues.handles() {
+                self.queue.agent_queues[agent_queue].weight =
+                    self.weight_of(&self.queue.agent_queues.key(agent_queue).2);
+                self.rekey_agent(agent_queue);
             }
         }
     }

@@ -158,21 +158,21 @@ impl Engine {
         if rejection.code != RejectionCode::QueueFull {
             return;
         }
-        match belongs.node {
+        match belongs.agent_queue {
             None => self.queue.forgotten.reject(belongs.lane, &spec.tenant, &spec.agent),
-            Some(node) => self.queue.agent_queues[node].counts.rejected += 1,
+            Some(agent_queue) => self.queue.agent_queues[agent_queue].counts.rejected += 1,
         }
     }
 
     /// A job's first attempt opens.
     pub(in crate::engine) fn count_dispatch(&mut self, now: Now, job: Ix<Job>) {
         let entry = &self.jobs[job];
-        if entry.attempts != 1 {
+        if entry.attempts() != 1 {
             return;
         }
         // The rank time is when it might first have started, on the engine's own clock.
-        let wait = self.rank_now(now).saturating_sub(entry.rank_time);
-        let counts = &mut self.queue.agent_queues[entry.node].counts;
+        let wait = self.clock.rank_now(now).saturating_sub(entry.rank_time());
+        let counts = &mut self.queue.agent_queues[entry.agent_queue()].counts;
         counts.dispatched += 1;
         counts.queue_wait.0 = counts.queue_wait.0.saturating_add(wait);
     }
@@ -186,7 +186,7 @@ impl Engine {
         end: AttemptEnd,
     ) {
         let Some(started_at) = started_at.filter(|_| end != AttemptEnd::Lost) else { return };
-        let counts = &mut self.queue.agent_queues[self.jobs[job].node].counts;
+        let counts = &mut self.queue.agent_queues[self.jobs[job].agent_queue()].counts;
         counts.runs += 1;
         counts.run_time.0 = counts.run_time.0.saturating_add(now.wall.since(started_at).0);
     }
@@ -199,7 +199,7 @@ impl Engine {
         reason: Reason,
         waited: bool,
     ) {
-        let counts = &mut self.queue.agent_queues[self.jobs[job].node].counts;
+        let counts = &mut self.queue.agent_queues[self.jobs[job].agent_queue()].counts;
         match state {
             JobState::Succeeded => counts.succeeded += 1,
             JobState::Canceled => counts.canceled += 1,

@@ -2,36 +2,39 @@
 
 mod attempt;
 pub(in crate::engine) mod cancel;
+mod check;
 pub(in crate::engine) mod create;
 pub(in crate::engine) mod ending;
 pub(in crate::engine) mod finish;
 mod job;
+mod opening;
 mod optional_time;
 pub(in crate::engine) mod record;
 pub(in crate::engine) mod recorded_rejections;
 pub(in crate::engine) mod submit;
+mod timing;
 
-pub(in crate::engine) use attempt::Open;
+pub(in crate::engine) use attempt::{Open, Resumed};
 pub(in crate::engine) use job::{Armed, Job, Wake};
 pub(in crate::engine) use optional_time::{MaybeMono, MaybeWall};
 
 use crate::capacity::Hours;
-use crate::engine::collections::fresh::Fresh;
+use crate::engine::collections::fresh::{BatchNumber, Fresh};
 use crate::engine::collections::index::{Hashing, Index};
 use crate::engine::collections::slab::{Interned, Ix, Slab};
-use crate::{Name, Prior, RetryPolicy};
+use crate::{Fence, JobId, Name, Prior, RetryPolicy, Wall};
 
 /// Every live job, its open attempt, and what jobs share among themselves.
 pub(in crate::engine) struct Jobs {
     slab: Slab<Job>,
     /// Open attempts; a job points at its own.
-    pub(in crate::engine) attempts: Slab<Open>,
-    pub(in crate::engine) hashing: Hashing,
-    pub(in crate::engine) by_id: Index<Job>,
-    pub(in crate::engine) policies: Interned<RetryPolicy>,
-    pub(in crate::engine) hours: Interned<Hours>,
+    attempts: Slab<Open>,
+    hashing: Hashing,
+    by_id: Index<Job>,
+    policies: Interned<RetryPolicy>,
+    hours: Interned<Hours>,
     /// Idempotency keys that the store does not know yet.
-    pub(in crate::engine) fresh_keys: Fresh<(Name, Name), Prior>,
+    fresh_keys: Fresh<(Name, Name), Prior>,
 }
 
 impl Jobs {
@@ -47,22 +50,13 @@ impl Jobs {
         }
     }
 
-    pub(in crate::engine) fn insert(&mut self, job: Job) -> Ix<Job> {
-        self.slab.insert(job)
-    }
-
-    pub(in crate::engine) fn remove(&mut self, job: Ix<Job>) -> Job {
-        self.slab.remove(job)
+    /// The job of that id, live or canceled and still running.
+    pub(in crate::engine) fn find(&self, id: JobId) -> Option<Ix<Job>> {
+        self.by_id.find(self.hashing.hash(&id), |ix| self.slab[ix].id == id)
     }
 
     pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = (Ix<Job>, &Job)> {
         self.slab.iter()
-    }
-
-    /// Opens an attempt of the job that it names.
-    pub(in crate::engine) fn set_open(&mut self, open: Open) {
-        let job = open.job;
-        self.slab[job].open = Some(self.attempts.insert(open));
     }
 
     /// The open attempt of a job. It must have one.
@@ -75,8 +69,87 @@ impl Jobs {
         &mut self.attempts[self.slab[job].attempt()]
     }
 
-    pub(in crate::engine) fn len(&self) -> usize {
-        self.slab.len()
+    /// The open attempt of a job, if it has one.
+    pub(in crate::engine) fn attempt_of(&self, job: Ix<Job>) -> Option<&Open> {
+        self.slab[job].open.map(|open| &self.attempts[open])
+    }
+
+    /// Every open attempt.
+    pub(in crate::engine) fn open_attempts(&self) -> impl Iterator<Item = &Open> {
+        self.attempts.iter().map(|(_, open)| open)
+    }
+
+    /// Opens an attempt of the job that it names.
+    pub(in crate::engine) fn set_open(&mut self, open: Open) {
+        let job = open.job;
+        self.slab[job].open = Some(self.attempts.insert(open));
+    }
+
+    /// True for a job that is reserved and that no worker has claimed.
+    pub(in crate::engine) fn is_reserved(&self, job: Ix<Job>) -> bool {
+        self.attempt_of(job).is_some_and(Open::is_reserved)
+    }
+
+    /// The fence of a job's open attempt.
+    pub(in crate::engine) fn fence_of(&self, job: Ix<Job>) -> Fence {
+        let (entry, open) = (&self.slab[job], self.open(job));
+        Fence {
+            job: entry.id,
+            attempt: entry.attempts,
+            attempt_id: open.attempt_id,
+            lease_epoch: open.lease_epoch,
+        }
+    }
+
+    /// The job that `fence` is about, if it has an open attempt and the fence is that attempt's.
+    pub(in crate::engine) fn fenced(&self, fence: &Fence) -> Option<Ix<Job>> {
+        let job = self.find(fence.job)?;
+        (self.slab[job].has_attempt() && self.fence_of(job) == *fence).then_some(job)
+    }
+
+    pub(in crate::engine) fn retry_policy_of(&self, job: Ix<Job>) -> &RetryPolicy {
+        &self.policies[self.slab[job].policy]
+    }
+
+    /// The hours in which a job starts.
+    pub(in crate::engine) fn hours_of(&self, job: Ix<Job>) -> Option<&Hours> {
+        self.slab[job].hours.map(|hours| &self.hours[hours])
+    }
+
+    /// A queued job has hours: notes when they end.
+    pub(in crate::engine) fn begin_hours(&mut self, job: Ix<Job>, now: Wall) {
+        if let Some(hours) = self.slab[job].hours {
+            self.slab[job].hours_end = Some(self.hours[hours].next_end(now)).into();
+        }
+    }
+
+    /// The store knows the idempotency keys up to this batch.
+    pub(in crate::engine) fn committed(&mut self, batch: BatchNumber) {
+        self.fresh_keys.committed(batch);
+    }
+
+    /// Adds a job, and makes it known by its id.
+    fn insert(&mut self, job: Job) -> Ix<Job> {
+        let hash = self.hashing.hash(&job.id);
+        let ix = self.slab.insert(job);
+        self.by_id.insert(hash, ix);
+        ix
+    }
+
+    /// Removes a job, and what only it used of this room.
+    fn remove(&mut self, job: Ix<Job>) -> Job {
+        let hash = self.hashing.hash(&self.slab[job].id);
+        self.by_id.remove(hash, job);
+        let entry = self.slab.remove(job);
+        debug_assert!(
+            entry.bin.is_none() && entry.open.is_none(),
+            "a job leaves its bin and its gates first"
+        );
+        self.policies.release(entry.policy);
+        if let Some(hours) = entry.hours {
+            self.hours.release(hours);
+        }
+        entry
     }
 }
 

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Job, MaybeMono, Open, Wake};
+use crate::engine::jobs::{Job, Open, Resumed, Wake};
 use crate::engine::leases::by_id::{LEASES, REJECTED_MAX};
-use crate::engine::retention_clock::RetentionClock;
 use crate::schedule::Plan;
 use crate::{
     AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, ExecutorMode, ExecutorOffer, FiringLogEntry,
@@ -56,14 +55,12 @@ impl Recovery {
     pub fn new(
         settings: Settings,
         tokens: Vec<TokenRecord>,
-        head: StoreCounters,
+        counters: StoreCounters,
         seed: impl Into<Seed>,
         now: Now,
     ) -> Recovery {
-        let mut engine = Engine::empty(settings, seed.into(), now);
-        engine.numbers.last_seq = head.last_seq;
-        engine.numbers.last_event = head.last_event;
-        engine.clock.retention_clock = RetentionClock::new(now, head.clock_seen);
+        let mut engine = Engine::empty(settings, seed.into(), now, counters.clock_seen);
+        engine.numbers.resume(counters.last_seq, counters.last_event);
         for token in tokens {
             engine.tokens.put(token);
         }
@@ -122,7 +119,7 @@ impl Recovery {
             row.spec.needs.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
         let never_due = row.status.state == JobState::Scheduled && row.status.attempts == 0 && waits_for_wall;
         if !never_due {
-            engine.clock.rank_base = engine.clock.rank_base.max(row.rank_time);
+            engine.clock.raise_rank(row.rank_time);
         }
         let job = engine.remember(&row);
         if let Some(of) = &row.spec.member
@@ -135,13 +132,13 @@ impl Recovery {
             JobState::Scheduled if row.spec.member.is_some() && row.status.wake_at.is_none() => {
                 let chain = row.spec.member.as_ref().and_then(|member| member.chain.as_ref());
                 let called = chain.is_some_and(crate::Chain::is_called);
-                engine.jobs[job].wake = Some(if called { Wake::Called } else { Wake::Upstream });
+                engine.jobs[job].wait_for(if called { Wake::Called } else { Wake::Upstream });
             }
             JobState::Scheduled => {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
                 let wake = if row.status.attempts > 0 {
                     // Stored as a wall time; a clock that was set must not stretch it.
-                    let longest = engine.jobs.policies[engine.jobs[job].policy].backoff.longest();
+                    let longest = engine.jobs.retry_policy_of(job).backoff.longest();
                     let longest = longest.max(REJECTED_MAX).max(engine.settings.retry_after_max);
                     let rest = wake_at.since(self.now.wall);
                     Wake::Backoff(self.now.mono + Span(rest.0.min(longest.0)))
@@ -153,7 +150,7 @@ impl Recovery {
                         row.spec.session.as_ref().and_then(|session| session.debounce).unwrap_or_default();
                     Wake::Debounce(self.now.mono + Span(wake_at.since(self.now.wall).0.min(window.0)))
                 };
-                engine.jobs[job].wake = Some(wake);
+                engine.jobs[job].wait_for(wake);
                 match wake {
                     Wake::NotBefore(_) => engine.sessions.wait_for_later(&engine.jobs, job),
                     Wake::Backoff(_) | Wake::Debounce(_) if row.spec.session.is_some() => engine.enqueue(job),
@@ -163,7 +160,7 @@ impl Recovery {
             _ => {
                 self.resume_queue_timeout(job, &row);
                 self.engine.note_queued(job);
-                self.engine.begin_hours(job, self.now.wall);
+                self.engine.jobs.begin_hours(job, self.now.wall);
                 self.engine.enqueue(job);
             }
         }
@@ -172,24 +169,17 @@ impl Recovery {
 
     /// What was waited before the restart counts.
     fn resume_queue_timeout(&mut self, job: Ix<Job>, row: &JobRow) {
-        let Some(timeout) = row.spec.queue_timeout else { return };
         let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
         let from = self.engine.released_at(job).map_or(from, |at| at.max(from));
         let waited = self.now.wall.since(from);
-        self.engine.begin_queue_timeout(job, self.now.mono);
-        let queue_until = &mut self.engine.jobs[job].queue_until;
-        if *queue_until != MaybeMono::NONE {
-            *queue_until = Some(self.now.mono + Span(timeout.0.saturating_sub(waited.0))).into();
-        }
+        self.engine.jobs[job].resume_queue_timeout(self.now.mono, waited);
     }
 
     /// Takes up the open attempt of a live job.
     pub fn open(&mut self, open: OpenAttempt) {
-        let Some(job) = self.engine.find_job(open.fence.job) else { return };
+        let Some(job) = self.engine.jobs.find(open.fence.job) else { return };
         self.engine.sessions.wait_no_longer(&self.engine.jobs, job);
         self.engine.dequeue(job);
-        self.engine.jobs[job].wake = None;
-        self.engine.jobs[job].queue_until = MaybeMono::NONE;
         self.engine.uncount_waiting(job);
         // Rows are written once; the attempt's row is newer than the job's.
         self.engine.restate(job, open.state);
@@ -205,9 +195,7 @@ impl Recovery {
         self.engine.restate(job, JobState::Canceled);
         self.take_up(job, &open);
         let until = self.now.mono + self.engine.settings.stop_grace;
-        let entry = self.engine.jobs.open_mut(job);
-        entry.stopping = Some((AttemptEnd::Canceled, until));
-        entry.timeout_at = None;
+        self.engine.jobs.open_mut(job).stop(AttemptEnd::Canceled, until);
         self.engine.arm(job);
     }
 
@@ -218,8 +206,7 @@ impl Recovery {
             ExecutorOffer { executor: open.executor.clone(), mode: open.mode, kinds: Vec::new(), slots: 0 };
         engine.offer_executor(offers_nothing);
         let executor = engine.queue.executors.find(&open.executor).expect("it was just made");
-        let leased = open.mode == ExecutorMode::Leased;
-        let tenant = engine.queue.classes[engine.jobs[job].class].tenant;
+        let tenant = engine.queue.classes[engine.jobs[job].class()].tenant;
         let worker = open.holder.as_ref().map(|holder| {
             let worker = engine.hold_worker(tenant, &holder.worker);
             if open.executor.as_str() != LEASES {
@@ -229,35 +216,16 @@ impl Recovery {
         });
         // Its runner goes by what it was told, not by what the settings say by now.
         let lease = engine.lease_of(job).max(open.lease);
-        let entry = &mut engine.jobs[job];
-        entry.attempts = open.fence.attempt;
+        engine.jobs[job].resume_attempt(open.fence.attempt, open.last_event);
         engine.schedules.firing_resumed(job, open.opened_at);
-        entry.last_event = entry.last_event.max(open.last_event);
-        let timeout = Span(entry.timeout_ms);
-        engine.jobs.set_open(Open {
-            job,
-            attempt_id: open.fence.attempt_id,
-            lease_epoch: open.fence.lease_epoch,
-            executor,
-            opened_at: open.opened_at,
-            started_at: open.started_at,
-            lease: open.lease,
-            lease_until: leased.then(|| self.now.mono + lease),
-            timeout_at: open.started_at.map(|_: Wall| self.now.mono + timeout),
-            stopping: None,
-            pull: open.executor.as_str() == LEASES,
-            worker,
-            acked: open.started_at.is_some(),
-            pid: open.holder.as_ref().and_then(|holder| holder.pid),
-            number: 0,
-            dispatch_seq: open.dispatch_seq,
-            next_until: None,
-        });
-        if engine.jobs[job].in_run {
+        let (pull, timeout) = (open.executor.as_str() == LEASES, engine.jobs[job].timeout());
+        let from = Resumed { executor, worker, pull, now: self.now.mono, lease, timeout };
+        engine.jobs.set_open(Open::resumed(job, open, from));
+        if engine.jobs[job].in_run() {
             engine.resume_member_attempt(job, open.fence.attempt);
         }
         engine.take_gates(job);
-        engine.rekey_agent(engine.jobs[job].node);
+        engine.rekey_agent(engine.jobs[job].agent_queue());
         engine.refresh_session(job);
         engine.arm(job);
         self.open.push(job);
@@ -293,13 +261,15 @@ impl Recovery {
         if restart == Restart::Process {
             for job in open {
                 // One that was reserved for a call that was taken back is closed already.
-                let Some(open) = engine.attempt_of(job) else { continue };
+                let Some(open) = engine.jobs.attempt_of(job) else { continue };
                 if open.mode() != ExecutorMode::Attached {
                     continue;
                 }
-                let stopping = open.stopping;
+                let stopping = open.stopping();
                 match stopping {
-                    _ if engine.jobs[job].state.is_terminal() => engine.release_lingering(now, job, effects),
+                    _ if engine.jobs[job].state().is_terminal() => {
+                        engine.release_lingering(now, job, effects)
+                    }
                     Some((cause, _)) => engine.close_stopped(now, job, cause, effects),
                     None => engine.lose(now, job, effects),
                 }

@@ -81,12 +81,9 @@ impl Engine {
     /// Figures of now. With a tenant: only what is that tenant's.
     pub fn stats(&self, tenant: Option<&Name>) -> Stats {
         let mut stats = Stats {
-            draining: self.server.draining,
-            closed: self.server.closed,
-            storage_low: self.server.storage_low,
             running_max: self.settings.running_max,
             deliveries: if tenant.is_none() { self.delivery_stats() } else { DeliveryStats::default() },
-            ..Stats::default()
+            ..self.server.stats()
         };
         let shown = tenant.map(|tenant| self.queue.tenants.find(tenant));
         let is_shown = |ix: Ix<Tenant>| shown.is_none_or(|tenant| tenant == Some(ix));
@@ -103,24 +100,24 @@ impl Engine {
         for (lane, counts) in self.queue.forgotten.seen_by(tenant) {
             lanes[lane].counts.add(counts);
         }
-        for (_, (lane, tenant, agent), node) in self.queue.agent_queues.iter() {
+        for (_, (lane, tenant, agent), agent_queue) in self.queue.agent_queues.iter() {
             if !is_shown(*tenant) {
                 continue;
             }
-            lanes[*lane].counts.add(&node.counts);
-            if node.idle {
+            lanes[*lane].counts.add(&agent_queue.counts);
+            if agent_queue.idle {
                 continue;
             }
             let figures = &mut lanes[*lane];
-            figures.waiting += u64::from(node.waiting);
-            figures.open += u64::from(node.open);
-            if let Some(oldest) = self.oldest_of(node)
+            figures.waiting += u64::from(agent_queue.waiting);
+            figures.open += u64::from(agent_queue.open);
+            if let Some(oldest) = self.oldest_of(agent_queue)
                 && figures.oldest.is_none_or(|other| oldest.1 < other.1)
             {
                 figures.oldest = Some(oldest);
             }
             if stats.agents.len() < Stats::AGENTS_MAX {
-                stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
+                stats.agents.push(self.agent_stats(*lane, *tenant, agent, agent_queue));
             }
         }
         for ((lane, ..), counts) in self.queue.forgotten.strangers(tenant) {
@@ -148,12 +145,16 @@ impl Engine {
         is_shown: &dyn Fn(Ix<Tenant>) -> bool,
         stats: &mut Stats,
     ) {
-        let idle =
-            self.queue.agent_queues.iter().filter(|(_, (_, tenant, _), node)| node.idle && is_shown(*tenant));
+        let idle = self
+            .queue
+            .agent_queues
+            .iter()
+            .filter(|(_, (_, tenant, _), agent_queue)| agent_queue.idle && is_shown(*tenant));
         let room = Stats::AGENTS_MAX - stats.agents.len();
-        for (_, (lane, tenant, agent), node) in idle.filter(|(_, _, node)| !node.counts.is_empty()).take(room)
+        for (_, (lane, tenant, agent), agent_queue) in
+            idle.filter(|(_, _, agent_queue)| !agent_queue.counts.is_empty()).take(room)
         {
-            stats.agents.push(self.agent_stats(*lane, *tenant, agent, node));
+            stats.agents.push(self.agent_stats(*lane, *tenant, agent, agent_queue));
         }
         let room = Stats::AGENTS_MAX - stats.agents.len();
         for ((lane, tenant, agent), counts) in self.queue.forgotten.strangers(tenant).take(room) {
@@ -174,10 +175,15 @@ impl Engine {
         let shown = tenant.map(|tenant| self.queue.tenants.find(tenant));
         let is_shown = |of: Ix<Tenant>| shown.is_none_or(|tenant| tenant == Some(of));
         let here = |idle: bool| {
-            let known = self.queue.agent_queues.iter().filter(move |(_, (of, tenant, _), node)| {
-                *of == ix && is_shown(*tenant) && node.idle == idle && (!idle || !node.counts.is_empty())
+            let known = self.queue.agent_queues.iter().filter(move |(_, (of, tenant, _), agent_queue)| {
+                *of == ix
+                    && is_shown(*tenant)
+                    && agent_queue.idle == idle
+                    && (!idle || !agent_queue.counts.is_empty())
             });
-            known.map(|(_, (lane, tenant, agent), node)| self.agent_stats(*lane, *tenant, agent, node))
+            known.map(|(_, (lane, tenant, agent), agent_queue)| {
+                self.agent_stats(*lane, *tenant, agent, agent_queue)
+            })
         };
         let strangers = self.queue.forgotten.strangers(tenant).filter(|((of, ..), _)| *of == ix);
         let strangers = strangers.map(|((_, tenant, agent), counts)| AgentStats {
@@ -196,14 +202,20 @@ impl Engine {
         self.queue.lane_of.get(lane).map_or(0, |&lane| self.queue.lanes[lane].waiting)
     }
 
-    fn agent_stats(&self, lane: Ix<Lane>, tenant: Ix<Tenant>, agent: &Name, node: &AgentQueue) -> AgentStats {
+    fn agent_stats(
+        &self,
+        lane: Ix<Lane>,
+        tenant: Ix<Tenant>,
+        agent: &Name,
+        agent_queue: &AgentQueue,
+    ) -> AgentStats {
         AgentStats {
             tenant: self.queue.tenants.key(tenant).clone(),
             agent: agent.clone(),
             lane: self.queue.lanes[lane].name.clone(),
-            waiting: u64::from(node.waiting),
-            open: u64::from(node.open),
-            counts: node.counts,
+            waiting: u64::from(agent_queue.waiting),
+            open: u64::from(agent_queue.open),
+            counts: agent_queue.counts,
         }
     }
 
@@ -226,12 +238,13 @@ impl Engine {
     }
 
     /// The first job of each of an agent's hanging bins is a candidate; the oldest of them is near enough for people.
-    fn oldest_of(&self, node: &AgentQueue) -> Option<(JobId, Wall)> {
-        node.groups
+    fn oldest_of(&self, agent_queue: &AgentQueue) -> Option<(JobId, Wall)> {
+        agent_queue
+            .groups
             .iter()
             .filter_map(|(_, group)| group.bins.first())
             .filter_map(|((_, bin), ())| self.queue.bins[bin].jobs.first())
-            .map(|(_, job)| (self.jobs[job].id, self.jobs[job].created_at))
+            .map(|(_, job)| (self.jobs[job].id(), self.jobs[job].created_at()))
             .min_by_key(|(_, at)| *at)
     }
 }

@@ -217,7 +217,7 @@ impl Engine {
     fn store_token(&mut self, now: Now, token: TokenRecord, origin: &Origin, effects: &mut Effects) {
         let detail = format!("token {} with role {}", token.id, token.role.as_str());
         let tenant = token.tenant.clone();
-        self.server_event(now, EventKind::TokenCreated, tenant, Some(origin), detail.into(), effects);
+        self.numbers.server_event(now, EventKind::TokenCreated, tenant, Some(origin), detail.into(), effects);
         effects.changes.push(Change::TokenPut(Box::new(token.clone())));
         self.tokens.put(token);
         self.recount_shares_of_tokens();
@@ -253,7 +253,7 @@ impl Engine {
         }
         token.revoked_at = Some(now.wall);
         let (token, detail) = (token.clone(), format!("token {id}"));
-        self.server_event(
+        self.numbers.server_event(
             now,
             EventKind::TokenRevoked,
             token.tenant.clone(),

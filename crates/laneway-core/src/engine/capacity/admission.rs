@@ -78,7 +78,7 @@ impl Engine {
 
     /// What a job asks for now.
     pub(in crate::engine) fn demand_of_job(&self, job: Ix<Job>) -> Option<Demand> {
-        self.queue.classes[self.jobs[job].class].demand.map(|demand| self.queue.demands[demand])
+        self.queue.classes[self.jobs[job].class()].demand.map(|demand| self.queue.demands[demand])
     }
 
     pub(in crate::engine) fn cost_of(&self, job: Ix<Job>) -> u32 {
@@ -87,22 +87,23 @@ impl Engine {
 
     /// A job asks for something else from now on. What it costs never changes.
     pub(in crate::engine) fn change_demand(&mut self, job: Ix<Job>, demand: Option<Demand>) {
-        let waits = self.jobs[job].bin.is_some();
+        let waits = self.jobs[job].bin().is_some();
         if waits {
             self.dequeue(job);
         }
-        let old = self.jobs[job].class;
+        let old = self.jobs[job].class();
         let (tenant, kind) = (self.queue.classes[old].tenant, self.queue.classes[old].own_kind());
         let placement = self.placement_of(old).cloned();
         let names = (self.queue.tenants.key(tenant).clone(), self.queue.kinds.key(kind).clone());
-        let node = self.jobs[job].node;
+        let node = self.jobs[job].agent_queue();
         let belongs = Belongs {
             lane: self.queue.agent_queues[node].lane,
-            node: Some(node),
+            agent_queue: Some(node),
             tenant: Some(tenant),
             kind: Some(kind),
         };
-        self.jobs[job].class = self.hold_class(belongs, &names.0, &names.1, placement, demand);
+        let class = self.hold_class(belongs, &names.0, &names.1, placement, demand);
+        self.jobs[job].set_class(class);
         self.release_class(old);
         if waits {
             self.enqueue(job);
@@ -115,13 +116,13 @@ impl Engine {
         let jobs: Vec<Ix<Job>> = self
             .jobs
             .iter()
-            .filter(|(_, job)| self.queue.agent_queues[job.node].lane == lane)
+            .filter(|(_, job)| self.queue.agent_queues[job.agent_queue()].lane == lane)
             .map(|(ix, _)| ix)
             .collect();
         for job in jobs {
             let was = self.demand_of_job(job);
             let (cost, rule) = was.map_or((0, None), |demand| (demand.cost, demand.rule));
-            let unique = pull && self.jobs[job].unique;
+            let unique = pull && self.jobs[job].unique();
             let demand = (cost > 0 || rule.is_some() || pull).then_some(Demand { cost, rule, pull, unique });
             self.change_demand(job, demand);
         }
@@ -160,17 +161,17 @@ impl Engine {
     }
 
     pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
         self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim
     }
 
     /// True when every gate of a waiting job is open, units left out.
     pub(in crate::engine) fn is_open_but_for_units(&self, now: Now, job: Ix<Job>, room: &Room) -> bool {
         let entry = &self.jobs[job];
-        let Some(bin) = entry.bin.filter(|_| !self.is_overdue(now, job)) else { return false };
+        let Some(bin) = entry.bin().filter(|_| !self.jobs[job].is_overdue(now)) else { return false };
         let bin = &self.queue.bins[bin];
-        let in_turn = entry.session.is_none() || bin.jobs.first().is_some_and(|(_, head)| head == job);
-        let node = &self.queue.agent_queues[entry.node];
+        let in_turn = entry.session().is_none() || bin.jobs.first().is_some_and(|(_, head)| head == job);
+        let node = &self.queue.agent_queues[entry.agent_queue()];
         let lane = &self.queue.lanes[node.lane];
         in_turn
             && bin.at.is_some()
@@ -178,16 +179,17 @@ impl Engine {
             && !lane.settings.paused
             && lane.open < lane.settings.running_max
             && node.open < lane.settings.running_per_agent_max
-            && self.class_is_open(entry.class)
+            && self.class_is_open(entry.class())
             && self.first_closed_key(job).is_none()
-            && !(self.goes_to_workers(entry.class) && self.told_worker(job).is_none())
+            && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
             && self.demand_of_job(job).is_none_or(|demand| room.is_quiet_for(demand))
     }
 
     /// A job with a cost is about to start: counts which jobs it bypasses.
     pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
         let room = self.room(now);
-        let (seq, home) = (self.jobs[starter].seq, self.queue.agent_queues[self.jobs[starter].node].lane);
+        let (seq, home) =
+            (self.jobs[starter].seq(), self.queue.agent_queues[self.jobs[starter].agent_queue()].lane);
         for lane in self.queue.lanes.handles() {
             let entry = &self.queue.lanes[lane];
             let others = entry.settings.pull.dispatch == Dispatch::Claim && lane != home;
@@ -201,8 +203,8 @@ impl Engine {
                 entry.by_demand.keys().copied().filter(|&demand| held(&self.queue.demands[demand])).collect();
             for demand in needs {
                 if let Some(job) = self.first_of_demand(lane, demand)
-                    && self.jobs[job].seq < seq
-                    && !self.is_overdue(now, job)
+                    && self.jobs[job].seq() < seq
+                    && !self.jobs[job].is_overdue(now)
                 {
                     self.bypass(job);
                 }
@@ -211,19 +213,15 @@ impl Engine {
     }
 
     fn bypass(&mut self, job: Ix<Job>) {
-        let entry = &mut self.jobs[job];
-        entry.bypassed = entry.bypassed.saturating_add(1);
-        if entry.bypassed >= self.settings.capacity.bypasses_max {
-            self.capacity.due.insert((entry.seq, job));
+        if self.jobs[job].bypass() >= self.settings.capacity.bypasses_max {
+            self.capacity.due.insert((self.jobs[job].seq(), job));
         }
     }
 
     /// The job has started, has ended, or had its chance.
     pub(in crate::engine) fn forget_bypassed(&mut self, job: Ix<Job>) {
-        let entry = &mut self.jobs[job];
-        if entry.bypassed > 0 {
-            entry.bypassed = 0;
-            self.capacity.due.remove(&(entry.seq, job));
+        if self.jobs[job].clear_bypassed() {
+            self.capacity.due.remove(&(self.jobs[job].seq(), job));
         }
     }
 

@@ -140,11 +140,11 @@ impl Engine {
     pub(in crate::engine) fn take_units(&mut self, job: Ix<Job>) {
         self.capacity.used += self.cost_of(job);
         let open = self.jobs.open(job);
-        if open.pull {
-            self.capacity.leases.insert(open.attempt_id, job);
-            if self.is_reserved(job) && !self.jobs[job].state.is_terminal() {
-                let lane = self.queue.agent_queues[self.jobs[job].node].lane;
-                self.queue.lanes[lane].reserved.insert((open.number, job));
+        if open.pull() {
+            self.capacity.leases.insert(open.attempt_id(), job);
+            if self.jobs.is_reserved(job) && !self.jobs[job].state().is_terminal() {
+                let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
+                self.queue.lanes[lane].reserved.insert((open.number(), job));
             }
         }
     }
@@ -153,9 +153,9 @@ impl Engine {
     pub(in crate::engine) fn free_units(&mut self, job: Ix<Job>) {
         self.capacity.used -= self.cost_of(job);
         let open = self.jobs.open(job);
-        let (id, number) = (open.attempt_id, open.number);
+        let (id, number) = (open.attempt_id(), open.number());
         self.capacity.leases.remove(&id);
-        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
         self.queue.lanes[lane].reserved.remove(&(number, job));
     }
 
@@ -175,15 +175,15 @@ impl Engine {
         denied: Option<DenyReason>,
     ) -> Decision {
         let entry = &self.jobs[job];
-        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.node);
-        let open = (entry.open.is_some()).then(|| &self.jobs.attempts[entry.attempt()]);
+        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.agent_queue());
+        let open = self.jobs.attempt_of(job);
         let worker = open.and_then(|open| self.holder_of(open)).map(|holder| holder.worker);
         Decision {
             at: now.wall,
             tenant: self.queue.tenants.key(*tenant).clone(),
             agent: Some(agent.clone()),
             lane: self.queue.lanes[*lane].name.clone(),
-            job: Some(entry.id),
+            job: Some(entry.id()),
             worker,
             cost: self.cost_of(job),
             denied,
@@ -207,7 +207,7 @@ impl Engine {
         let denials = self.capacity.denials.entry(job).or_default();
         *denials = denials.saturating_add(1);
         let status = JobStatus { denied_until: Some(now.wall + wait), ..self.status_of(job, None) };
-        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq()), status });
         let decision = self.decision_about(now, job, Some(reason));
         self.remember_decision(decision);
     }
@@ -276,18 +276,18 @@ impl Engine {
             reserved: 0,
             free: usable.saturating_sub(used),
             leases: u32::try_from(self.capacity.leases.len()).unwrap_or(u32::MAX),
-            due: self.capacity.due.first().map(|&(_, job)| self.jobs[job].id),
+            due: self.capacity.due.first().map(|&(_, job)| self.jobs[job].id()),
             by_agent: BTreeMap::new(),
         };
-        for (_, open) in self.jobs.attempts.iter() {
-            let cost = self.cost_of(open.job);
+        for open in self.jobs.open_attempts() {
+            let cost = self.cost_of(open.job());
             if cost == 0 {
                 continue;
             }
-            if open.started_at.is_none() && open.worker.is_none() {
+            if open.started_at().is_none() && open.worker().is_none() {
                 view.reserved += cost;
             }
-            let (_, tenant, agent) = self.queue.agent_queues.key(self.jobs[open.job].node);
+            let (_, tenant, agent) = self.queue.agent_queues.key(self.jobs[open.job()].agent_queue());
             *view.by_agent.entry((self.queue.tenants.key(*tenant).clone(), agent.clone())).or_default() +=
                 cost;
         }
@@ -308,22 +308,22 @@ impl Engine {
 
     fn lease_view(&self, now: Now, job: Ix<Job>) -> LeaseView {
         let entry = &self.jobs[job];
-        let open = &self.jobs.attempts[entry.attempt()];
-        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.node);
+        let open = self.jobs.open(job);
+        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.agent_queue());
         LeaseView {
-            lease: open.attempt_id,
-            job: entry.id,
-            seq: Seq(entry.seq),
-            attempt: entry.attempts,
+            lease: open.attempt_id(),
+            job: entry.id(),
+            seq: Seq(entry.seq()),
+            attempt: entry.attempts(),
             tenant: self.queue.tenants.key(*tenant).clone(),
             agent: agent.clone(),
             lane: self.queue.lanes[*lane].name.clone(),
             kind: self.queue.kinds.key(self.kind_of(job)).clone(),
             holder: self.holder_of(open),
-            state: entry.state,
+            state: entry.state(),
             cost: self.cost_of(job),
-            opened_at: open.opened_at,
-            remaining: open.lease_until.map_or(Span(0), |until| until.since(now.mono)),
+            opened_at: open.opened_at(),
+            remaining: open.lease_until().map_or(Span(0), |until| until.since(now.mono)),
         }
     }
 

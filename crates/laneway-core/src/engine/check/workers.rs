@@ -12,10 +12,9 @@ impl Engine {
     /// Slots, free slots and routes are what open attempts and offers say.
     pub(in crate::engine) fn check_workers(&self) -> Result<(), String> {
         let mut held: BTreeMap<Ix<Worker>, BTreeSet<Ix<Job>>> = BTreeMap::new();
-        for (ix, job) in self.jobs.iter().filter(|(_, job)| job.open.is_some()) {
-            let open = &self.jobs.attempts[job.attempt()];
-            if let Some(worker) = open.worker {
-                held.entry(worker).or_default().insert(ix);
+        for open in self.jobs.open_attempts() {
+            if let Some(worker) = open.worker() {
+                held.entry(worker).or_default().insert(open.job());
             }
         }
         let mut named: BTreeMap<Ix<Worker>, (usize, usize)> = BTreeMap::new();

@@ -18,7 +18,7 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(ix) = self.find_job(job) else { return Reply::NotFound };
+        let Some(ix) = self.jobs.find(job) else { return Reply::NotFound };
         let was = self.jobs[ix].state;
         let owner = self.queue.tenants.key(self.tenant_of(ix));
         if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
@@ -39,7 +39,8 @@ impl Engine {
         origin: Option<&Origin>,
         effects: &mut Effects,
     ) {
-        let closed: Option<AttemptEnding<'_>> = self.is_reserved(job).then_some(AttemptEnd::Canceled.into());
+        let closed: Option<AttemptEnding<'_>> =
+            self.jobs.is_reserved(job).then_some(AttemptEnd::Canceled.into());
         if closed.is_none() && self.jobs[job].state.is_open() {
             self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
         }
@@ -56,9 +57,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let until = now.mono + self.settings.stop_grace;
-        let open = self.jobs.open_mut(job);
-        open.stopping = Some((cause, until));
-        open.timeout_at = None;
+        self.jobs.open_mut(job).stop(cause, until);
         self.arm(job);
         self.tell_stop(job, effects);
     }
@@ -68,7 +67,7 @@ impl Engine {
         let open = self.jobs.open(job);
         effects.notices.push(Notice::Stop {
             seq: Seq(self.jobs[job].seq),
-            fence: self.fence_of(job),
+            fence: self.jobs.fence_of(job),
             executor: self.queue.executors.key(open.executor).clone(),
             connection: self.connection_of(open),
             dispatch_seq: self.dispatch_seq(job),
@@ -83,27 +82,39 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        if self.server.closed == open {
-            self.server.closed = !open;
+        if self.server.set_admission(open) {
             let detail = if open { "drain ended: jobs are admitted" } else { "drain: new jobs are rejected" };
-            self.server_event(now, crate::EventKind::CallDone, None, Some(origin), detail.into(), effects);
+            self.numbers.server_event(
+                now,
+                crate::EventKind::CallDone,
+                None,
+                Some(origin),
+                detail.into(),
+                effects,
+            );
         }
         Reply::Done
     }
 
     /// The server stops: admit and start nothing; cancel what waits in lanes that say so.
     pub(in crate::engine) fn drain(&mut self, now: Now, effects: &mut Effects) -> Reply {
-        if self.server.draining {
+        if !self.server.begin_drain() {
             return Reply::Done;
         }
-        self.server.draining = true;
-        self.server_event(now, crate::EventKind::DrainBegan, None, None, "the server stops".into(), effects);
+        self.numbers.server_event(
+            now,
+            crate::EventKind::DrainBegan,
+            None,
+            None,
+            "the server stops".into(),
+            effects,
+        );
         let waiting: Vec<Ix<Job>> = self
             .jobs
             .iter()
-            .filter(|(_, job)| job.open.is_none())
+            .filter(|(_, job)| !job.has_attempt())
             .filter(|(_, job)| {
-                let lane = &self.queue.lanes[self.queue.agent_queues[job.node].lane];
+                let lane = &self.queue.lanes[self.queue.agent_queues[job.agent_queue].lane];
                 lane.settings.on_shutdown == ShutdownPolicy::Cancel
             })
             .map(|(ix, _)| ix)

@@ -9,7 +9,7 @@ use crate::engine::jobs::submit::{Begins, Belongs};
 use crate::engine::jobs::{Job, Wake};
 use crate::{
     Change, Effects, EventKind, JobRow, JobSpec, JobState, JobStatus, MergedInto, Now, Origin, Prior, Reason,
-    Seq, Span, Submission, Wall,
+    Span, Submission, Wall,
 };
 
 impl Engine {
@@ -31,9 +31,8 @@ impl Engine {
         let wake = first_wake(now, not_before, begins);
         // A job that waits for a time begins to age when that time comes.
         let ahead = not_before.map_or(Span(0), |at| at.since(now.wall));
-        let rank_time = self.rank_now(now).saturating_add(ahead.0);
-        self.numbers.last_seq += 1;
-        let (seq, id) = (Seq(self.numbers.last_seq), self.numbers.rng.job_id(now.wall));
+        let rank_time = self.clock.rank_now(now).saturating_add(ahead.0);
+        let (seq, id) = (self.numbers.next_seq(), self.numbers.job_id(now.wall));
         let lane = spec.lane.clone();
         let state = if wake.is_some() { JobState::Scheduled } else { JobState::Queued };
         let mut row = Box::new(JobRow {
@@ -50,7 +49,7 @@ impl Engine {
         if let Some(idempotency) = &row.spec.idempotency {
             let key = (row.spec.tenant.clone(), idempotency.key.clone());
             self.jobs.fresh_keys.insert(
-                self.numbers.batch,
+                self.numbers.batch(),
                 key,
                 Prior { job: id, digest: idempotency.digest },
             );
@@ -64,13 +63,13 @@ impl Engine {
             (Some(_), _) => self.enqueue(job),
             (None, Begins::Merged(_)) => {}
             (None, _) => {
-                self.begin_queue_timeout(job, now.mono);
-                self.begin_hours(job, now.wall);
+                self.jobs[job].begin_queue_timeout(now.mono);
+                self.jobs.begin_hours(job, now.wall);
                 self.enqueue(job);
             }
         }
         self.arm(job);
-        self.queue.agent_queues[self.jobs[job].node].counts.submitted += 1;
+        self.queue.agent_queues[self.jobs[job].agent_queue].counts.submitted += 1;
         let event = JobEvent::new(EventKind::JobSubmitted, None);
         self.job_event(now, job, JobEvent { origin: Some(&origin), ..event }, effects);
         row.status.last_event = self.jobs[job].last_event;

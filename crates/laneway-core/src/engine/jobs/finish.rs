@@ -22,7 +22,7 @@ impl Engine {
         outcome: Outcome,
         effects: &mut Effects,
     ) -> Reply {
-        let found = self.fenced(fence);
+        let found = self.jobs.fenced(fence);
         let Some(job) = found else { return Reply::Stale };
         if self.jobs[job].state.is_terminal() {
             self.release_lingering(now, job, effects);
@@ -47,7 +47,7 @@ impl Engine {
             Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
             Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects),
             Outcome::Interrupted => self.interrupt(now, job, effects),
-            Outcome::Canceled if self.server.draining => self.interrupt(now, job, effects),
+            Outcome::Canceled if self.server.is_draining() => self.interrupt(now, job, effects),
             Outcome::Canceled => {
                 let failure =
                     Failure::retryable("canceled", "the runner stopped although nobody asked it to");
@@ -94,11 +94,11 @@ impl Engine {
         let policy = &self.jobs.policies[self.jobs[job].policy];
         if failure.retryable && failures <= policy.retries_max && awaited {
             let backoff = policy.backoff;
-            let wait = backoff.wait(failures, self.numbers.rng.jitter()).max(asked.unwrap_or_default());
+            let wait = backoff.wait(failures, self.numbers.jitter()).max(asked.unwrap_or_default());
             let error = Some(ErrorLine::of(&failure));
             let closed = AttemptEnding::failed(end, failure);
             let detail = self.close_attempt(now, job, closed, false, effects);
-            self.jobs[job].wake = Some(Wake::Backoff(now.mono + wait));
+            self.jobs[job].wait_for(Wake::Backoff(now.mono + wait));
             self.set_state(job, JobState::Scheduled);
             self.count_waiting(job);
             let keeps_its_place = self.jobs[job].session.is_some();
@@ -183,8 +183,8 @@ impl Engine {
 
     /// True when the server stops and the lane of the job keeps nothing that waits.
     pub(in crate::engine) fn ends_with_server(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
-        self.server.draining && self.queue.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
+        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
+        self.server.is_draining() && self.queue.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
     }
 
     fn requeue(
@@ -256,7 +256,7 @@ impl Engine {
             return self.return_called(now, job, closed, answer, effects);
         }
         let error = error.or_else(|| closed.as_ref()?.failure.clone());
-        let waited = self.jobs[job].open.is_none();
+        let waited = !self.jobs[job].has_attempt();
         let open = (!waited).then(|| self.jobs.open(job));
         let started_at = open.and_then(|open| open.started_at);
         let attempt_id = open.map(|open| open.attempt_id);
@@ -271,7 +271,7 @@ impl Engine {
         let (kind, line) = (kind_of_end(state), error.as_ref().map(ErrorLine::of));
         let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };
         self.job_event(now, job, event, effects);
-        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
         self.queue.lanes[lane].ended = self.queue.lanes[lane].ended.saturating_add(1);
         let end = (reason, error.as_ref(), result.as_ref());
         let firing_log = self.schedules.log_entry_of(now, job, end, &self.jobs, &self.queue);
@@ -303,7 +303,7 @@ impl Engine {
             self.member_ended(job, state);
         }
         self.count_end(job, state, reason, waited);
-        if self.jobs[job].open.is_none() {
+        if !self.jobs[job].has_attempt() {
             self.forget(job);
         } else {
             self.arm(job);

@@ -6,64 +6,231 @@ use crate::engine::jobs::attempt::Open;
 use crate::engine::jobs::optional_time::{MaybeMono, MaybeWall};
 use crate::engine::queue::{AgentQueue, Bin, Class, KeySet};
 use crate::engine::sessions::SessionEntry;
-use crate::{JobId, JobState, Mono, RetryPolicy, Wall};
+use crate::{JobId, JobState, Mono, Now, RetryPolicy, Span, Wall};
 
 /// A live job, or an ended one whose run has not ended yet. Holds no strings.
 pub(in crate::engine) struct Job {
-    pub(in crate::engine) id: JobId,
-    pub(in crate::engine) seq: u64,
-    pub(in crate::engine) rank_time: u64,
-    pub(in crate::engine) last_event: u64,
-    pub(in crate::engine) created_at: Wall,
-    pub(in crate::engine) deadline: MaybeWall,
+    pub(super) id: JobId,
+    pub(super) seq: u64,
+    pub(super) rank_time: u64,
+    pub(super) last_event: u64,
+    pub(super) created_at: Wall,
+    pub(super) deadline: MaybeWall,
     /// For a scheduled job: when it becomes queued.
-    pub(in crate::engine) wake: Option<Wake>,
+    pub(super) wake: Option<Wake>,
     /// Until when its first attempt must open.
-    pub(in crate::engine) queue_until: MaybeMono,
+    pub(super) queue_until: MaybeMono,
     /// When its deadline is near; none once it is, or where that means nothing.
-    pub(in crate::engine) near_at: MaybeWall,
+    pub(super) near_at: MaybeWall,
     /// For a queued job: when its hours end.
-    pub(in crate::engine) hours_end: MaybeWall,
-    pub(in crate::engine) timeout_ms: u64,
-    pub(in crate::engine) queue_timeout_ms: u64,
-    pub(in crate::engine) priority: i32,
-    pub(in crate::engine) node: Ix<AgentQueue>,
-    pub(in crate::engine) class: Ix<Class>,
-    pub(in crate::engine) session: Option<Ix<SessionEntry>>,
-    pub(in crate::engine) keyset: Option<Ix<KeySet>>,
-    pub(in crate::engine) policy: Ix<RetryPolicy>,
-    /// The bin it waits in.
-    pub(in crate::engine) bin: Option<Ix<Bin>>,
-    pub(in crate::engine) session_max: u32,
-    /// It ended the jobs of its session that came before it, and waits for the last of their runs.
-    pub(in crate::engine) interrupts: bool,
-    pub(in crate::engine) attempts: u32,
-    pub(in crate::engine) failures: u32,
-    pub(in crate::engine) losses: u32,
-    pub(in crate::engine) rejections: u32,
+    pub(super) hours_end: MaybeWall,
+    pub(super) timeout_ms: u64,
+    pub(super) queue_timeout_ms: u64,
+    pub(super) priority: i32,
+    pub(super) agent_queue: Ix<AgentQueue>,
+    pub(super) class: Ix<Class>,
+    pub(super) session: Option<Ix<SessionEntry>>,
+    pub(super) keyset: Option<Ix<KeySet>>,
+    pub(super) policy: Ix<RetryPolicy>,
+    /// The bin in which it waits.
+    pub(super) bin: Option<Ix<Bin>>,
+    pub(super) session_max: u32,
+    /// It ended the jobs of its session that came before it, and waits until the last of their attempts has ended.
+    pub(super) interrupts: bool,
+    pub(super) attempts: u32,
+    pub(super) failures: u32,
+    pub(super) losses: u32,
+    pub(super) rejections: u32,
     /// The hours in which it starts.
-    pub(in crate::engine) hours: Option<Ix<Hours>>,
-    pub(in crate::engine) state: JobState,
-    /// True when somebody is owed the news of its end.
-    pub(in crate::engine) has_callback: bool,
-    /// How often a younger job started while others' units alone held this one back.
-    pub(in crate::engine) bypassed: u8,
+    pub(super) hours: Option<Ix<Hours>>,
+    pub(super) state: JobState,
+    /// True when its end is sent to a callback.
+    pub(super) has_callback: bool,
+    /// How often a younger job started while this one waited for units alone.
+    pub(super) bypassed: u8,
     /// True once its deadline is near.
-    pub(in crate::engine) near: bool,
-    /// True: only for a worker that holds nothing else, where workers ask.
-    pub(in crate::engine) unique: bool,
-    /// True for a member of a run; what its run knows of it is in a map of its own.
-    pub(in crate::engine) in_run: bool,
+    pub(super) near: bool,
+    /// True: only for a pull worker that holds nothing else.
+    pub(super) unique: bool,
+    /// True for a member of a workflow run. `Workflows` knows which one.
+    pub(super) in_run: bool,
     /// The open attempt.
-    pub(in crate::engine) open: Option<Ix<Open>>,
+    pub(super) open: Option<Ix<Open>>,
     /// Its entries in the timers.
-    pub(in crate::engine) armed: Armed,
+    pub(super) armed: Armed,
 }
 
 impl Job {
+    pub(in crate::engine) fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Its number: jobs are numbered in the order of their submits.
+    pub(in crate::engine) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    pub(in crate::engine) fn state(&self) -> JobState {
+        self.state
+    }
+
+    pub(in crate::engine) fn created_at(&self) -> Wall {
+        self.created_at
+    }
+
+    pub(in crate::engine) fn deadline(&self) -> MaybeWall {
+        self.deadline
+    }
+
+    pub(in crate::engine) fn timeout(&self) -> Span {
+        Span(self.timeout_ms)
+    }
+
+    pub(in crate::engine) fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// When it might first have started, on the engine's own clock.
+    pub(in crate::engine) fn rank_time(&self) -> u64 {
+        self.rank_time
+    }
+
+    /// What a scheduled job waits for.
+    pub(in crate::engine) fn wake(&self) -> Option<Wake> {
+        self.wake
+    }
+
+    /// True once its deadline is near.
+    pub(in crate::engine) fn near(&self) -> bool {
+        self.near
+    }
+
+    pub(in crate::engine) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// True while it has an open attempt.
+    pub(in crate::engine) fn has_attempt(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// True for a member of a workflow run.
+    pub(in crate::engine) fn in_run(&self) -> bool {
+        self.in_run
+    }
+
+    pub(in crate::engine) fn has_callback(&self) -> bool {
+        self.has_callback
+    }
+
+    /// True: only for a pull worker that holds nothing else.
+    pub(in crate::engine) fn unique(&self) -> bool {
+        self.unique
+    }
+
+    pub(in crate::engine) fn agent_queue(&self) -> Ix<AgentQueue> {
+        self.agent_queue
+    }
+
+    pub(in crate::engine) fn class(&self) -> Ix<Class> {
+        self.class
+    }
+
+    pub(in crate::engine) fn keyset(&self) -> Option<Ix<KeySet>> {
+        self.keyset
+    }
+
+    /// The bin in which it waits.
+    pub(in crate::engine) fn bin(&self) -> Option<Ix<Bin>> {
+        self.bin
+    }
+
+    pub(in crate::engine) fn session(&self) -> Option<Ix<SessionEntry>> {
+        self.session
+    }
+
+    /// Most jobs of its session that run at once, as it asked for.
+    pub(in crate::engine) fn session_max(&self) -> u32 {
+        self.session_max
+    }
+
+    /// True: it ended the jobs of its session that came before it.
+    pub(in crate::engine) fn interrupts(&self) -> bool {
+        self.interrupts
+    }
+
     /// Its open attempt. It must have one.
-    pub(in crate::engine) fn attempt(&self) -> Ix<Open> {
+    pub(super) fn attempt(&self) -> Ix<Open> {
         self.open.expect("the job has an open attempt")
+    }
+
+    pub(in crate::engine) fn set_bin(&mut self, bin: Ix<Bin>) {
+        self.bin = Some(bin);
+    }
+
+    /// It leaves the bin in which it waits.
+    pub(in crate::engine) fn take_bin(&mut self) -> Option<Ix<Bin>> {
+        self.bin.take()
+    }
+
+    pub(in crate::engine) fn set_class(&mut self, class: Ix<Class>) {
+        self.class = class;
+    }
+
+    /// A scheduled job waits for something. Its queue timeout does not run meanwhile.
+    pub(in crate::engine) fn wait_for(&mut self, wake: Wake) {
+        self.wake = Some(wake);
+        self.queue_until = MaybeMono::NONE;
+    }
+
+    /// The job may start from now on, so its queue timeout begins.
+    pub(in crate::engine) fn begin_queue_timeout(&mut self, from: Mono) {
+        if self.attempts == 0 && self.queue_timeout_ms != u64::MAX {
+            self.queue_until = Some(from + Span(self.queue_timeout_ms)).into();
+        }
+    }
+
+    /// The queue timeout goes on after a restart: the time before it counts.
+    pub(in crate::engine) fn resume_queue_timeout(&mut self, now: Mono, waited: Span) {
+        self.begin_queue_timeout(now);
+        if self.queue_until != MaybeMono::NONE {
+            self.queue_until = Some(now + Span(self.queue_timeout_ms.saturating_sub(waited.0))).into();
+        }
+    }
+
+    /// An attempt from before a restart is open.
+    pub(in crate::engine) fn resume_attempt(&mut self, attempt: u32, last_event: u64) {
+        self.wake = None;
+        self.queue_until = MaybeMono::NONE;
+        self.attempts = attempt;
+        self.last_event = self.last_event.max(last_event);
+    }
+
+    /// True when the job must not start any more, although no timer has fired yet.
+    pub(in crate::engine) fn is_overdue(&self, now: Now) -> bool {
+        self.deadline.is_due(now.wall) || self.queue_until.is_due(now.mono)
+    }
+
+    /// One more worker did not take it. Returns how many did not.
+    pub(in crate::engine) fn count_rejection(&mut self) -> u32 {
+        self.rejections = self.rejections.saturating_add(1);
+        self.rejections
+    }
+
+    /// Failures, losses and rejections are counted from zero again: every call of a node has its own retries.
+    pub(in crate::engine) fn reset_retries(&mut self) {
+        (self.failures, self.losses, self.rejections) = (0, 0, 0);
+    }
+
+    /// A younger job starts while this one waits for units. Returns how often that happened.
+    pub(in crate::engine) fn bypass(&mut self) -> u8 {
+        self.bypassed = self.bypassed.saturating_add(1);
+        self.bypassed
+    }
+
+    /// Forgets how often it was bypassed. True when it was.
+    pub(in crate::engine) fn clear_bypassed(&mut self) -> bool {
+        std::mem::take(&mut self.bypassed) > 0
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::{Mono, Wall};
 
-/// A point of the monotonic clock or none, in one word: there are a million of them.
+/// A point of the monotonic clock or none, in eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct MaybeMono(u64);
 
 impl MaybeMono {
-    pub(in crate::engine) const NONE: MaybeMono = MaybeMono(u64::MAX);
+    pub(super) const NONE: MaybeMono = MaybeMono(u64::MAX);
 
     pub(in crate::engine) fn get(self) -> Option<Mono> {
         (self != MaybeMono::NONE).then_some(Mono(self.0))
@@ -30,12 +30,12 @@ impl From<Option<Mono>> for MaybeMono {
     }
 }
 
-/// A point of the wall clock or none, in one word.
+/// A point of the wall clock or none, in eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct MaybeWall(i64);
 
 impl MaybeWall {
-    pub(in crate::engine) const NONE: MaybeWall = MaybeWall(i64::MAX);
+    pub(super) const NONE: MaybeWall = MaybeWall(i64::MAX);
 
     pub(in crate::engine) fn get(self) -> Option<Wall> {
         (self != MaybeWall::NONE).then_some(Wall(self.0))

@@ -3,13 +3,12 @@
 use crate::command::{PUBLISHED_BYTES_MAX, RejectionCode};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Job, Open};
+use crate::engine::jobs::Job;
 use crate::engine::queue::{KeyEntry, KeySet, Kind, Tenant};
 use crate::event::{ErrorLine, JobLine};
 use crate::worker::DispatchLine;
 use crate::{
-    Effects, Event, EventKind, Fence, JobId, JobState, JobStatus, Now, Origin, Reason, Rejection, Reply, Seq,
-    Wall,
+    Effects, Event, EventKind, JobState, JobStatus, Now, Origin, Reason, Rejection, Reply, Seq, Wall,
 };
 
 /// An event about a job.
@@ -59,12 +58,11 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let JobEvent { kind, reason, origin, error, detail } = event;
-        self.numbers.last_event += 1;
-        let number = self.numbers.last_event;
+        let number = self.numbers.next_event();
         let entry = &mut self.jobs[job];
         let previous = std::mem::replace(&mut entry.last_event, number);
         let class = &self.queue.classes[entry.class];
-        let (lane, _, agent) = self.queue.agent_queues.key(entry.node);
+        let (lane, _, agent) = self.queue.agent_queues.key(entry.agent_queue);
         let line = JobLine {
             seq: Seq(entry.seq),
             id: entry.id,
@@ -90,23 +88,10 @@ impl Engine {
 
     /// What became of the dispatch that opened a job's attempt; `None` where no worker was told of it.
     pub(in crate::engine) fn dispatch_line(&self, job: Ix<Job>, outcome: &str) -> Option<Box<str>> {
-        let open = self.attempt_of(job)?;
+        let open = self.jobs.attempt_of(job)?;
         let worker = self.workers.entries.key(open.pushed_to()?).1.clone();
         let line = DispatchLine { dispatch_seq: open.dispatch_seq, outcome: outcome.into(), worker };
         Some(line.to_string().into())
-    }
-
-    /// Adds an event that is about no job.
-    pub(in crate::engine) fn server_event(
-        &mut self,
-        now: Now,
-        kind: EventKind,
-        tenant: Option<crate::Name>,
-        origin: Option<&Origin>,
-        detail: Box<str>,
-        effects: &mut Effects,
-    ) {
-        self.numbers.server_event(now, kind, tenant, origin, detail, effects);
     }
 
     /// Tells of a message that is to go out. It is nobody's call, so it has no place in the audit list.
@@ -122,20 +107,8 @@ impl Engine {
                 format!("detail: has {} bytes; at most {PUBLISHED_BYTES_MAX} are allowed", detail.len());
             return Reply::Rejected(Rejection::new(RejectionCode::Invalid, message));
         }
-        self.server_event(now, EventKind::Outbound, Some(tenant), None, detail, effects);
+        self.numbers.server_event(now, EventKind::Outbound, Some(tenant), None, detail, effects);
         Reply::Done
-    }
-
-    /// The fence of a job's open attempt.
-    pub(in crate::engine) fn fence_of(&self, job: Ix<Job>) -> Fence {
-        let entry = &self.jobs[job];
-        let open = &self.jobs.attempts[entry.attempt()];
-        Fence {
-            job: entry.id,
-            attempt: entry.attempts,
-            attempt_id: open.attempt_id,
-            lease_epoch: open.lease_epoch,
-        }
     }
 
     /// The stored form of what changes of a waiting job.
@@ -155,12 +128,6 @@ impl Engine {
         }
     }
 
-    /// The job that `fence` is about, if it has an open attempt and the fence is that attempt's.
-    pub(in crate::engine) fn fenced(&self, fence: &Fence) -> Option<Ix<Job>> {
-        let job = self.find_job(fence.job)?;
-        (self.jobs[job].open.is_some() && self.fence_of(job) == *fence).then_some(job)
-    }
-
     /// The tenant of a job.
     pub(in crate::engine) fn tenant_of(&self, job: Ix<Job>) -> Ix<Tenant> {
         self.queue.classes[self.jobs[job].class].tenant
@@ -176,32 +143,22 @@ impl Engine {
         self.jobs[job].keyset.map_or(&[], |keyset| &self.queue.keysets[keyset].0)
     }
 
-    /// The open attempt of a job, if it has one.
-    pub(in crate::engine) fn attempt_of(&self, job: Ix<Job>) -> Option<&Open> {
-        self.jobs[job].open.map(|open| &self.jobs.attempts[open])
-    }
-
-    /// The job of that id, live or lingering.
-    pub(in crate::engine) fn find_job(&self, id: JobId) -> Option<Ix<Job>> {
-        self.jobs.by_id.find(self.jobs.hashing.hash(&id), |ix| self.jobs[ix].id == id)
-    }
-
     /// Counts a job that begins to wait.
     pub(in crate::engine) fn count_waiting(&mut self, job: Ix<Job>) {
-        let (node, tenant) = (self.jobs[job].node, self.tenant_of(job));
+        let (agent_queue, tenant) = (self.jobs[job].agent_queue, self.tenant_of(job));
         self.queue.waiting += 1;
-        self.queue.agent_queues[node].waiting += 1;
-        let lane = self.queue.agent_queues[node].lane;
+        self.queue.agent_queues[agent_queue].waiting += 1;
+        let lane = self.queue.agent_queues[agent_queue].lane;
         self.queue.lanes[lane].waiting += 1;
         self.count_in_shares(lane, tenant);
     }
 
     /// Counts a job that no longer waits.
     pub(in crate::engine) fn uncount_waiting(&mut self, job: Ix<Job>) {
-        let (node, tenant) = (self.jobs[job].node, self.tenant_of(job));
+        let (agent_queue, tenant) = (self.jobs[job].agent_queue, self.tenant_of(job));
         self.queue.waiting -= 1;
-        self.queue.agent_queues[node].waiting -= 1;
-        let lane = self.queue.agent_queues[node].lane;
+        self.queue.agent_queues[agent_queue].waiting -= 1;
+        let lane = self.queue.agent_queues[agent_queue].lane;
         self.queue.lanes[lane].waiting -= 1;
         self.uncount_in_shares(lane, tenant);
     }
@@ -215,19 +172,9 @@ impl Engine {
         self.forget_denied(job);
         self.capacity.denials.remove(&job);
         self.webhooks.forget_callback(&self.jobs[job]);
-        let hash = self.jobs.hashing.hash(&self.jobs[job].id);
-        self.jobs.by_id.remove(hash, job);
         let entry = self.jobs.remove(job);
         self.queue.tenants[self.queue.classes[entry.class].tenant].states[usize::from(entry.state.code())] -=
             1;
-        debug_assert!(
-            entry.bin.is_none() && entry.open.is_none(),
-            "a job leaves its bin and its gates first"
-        );
-        self.jobs.policies.release(entry.policy);
-        if let Some(hours) = entry.hours {
-            self.jobs.hours.release(hours);
-        }
         if let Some(session) = entry.session {
             self.sessions.release(session);
         }
@@ -239,7 +186,7 @@ impl Engine {
             }
         }
         self.release_class(entry.class);
-        self.release_agent_queue(entry.node);
+        self.release_agent_queue(entry.agent_queue);
     }
 }
 

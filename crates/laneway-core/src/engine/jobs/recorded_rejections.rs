@@ -74,20 +74,19 @@ impl Engine {
         self.fill_in_defaults(&mut spec, belongs);
         // The key must still be good for the submit that finds room.
         spec.idempotency = None;
-        self.numbers.last_seq += 1;
-        let (seq, id) = (Seq(self.numbers.last_seq), self.numbers.rng.job_id(now.wall));
+        let (seq, id) = (self.numbers.next_seq(), self.numbers.job_id(now.wall));
         let error = Failure {
             detail: rejection.full.map(|full| full.to_detail()),
             ..Failure::retryable("queue_full", rejection.message.clone())
         };
-        let last_event = self.numbers.last_event + 1;
+        let last_event = self.numbers.last_event() + 1;
         self.rejection_event(now, (seq, id), &spec, &origin, &error, effects);
         let row = Box::new(JobRow {
             seq,
             id,
             payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
             created_at: now.wall,
-            rank_time: self.rank_now(now),
+            rank_time: self.clock.rank_now(now),
             submitted_by: origin.actor,
             position: 0,
             status: JobStatus { last_event, ..JobStatus::new(JobState::Queued, None) },
@@ -124,9 +123,8 @@ impl Engine {
         error: &Failure,
         effects: &mut Effects,
     ) {
-        self.numbers.last_event += 1;
         effects.events.push(Event {
-            number: self.numbers.last_event,
+            number: self.numbers.next_event(),
             at: now.wall,
             kind: EventKind::JobRejected,
             tenant: Some(spec.tenant.clone()),

@@ -6,14 +6,14 @@ use crate::capacity::COST_MAX;
 use crate::command::{Rejection, RejectionCode, Submission, Submitted};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Armed, Job, MaybeMono, MaybeWall, Wake};
+use crate::engine::jobs::{Armed, Job, MaybeMono, MaybeWall};
 use crate::engine::queue::{AgentQueue, Kind, Lane, Tenant};
 use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
 use crate::engine::workers::pool::PlacementRule;
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{
-    CapScope, CapacityRequest, Effects, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Mono, Name, Now,
-    Reply, Seq, SessionMode, Span, Wall,
+    CapScope, CapacityRequest, Effects, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Name, Now, Reply,
+    Seq, SessionMode, Span, Wall,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -24,7 +24,7 @@ pub(in crate::engine) const RETRY_SOON: Span = Span::secs(1);
 pub(in crate::engine) struct Belongs {
     pub(in crate::engine) lane: Ix<Lane>,
     /// Its agent in that lane.
-    pub(in crate::engine) node: Option<Ix<AgentQueue>>,
+    pub(in crate::engine) agent_queue: Option<Ix<AgentQueue>>,
     /// Its tenant.
     pub(in crate::engine) tenant: Option<Ix<Tenant>>,
     /// Its kind.
@@ -51,7 +51,7 @@ pub(in crate::engine) enum Begins {
 pub(in crate::engine) struct Extra {
     total: u32,
     lanes: BTreeMap<Ix<Lane>, u32>,
-    nodes: BTreeMap<(Ix<Lane>, Name, Name), u32>,
+    agents: BTreeMap<(Ix<Lane>, Name, Name), u32>,
     tenants: BTreeMap<Name, u32>,
     lane_tenants: BTreeMap<(Ix<Lane>, Name), u32>,
     keys: BTreeMap<(Name, Name), [u8; 32]>,
@@ -168,7 +168,7 @@ impl Engine {
         }
         extra.total += 1;
         *extra.lanes.entry(lane).or_default() += 1;
-        *extra.nodes.entry((lane, spec.tenant.clone(), spec.agent.clone())).or_default() += 1;
+        *extra.agents.entry((lane, spec.tenant.clone(), spec.agent.clone())).or_default() += 1;
         *extra.tenants.entry(spec.tenant.clone()).or_default() += 1;
         *extra.lane_tenants.entry((lane, spec.tenant.clone())).or_default() += 1;
         Ok(())
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     fn existing(&self, now: Now, job: JobId, spec: &JobSpec) -> Submitted {
-        let live = self.find_job(job).map(|ix| &self.jobs[ix]);
+        let live = self.jobs.find(job).map(|ix| &self.jobs[ix]);
         Submitted {
             seq: Seq(live.map_or(0, |job| job.seq)),
             job,
@@ -237,28 +237,7 @@ impl Engine {
         belongs: Belongs,
         extra: Option<&Extra>,
     ) -> Result<(), Rejection> {
-        if self.server.draining {
-            let message = "the server is stopping; submit again after it has restarted";
-            return Err(Rejection {
-                retry_after: Some(Span::secs(5)),
-                ..reject(RejectionCode::Draining, message)
-            });
-        }
-        if self.server.closed {
-            let message = "the server is drained and admits no new jobs; end the drain (DELETE /v1/drain), or \
-                           submit elsewhere";
-            return Err(Rejection {
-                retry_after: Some(Span::secs(5)),
-                ..reject(RejectionCode::Draining, message)
-            });
-        }
-        if self.server.storage_low {
-            let message = "storage runs low; free disk space, then submit again";
-            return Err(Rejection {
-                retry_after: Some(Span::secs(30)),
-                ..reject(RejectionCode::StorageLow, message)
-            });
-        }
+        self.server.check_admission()?;
         self.check_form(now, spec, belongs)?;
         let lane_ix = belongs.lane;
         let lane = &self.queue.lanes[lane_ix];
@@ -269,13 +248,13 @@ impl Engine {
             total = extra.total;
             in_lane = extra.lanes.get(&lane_ix).copied().unwrap_or(0);
             of_agent =
-                extra.nodes.get(&(lane_ix, spec.tenant.clone(), spec.agent.clone())).copied().unwrap_or(0);
+                extra.agents.get(&(lane_ix, spec.tenant.clone(), spec.agent.clone())).copied().unwrap_or(0);
             of_tenant = extra.tenants.get(&spec.tenant).copied().unwrap_or(0);
             of_tenant_here = extra.lane_tenants.get(&(lane_ix, spec.tenant.clone())).copied().unwrap_or(0);
         }
         let (mut own, mut own_here) = (0, 0);
-        if let Some(node) = belongs.node {
-            of_agent += self.queue.agent_queues[node].waiting;
+        if let Some(agent_queue) = belongs.agent_queue {
+            of_agent += self.queue.agent_queues[agent_queue].waiting;
         }
         if let Some(tenant) = belongs.tenant {
             own = self.queue.tenants[tenant].waiting;
@@ -379,9 +358,9 @@ impl Engine {
         let lane = lane.unwrap_or_else(|| self.main_lane());
         let tenant = self.queue.tenants.find(&spec.tenant);
         let kind = self.queue.kinds.find(&spec.kind);
-        let node =
+        let agent_queue =
             tenant.and_then(|tenant| self.queue.agent_queues.find(&(lane, tenant, spec.agent.clone())));
-        Belongs { lane, node, tenant, kind }
+        Belongs { lane, agent_queue, tenant, kind }
     }
 
     /// Where the job says nothing, its kind does; where that says nothing, the server does.
@@ -423,7 +402,7 @@ impl Engine {
         let placement = PlacementRule::of(spec.wants.as_deref());
         let class = self.hold_class(belongs, &spec.tenant, &spec.kind, placement, demand);
         let tenant = self.queue.classes[class].tenant;
-        let node = self.hold_agent_queue(belongs.node, belongs.lane, tenant, &spec.agent);
+        let agent_queue = self.hold_agent_queue(belongs.agent_queue, belongs.lane, tenant, &spec.agent);
         let (session, session_max) = match &spec.session {
             Some(session) => (Some(self.sessions.hold(tenant, &session.key)), session.max_concurrent.max(1)),
             None => (None, 0),
@@ -447,7 +426,7 @@ impl Engine {
             timeout_ms: spec.timeout.expect("defaults are filled in").0,
             queue_timeout_ms: spec.queue_timeout.map_or(u64::MAX, |span| span.0),
             priority: spec.priority,
-            node,
+            agent_queue,
             class,
             session,
             keyset,
@@ -472,8 +451,6 @@ impl Engine {
         if row.status.denials > 0 {
             self.capacity.denials.insert(job, row.status.denials);
         }
-        let hash = self.jobs.hashing.hash(&row.id);
-        self.jobs.by_id.insert(hash, job);
         self.queue.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
         if let Some(of) = &row.spec.schedule {
@@ -484,60 +461,6 @@ impl Engine {
             self.join_run(job, row);
         }
         job
-    }
-
-    /// Engine time for ordering.
-    pub(in crate::engine) fn rank_now(&self, now: Now) -> u64 {
-        self.clock.rank_base.saturating_add(now.mono.since(self.clock.born.mono).0)
-    }
-
-    /// From now on the job may start, so from now on its queue timeout runs.
-    pub(in crate::engine) fn begin_queue_timeout(&mut self, job: Ix<Job>, from: Mono) {
-        let entry = &mut self.jobs[job];
-        if entry.attempts == 0 && entry.queue_timeout_ms != u64::MAX {
-            entry.queue_until = Some(from + Span(entry.queue_timeout_ms)).into();
-        }
-    }
-
-    /// Brings the job's timers up to date with its state.
-    pub(in crate::engine) fn arm(&mut self, job: Ix<Job>) {
-        let armed = self.due_times(job);
-        let was = std::mem::replace(&mut self.jobs[job].armed, armed);
-        self.timers.rearm(job, was, armed);
-    }
-
-    fn due_times(&self, job: Ix<Job>) -> Armed {
-        let entry = &self.jobs[job];
-        if let Some(open) = entry.open {
-            let open = &self.jobs.attempts[open];
-            // Who hears nothing cannot stop: it runs on until its lease ends.
-            let stop = open.stopping.filter(|_| !self.hears_nothing(open)).map(|(_, until)| until);
-            let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
-            let asked = entry.state.is_terminal() || open.stopping.is_some();
-            let wall = if asked { MaybeWall::NONE } else { entry.deadline };
-            return Armed { mono: mono.into(), wall };
-        }
-        match entry.wake {
-            Some(Wake::NotBefore(at)) => {
-                let wall = entry.deadline.get().map_or(at, |deadline| deadline.min(at));
-                Armed { mono: MaybeMono::NONE, wall: Some(wall).into() }
-            }
-            Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
-                Armed { mono: Some(at).into(), wall: entry.deadline }
-            }
-            Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
-            None if entry.near_at == MaybeWall::NONE
-                && entry.hours_end == MaybeWall::NONE
-                && self.queue.classes[entry.class].placement.is_none() =>
-            {
-                Armed { mono: entry.queue_until, wall: entry.deadline }
-            }
-            None => {
-                let times = [entry.deadline, entry.near_at, entry.hours_end, self.pin_expiry(job).into()];
-                let wall = times.into_iter().filter_map(MaybeWall::get).min();
-                Armed { mono: entry.queue_until, wall: wall.into() }
-            }
-        }
     }
 }
 

@@ -40,14 +40,14 @@ impl Engine {
                 Some(holder) if holder.worker != worker => return Reply::NotYours,
                 Some(_) => self.note_pid(job, pid, effects),
                 // Whoever knows the id of a job that is reserved may take it by saying that it lives.
-                None if said == LeaseUpdate::Alive && !self.jobs[job].state.is_terminal() => {
+                None if said == LeaseUpdate::Alive && !self.jobs[job].state().is_terminal() => {
                     let holder = Holder { worker, pid, boot: None };
                     self.bind(now, job, &Taker { holder: &holder, start: true }, effects);
                 }
                 None => return Reply::NotYours,
             }
         }
-        let fence = self.fence_of(job);
+        let fence = self.jobs.fence_of(job);
         match said {
             LeaseUpdate::Alive => self.start(now, &fence, effects),
             LeaseUpdate::Report => Reply::Done,
@@ -57,21 +57,19 @@ impl Engine {
     }
 
     fn note_pid(&mut self, job: Ix<Job>, pid: Option<u32>, effects: &mut Effects) {
-        let open = self.jobs.open_mut(job);
-        if pid.is_some() && open.pid != pid {
-            open.pid = pid;
+        if pid.is_some_and(|pid| self.jobs.open_mut(job).note_pid(pid)) {
             effects.changes.push(Change::HolderChanged(self.open_row(job)));
         }
     }
 
     /// The job has failed because somebody says so; its run holds what it holds until it has ended.
     fn revoke(&mut self, now: Now, job: Ix<Job>, text: &str, effects: &mut Effects) -> Reply {
-        if self.jobs[job].state.is_terminal() {
+        if self.jobs[job].state().is_terminal() {
             return Reply::NotFound;
         }
         let failure = Failure::permanent("revoked", text);
         let ending = JobEnding::new(JobState::Failed, Reason::Revoked);
-        if self.is_reserved(job) {
+        if self.jobs.is_reserved(job) {
             let closed = Some(AttemptEnding::failed(AttemptEnd::Canceled, failure));
             self.end_job(now, job, JobEnding { closed, ..ending }, effects);
         } else {
@@ -79,15 +77,6 @@ impl Engine {
             self.end_job(now, job, JobEnding { error: Some(failure), ..ending }, effects);
         }
         Reply::Done
-    }
-
-    /// True for a job that is reserved and that nobody has taken.
-    pub(in crate::engine) fn is_reserved(&self, job: Ix<Job>) -> bool {
-        let entry = &self.jobs[job];
-        entry.open.is_some() && {
-            let open = &self.jobs.attempts[entry.attempt()];
-            open.worker.is_none() && open.pull && open.started_at.is_none()
-        }
     }
 
     /// The place of attempts that workers ask for.
@@ -102,9 +91,9 @@ impl Engine {
     }
 
     pub(in crate::engine) fn holder_of(&self, open: &Open) -> Option<Holder> {
-        open.worker.map(|worker| Holder {
+        open.worker().map(|worker| Holder {
             worker: self.workers.entries.key(worker).1.clone(),
-            pid: open.pid,
+            pid: open.pid(),
             boot: self.workers.entries[worker].boot.clone().filter(|_| open.is_pushed()),
         })
     }
@@ -114,24 +103,24 @@ impl Engine {
         if let Some(lease) = self.worker_lease_of(job) {
             return lease;
         }
-        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
         self.queue.lanes[lane].settings.pull.lease.unwrap_or(self.settings.lease)
     }
 
     /// Does a job whose worker went silent end with that?
     pub(in crate::engine) fn ends_when_lost(&self, job: Ix<Job>) -> bool {
-        let lane = &self.queue.lanes[self.queue.agent_queues[self.jobs[job].node].lane].settings.pull;
+        let lane =
+            &self.queue.lanes[self.queue.agent_queues[self.jobs[job].agent_queue()].lane].settings.pull;
         lane.is_pull() && lane.on_lease_lost == LostPolicy::Fail
     }
 
     /// Nobody took a job that was reserved: it waits a while, at no other cost, and longer each time.
     pub(in crate::engine) fn reject(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        self.jobs[job].rejections = self.jobs[job].rejections.saturating_add(1);
-        let doubled = self.jobs[job].rejections.saturating_sub(1).min(16);
+        let doubled = self.jobs[job].count_rejection().saturating_sub(1).min(16);
         let wait = Span((REJECTED.0 << doubled).min(REJECTED_MAX.0));
         let ends = self.ends_with_server(job);
         self.hand_back(now, job, AttemptEnd::Unanswered.into(), effects);
-        if ends || self.jobs[job].state != JobState::Queued {
+        if ends || self.jobs[job].state() != JobState::Queued {
             return;
         }
         self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);
@@ -148,15 +137,13 @@ impl Engine {
     ) {
         // Who waits for a time of day holds nobody up; who waits out a backoff keeps its place, so that its session does not
         // go on without it.
-        let leaves_queue = matches!(wake, Wake::NotBefore(_)) || self.jobs[job].session.is_none();
+        let leaves_queue = matches!(wake, Wake::NotBefore(_)) || self.jobs[job].session().is_none();
         if leaves_queue {
             self.dequeue(job);
         }
-        let entry = &mut self.jobs[job];
-        entry.wake = Some(wake);
-        entry.queue_until = Default::default();
+        self.jobs[job].wait_for(wake);
         self.set_state(job, JobState::Scheduled);
-        match self.jobs[job].bin {
+        match self.jobs[job].bin() {
             None => self.sessions.wait_for_later(&self.jobs, job),
             Some(bin) => self.refresh(bin),
         }
@@ -168,6 +155,6 @@ impl Engine {
             Wake::Upstream | Wake::Called => None,
         };
         let status = self.status_of(job, at);
-        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq()), status });
     }
 }

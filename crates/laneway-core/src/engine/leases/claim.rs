@@ -13,9 +13,7 @@ use crate::engine::queue::{AgentQueue, Class, Demand, Lane, QueueHead, Tenant};
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };
-use crate::{
-    Change, Effects, JobId, JobSpec, JobState, Name, Now, RejectionCode, Reply, Seq, Span, Submission,
-};
+use crate::{Change, Effects, JobId, JobSpec, JobState, Name, Now, RejectionCode, Reply, Seq, Submission};
 
 /// Most overdue jobs that one claim ends on its way.
 const EXPIRIES_MAX: u32 = 64;
@@ -84,9 +82,9 @@ impl Engine {
     /// The first job that is reserved and suits.
     fn find_reserved(&self, lane: Ix<Lane>, claim: &Claim) -> Option<Ix<Job>> {
         let reserved = self.queue.lanes[lane].reserved.iter().map(|&(_, job)| job);
-        reserved.filter(|&job| self.jobs.open(job).stopping.is_none()).find(|&job| {
+        reserved.filter(|&job| self.jobs.open(job).stopping().is_none()).find(|&job| {
             let demand = self.demand_of_job(job).expect("jobs that workers ask for have a demand");
-            let class = &self.queue.classes[self.jobs[job].class];
+            let class = &self.queue.classes[self.jobs[job].class()];
             self.is_wanted(job, claim)
                 && self.unsuited(Some(class.tenant), demand, claim.max_cost, &claim.holder.worker).is_none()
         })
@@ -94,10 +92,13 @@ impl Engine {
 
     fn is_wanted(&self, job: Ix<Job>, claim: &Claim) -> bool {
         let entry = &self.jobs[job];
-        let class = &self.queue.classes[entry.class];
+        let class = &self.queue.classes[entry.class()];
         *self.queue.tenants.key(class.tenant) == claim.tenant
             && (claim.kinds.is_empty() || claim.kinds.contains(self.queue.kinds.key(class.own_kind())))
-            && claim.agent.as_ref().is_none_or(|agent| *agent == self.queue.agent_queues.key(entry.node).2)
+            && claim
+                .agent
+                .as_ref()
+                .is_none_or(|agent| *agent == self.queue.agent_queues.key(entry.agent_queue()).2)
     }
 
     /// Why a worker does not get a job that it could find.
@@ -139,7 +140,7 @@ impl Engine {
         while expiries_left > 0 {
             let head = self.first_claimable(&room, lane, tenant, node, claim)?;
             let (bin, job) = self.head_of(head.1, head.2);
-            if self.is_overdue(now, job) {
+            if self.jobs[job].is_overdue(now) {
                 expiries_left -= 1;
                 self.expire(now, job, effects);
             } else if self.is_clear(bin, job) {
@@ -153,10 +154,10 @@ impl Engine {
     fn lane_denial(&self, lane: Ix<Lane>, node: Option<Ix<AgentQueue>>) -> Option<DenyReason> {
         let lane = &self.queue.lanes[lane];
         let settings = &lane.settings;
-        if self.server.draining {
+        if self.server.is_draining() {
             return Some(DenyReason::Draining);
         }
-        if self.server.storage_low {
+        if self.server.storage_low() {
             return Some(DenyReason::StorageLow);
         }
         if settings.paused {
@@ -273,7 +274,7 @@ impl Engine {
         let full = self.is_full_for(spec, belongs);
         let room = self.room(now);
         let denied = self
-            .lane_denial(belongs.lane, belongs.node)
+            .lane_denial(belongs.lane, belongs.agent_queue)
             .or(full.then_some(DenyReason::Full))
             .or_else(|| self.unsuited(belongs.tenant, demand, None, &holder.worker))
             .or_else(|| self.denial(demand, &room));
@@ -294,7 +295,7 @@ impl Engine {
             Ok(made) => made,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        let job = self.find_job(made.job).expect("it was just made");
+        let job = self.jobs.find(made.job).expect("it was just made");
         self.open_attempt(now, job, Some(&Taker { holder, start: true }), effects);
         Reply::Granted(Box::new(self.grant(job, false)))
     }
@@ -309,8 +310,8 @@ impl Engine {
             None => self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max) != Some(0),
             Some(kind) => self.queue.kinds[kind].gate.is_open(),
         };
-        let agent =
-            belongs.node.is_some() || self.queue.lanes[belongs.lane].settings.running_per_agent_max > 0;
+        let agent = belongs.agent_queue.is_some()
+            || self.queue.lanes[belongs.lane].settings.running_per_agent_max > 0;
         !(tenant && kind && agent)
     }
 
@@ -322,16 +323,16 @@ impl Engine {
         holder: &Holder,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(ix) = self.find_job(job) else { return Reply::NotFound };
+        let Some(ix) = self.jobs.find(job) else { return Reply::NotFound };
         let owner = self.queue.tenants.key(self.tenant_of(ix));
-        if self.jobs[ix].state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
+        if self.jobs[ix].state().is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
         let taker = Taker { holder, start: true };
-        if self.jobs[ix].open.is_some() {
+        if self.jobs[ix].has_attempt() {
             return self.lease_open(now, ix, &taker, effects);
         }
-        if self.is_overdue(now, ix) {
+        if self.jobs[ix].is_overdue(now) {
             self.expire(now, ix, effects);
             return Reply::NotFound;
         }
@@ -354,13 +355,13 @@ impl Engine {
         let open = self.jobs.open(job);
         let holder = self.holder_of(open);
         let mine = holder.as_ref().is_some_and(|holder| holder.worker == taker.holder.worker);
-        let reserved = self.is_reserved(job);
-        if open.stopping.is_some() || !(mine || reserved) {
+        let reserved = self.jobs.is_reserved(job);
+        if open.stopping().is_some() || !(mine || reserved) {
             return Reply::Denied(Denial::from(DenyReason::Taken));
         }
         if reserved {
             self.bind(now, job, taker, effects);
-        } else if self.jobs[job].state == JobState::Assigned {
+        } else if self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);
         } else {
             // Whoever asks again goes by the lease that it is told now.
@@ -376,9 +377,9 @@ impl Engine {
 
     fn denial_of_job(&mut self, now: Now, job: Ix<Job>, holder: &Holder) -> Option<DenyReason> {
         let entry = &self.jobs[job];
-        let (node, tenant) = (entry.node, self.queue.classes[entry.class].tenant);
+        let (node, tenant) = (entry.agent_queue(), self.queue.classes[entry.class()].tenant);
         let lane = self.queue.agent_queues[node].lane;
-        if entry.state == JobState::Scheduled {
+        if entry.state() == JobState::Scheduled {
             return Some(DenyReason::NotYet);
         }
         if let Some(reason) = self.lane_denial(lane, Some(node)) {
@@ -405,19 +406,16 @@ impl Engine {
         taker: &Taker<'_>,
         effects: &mut Effects,
     ) {
-        let (tenant, node) = (self.tenant_of(job), self.jobs[job].node);
+        let (tenant, node) = (self.tenant_of(job), self.jobs[job].agent_queue());
         let lane = self.queue.agent_queues[node].lane;
         let lease = self.lease_of(job);
         let worker = self.hold_worker(tenant, &taker.holder.worker);
         let open = self.jobs.open_mut(job);
-        open.worker = Some(worker);
-        open.pid = taker.holder.pid;
+        open.claim(worker, taker.holder.pid, now.mono + lease);
+        let number = open.number();
         self.workers.entries[worker].held.insert(job);
-        let open = self.jobs.open_mut(job);
-        open.lease_until = open.lease_until.max(Some(now.mono + lease));
-        let number = open.number;
         self.queue.lanes[lane].reserved.remove(&(number, job));
-        if taker.start && self.jobs[job].state == JobState::Assigned {
+        if taker.start && self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);
         } else {
             self.arm(job);
@@ -430,15 +428,15 @@ impl Engine {
     fn grant(&self, job: Ix<Job>, again: bool) -> Grant {
         let entry = &self.jobs[job];
         Grant {
-            seq: Seq(entry.seq),
-            fence: self.fence_of(job),
+            seq: Seq(entry.seq()),
+            fence: self.jobs.fence_of(job),
             kind: self.queue.kinds.key(self.kind_of(job)).clone(),
-            agent: self.queue.agent_queues.key(entry.node).2.clone(),
+            agent: self.queue.agent_queues.key(entry.agent_queue()).2.clone(),
             cost: self.cost_of(job),
-            state: entry.state,
+            state: entry.state(),
             lease: self.lease_of(job),
-            timeout: Span(entry.timeout_ms),
-            deadline: entry.deadline.get(),
+            timeout: entry.timeout(),
+            deadline: entry.deadline().get(),
             again,
         }
     }

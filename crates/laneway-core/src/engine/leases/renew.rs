@@ -6,13 +6,13 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::record::JobEvent;
 use crate::worker::DispatchLine;
-use crate::{Change, Effects, EventKind, Fence, JobState, Now, Reply, Seq, Span};
+use crate::{Change, Effects, EventKind, ExecutorMode, Fence, JobState, Now, Reply, Seq};
 
 impl Engine {
     /// A worker says that it runs what it was offered.
     pub(in crate::engine) fn start(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
-        let Some(job) = self.fenced(fence) else { return Reply::Stale };
-        if self.jobs[job].state == JobState::Assigned {
+        let Some(job) = self.jobs.fenced(fence) else { return Reply::Stale };
+        if self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
         self.renew(now, job, effects)
@@ -20,7 +20,7 @@ impl Engine {
 
     /// A worker says that it still runs.
     pub(in crate::engine) fn heartbeat(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
-        let found = self.fenced(fence);
+        let found = self.jobs.fenced(fence);
         match found {
             Some(job) => self.renew(now, job, effects),
             None => Reply::Stale,
@@ -34,28 +34,22 @@ impl Engine {
         lines: Vec<LogLine>,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(job) = self.fenced(fence) else { return Reply::Stale };
+        let Some(job) = self.jobs.fenced(fence) else { return Reply::Stale };
         let entry = &self.jobs[job];
-        effects.changes.push(Change::LogAppended { seq: Seq(entry.seq), attempt: entry.attempts, lines });
+        effects.changes.push(Change::LogAppended { seq: Seq(entry.seq()), attempt: entry.attempts(), lines });
         Reply::Done
     }
 
     /// From assigned to running: the lease and the timeout begin.
     pub(in crate::engine) fn mark_running(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         self.set_state(job, JobState::Running);
-        let timeout_at = now.mono + Span(self.jobs[job].timeout_ms);
-        let lease = self.lease_of(job);
+        let (timeout, lease) = (self.jobs[job].timeout(), self.lease_of(job));
         let open = self.jobs.open_mut(job);
-        open.started_at = Some(now.wall);
-        open.acked = true;
-        // A run that was told to stop before it began has its grace, and no timeout beside it.
-        open.timeout_at = open.stopping.is_none().then_some(timeout_at);
-        open.lease = open.lease.max(lease);
-        open.lease_until = Some(now.mono + lease);
-        if open.pull {
+        open.start(now, timeout, lease);
+        if open.pull() {
             // Whoever knows its fence has taken it.
-            let number = open.number;
-            let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+            let number = open.number();
+            let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
             self.queue.lanes[lane].reserved.remove(&(number, job));
         }
         self.arm(job);
@@ -68,19 +62,16 @@ impl Engine {
     /// The lease starts anew. Timers are left as they are: one that fires too early looks again. A lease is never cut
     /// short: the answer that says so may get lost, and the runner would go by the longer one.
     pub(in crate::engine) fn renew(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
-        let state = self.jobs[job].state;
-        let (lease, deadline) = (self.lease_of(job), self.jobs[job].deadline);
+        let state = self.jobs[job].state();
+        let (lease, deadline) = (self.lease_of(job), self.jobs[job].deadline());
         let open = self.jobs.open_mut(job);
         // Its time may be over although no timer has said so yet: who begins only now must not.
-        let late = open.timeout_at.is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
-        let stop = state.is_terminal() || open.stopping.is_some() || late;
-        if let Some(until) = &mut open.lease_until
-            && state != JobState::Assigned
-        {
-            *until = (*until).max(now.mono + lease);
-            if open.lease < lease && open.started_at.is_some() {
-                // A restart must know that the runner was told a longer one.
-                open.lease = lease;
+        let late = open.timeout_at().is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
+        let stop = state.is_terminal() || open.stopping().is_some() || late;
+        if open.mode() == ExecutorMode::Leased && state != JobState::Assigned {
+            open.renew_lease(now.mono + lease);
+            if open.started_at().is_some() && open.lengthen_lease(lease) {
+                // A restart must know that the runner has a longer one.
                 effects.changes.push(Change::LeaseExtended(self.open_row(job)));
             }
         }

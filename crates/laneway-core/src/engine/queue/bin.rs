@@ -19,14 +19,14 @@ pub(in crate::engine) struct Bin {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct Hanging {
-    pub(in crate::engine) node: Ix<AgentQueue>,
+    pub(in crate::engine) agent_queue: Ix<AgentQueue>,
     pub(in crate::engine) source: SourceKey,
     pub(in crate::engine) rank: Rank,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum BinKey {
-    Plain { node: Ix<AgentQueue>, shared_class: Ix<Class>, keyset: Option<Ix<KeySet>> },
+    Plain { agent_queue: Ix<AgentQueue>, shared_class: Ix<Class>, keyset: Option<Ix<KeySet>> },
     Session(Ix<SessionEntry>),
 }
 

@@ -7,18 +7,16 @@
 use crate::engine::Engine;
 use crate::engine::capacity::admission::Room;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::jobs::{Job, MaybeMono, Open};
 use crate::engine::leases::claim::Taker;
 use crate::engine::queue::{AgentQueue, Bin, BinKey, KeyEntry, Lane, QueueHead, SourceKey};
 use crate::engine::schedules::text_of;
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
 use crate::worker::DispatchLine;
-use crate::{
-    Change, Effects, EventKind, ExecutorMode, Failure, JobState, Notice, Now, OpenAttempt, Reason, Span,
-};
+use crate::{Change, Effects, EventKind, Failure, JobState, Notice, Now, Reason};
 
 /// Most overdue jobs that one dispatch ends on its way: a million that expire together must not become one commit.
 const EXPIRIES_MAX: u32 = 1_024;
@@ -27,7 +25,7 @@ impl Engine {
     /// Starts whatever can start.
     pub(in crate::engine) fn dispatch(&mut self, now: Now, effects: &mut Effects) {
         // While storage is low, the space that is left is for the results of what runs.
-        if self.server.draining || self.server.storage_low {
+        if self.server.starts_nothing() {
             return;
         }
         let mut expiries_left = EXPIRIES_MAX;
@@ -58,9 +56,10 @@ impl Engine {
                 return called;
             }
             let lane = self.next_lane(room.as_ref())?;
-            let (_, node, source) = self.first_head(lane, room.as_ref()).expect("the next lane has a head");
-            let (bin, job) = self.head_of(node, source);
-            if self.is_overdue(now, job) {
+            let (_, agent_queue, source) =
+                self.first_head(lane, room.as_ref()).expect("the next lane has a head");
+            let (bin, job) = self.head_of(agent_queue, source);
+            if self.jobs[job].is_overdue(now) {
                 // The rest follows in the next turn: their timers are due, so it comes at once.
                 *expiries_left = expiries_left.checked_sub(1)?;
                 self.expire(now, job, effects);
@@ -74,8 +73,12 @@ impl Engine {
     }
 
     /// The bin that a head stands for, and its first job.
-    pub(in crate::engine) fn head_of(&self, node: Ix<AgentQueue>, source: SourceKey) -> (Ix<Bin>, Ix<Job>) {
-        let group = self.queue.agent_queues[node].groups.get(source).expect("a head has its group");
+    pub(in crate::engine) fn head_of(
+        &self,
+        agent_queue: Ix<AgentQueue>,
+        source: SourceKey,
+    ) -> (Ix<Bin>, Ix<Job>) {
+        let group = self.queue.agent_queues[agent_queue].groups.get(source).expect("a head has its group");
         let ((_, bin), ()) = group.bins.first().expect("a shown group is not empty");
         let (_, job) = self.queue.bins[bin].jobs.first().expect("bins are not empty");
         (bin, job)
@@ -91,7 +94,7 @@ impl Engine {
                 self.enqueue(job);
                 return false;
             }
-            BinKey::Session(_) => self.jobs[job].class,
+            BinKey::Session(_) => self.jobs[job].class(),
         };
         if let Some(key) = self.first_closed_key(job) {
             self.park(bin, SourceKey { class: Some(class), key: Some(key) });
@@ -171,18 +174,18 @@ impl Engine {
         }
         self.queue.starts += 1;
         let running = self.make_attempt(now, job, demand.is_some_and(|demand| demand.pull), taker);
-        if self.jobs[job].in_run {
+        if self.jobs[job].in_run() {
             let number = self.member_starts(now, job, effects);
-            self.jobs.open_mut(job).dispatch_seq = number;
+            self.jobs.open_mut(job).set_dispatch_seq(number);
         }
         self.schedules.firing_started(job, now.wall, &self.jobs, effects);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
 
-        let node = self.jobs[job].node;
-        let lane = self.queue.agent_queues[node].lane;
-        self.queue.agent_queues[node].served = self.queue.starts;
+        let agent_queue = self.jobs[job].agent_queue();
+        let lane = self.queue.agent_queues[agent_queue].lane;
+        self.queue.agent_queues[agent_queue].served = self.queue.starts;
         self.queue.lanes[lane].served = self.queue.starts;
-        let bin = self.jobs[job].bin.take().expect("a job that starts waits in a bin");
+        let bin = self.jobs[job].take_bin().expect("a job that starts waits in a bin");
         let (first, head) = self.queue.bins[bin].jobs.first().expect("a job waits in its bin");
         let order = if head == job { first } else { self.order_in_bin(job) };
         self.queue.bins[bin].jobs.remove(&order);
@@ -193,7 +196,7 @@ impl Engine {
         }
         // Back to where it hangs by itself: the gate it was parked on may have room for more.
         self.refresh_in(bin, self.home_of(bin));
-        self.rekey_agent(node);
+        self.rekey_agent(agent_queue);
         self.arm(job);
         self.count_dispatch(now, job);
 
@@ -212,97 +215,9 @@ impl Engine {
         }
     }
 
-    /// The lease that an attempt's runner is told, and how long it may be silent at first.
-    fn first_lease(&self, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
-        let lease = self.lease_of(job);
-        let lane = self.queue.agent_queues[self.jobs[job].node].lane;
-        let until = match (pull, taker) {
-            (false, _) => self.settings.ack_timeout,
-            (true, Some(_)) => lease,
-            (true, None) => self.queue.lanes[lane].settings.pull.reservation_timeout,
-        };
-        (lease, until)
-    }
-
-    /// Makes the attempt itself; true when it runs from now on.
-    fn make_attempt(&mut self, now: Now, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> bool {
-        let class = &self.queue.classes[self.jobs[job].class];
-        let (tenant, kind) = (class.tenant, class.own_kind());
-        let told = if pull { None } else { self.told_worker(job) };
-        let executor = match told {
-            _ if pull => self.leases_executor(),
-            Some(_) => self.workers_executor(),
-            None => self.queue.kinds[kind].executor.expect("a kind that starts has an executor"),
-        };
-        let leased = self.queue.executors[executor].mode == ExecutorMode::Leased;
-        let (lease, until) = match told {
-            Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
-            None if leased => self.first_lease(job, pull, taker),
-            None => Default::default(),
-        };
-        let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker = match (told, taker) {
-            (Some(worker), _) => {
-                self.workers.entries.hold_again(worker);
-                Some(worker)
-            }
-            (None, Some(taker)) => Some(self.hold_worker(tenant, &taker.holder.worker)),
-            (None, None) => None,
-        };
-        let entry = &mut self.jobs[job];
-        entry.attempts += 1;
-        entry.queue_until = MaybeMono::NONE;
-        let open = Open {
-            job,
-            attempt_id: self.numbers.rng.attempt_id(),
-            lease_epoch: 1,
-            executor,
-            opened_at: now.wall,
-            started_at: running.then_some(now.wall),
-            lease,
-            lease_until: leased.then(|| now.mono + until),
-            timeout_at: running.then(|| now.mono + Span(entry.timeout_ms)),
-            stopping: None,
-            pull,
-            worker,
-            acked: false,
-            pid: taker.and_then(|taker| taker.holder.pid),
-            number: self.queue.starts,
-            dispatch_seq: entry.attempts.into(),
-            next_until: None,
-        };
-        self.jobs.set_open(open);
-        running
-    }
-
-    /// The stored form of a job's open attempt.
-    pub(in crate::engine) fn open_row(&self, job: Ix<Job>) -> OpenAttempt {
-        let entry = &self.jobs[job];
-        let open = &self.jobs.attempts[entry.attempt()];
-        OpenAttempt {
-            seq: crate::Seq(entry.seq),
-            fence: self.fence_of(job),
-            executor: self.queue.executors.key(open.executor).clone(),
-            mode: open.mode(),
-            state: if open.started_at.is_some() { JobState::Running } else { JobState::Assigned },
-            opened_at: open.opened_at,
-            started_at: open.started_at,
-            lease: open.lease,
-            last_event: entry.last_event,
-            holder: self.holder_of(open),
-            dispatch_seq: open.dispatch_seq,
-        }
-    }
-
-    /// True when the job must not start any more, although no timer has said so yet.
-    pub(in crate::engine) fn is_overdue(&self, now: Now, job: Ix<Job>) -> bool {
-        let entry = &self.jobs[job];
-        entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono)
-    }
-
     /// Ends a waiting job whose deadline or queue timeout has passed.
     pub(in crate::engine) fn expire(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        let late = self.jobs[job].deadline.is_due(now.wall);
+        let late = self.jobs[job].deadline().is_due(now.wall);
         let reason = if late { Reason::Expired } else { Reason::QueueTimeout };
         // No attempt closes with it, so the end itself has to say what went wrong.
         let error = Failure::permanent(reason.as_str(), text_of(reason));

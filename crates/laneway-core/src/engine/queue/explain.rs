@@ -242,26 +242,27 @@ pub enum Lacks {
 impl Engine {
     /// Why a live job does not run: every closed gate. `None`: no live job of that name for this tenant.
     pub fn explain(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Explanation> {
-        let ix = self.find_job(job)?;
+        let ix = self.jobs.find(job)?;
         let entry = &self.jobs[ix];
-        let owner = self.queue.tenants.key(self.queue.classes[entry.class].tenant);
-        if entry.state.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
+        let owner = self.queue.tenants.key(self.queue.classes[entry.class()].tenant);
+        if entry.state().is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return None;
         }
-        if entry.open.is_some() {
-            return Some(Explanation { state: entry.state, holds: Vec::new(), ahead: 0 });
+        if entry.has_attempt() {
+            return Some(Explanation { state: entry.state(), holds: Vec::new(), ahead: 0 });
         }
         let ahead = self.ahead_in_bin(ix, Explanation::AHEAD_MAX);
-        Some(Explanation { state: entry.state, holds: self.holds_of(now, ix, ahead), ahead })
+        Some(Explanation { state: entry.state(), holds: self.holds_of(now, ix, ahead), ahead })
     }
 
     /// The first thing that holds a live job back, for lists: nothing is counted. `None`: it does not wait, or is not there
     /// for this tenant.
     pub fn first_hold(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Hold> {
-        let ix = self.find_job(job)?;
+        let ix = self.jobs.find(job)?;
         let entry = &self.jobs[ix];
-        let owner = self.queue.tenants.key(self.queue.classes[entry.class].tenant);
-        if entry.state.is_terminal() || entry.open.is_some() || tenant.is_some_and(|tenant| tenant != owner) {
+        let owner = self.queue.tenants.key(self.queue.classes[entry.class()].tenant);
+        if entry.state().is_terminal() || entry.has_attempt() || tenant.is_some_and(|tenant| tenant != owner)
+        {
             return None;
         }
         self.holds_of(now, ix, self.ahead_in_bin(ix, 1)).into_iter().next()
@@ -271,13 +272,13 @@ impl Engine {
     fn holds_of(&self, now: Now, ix: Ix<Job>, ahead: u64) -> Vec<Hold> {
         let entry = &self.jobs[ix];
         let mut holds = Vec::new();
-        if self.server.draining {
+        if self.server.is_draining() {
             holds.push(Hold::Draining);
         }
-        if self.server.storage_low {
+        if self.server.storage_low() {
             holds.push(Hold::StorageLow);
         }
-        match entry.wake {
+        match entry.wake() {
             Some(Wake::NotBefore(at)) => holds.push(Hold::NotBefore { at }),
             Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
             Some(Wake::Debounce(at)) => holds.push(Hold::Debounce { remaining: at.since(now.mono) }),
@@ -306,18 +307,18 @@ impl Engine {
 
     /// How many jobs of its bin go before it, counted up to `max`.
     fn ahead_in_bin(&self, job: Ix<Job>, max: u64) -> u64 {
-        let Some(bin) = self.jobs[job].bin else { return 0 };
+        let Some(bin) = self.jobs[job].bin() else { return 0 };
         let before = self.queue.bins[bin].jobs.iter().take_while(|(_, other)| *other != job);
         before.take(max as usize).count() as u64
     }
 
     fn explain_session(&self, job: Ix<Job>, ahead: u64, holds: &mut Vec<Hold>) {
         let entry = &self.jobs[job];
-        let Some(of) = entry.session else { return };
+        let Some(of) = entry.session() else { return };
         let session = self.sessions.key_of(of).clone();
-        if let Some(bin) = entry.bin.filter(|_| ahead > 0) {
+        if let Some(bin) = entry.bin().filter(|_| ahead > 0) {
             let (_, next) = self.queue.bins[bin].jobs.first().expect("another job is ahead");
-            let next = self.jobs[next].id;
+            let next = self.jobs[next].id();
             holds.push(Hold::SessionOrder { session: session.clone(), ahead, next });
         }
         let used = self.sessions.open_count(of);
@@ -327,7 +328,7 @@ impl Engine {
         }
         if let Some((tokens, window)) = self.sessions.usage_of(of)
             && used >= limit
-            && limit < entry.session_max
+            && limit < entry.session_max()
         {
             holds.push(Hold::SessionThrottled { session: session.clone(), tokens, window });
         }
@@ -338,8 +339,8 @@ impl Engine {
     }
 
     fn explain_lane(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let node = &self.queue.agent_queues[self.jobs[job].node];
-        let lane = &self.queue.lanes[node.lane];
+        let agent_queue = &self.queue.agent_queues[self.jobs[job].agent_queue()];
+        let lane = &self.queue.lanes[agent_queue.lane];
         let settings = &lane.settings;
         let shared = self.shared_with(job, &self.slot_sharers(job));
         if settings.paused {
@@ -355,14 +356,18 @@ impl Engine {
                 limit: settings.running_max,
             });
         }
-        if !shared.agent && node.open >= settings.running_per_agent_max {
-            let agent = self.queue.agent_queues.key(self.jobs[job].node).2.clone();
-            holds.push(Hold::AgentFull { agent, used: node.open, limit: settings.running_per_agent_max });
+        if !shared.agent && agent_queue.open >= settings.running_per_agent_max {
+            let agent = self.queue.agent_queues.key(self.jobs[job].agent_queue()).2.clone();
+            holds.push(Hold::AgentFull {
+                agent,
+                used: agent_queue.open,
+                limit: settings.running_per_agent_max,
+            });
         }
     }
 
     fn explain_class(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let class = &self.queue.classes[self.jobs[job].class];
+        let class = &self.queue.classes[self.jobs[job].class()];
         let (tenant, kind) = (&self.queue.tenants[class.tenant], &self.queue.kinds[class.own_kind()]);
         let kind_name = self.queue.kinds.key(class.own_kind());
         let shared = self.shared_with(job, &self.slot_sharers(job));
@@ -403,7 +408,7 @@ impl Engine {
 
     /// Why no worker takes it.
     fn explain_workers(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let class = &self.queue.classes[self.jobs[job].class];
+        let class = &self.queue.classes[self.jobs[job].class()];
         let kind = self.queue.kinds.key(class.own_kind());
         match self.pick(job) {
             Pick::Worker(_) | Pick::Missing => return,
@@ -420,7 +425,7 @@ impl Engine {
         let Some(groups) = self.workers.pool.groups_of.get(&class.tenant) else {
             return holds.push(Hold::NoExecutor { kind: kind.clone() });
         };
-        let of = self.jobs[job].class;
+        let of = self.jobs[job].class();
         let lacks: Vec<(Ix<Group>, Option<Lack>)> =
             groups.iter().map(|&group| (group, self.group_lacks(group, of))).collect();
         let fits = |group: Ix<Group>| lacks.contains(&(group, None));
@@ -465,10 +470,10 @@ impl Engine {
             && due != job
             && cost > room.free
         {
-            holds.push(Hold::Reserved { job: self.jobs[due].id });
+            holds.push(Hold::Reserved { job: self.jobs[due].id() });
         }
         if self.waits_for_a_claim(job) && holds.is_empty() {
-            let lane = self.queue.agent_queues[self.jobs[job].node].lane;
+            let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
             holds.push(Hold::Unclaimed { lane: self.queue.lanes[lane].name.clone() });
         }
     }

@@ -29,18 +29,20 @@ impl Engine {
         self.enter_chain(job);
         let mates = self.mates(job);
         let shared = self.shared_with(job, &mates);
-        let Job { node, class, keyset, session, .. } = self.jobs[job];
+        let entry = &self.jobs[job];
+        let (agent_queue, class) = (entry.agent_queue(), entry.class());
+        let (keyset, session) = (entry.keyset(), entry.session());
         let executor = self.executor_of(job);
         self.queue.open += u32::from(!shared.any);
-        self.queue.lanes[self.queue.agent_queues[node].lane].open += u32::from(!shared.lane);
-        self.queue.agent_queues[node].open += u32::from(!shared.agent);
+        self.queue.lanes[self.queue.agent_queues[agent_queue].lane].open += u32::from(!shared.lane);
+        self.queue.agent_queues[agent_queue].open += u32::from(!shared.agent);
         if let Some(session) = session {
             self.sessions.opened(session, job);
         }
         self.turn_class_gates(class, executor, shared, take);
         self.turn_key_gates(keyset, &mates, take);
         let open = self.jobs.open(job);
-        let (pull, held) = (open.pull, open.worker.is_some());
+        let (pull, held) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
             self.take_units(job);
         }
@@ -53,22 +55,24 @@ impl Engine {
     pub(in crate::engine) fn free_gates(&mut self, job: Ix<Job>) {
         let mates = self.leave_chain(job);
         let shared = self.shared_with(job, &mates);
-        let Job { node, class, keyset, session, .. } = self.jobs[job];
+        let entry = &self.jobs[job];
+        let (agent_queue, class) = (entry.agent_queue(), entry.class());
+        let (keyset, session) = (entry.keyset(), entry.session());
         let executor = self.executor_of(job);
         self.queue.open -= u32::from(!shared.any);
-        self.queue.lanes[self.queue.agent_queues[node].lane].open -= u32::from(!shared.lane);
-        self.queue.agent_queues[node].open -= u32::from(!shared.agent);
+        self.queue.lanes[self.queue.agent_queues[agent_queue].lane].open -= u32::from(!shared.lane);
+        self.queue.agent_queues[agent_queue].open -= u32::from(!shared.agent);
         self.turn_class_gates(class, executor, shared, free);
         self.turn_key_gates(keyset, &mates, free);
         let open = self.jobs.open(job);
-        let (pull, held) = (open.pull, open.worker.is_some());
+        let (pull, held) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
             self.free_units(job);
         }
         if held {
             self.free_worker(job, &mates);
         }
-        self.rekey_agent(node);
+        self.rekey_agent(agent_queue);
         if let Some(session) = session {
             self.sessions.closed(session, job);
             if let Some(bin) = self.sessions.bin_of(session) {
@@ -81,7 +85,7 @@ impl Engine {
     }
 
     fn executor_of(&self, job: Ix<Job>) -> Ix<Executor> {
-        self.jobs.open(job).executor
+        self.jobs.open(job).executor()
     }
 
     fn turn_class_gates(

@@ -30,7 +30,7 @@ impl Engine {
     ) -> Ix<Class> {
         let demand = self.hold_demand(demand);
         let placement = placement.map(|placement| self.workers.placements.hold(&placement));
-        let Belongs { lane, tenant: known_tenant, kind: known_kind, node: _ } = known;
+        let Belongs { lane, tenant: known_tenant, kind: known_kind, agent_queue: _ } = known;
         let lane = Some(lane);
         let key = |tenant, kind| ClassKey { tenant, lane, kind, executor: None, placement, demand };
         if let Some(tenant) = known_tenant
@@ -149,13 +149,13 @@ impl Engine {
         })
     }
 
-    pub(in crate::engine) fn release_agent_queue(&mut self, node: Ix<AgentQueue>) {
-        if self.queue.agent_queues.users(node) > 1 {
-            self.queue.agent_queues.release(node);
+    pub(in crate::engine) fn release_agent_queue(&mut self, agent_queue: Ix<AgentQueue>) {
+        if self.queue.agent_queues.users(agent_queue) > 1 {
+            self.queue.agent_queues.release(agent_queue);
             return;
         }
-        self.queue.agent_queues[node].idle = true;
-        self.queue.idle_agent_queues.insert((self.queue.agent_queues[node].served, node));
+        self.queue.agent_queues[agent_queue].idle = true;
+        self.queue.idle_agent_queues.insert((self.queue.agent_queues[agent_queue].served, agent_queue));
         if self.queue.idle_agent_queues.len() > IDLE_AGENT_QUEUES_MAX
             && let Some((_, oldest)) = self.queue.idle_agent_queues.pop_first()
             && let Some(((lane, tenant, _), gone)) = self.queue.agent_queues.release(oldest)
@@ -254,11 +254,11 @@ impl Engine {
             .idle_agent_queues
             .iter()
             .copied()
-            .partition(|&(_, node)| self.queue.agent_queues[node].lane == lane);
+            .partition(|&(_, agent_queue)| self.queue.agent_queues[agent_queue].lane == lane);
         self.queue.idle_agent_queues = kept;
         let gone: std::collections::BTreeSet<(u64, Ix<AgentQueue>)> = gone;
-        for (_, node) in gone {
-            if let Some(((_, tenant, _), _)) = self.queue.agent_queues.release(node) {
+        for (_, agent_queue) in gone {
+            if let Some(((_, tenant, _), _)) = self.queue.agent_queues.release(agent_queue) {
                 self.queue.tenants.release(tenant);
             }
         }

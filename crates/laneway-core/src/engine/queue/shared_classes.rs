@@ -13,7 +13,7 @@ use crate::engine::queue::{BinKey, Class, ClassKey, Demand, Executor, Kind, Tena
 impl Engine {
     /// May a job of this shared class's bin be judged by the shared class's gates?
     pub(in crate::engine) fn fits_shared_class(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
-        let class = self.jobs[job].class;
+        let class = self.jobs[job].class();
         class == shared_class || self.queue.classes[class].shared_class == Some(shared_class)
     }
 

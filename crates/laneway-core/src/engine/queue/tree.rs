@@ -32,13 +32,13 @@ impl Engine {
             }
         }
         self.queue.bins[bin].jobs.insert(order, job);
-        self.jobs[job].bin = Some(bin);
+        self.jobs[job].set_bin(bin);
         self.refresh(bin);
     }
 
     /// Takes a job out of the bin it waits in, if it waits in one.
     pub(in crate::engine) fn dequeue(&mut self, job: Ix<Job>) {
-        let Some(bin) = self.jobs[job].bin.take() else { return };
+        let Some(bin) = self.jobs[job].take_bin() else { return };
         let order = self.order_in_bin(job);
         self.queue.bins[bin].jobs.remove(&order);
         self.refresh(bin);
@@ -57,7 +57,7 @@ impl Engine {
 
     /// What holds the session of a job may have changed.
     pub(in crate::engine) fn refresh_session(&mut self, job: Ix<Job>) {
-        if let Some(session) = self.jobs[job].session
+        if let Some(session) = self.jobs[job].session()
             && let Some(bin) = self.sessions.bin_of(session)
         {
             self.refresh(bin);
@@ -70,7 +70,7 @@ impl Engine {
         let class = match *self.queue.bins.key(bin) {
             BinKey::Plain { shared_class, .. } => shared_class,
             BinKey::Session(_) => match self.queue.bins[bin].jobs.first() {
-                Some((_, head)) => self.jobs[head].class,
+                Some((_, head)) => self.jobs[head].class(),
                 None => return SourceKey::READY,
             },
         };
@@ -94,7 +94,8 @@ impl Engine {
         if self.is_held(head) {
             return self.hang(bin, None);
         }
-        let hanging = Hanging { node: self.jobs[head].node, source, rank: self.rank_of(head) };
+        let hanging =
+            Hanging { agent_queue: self.jobs[head].agent_queue(), source, rank: self.rank_of(head) };
         self.hang(bin, Some(hanging));
     }
 
@@ -105,14 +106,15 @@ impl Engine {
     }
 
     /// An agent's load, share or limit changed: all its entries move.
-    pub(in crate::engine) fn rekey_agent(&mut self, node: Ix<AgentQueue>) {
-        self.rekey(node, SourceKey::READY);
-        if self.queue.agent_queues[node].groups.parked.is_empty() {
+    pub(in crate::engine) fn rekey_agent(&mut self, agent_queue: Ix<AgentQueue>) {
+        self.rekey(agent_queue, SourceKey::READY);
+        if self.queue.agent_queues[agent_queue].groups.parked.is_empty() {
             return;
         }
-        let parked: Vec<SourceKey> = self.queue.agent_queues[node].groups.parked.keys().copied().collect();
+        let parked: Vec<SourceKey> =
+            self.queue.agent_queues[agent_queue].groups.parked.keys().copied().collect();
         for source in parked {
-            self.rekey(node, source);
+            self.rekey(agent_queue, source);
         }
     }
 
@@ -166,19 +168,19 @@ impl Engine {
     /// The rank of a job among its agent's jobs.
     pub(in crate::engine) fn rank_of(&self, job: Ix<Job>) -> Rank {
         let job = &self.jobs[job];
-        let lane = &self.queue.lanes[self.queue.agent_queues[job.node].lane].settings;
-        if job.near {
-            return rank_near(lane, job.priority, job.rank_time, job.seq);
+        let lane = &self.queue.lanes[self.queue.agent_queues[job.agent_queue()].lane].settings;
+        if job.near() {
+            return rank_near(lane, job.priority(), job.rank_time(), job.seq());
         }
-        rank(lane, job.priority, job.rank_time, job.seq)
+        rank(lane, job.priority(), job.rank_time(), job.seq())
     }
 
     fn bin_key(&self, job: Ix<Job>) -> BinKey {
         let job = &self.jobs[job];
-        match job.session {
+        match job.session() {
             None => {
-                let shared_class = self.queue.classes[job.class].shared_class.unwrap_or(job.class);
-                BinKey::Plain { node: job.node, shared_class, keyset: job.keyset }
+                let shared_class = self.queue.classes[job.class()].shared_class.unwrap_or(job.class());
+                BinKey::Plain { agent_queue: job.agent_queue(), shared_class, keyset: job.keyset() }
             }
             Some(session) => BinKey::Session(session),
         }
@@ -187,7 +189,7 @@ impl Engine {
     /// A session goes in the order of its jobs' times, whatever their priorities.
     pub(in crate::engine) fn order_in_bin(&self, job: Ix<Job>) -> Rank {
         let entry = &self.jobs[job];
-        if entry.session.is_none() {
+        if entry.session().is_none() {
             return self.rank_of(job);
         }
         rank_in_session(entry)
@@ -196,7 +198,7 @@ impl Engine {
     /// True when a head must wait although all its gates might be open.
     fn is_held(&self, head: Ix<Job>) -> bool {
         let job = &self.jobs[head];
-        job.state != JobState::Queued || (!self.sessions.lets_start(&self.jobs, job))
+        job.state() != JobState::Queued || !self.sessions.lets_start(&self.jobs, job)
     }
 
     /// Hangs a bin where it is told, and brings the entries of its agents up to date.
@@ -210,22 +212,26 @@ impl Engine {
             self.queue.keys.hold_again(key);
         }
         if let Some(at) = from {
-            let group = self.queue.agent_queues[at.node]
+            let group = self.queue.agent_queues[at.agent_queue]
                 .groups
                 .get_mut(at.source)
                 .expect("a hanging bin has its group");
             group.bins.remove(&(at.rank, bin));
         }
         if let Some(at) = to {
-            self.queue.agent_queues[at.node].groups.get_or_default(at.source).bins.insert((at.rank, bin), ());
+            self.queue.agent_queues[at.agent_queue]
+                .groups
+                .get_or_default(at.source)
+                .bins
+                .insert((at.rank, bin), ());
         }
         match (from, to) {
-            (Some(from), Some(to)) if (from.node, from.source) == (to.node, to.source) => {
-                self.rekey(to.node, to.source)
+            (Some(from), Some(to)) if (from.agent_queue, from.source) == (to.agent_queue, to.source) => {
+                self.rekey(to.agent_queue, to.source)
             }
             (from, to) => {
                 for at in [from, to].into_iter().flatten() {
-                    self.rekey(at.node, at.source);
+                    self.rekey(at.agent_queue, at.source);
                 }
             }
         }
@@ -235,8 +241,8 @@ impl Engine {
     }
 
     /// Brings an agent's entry in one source up to date.
-    fn rekey(&mut self, node: Ix<AgentQueue>, source: SourceKey) {
-        let entry = &mut self.queue.agent_queues[node];
+    fn rekey(&mut self, agent_queue: Ix<AgentQueue>, source: SourceKey) {
+        let entry = &mut self.queue.agent_queues[agent_queue];
         let lane = entry.lane;
         let settings = &self.queue.lanes[lane].settings;
         let withheld = entry.open >= settings.running_per_agent_max;
@@ -256,10 +262,10 @@ impl Engine {
         }
         let agents = &mut self.queue.lanes[lane].sources.get_or_default(source).agents;
         if let Some(fair) = was {
-            agents.remove(&(fair, node));
+            agents.remove(&(fair, agent_queue));
         }
         if let Some(fair) = now {
-            agents.insert((fair, node));
+            agents.insert((fair, agent_queue));
         }
         if let Some(key) = source.key {
             self.queue.keys[key].sources.insert((lane, source));
@@ -288,11 +294,11 @@ impl Engine {
             None => &mut entry.heads,
             Some(class) => &mut entry.classes.entry(class).or_default().heads,
         };
-        if let Some((fair, node)) = was {
-            heads.remove(&(fair, node, source));
+        if let Some((fair, agent_queue)) = was {
+            heads.remove(&(fair, agent_queue, source));
         }
-        if let Some((fair, node)) = now {
-            heads.insert((fair, node, source));
+        if let Some((fair, agent_queue)) = now {
+            heads.insert((fair, agent_queue, source));
         }
         if let Some(class) = source.class {
             self.queue.classes[class].lanes.insert(lane);
@@ -336,23 +342,23 @@ impl Engine {
     pub(in crate::engine) fn replant_lane(&mut self, lane: Ix<Lane>, was: &LaneSettings) {
         let order_changed = was.order != self.queue.lanes[lane].settings.order
             || was.aging_step != self.queue.lanes[lane].settings.aging_step;
-        let nodes: Vec<Ix<AgentQueue>> = self
+        let agent_queues: Vec<Ix<AgentQueue>> = self
             .queue
             .agent_queues
             .handles()
             .into_iter()
-            .filter(|&node| self.queue.agent_queues[node].lane == lane)
+            .filter(|&agent_queue| self.queue.agent_queues[agent_queue].lane == lane)
             .collect();
         if !order_changed {
-            for node in nodes {
-                self.rekey_agent(node);
+            for agent_queue in agent_queues {
+                self.rekey_agent(agent_queue);
             }
             return;
         }
         let bins = self.queue.bins.handles();
         for bin in bins {
             let (_, head) = self.queue.bins[bin].jobs.first().expect("bins are not empty");
-            if self.queue.agent_queues[self.jobs[head].node].lane != lane {
+            if self.queue.agent_queues[self.jobs[head].agent_queue()].lane != lane {
                 continue;
             }
             self.hang(bin, None);

@@ -31,7 +31,7 @@ impl Engine {
     ) -> Reply {
         spec.timing.fill_in(None, now.wall, &self.settings.schedules.zone);
         spec.delete_after_run = Some(spec.deletes_itself());
-        if self.server.storage_low {
+        if self.server.storage_low() {
             let message = "storage runs low; free disk space, then make the schedule again";
             return Reply::Rejected(reject(RejectionCode::StorageLow, message));
         }
@@ -45,7 +45,7 @@ impl Engine {
             Err(rejection) => return Reply::Rejected(rejection),
         };
         let next_at = if spec.enabled { Some(next) } else { None };
-        let id = ScheduleId(self.numbers.rng.job_id(now.wall).0);
+        let id = ScheduleId(self.numbers.job_id(now.wall).0);
         if let Err(rejection) = name_session(&mut spec, id) {
             return Reply::Rejected(rejection);
         }
@@ -184,12 +184,12 @@ impl Engine {
                 }
                 Err(rejection) => Reply::Rejected(rejection),
             },
-            RunMode::Due if is_due && !self.server.draining => {
+            RunMode::Due if is_due && !self.server.is_draining() => {
                 self.fire(now, id, FIRINGS_MAX, effects);
                 let entry = self.schedules.entries.get(&id);
                 let firings = entry.into_iter().flat_map(|entry| &entry.firings);
-                let newest = firings.max_by_key(|job| self.jobs[**job].seq);
-                match newest.map(|job| self.jobs[*job].id) {
+                let newest = firings.max_by_key(|job| self.jobs[**job].seq());
+                match newest.map(|job| self.jobs[*job].id()) {
                     Some(job) => Reply::ScheduleFiredByHand { ran: true, reason: None, job: Some(job) },
                     None => not(NotFired::NotDue),
                 }

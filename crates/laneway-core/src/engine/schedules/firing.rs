@@ -24,7 +24,7 @@ const FIRED_BYTES_MAX: usize = 4 << 20;
 impl Engine {
     /// Fires every slot whose time has come.
     pub(in crate::engine) fn fire_schedules(&mut self, now: Now, effects: &mut Effects) {
-        if self.server.draining {
+        if self.server.is_draining() {
             return;
         }
         let (mut left, mut bytes_left) = (FIRINGS_MAX, FIRED_BYTES_MAX);
@@ -97,7 +97,7 @@ impl Engine {
             return "overlap: the firing before has not ended".to_owned();
         }
         let entry = &self.schedules.entries[&id];
-        let unserved = entry.firings.iter().any(|job| self.is_unserved(self.jobs[*job].class));
+        let unserved = entry.firings.iter().any(|job| self.is_unserved(self.jobs[*job].class()));
         let kind = &entry.schedule.spec.job.kind;
         match unserved {
             true => format!(
@@ -113,7 +113,7 @@ impl Engine {
         self.schedules.drop_waiting_slot(now, id, why, &mut self.numbers, effects);
         let firings: Vec<Ix<Job>> = self.schedules.entries[&id].firings.iter().copied().collect();
         for job in firings {
-            if self.jobs[job].state.is_terminal() {
+            if self.jobs[job].state().is_terminal() {
                 continue;
             }
             if let Some(firing) = self.schedules.firings.get_mut(&job) {
@@ -184,7 +184,7 @@ impl Engine {
         let schedule = entry.schedule.clone();
         let kind = EventKind::ScheduleFired;
         schedule_event(now, kind, &schedule, "fired", by_hand, &mut self.numbers, effects);
-        if let Some(job) = self.find_job(submitted.job) {
+        if let Some(job) = self.jobs.find(submitted.job) {
             self.notify_unserved(job, &schedule, effects);
         }
         Ok(submitted.job)
@@ -193,7 +193,7 @@ impl Engine {
     /// Notifies once of a job that no executor can run: the schedule's owner may not look at it for long.
     fn notify_unserved(&mut self, job: Ix<Job>, schedule: &Schedule, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        if entry.state.is_terminal() || !self.is_unserved(entry.class) {
+        if entry.state().is_terminal() || !self.is_unserved(entry.class()) {
             return;
         }
         let ScheduleSpec { tenant, name, job: JobSpec { kind, .. }, .. } = &schedule.spec;
@@ -205,7 +205,7 @@ impl Engine {
 
     /// Starts slots that waited for a firing that has ended since.
     pub(in crate::engine) fn settle_schedules(&mut self, now: Now, effects: &mut Effects) {
-        if self.server.draining {
+        if self.server.is_draining() {
             return;
         }
         while let Some(id) = self.schedules.ended.pop_first() {
@@ -287,7 +287,7 @@ impl Schedules {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let state = &entry.schedule.state;
         let has_slot = state.next_at.is_some() || state.waiting_slot.is_some();
-        let has_job = entry.firings.iter().any(|job| !jobs[*job].state.is_terminal());
+        let has_job = entry.firings.iter().any(|job| !jobs[*job].state().is_terminal());
         entry.schedule.spec.enabled &= has_slot || has_job;
         let (enabled, state) = (entry.schedule.spec.enabled, Box::new(entry.schedule.state.clone()));
         effects.changes.push(Change::ScheduleMoved { id, enabled, state });

@@ -114,8 +114,8 @@ impl Schedules {
     ) -> Option<FiringLogEntry> {
         let firing = self.firings.get(&job)?;
         let entry = &jobs[job];
-        let status = status_of(entry.state, reason);
-        let (_, _, agent) = queue.agent_queues.key(entry.node);
+        let status = status_of(entry.state(), reason);
+        let (_, _, agent) = queue.agent_queues.key(entry.agent_queue());
         let error = match (status, error) {
             (RunStatus::Ok, _) => None,
             (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
@@ -124,15 +124,15 @@ impl Schedules {
         Some(FiringLogEntry {
             number: 0,
             schedule: firing.of.id,
-            tenant: queue.tenants.key(queue.classes[entry.class].tenant).clone(),
+            tenant: queue.tenants.key(queue.classes[entry.class()].tenant).clone(),
             name: firing.of.name.clone(),
             agent: Name::clone(agent),
-            job: Some(entry.id),
+            job: Some(entry.id()),
             slot: firing.of.slot,
             status,
             summary: result.filter(|_| status == RunStatus::Ok).map(|result| cut_text(result)),
             error,
-            attempts: entry.attempts,
+            attempts: entry.attempts(),
             duration_ms: firing.began.map_or(0, |began| now.wall.since(began).0),
             input_tokens: 0,
             output_tokens: 0,

@@ -187,14 +187,14 @@ impl Sessions {
         let entry = &self.entries[session];
         let batch = entry.batch.as_ref().map(|batch| {
             let leader = &jobs[batch.leader];
-            let (lane, _, agent) = queue.agent_queues.key(leader.node);
-            let keys = leader.keyset.map_or(&[][..], |keyset| &queue.keysets[keyset].0);
+            let (lane, _, agent) = queue.agent_queues.key(leader.agent_queue());
+            let keys = leader.keyset().map_or(&[][..], |keyset| &queue.keysets[keyset].0);
             let key = |&key: &Ix<KeyEntry>| match queue.keys.key(key).clone() {
                 KeyName::Named(_, name, value) => Some(Key { name, value }),
                 _ => None,
             };
             BatchOutlook {
-                kind: queue.kinds.key(queue.classes[leader.class].own_kind()).clone(),
+                kind: queue.kinds.key(queue.classes[leader.class()].own_kind()).clone(),
                 agent: agent.clone(),
                 lane: *lane,
                 keys: keys.iter().filter_map(key).collect(),
@@ -235,8 +235,8 @@ impl Engine {
         let begins = if leads { Begins::Collecting(window) } else { Begins::AtOnce };
         let submitted = self.create(now, submission, belongs, begins, effects);
         if leads {
-            let leader = self.find_job(submitted.job).expect("it was just created");
-            let session = self.jobs[leader].session.expect("it has a session");
+            let leader = self.jobs.find(submitted.job).expect("it was just created");
+            let session = self.jobs[leader].session().expect("it has a session");
             let until_max = now.mono + total_max.max(window);
             self.sessions.entries[session].batch =
                 Some(DebounceBatch { leader, until_max, merged: 0, bytes });
@@ -287,13 +287,13 @@ impl Engine {
         batch.merged += 1;
         batch.bytes += submission.payload.len() as u64;
         let (leader, until_max) = (batch.leader, batch.until_max);
-        let into = MergedInto { seq: Seq(self.jobs[leader].seq), job: self.jobs[leader].id };
+        let into = MergedInto { seq: Seq(self.jobs[leader].seq()), job: self.jobs[leader].id() };
         let submitted = self.create(now, submission, belongs, Begins::Merged(into), effects);
         if closes {
             self.flush(now, session, effects);
         } else {
             // Not stored: after a restart the batch collects no more, and its first window is long enough.
-            self.jobs[leader].wake = Some(Wake::Debounce((now.mono + window).min(until_max)));
+            self.jobs[leader].wait_for(Wake::Debounce((now.mono + window).min(until_max)));
             self.arm(leader);
         }
         submitted
@@ -325,7 +325,7 @@ impl Engine {
     ) -> (Vec<crate::JobId>, Vec<crate::JobId>) {
         let waiting = self.sessions.all_waiting(&self.queue, session);
         let running: Vec<Ix<Job>> = self.sessions.running(&self.jobs, session).collect();
-        let ids = |jobs: &[Ix<Job>]| jobs.iter().map(|&job| self.jobs[job].id).collect();
+        let ids = |jobs: &[Ix<Job>]| jobs.iter().map(|&job| self.jobs[job].id()).collect();
         let ended = (ids(&running), ids(&waiting));
         for job in running {
             self.cancel_job(now, job, reason, Some(origin), effects);

@@ -8,7 +8,7 @@ use crate::engine::sessions::{SessionEntry, Sessions};
 
 /// A session goes in the order of its jobs' times, whatever their priorities.
 pub(in crate::engine) fn rank_in_session(job: &Job) -> Rank {
-    Rank::by_level(i64::try_from(job.rank_time).unwrap_or(i64::MAX), job.seq)
+    Rank::by_level(i64::try_from(job.rank_time()).unwrap_or(i64::MAX), job.seq())
 }
 
 impl Sessions {
@@ -60,21 +60,21 @@ impl Sessions {
         jobs: &'a Jobs,
         session: Ix<SessionEntry>,
     ) -> impl Iterator<Item = Ix<Job>> + 'a {
-        self.entries[session].open.iter().copied().filter(|&job| !jobs[job].state.is_terminal())
+        self.entries[session].open.iter().copied().filter(|&job| !jobs[job].state().is_terminal())
     }
 
     /// Sorts the open jobs of every session by when they opened, after a restart read them in another order.
     pub(in crate::engine) fn sort_open(&mut self, jobs: &Jobs) {
         for session in self.entries.handles() {
             let open = &mut self.entries[session].open;
-            open.sort_by_key(|&job| (jobs.open(job).opened_at, jobs[job].seq));
+            open.sort_by_key(|&job| (jobs.open(job).opened_at(), jobs[job].seq()));
         }
     }
 
     /// How many jobs of its session may run at once while `job` is the next one.
     pub(in crate::engine) fn max_concurrent(&self, job: &Job) -> u32 {
-        let state = job.session.and_then(|session| self.entries[session].state.as_deref());
-        if state.is_some_and(SessionState::is_throttled) { 1 } else { job.session_max }
+        let state = job.session().and_then(|session| self.entries[session].state.as_deref());
+        if state.is_some_and(SessionState::is_throttled) { 1 } else { job.session_max() }
     }
 
     /// Tokens and window of a session with a state.
@@ -85,29 +85,29 @@ impl Sessions {
     /// Canceled jobs that still run and that `job` must wait for although its session is below its limit: an interrupt
     /// never overlaps the jobs that it ended.
     pub(in crate::engine) fn still_stopping(&self, jobs: &Jobs, job: &Job) -> usize {
-        let Some(session) = job.session.filter(|_| job.interrupts) else { return 0 };
-        self.entries[session].open.iter().filter(|&&open| jobs[open].state.is_terminal()).count()
+        let Some(session) = job.session().filter(|_| job.interrupts()) else { return 0 };
+        self.entries[session].open.iter().filter(|&&open| jobs[open].state().is_terminal()).count()
     }
 
     /// True while the session lets `job`, its next one, start.
     pub(in crate::engine) fn lets_start(&self, jobs: &Jobs, job: &Job) -> bool {
-        let Some(session) = job.session else { return true };
+        let Some(session) = job.session() else { return true };
         let open = self.entries[session].open.len();
         open < self.max_concurrent(job) as usize && self.still_stopping(jobs, job) == 0
     }
 
     /// A job of a session begins to wait for its not-before time, and is in no bin.
     pub(in crate::engine) fn wait_for_later(&mut self, jobs: &Jobs, job: Ix<Job>) {
-        if let Some(session) = jobs[job].session {
+        if let Some(session) = jobs[job].session() {
             self.entries[session].later.insert(rank_in_session(&jobs[job]), job);
         }
     }
 
     /// A job of a session no longer waits for a time. Called while its rank is still the old one.
     pub(in crate::engine) fn wait_no_longer(&mut self, jobs: &Jobs, job: Ix<Job>) {
-        let Some(session) = jobs[job].session else { return };
+        let Some(session) = jobs[job].session() else { return };
         let entry = &mut self.entries[session];
-        match jobs[job].wake {
+        match jobs[job].wake() {
             Some(Wake::NotBefore(_)) => {
                 entry.later.remove(&rank_in_session(&jobs[job]));
             }
@@ -133,15 +133,15 @@ impl Sessions {
         let mut idle = 0;
         for (ix, (tenant, key), session) in self.entries.iter() {
             let fault = |what: &str| Err(format!("session {tenant}/{key}: {what}"));
-            if session.open.iter().any(|&job| jobs[job].session != Some(ix) || jobs[job].open.is_none()) {
+            if session.open.iter().any(|&job| jobs[job].session() != Some(ix) || !jobs[job].has_attempt()) {
                 return fault("an open job of it is not open, or not its job");
             }
-            if session.later.values().any(|&job| !matches!(jobs[job].wake, Some(Wake::NotBefore(_)))) {
+            if session.later.values().any(|&job| !matches!(jobs[job].wake(), Some(Wake::NotBefore(_)))) {
                 return fault("a job of it waits for no time");
             }
             if let Some(batch) = &session.batch
-                && (!matches!(jobs[batch.leader].wake, Some(Wake::Debounce(_)))
-                    || jobs[batch.leader].session != Some(ix))
+                && (!matches!(jobs[batch.leader].wake(), Some(Wake::Debounce(_)))
+                    || jobs[batch.leader].session() != Some(ix))
             {
                 return fault("the leader of its debounce batch does not wait for others");
             }

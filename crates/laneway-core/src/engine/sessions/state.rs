@@ -134,7 +134,8 @@ impl Sessions {
         let oldest = self.running(jobs, session).next();
         let next = self.first_waiting(queue, session);
         let running = u32::try_from(self.running(jobs, session).count()).unwrap_or(u32::MAX);
-        let lane_of = |job: Ix<Job>| queue.lanes[queue.agent_queues[jobs[job].node].lane].name.clone();
+        let lane_of =
+            |job: Ix<Job>| queue.lanes[queue.agent_queues[jobs[job].agent_queue()].lane].name.clone();
         SessionView {
             key: self.key_of(session).clone(),
             running,
@@ -147,7 +148,7 @@ impl Sessions {
             window: state.map_or(0, |state| state.window),
             cutoff: state.and_then(|state| state.cutoff),
             generation: self.generation_of(session),
-            oldest_running: oldest.map(|job| jobs[job].id),
+            oldest_running: oldest.map(|job| jobs[job].id()),
             lane: oldest.or(next).map(lane_of),
         }
     }
@@ -256,7 +257,7 @@ impl Engine {
         let runs_one = |session: Ix<SessionEntry>| {
             self.sessions
                 .running(&self.jobs, session)
-                .any(|job| self.queue.agent_queues.key(self.jobs[job].node).2 == *agent)
+                .any(|job| self.queue.agent_queues.key(self.jobs[job].agent_queue()).2 == *agent)
         };
         let theirs = self
             .sessions

@@ -43,7 +43,7 @@ impl Engine {
         };
         let detail =
             format!("{verb} session {key}: {} ran, {} waited", stopped.running_count, stopped.waiting_count);
-        self.server_event(
+        self.numbers.server_event(
             now,
             EventKind::CallDone,
             Some(tenant.clone()),
@@ -70,7 +70,7 @@ impl Engine {
         let running = self.sessions.running(&self.jobs, session).next();
         let first_waiting = || self.sessions.first_waiting(&self.queue, session);
         let waiting = if running.is_none() { first_waiting() } else { None };
-        let ids = |job: Option<Ix<Job>>| job.iter().map(|&job| self.jobs[job].id).collect();
+        let ids = |job: Option<Ix<Job>>| job.iter().map(|&job| self.jobs[job].id()).collect();
         let stopped = stopped(ids(running), ids(waiting));
         if let Some(job) = running {
             self.cancel_job(now, job, Reason::Stopped, Some(origin), effects);
@@ -103,13 +103,13 @@ impl Engine {
             self.sessions.change_state(now, session, &self.queue, effects, |state| state.generation += 1);
             for job in running {
                 let open = self.jobs.open(job);
-                if open.mode() == ExecutorMode::Attached && open.stopping.is_none() {
+                if open.mode() == ExecutorMode::Attached && open.stopping().is_none() {
                     self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
                 }
             }
         }
         let detail = format!("{count} sessions were reset");
-        self.server_event(now, EventKind::CallDone, None, Some(origin), detail.into(), effects);
+        self.numbers.server_event(now, EventKind::CallDone, None, Some(origin), detail.into(), effects);
         Reply::Done
     }
 }

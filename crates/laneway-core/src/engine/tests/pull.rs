@@ -852,7 +852,7 @@ fn claims_of_a_lane_that_pushes_and_too_many_kinds_are_rejected() {
             claim w1 lane=nowhere
                 not found
             executor leases leased kinds=far slots=1
-                rejected: invalid: place: the name "leases" is taken by the house; choose another
+                rejected: invalid: executor: the name "leases" is reserved by the server; choose another
         "#]],
     );
 }

@@ -64,8 +64,8 @@ impl Webhooks {
 
     /// Forgets the callback host of a job.
     pub(in crate::engine) fn forget_callback(&mut self, job: &Job) {
-        if job.has_callback
-            && let Some(host) = self.host_of.remove(&job.seq)
+        if job.has_callback()
+            && let Some(host) = self.host_of.remove(&job.seq())
         {
             self.callback_hosts.release(host);
         }
@@ -80,15 +80,15 @@ impl Webhooks {
         settings: &WebhookSettings,
         effects: &mut Effects,
     ) {
-        let host = match self.host_of.get(&job.seq) {
+        let host = match self.host_of.get(&job.seq()) {
             Some(host) => self.callback_hosts[*host].clone(),
             None => Arc::default(),
         };
         let full = self.full_for(&tenant, settings);
         let fits = full.is_none();
         let row = DeliveryRow {
-            seq: Seq(job.seq),
-            job: job.id,
+            seq: Seq(job.seq()),
+            job: job.id(),
             tenant,
             host,
             state: if fits { DeliveryState::Waiting } else { DeliveryState::Dropped },
@@ -168,7 +168,7 @@ impl Webhooks {
         effects.changes.push(Change::DeliveryTried(Box::new(tried)));
         let wait = settings.retries.get(number as usize - 1).copied();
         if let (Some(wait), false, false) = (wait, outcome.is_delivered(), outcome.is_final()) {
-            let wait = spread(wait, numbers.rng.jitter());
+            let wait = spread(wait, numbers.jitter());
             row.next_at = Some(now.wall + wait);
             pending.due = Some(now.mono + wait);
             self.queue.wait(&key, now.mono + wait, seq);
@@ -184,7 +184,7 @@ impl Webhooks {
             row.state = DeliveryState::Failed;
             self.totals.failed += 1;
         }
-        self.fresh.insert(numbers.batch, seq, row.clone());
+        self.fresh.insert(numbers.batch(), seq, row.clone());
         effects.changes.push(Change::DeliveryPut(Box::new(row)));
         Reply::Done
     }
@@ -271,7 +271,7 @@ impl Webhooks {
         if counted != self.by_tenant {
             return Err(format!("deliveries by tenant are {:?}, counted {counted:?}", self.by_tenant));
         }
-        let callbacks = jobs.iter().filter(|(_, job)| job.has_callback).count();
+        let callbacks = jobs.iter().filter(|(_, job)| job.has_callback()).count();
         if callbacks != self.host_of.len() {
             return Err(format!("{callbacks} jobs have a callback, {} hosts are kept", self.host_of.len()));
         }
@@ -334,7 +334,7 @@ impl Engine {
             Ok(false) => {}
             Ok(true) => {
                 let detail = format!("the webhook of job {job} is sent again").into();
-                self.server_event(now, EventKind::CallDone, tenant, Some(origin), detail, effects);
+                self.numbers.server_event(now, EventKind::CallDone, tenant, Some(origin), detail, effects);
             }
         }
         Reply::Done

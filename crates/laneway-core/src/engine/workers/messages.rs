@@ -56,7 +56,7 @@ impl Engine {
     /// The job of a task that this worker holds, or what its word is worth.
     fn find_task(&self, worker: Ix<Worker>, task: Task) -> Result<Ix<Job>, Reply> {
         let tenant = self.workers.entries.key(worker).0;
-        let found = self.find_job(task.job);
+        let found = self.jobs.find(task.job);
         let Some(job) = found.filter(|&job| self.tenant_of(job) == tenant) else {
             return Err(Reply::Stale);
         };
@@ -65,10 +65,10 @@ impl Engine {
             return Err(Reply::Gap);
         }
         let entry = &self.jobs[job];
-        if task.dispatch_seq < current || entry.open.is_none() {
+        if task.dispatch_seq < current || !entry.has_attempt() {
             return Err(Reply::Stale);
         }
-        let open = &self.jobs.attempts[entry.attempt()];
+        let open = self.jobs.open(job);
         if open.pushed_to() != Some(worker) {
             return Err(Reply::NotYours);
         }
@@ -125,9 +125,8 @@ impl Engine {
             let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().collect();
             for job in held {
                 let open = self.jobs.open_mut(job);
-                if open.is_pushed() && open.lease < lease {
-                    // A restart must know that the runner was told a longer one.
-                    open.lease = lease;
+                if open.is_pushed() && open.lengthen_lease(lease) {
+                    // A restart must know that the runner has a longer one.
                     effects.changes.push(Change::LeaseExtended(self.open_row(job)));
                 }
             }
@@ -137,8 +136,8 @@ impl Engine {
 
     /// The worker took the task; or it still runs one that was offered again.
     fn accepted(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
-        self.jobs.open_mut(job).acked = true;
-        if self.jobs[job].state == JobState::Assigned {
+        self.jobs.open_mut(job).acknowledge();
+        if self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
         self.renew(now, job, effects)
@@ -146,9 +145,9 @@ impl Engine {
 
     /// The worker did not take the task.
     fn rejected(&mut self, now: Now, job: Ix<Job>, code: &Name, effects: &mut Effects) -> Reply {
-        if self.jobs[job].state.is_terminal() {
+        if self.jobs[job].state().is_terminal() {
             self.release_lingering(now, job, effects);
-        } else if let Some((cause, _)) = self.jobs.open(job).stopping {
+        } else if let Some((cause, _)) = self.jobs.open(job).stopping() {
             self.close_stopped(now, job, cause, effects);
         } else {
             let why = format!("the last worker rejected it: {code}");
@@ -175,9 +174,7 @@ impl Engine {
         why: &str,
         effects: &mut Effects,
     ) {
-        let entry = &mut self.jobs[job];
-        entry.rejections = entry.rejections.saturating_add(1);
-        let times = entry.rejections;
+        let times = self.jobs[job].count_rejection();
         if times > self.settings.workers.rejections_max {
             let message = format!("no worker took it, {times} times; {why}");
             let failure = Failure::permanent("E.DISPATCH.UNAVAILABLE", message);
@@ -187,7 +184,7 @@ impl Engine {
         }
         let ends = self.ends_with_server(job);
         self.hand_back(now, job, closed, effects);
-        if !ends && self.jobs[job].state == JobState::Queued {
+        if !ends && self.jobs[job].state() == JobState::Queued {
             let wait = Span(REJECTED.0 << times.saturating_sub(1).min(16));
             self.defer(now, job, Wake::Backoff(now.mono + wait), Reason::HandedBack, effects);
         }
@@ -215,7 +212,7 @@ impl Engine {
                 return if known { Reply::Duplicate } else { reply };
             }
         };
-        let fence = self.fence_of(job);
+        let fence = self.jobs.fence_of(job);
         // The result is remembered first: with it the last attempt of a worker that is away would take its registration with it.
         let reply = self.finish(now, &fence, outcome, effects);
         if reply == Reply::Done
@@ -254,7 +251,7 @@ impl Engine {
         } else {
             let detail = format!("worker {} takes tasks again", self.workers.entries.key(worker).1);
             let tenant = Some(tenant.clone());
-            self.server_event(now, EventKind::CallDone, tenant, Some(origin), detail.into(), effects);
+            self.numbers.server_event(now, EventKind::CallDone, tenant, Some(origin), detail.into(), effects);
         }
         Reply::Done
     }
@@ -270,7 +267,7 @@ impl Engine {
     }
 
     fn look_at_worker(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
-        let floor = self.clock.lease_floor;
+        let floor = self.clock.lease_floor();
         let Some(registration) = self.workers.entries[worker].registration.as_mut() else {
             // It was waited for long enough: what it has is not there.
             self.no_longer_awaited(worker);
@@ -327,7 +324,7 @@ impl Engine {
     ) {
         let (tenant, name) = self.workers.entries.key(worker);
         let (tenant, detail) = (self.queue.tenants.key(*tenant).clone(), format!("{name}: {why}"));
-        self.server_event(now, kind, Some(tenant), origin, detail.into(), effects);
+        self.numbers.server_event(now, kind, Some(tenant), origin, detail.into(), effects);
     }
 
     /// Adds a user of a worker.
@@ -354,16 +351,16 @@ impl Engine {
 
     /// Until when an attempt lives without being heard of: its own lease, or its worker's.
     pub(in crate::engine) fn lease_end(&self, open: &Open) -> Option<Mono> {
-        let Some(worker) = open.pushed_to().filter(|_| open.acked) else { return open.lease_until };
+        let Some(worker) = open.pushed_to().filter(|_| open.acked()) else { return open.lease_until() };
         let registration = self.workers.entries[worker].registration.as_ref();
-        open.lease_until.max(registration.map(|registration| registration.lease_until))
+        open.lease_until().max(registration.map(|registration| registration.lease_until))
     }
 
     /// The lease of an attempt that a worker was told of.
     pub(in crate::engine) fn worker_lease_of(&self, job: Ix<Job>) -> Option<Span> {
-        let open = self.attempt_of(job)?;
+        let open = self.jobs.attempt_of(job)?;
         let registration = self.workers.entries[open.pushed_to()?].registration.as_ref();
-        Some(registration.map_or(self.settings.lease.max(open.lease), |registration| registration.lease))
+        Some(registration.map_or(self.settings.lease.max(open.lease()), |registration| registration.lease))
     }
 
     /// True for an attempt whose worker has no connection: it hears nothing, and runs on until its lease ends.
@@ -379,35 +376,35 @@ impl Engine {
     /// run: whatever was sent before is stale.
     pub(in crate::engine) fn dispatch_seq(&self, job: Ix<Job>) -> u64 {
         let entry = &self.jobs[job];
-        match entry.open {
-            None if entry.in_run => self.dispatched_in_run(job),
-            None => entry.attempts.into(),
-            Some(open) => self.jobs.attempts[open].dispatch_seq,
+        match self.jobs.attempt_of(job) {
+            None if entry.in_run() => self.dispatched_in_run(job),
+            None => entry.attempts().into(),
+            Some(open) => open.dispatch_seq(),
         }
     }
 
     /// How many attempts of a member's run were opened.
     fn dispatched_in_run(&self, job: Ix<Job>) -> u64 {
         let run = self.workflows.runs.members.get(&job).and_then(|(id, _)| self.workflows.runs.open.get(id));
-        run.map_or(self.jobs[job].attempts.into(), |run| run.dispatched)
+        run.map_or(self.jobs[job].attempts().into(), |run| run.dispatched)
     }
 
     /// The offer of a job's open attempt.
     pub(in crate::engine) fn offer(&self, job: Ix<Job>, again: bool) -> Offer {
         let entry = &self.jobs[job];
-        let open = &self.jobs.attempts[entry.attempt()];
+        let open = self.jobs.open(job);
         let to = open.pushed_to().zip(self.connection_of(open)).map(|(worker, connection)| {
             let (tenant, worker) = self.workers.entries.key(worker);
             let (tenant, worker) = (self.queue.tenants.key(*tenant).clone(), worker.clone());
             OfferTo { connection, tenant, worker, lease: self.lease_of(job), again }
         });
         Offer {
-            seq: Seq(entry.seq),
-            fence: self.fence_of(job),
-            executor: self.queue.executors.key(open.executor).clone(),
+            seq: Seq(entry.seq()),
+            fence: self.jobs.fence_of(job),
+            executor: self.queue.executors.key(open.executor()).clone(),
             kind: self.queue.kinds.key(self.kind_of(job)).clone(),
-            timeout: Some(Span(entry.timeout_ms)),
-            deadline: entry.deadline.get(),
+            timeout: Some(entry.timeout()),
+            deadline: entry.deadline().get(),
             dispatch_seq: self.dispatch_seq(job),
             to,
         }
@@ -436,7 +433,7 @@ impl Engine {
 
     fn view(&self, now: Now, worker: &Worker) -> Option<WorkerView> {
         let registration = worker.registration.as_deref()?;
-        let pushed = |job: &&Ix<Job>| self.jobs.attempts[self.jobs[**job].attempt()].is_pushed();
+        let pushed = |job: &&Ix<Job>| self.jobs.open(**job).is_pushed();
         let open = u32::try_from(worker.held.iter().filter(pushed).count()).unwrap_or(u32::MAX);
         Some(WorkerView {
             offer: registration.offer.clone(),

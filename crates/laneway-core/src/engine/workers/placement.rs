@@ -115,8 +115,8 @@ impl Engine {
     /// Which worker gets this job now.
     pub(in crate::engine) fn pick(&self, job: Ix<Job>) -> Pick {
         let entry = &self.jobs[job];
-        let class = &self.queue.classes[entry.class];
-        if self.placement_of(entry.class).is_some_and(|placement| placement.pinned) {
+        let class = &self.queue.classes[entry.class()];
+        if self.placement_of(entry.class()).is_some_and(|placement| placement.pinned) {
             return self.pick_pinned(job);
         }
         let Some(route) = class.route else { return Pick::Nobody };
@@ -124,7 +124,7 @@ impl Engine {
             && let Some(worker) = self.workers.pool.bindings.worker_of(class.tenant, &affinity.key)
             && let Some(registration) = self.workers.entries[worker].registration.as_deref()
             // One that cannot run it is no place for it; then the key says nothing.
-            && self.fits(registration, entry.class)
+            && self.fits(registration, entry.class())
         {
             match (self.free_for_job(job, worker, registration), affinity.mode) {
                 (Ok(()), _) => return Pick::Worker(worker),
@@ -144,7 +144,7 @@ impl Engine {
     /// The worker that runs what waits for this called node, if it can run the node, too: there it needs no slot.
     pub(in crate::engine) fn worker_of_chain(&self, job: Ix<Job>) -> Option<Ix<Worker>> {
         let entry = &self.jobs[job];
-        if !entry.in_run || self.goes_to_place(entry.class) {
+        if !entry.in_run() || self.goes_to_place(entry.class()) {
             return None;
         }
         let (holders, kind) = (self.slot_sharers(job), self.kind_of(job));
@@ -153,7 +153,7 @@ impl Engine {
             let registration = self.workers.entries[*worker].registration.as_deref();
             registration.is_some_and(|registration| {
                 self.mates_at(*worker, kind, &holders).0
-                    && self.fits(registration, entry.class)
+                    && self.fits(registration, entry.class())
                     && self.free_for_job(job, *worker, registration).is_ok()
             })
         })
@@ -166,7 +166,7 @@ impl Engine {
             let later = Pick::Later { worker, kind: None };
             return if entry.awaited_until.is_some() { later } else { Pick::Missing };
         };
-        if registration.misses >= MISSES_MAX || !self.fits(registration, self.jobs[job].class) {
+        if registration.misses >= MISSES_MAX || !self.fits(registration, self.jobs[job].class()) {
             return Pick::Missing;
         }
         match self.free_for_job(job, worker, registration) {
@@ -187,7 +187,7 @@ impl Engine {
         registration: &Registration,
     ) -> Result<(), Option<Ix<Kind>>> {
         let kind = self.kind_of(job);
-        let (of_chain, of_kind_of_chain) = match self.jobs[job].in_run {
+        let (of_chain, of_kind_of_chain) = match self.jobs[job].in_run() {
             true => self.mates_at(worker, kind, &self.slot_sharers(job)),
             false => (false, false),
         };
@@ -233,7 +233,7 @@ impl Engine {
 
     /// When what a job uses is gone.
     pub(in crate::engine) fn pin_expiry(&self, job: Ix<Job>) -> Option<Wall> {
-        let class = self.jobs[job].class;
+        let class = self.jobs[job].class();
         if self.queue.classes[class].placement.is_none() || !self.goes_to_workers(class) {
             return None;
         }
@@ -242,7 +242,7 @@ impl Engine {
 
     /// True for a job that waits for nothing: what it uses is gone, or nobody has it any more.
     pub(in crate::engine) fn is_missing(&self, now: Now, job: Ix<Job>) -> bool {
-        let class = self.jobs[job].class;
+        let class = self.jobs[job].class();
         if self.queue.classes[class].placement.is_none() || !self.goes_to_workers(class) {
             return false;
         }
@@ -358,9 +358,9 @@ impl Engine {
             return key;
         }
         self.workers.entries[worker].pins += 1;
-        let until = self.clock.born.mono + self.settings.lease;
+        let until = self.clock.born() + self.settings.lease;
         let known = &self.workers.entries[worker];
-        if known.registration.is_none() && known.awaited_until.is_none() && until > self.clock.looked_at {
+        if known.registration.is_none() && known.awaited_until.is_none() && until > self.clock.looked_at() {
             self.await_until(worker, until);
         }
         key

@@ -302,13 +302,13 @@ impl Engine {
     /// Is there something now that runs the kind of a job? A job that asks for a package or for what one worker has is not
     /// asked about: the kind does not decide there.
     pub(in crate::engine) fn is_served(&self, job: Ix<Job>) -> bool {
-        let class = &self.queue.classes[self.jobs[job].class];
+        let class = &self.queue.classes[self.jobs[job].class()];
         let kind = class.own_kind();
         if self.is_pull(class.demand) || class.route.is_some() || self.queue.kinds[kind].executor.is_some() {
             return true;
         }
         if self
-            .placement_of(self.jobs[job].class)
+            .placement_of(self.jobs[job].class())
             .is_some_and(|placement| placement.package.is_some() || placement.pinned)
         {
             return true;
@@ -537,7 +537,7 @@ impl Engine {
     /// An attempt opened that a worker holds. Where others of its chain run there already, it takes no slot of its own.
     pub(in crate::engine) fn take_worker(&mut self, job: Ix<Job>, mates: &Mates) {
         let open = self.jobs.open(job);
-        let Some(worker) = open.worker else { return };
+        let Some(worker) = open.worker() else { return };
         let pushed = open.is_pushed();
         self.workers.entries[worker].held.insert(job);
         if pushed {
@@ -548,7 +548,7 @@ impl Engine {
     /// The attempt closed.
     pub(in crate::engine) fn free_worker(&mut self, job: Ix<Job>, mates: &Mates) {
         let open = self.jobs.open(job);
-        let Some(worker) = open.worker else { return };
+        let Some(worker) = open.worker() else { return };
         let pushed = open.is_pushed();
         self.workers.entries[worker].held.remove(&job);
         if pushed {

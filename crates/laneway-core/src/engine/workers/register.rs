@@ -198,7 +198,7 @@ impl Engine {
 
     /// Slots are what the attempts say that the worker holds; chains share theirs.
     pub(in crate::engine) fn slots_taken(&self, worker: Ix<Worker>) -> (u32, BTreeMap<Ix<Kind>, u32>) {
-        let pushed = |job: &&Ix<Job>| self.jobs.attempts[self.jobs[**job].attempt()].is_pushed();
+        let pushed = |job: &&Ix<Job>| self.jobs.open(**job).is_pushed();
         let mut of_kinds: BTreeMap<Ix<Kind>, Vec<&[Level]>> = BTreeMap::new();
         for job in self.workers.entries[worker].held.iter().filter(pushed) {
             let kind = self.kind_of(*job);
@@ -233,13 +233,12 @@ impl Engine {
     fn settle_leases(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
         let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().collect();
         for job in held {
-            let ix = self.jobs[job].attempt();
-            if !self.jobs.attempts[ix].is_pushed() {
+            if !self.jobs.open(job).is_pushed() {
                 continue;
             }
-            let until = self.lease_end(&self.jobs.attempts[ix]);
-            self.jobs.attempts[ix].lease_until = until;
-            if self.is_over(now, until) {
+            let until = self.lease_end(self.jobs.open(job));
+            self.jobs.open_mut(job).set_lease_until(until);
+            if self.clock.is_over(now, until) {
                 self.look_at_open_or_lingering(now, job, effects);
             } else {
                 self.arm(job);
@@ -257,15 +256,15 @@ impl Engine {
         tasks: &TasksKept,
         effects: &mut Effects,
     ) -> Vec<Fence> {
-        let pushed = |job: &Ix<Job>| self.jobs.attempts[self.jobs[*job].attempt()].is_pushed();
+        let pushed = |job: &Ix<Job>| self.jobs.open(*job).is_pushed();
         let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().filter(pushed).collect();
         let same_process = self.workers.entries[worker].boot == boot;
         let is_kept = |job: &Ix<Job>| match tasks {
             TasksKept::All => true,
             TasksKept::Listed(tasks) => {
-                let open = &self.jobs.attempts[self.jobs[*job].attempt()];
-                let task = Task { job: self.fence_of(*job).job, dispatch_seq: open.dispatch_seq };
-                let unheard = boot.is_some() && open.started_at.is_none();
+                let open = self.jobs.open(*job);
+                let task = Task { job: self.jobs.fence_of(*job).job, dispatch_seq: open.dispatch_seq() };
+                let unheard = boot.is_some() && open.started_at().is_none();
                 same_process && (unheard || tasks.contains(&task))
             }
         };
@@ -283,8 +282,8 @@ impl Engine {
 
     /// An attempt whose process is gone ends with it.
     fn lose_with_process(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        match self.jobs.open(job).stopping {
-            _ if self.jobs[job].state.is_terminal() => self.release_lingering(now, job, effects),
+        match self.jobs.open(job).stopping() {
+            _ if self.jobs[job].state().is_terminal() => self.release_lingering(now, job, effects),
             Some((cause, _)) => self.close_stopped(now, job, cause, effects),
             None => self.lose(now, job, effects),
         }
@@ -292,27 +291,17 @@ impl Engine {
 
     fn rebind_attempt(&mut self, now: Now, worker: Ix<Worker>, job: Ix<Job>, effects: &mut Effects) -> Fence {
         let lease = self.lease_at(worker);
-        let ack_timeout = self.settings.ack_timeout;
         let open = self.jobs.open_mut(job);
-        // Who runs it goes by the lease that it is told now, so it lives as long even if nobody answers.
-        let answer = if open.started_at.is_some() { lease } else { ack_timeout };
-        open.lease_epoch += 1;
-        open.acked = false;
-        open.lease = open.lease.max(lease);
-        open.lease_until = open.lease_until.max(Some(now.mono + answer));
-        if let Some((_, until)) = &mut open.stopping {
-            // It hears of it only now.
-            *until = (*until).max(now.mono + self.settings.stop_grace);
-        }
-        let stopping = open.stopping.is_some();
+        open.rebind(now.mono, lease, self.settings.ack_timeout, self.settings.stop_grace);
+        let stopping = open.stopping().is_some();
         self.arm(job);
         effects.changes.push(Change::AttemptRebound(self.open_row(job)));
-        if stopping || self.jobs[job].state.is_terminal() {
+        if stopping || self.jobs[job].state().is_terminal() {
             self.tell_stop(job, effects);
         } else {
             effects.notices.push(Notice::Offer(self.offer_again(now, job)));
         }
-        self.fence_of(job)
+        self.jobs.fence_of(job)
     }
 
     /// The offer of an attempt that its worker was told of before. Who has lost it and begins anew gets what is left of its
@@ -324,7 +313,7 @@ impl Engine {
 
     /// What is left of the time of an attempt that has started.
     pub(in crate::engine) fn time_left(&self, now: Now, job: Ix<Job>) -> Option<Span> {
-        self.jobs.open(job).timeout_at.map(|at| at.since(now.mono).max(Span(1)))
+        self.jobs.open(job).timeout_at().map(|at| at.since(now.mono).max(Span(1)))
     }
 
     /// What a worker offers has changed.

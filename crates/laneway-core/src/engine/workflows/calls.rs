@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::jobs::{Job, MaybeMono, Wake};
+use crate::engine::jobs::{Job, Wake};
 use crate::engine::workflows::runs::{Call, MemberEntry};
 use crate::{
     AttemptEnd, Bytes, Change, Effects, EventKind, Fence, JobState, Name, Notice, Now, Reason, Reply, RunId,
@@ -20,7 +20,7 @@ impl Engine {
     /// A running middleware calls the next element of its chain. The answer comes as a notice.
     pub(in crate::engine) fn call_next(&mut self, now: Now, call: NextCall, effects: &mut Effects) -> Reply {
         let NextCall { fence, request, index, timeout, payload } = call;
-        let Some(caller) = self.fenced(&fence) else { return Reply::Stale };
+        let Some(caller) = self.jobs.fenced(&fence) else { return Reply::Stale };
         let (run, target, job) = match self.callee(caller, &fence, &request, index) {
             Ok(found) => found,
             Err(answer) => return Reply::NextAnswered(answer),
@@ -31,11 +31,11 @@ impl Engine {
         let member = &self.workflows.runs.open[&run].members[target as usize];
         let result = member.result.clone();
         let row = CallRow {
-            target: Seq(self.jobs[job].seq),
+            target: Seq(self.jobs[job].seq()),
             caller: fence,
             request,
             called_at: now.wall,
-            after: self.jobs[job].attempts,
+            after: self.jobs[job].attempts(),
             until: timeout.map(|timeout| now.wall + timeout),
             payload,
             answer: None,
@@ -43,12 +43,11 @@ impl Engine {
         };
         effects.changes.push(Change::CallPut(Box::new(row.clone())));
         self.member_mut(run, target).call = Some(Box::new(Call { row }));
-        let open = self.jobs[caller].attempt();
-        self.jobs.attempts[open].next_until = timeout.map(|timeout| now.mono + timeout);
+        self.jobs.open_mut(caller).await_call(timeout.map(|timeout| now.mono + timeout));
         self.arm(caller);
         if self.workflows.runs.open[&run].members[target as usize].group {
             self.open_group(now, run, target, effects);
-        } else if self.jobs[job].wake == Some(Wake::Called) {
+        } else if self.jobs[job].wake() == Some(Wake::Called) {
             self.release_called(now, job, effects);
         }
         Reply::NextCalled
@@ -63,7 +62,7 @@ impl Engine {
         index: u32,
     ) -> Result<(RunId, u32, Ix<Job>), NextAnswer> {
         let rejected = |code| Err(NextAnswer::rejected(code));
-        if self.jobs[caller].state.is_terminal() {
+        if self.jobs[caller].state().is_terminal() {
             return rejected(NextCode::RunFinalised);
         }
         let Some(&(id, position)) = self.workflows.runs.members.get(&caller) else {
@@ -74,7 +73,7 @@ impl Engine {
         let Some(target) = link.next.filter(|_| link.index == Some(index)) else {
             return rejected(NextCode::InvalidChain);
         };
-        if self.server.draining || self.jobs.open(caller).stopping.is_some() {
+        if self.server.is_draining() || self.jobs.open(caller).stopping().is_some() {
             return rejected(NextCode::Unavailable);
         }
         let member = &run.members[target as usize];
@@ -97,9 +96,9 @@ impl Engine {
             return rejected(NextCode::TargetNotReady);
         };
         // What runs for a caller that is gone ends soon; then the node is there for the next one.
-        let open = self.attempt_of(job);
-        let given_up = open.is_some_and(|open| matches!(open.stopping, Some((AttemptEnd::HandedBack, _))));
-        if self.jobs[job].wake == Some(Wake::Called) || given_up {
+        let open = self.jobs.attempt_of(job);
+        let given_up = open.is_some_and(|open| matches!(open.stopping(), Some((AttemptEnd::HandedBack, _))));
+        if self.jobs[job].wake() == Some(Wake::Called) || given_up {
             return Ok((id, target, job));
         }
         rejected(NextCode::TargetNotReady)
@@ -157,7 +156,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let detail = self.close_attempt(now, job, closed, false, effects);
-        if self.jobs[job].state == JobState::Assigned {
+        if self.jobs[job].state() == JobState::Assigned {
             self.set_state(job, JobState::Queued);
         }
         self.count_waiting(job);
@@ -174,18 +173,16 @@ impl Engine {
     ) {
         self.dequeue(job);
         let entry = &mut self.jobs[job];
-        entry.wake = Some(Wake::Called);
-        entry.queue_until = Default::default();
-        // Every call has its own budget of failures.
-        (entry.failures, entry.losses, entry.rejections) = (0, 0, 0);
-        if entry.state != JobState::Scheduled {
+        entry.wait_for(Wake::Called);
+        entry.reset_retries();
+        if entry.state() != JobState::Scheduled {
             self.set_state(job, JobState::Scheduled);
         }
         self.arm(job);
         let event = JobEvent::new(EventKind::JobReturned, Some(Reason::Returned));
         self.job_event(now, job, JobEvent { detail, ..event }, effects);
         let status = self.status_of(job, None);
-        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+        effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq()), status });
     }
 
     /// Answers the call of a node, if somebody waits for it.
@@ -208,16 +205,15 @@ impl Engine {
         let (fence, request) = (row.caller, row.request.clone());
         effects.changes.push(Change::CallPut(Box::new(row)));
         let Some(caller) = self.attempt_of_caller(&fence) else { return };
-        let open = self.jobs[caller].attempt();
-        self.jobs.attempts[open].next_until = None;
+        self.jobs.open_mut(caller).await_call(None);
         self.arm(caller);
-        let open = &self.jobs.attempts[open];
+        let open = self.jobs.open(caller);
         let notice = Notice::Next {
-            seq: Seq(self.jobs[caller].seq),
-            fence: self.fence_of(caller),
-            executor: self.queue.executors.key(open.executor).clone(),
+            seq: Seq(self.jobs[caller].seq()),
+            fence: self.jobs.fence_of(caller),
+            executor: self.queue.executors.key(open.executor()).clone(),
             connection: self.connection_of(open),
-            dispatch_seq: open.dispatch_seq,
+            dispatch_seq: open.dispatch_seq(),
             request,
             answer,
         };
@@ -226,8 +222,7 @@ impl Engine {
 
     /// A call has waited as long as it may.
     pub(in crate::engine) fn call_timed_out(&mut self, now: Now, caller: Ix<Job>, effects: &mut Effects) {
-        let open = self.jobs[caller].attempt();
-        self.jobs.attempts[open].next_until = None;
+        self.jobs.open_mut(caller).await_call(None);
         let Some((id, target)) = self.called_by(caller) else { return };
         self.answer(id, target, NextAnswer::rejected(NextCode::Timeout), effects);
         self.withdraw_call(now, id, target, effects);
@@ -236,9 +231,9 @@ impl Engine {
     /// The job whose open attempt has called. It may be bound to another connection by now: then its fence has changed, and
     /// the attempt is the same.
     fn attempt_of_caller(&self, fence: &Fence) -> Option<Ix<Job>> {
-        let job = self.find_job(fence.job)?;
-        let open = self.jobs[job].open;
-        (open.is_some() && self.fence_of(job).attempt_id == fence.attempt_id).then_some(job)
+        let job = self.jobs.find(fence.job)?;
+        (self.jobs[job].has_attempt() && self.jobs.fence_of(job).attempt_id == fence.attempt_id)
+            .then_some(job)
     }
 
     /// The element that a member's open attempt has called and waits for.
@@ -267,7 +262,7 @@ impl Engine {
         let Some(run) = self.workflows.runs.open.get(&id) else { return };
         let Some(call) = run.members[target as usize].call.as_ref() else { return };
         let caller = self.attempt_of_caller(&call.row.caller);
-        let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state.is_terminal());
+        let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state().is_terminal());
         if call.row.answer.is_some() || goes_on {
             return;
         }
@@ -278,23 +273,23 @@ impl Engine {
     /// Nobody waits for a called node any more: what runs is told to stop, what waits for its turn waits for a call again.
     fn withdraw_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
         let Some(job) = self.workflows.runs.open[&id].members[target as usize].job else { return };
-        if self.jobs[job].wake == Some(Wake::Called) {
+        if self.jobs[job].wake() == Some(Wake::Called) {
             return;
         }
-        if self.jobs[job].open.is_none() {
+        if !self.jobs[job].has_attempt() {
             return self.wait_for_call(now, job, None, effects);
         }
-        if self.is_reserved(job) {
+        if self.jobs.is_reserved(job) {
             return self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects);
         }
-        if self.jobs.open(job).stopping.is_none() {
+        if self.jobs.open(job).stopping().is_none() {
             self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);
         }
     }
 
     /// A node that was called comes back while it has been called anew: it goes on at once.
     pub(in crate::engine) fn resume_awaited(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        if self.jobs[job].wake == Some(Wake::Called) && !self.is_uncalled(job) {
+        if self.jobs[job].wake() == Some(Wake::Called) && !self.is_uncalled(job) {
             self.release_called(now, job, effects);
         }
     }
@@ -315,23 +310,23 @@ impl Engine {
             self.close_group(now, id, group, effects);
         }
         for (job, result) in called {
-            if self.is_reserved(job) {
+            if self.jobs.is_reserved(job) {
                 // Nobody has taken it, so nobody must be waited for.
                 self.put_back(now, job, AttemptEnd::HandedBack.into(), effects);
             }
-            if self.jobs[job].open.is_none() && self.jobs[job].wake != Some(Wake::Called) {
+            if !self.jobs[job].has_attempt() && self.jobs[job].wake() != Some(Wake::Called) {
                 // An inner one has called it, and it waits for its turn in vain.
                 self.wait_for_call(now, job, None, effects);
             }
-            if self.jobs[job].state == JobState::Assigned {
+            if self.jobs[job].state() == JobState::Assigned {
                 self.mark_running(now, job, effects);
             }
-            if self.jobs[job].open.is_some() {
+            if self.jobs[job].has_attempt() {
                 self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
             }
             let (id, position) = self.workflows.runs.members[&job];
             let member = &self.workflows.runs.open[&id].members[position as usize];
-            let was_called = self.jobs[job].attempts > 0 || (member.group && member.call.is_some());
+            let was_called = self.jobs[job].attempts() > 0 || (member.group && member.call.is_some());
             let reason = if was_called { Reason::Done } else { Reason::Skipped };
             let ending = JobEnding { result, ..JobEnding::new(JobState::Succeeded, reason) };
             self.end_job(now, job, ending, effects);
@@ -362,15 +357,9 @@ impl Engine {
         if !pending {
             return;
         }
-        if let Some(target) = target.filter(|target| self.jobs[*target].state == JobState::Queued) {
+        if let Some(target) = target.filter(|target| self.jobs[*target].state() == JobState::Queued) {
             // It waits for its turn since it was called.
-            self.begin_queue_timeout(target, now.mono);
-            let waited = now.wall.since(called_at).0;
-            let entry = &mut self.jobs[target];
-            if entry.queue_until != MaybeMono::NONE {
-                let rest = Span(entry.queue_timeout_ms.saturating_sub(waited));
-                entry.queue_until = Some(now.mono + rest).into();
-            }
+            self.jobs[target].resume_queue_timeout(now.mono, now.wall.since(called_at));
             self.arm(target);
         }
         if let Some(until) = until
@@ -378,8 +367,7 @@ impl Engine {
         {
             // Stored as a wall time; a clock that was set must not stretch it.
             let rest = until.since(now.wall).0.min(until.since(called_at).0);
-            let open = self.jobs[caller].attempt();
-            self.jobs.attempts[open].next_until = Some(now.mono + Span(rest));
+            self.jobs.open_mut(caller).await_call(Some(now.mono + Span(rest)));
             self.arm(caller);
         }
     }
@@ -391,11 +379,11 @@ impl Engine {
         let outdated = members.filter(|member| member.is_called()).filter_map(|member| {
             let since = member.call.as_ref().filter(|call| call.row.answer.is_none());
             let (ix, job) = (member.job?, &self.jobs[member.job?]);
-            (job.open.is_some() && since.is_none_or(|call| job.attempts <= call.row.after)).then_some(ix)
+            (job.has_attempt() && since.is_none_or(|call| job.attempts() <= call.row.after)).then_some(ix)
         });
         let outdated: Vec<Ix<Job>> = outdated.collect();
         for job in outdated {
-            if self.is_reserved(job) {
+            if self.jobs.is_reserved(job) {
                 self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects);
             } else {
                 self.ask_to_stop(now, job, AttemptEnd::HandedBack, effects);

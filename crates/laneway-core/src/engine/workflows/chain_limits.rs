@@ -152,7 +152,7 @@ impl Engine {
 
     /// The chains that a job belongs to, or in whose groups it is, the innermost first.
     fn levels_of(&self, job: Ix<Job>) -> Vec<Level> {
-        if !self.jobs[job].in_run {
+        if !self.jobs[job].in_run() {
             return Vec::new();
         }
         self.workflows.chains.of.get(&job).cloned().unwrap_or_else(|| self.levels_of_member(job))
@@ -205,12 +205,12 @@ impl Engine {
 
     /// In which limits these others hold a place for a job.
     pub(in crate::engine) fn shared_with(&self, job: Ix<Job>, mates: &Mates) -> Shared {
-        let lane = |job: Ix<Job>| self.queue.agent_queues[self.jobs[job].node].lane;
-        let kind = |job: Ix<Job>| self.queue.classes[self.jobs[job].class].kind;
+        let lane = |job: Ix<Job>| self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
+        let kind = |job: Ix<Job>| self.queue.classes[self.jobs[job].class()].kind;
         Shared {
             any: mates.share(|_| true),
             lane: mates.share(|mate| lane(mate) == lane(job)),
-            agent: mates.share(|mate| self.jobs[mate].node == self.jobs[job].node),
+            agent: mates.share(|mate| self.jobs[mate].agent_queue() == self.jobs[job].agent_queue()),
             kind: mates.share(|mate| kind(mate) == kind(job)),
         }
     }
@@ -226,7 +226,7 @@ impl Engine {
             let open = self.jobs.open(mate);
             open.pushed_to() == Some(worker)
         };
-        let is_kind = |mate: Ix<Job>| self.queue.classes[self.jobs[mate].class].kind == Some(kind);
+        let is_kind = |mate: Ix<Job>| self.queue.classes[self.jobs[mate].class()].kind == Some(kind);
         (mates.share(is_here), mates.share(|mate| is_here(mate) && is_kind(mate)))
     }
 
@@ -238,7 +238,7 @@ impl Engine {
     /// Who holds places for a job that wants to start: of a called node, what runs of its chain; of a node in a group,
     /// what runs of the chain that waits for the group.
     pub(in crate::engine) fn slot_sharers(&self, job: Ix<Job>) -> Mates {
-        if !self.jobs[job].in_run || self.waits_for_a_claim(job) {
+        if !self.jobs[job].in_run() || self.waits_for_a_claim(job) {
             return Mates::default();
         }
         let Some((id, position)) = self.workflows.runs.members.get(&job) else { return Mates::default() };
@@ -272,8 +272,8 @@ impl Engine {
 
     /// Keeps the lists of called nodes, and nodes of called groups, that wait for their turn.
     pub(in crate::engine) fn note_queued(&mut self, job: Ix<Job>) {
-        let entry = (self.jobs[job].seq, job);
-        let queued = self.jobs[job].state == JobState::Queued;
+        let entry = (self.jobs[job].seq(), job);
+        let queued = self.jobs[job].state() == JobState::Queued;
         if queued && self.is_called_node(job) {
             self.workflows.chains.queued.insert(entry);
         } else {
@@ -315,24 +315,25 @@ impl Engine {
 
     fn may_start_called(&self, now: Now, job: Ix<Job>, room: Option<&Room>) -> bool {
         let entry = &self.jobs[job];
-        let has_room = self.class_has_room(entry.class) || self.worker_of_chain(job).is_some();
+        let has_room = self.class_has_room(entry.class()) || self.worker_of_chain(job).is_some();
         if !has_room || self.waits_for_a_claim(job) {
             return false;
         }
         let mates = self.slot_sharers(job);
         let shared = self.shared_with(job, &mates);
-        let (node, class) = (&self.queue.agent_queues[entry.node], &self.queue.classes[entry.class]);
+        let (node, class) =
+            (&self.queue.agent_queues[entry.agent_queue()], &self.queue.classes[entry.class()]);
         let lane = &self.queue.lanes[node.lane];
         let keys = self.keys_held_by(job);
         shared.any
             && !lane.settings.paused
-            && !self.is_overdue(now, job)
+            && !self.jobs[job].is_overdue(now)
             && !self.is_missing(now, job)
             && (shared.lane || lane.open < lane.settings.running_max)
             && (shared.agent || node.open < lane.settings.running_per_agent_max)
             && (shared.kind || self.queue.kinds[class.own_kind()].gate.is_open())
             && keys.iter().all(|&key| self.queue.keys[key].gate.is_open() || self.holds_key(&mates, key))
-            && !(self.goes_to_workers(entry.class) && self.told_worker(job).is_none())
+            && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
             && self.demand_of_job(job).is_none_or(|demand| room.is_none_or(|room| room.takes(demand)))
     }
 
@@ -341,12 +342,12 @@ impl Engine {
         let fault = || Err("chains do not know what runs and waits of them".into());
         let (mut queued, mut inside_of) = (BTreeSet::new(), BTreeMap::new());
         let mut open: BTreeMap<ChainKey, Running> = BTreeMap::new();
-        for (ix, job) in self.jobs.iter().filter(|(_, job)| job.in_run) {
-            if job.state == JobState::Queued {
-                queued.extend(self.is_called_node(ix).then_some((job.seq, ix)));
+        for (ix, job) in self.jobs.iter().filter(|(_, job)| job.in_run()) {
+            if job.state() == JobState::Queued {
+                queued.extend(self.is_called_node(ix).then_some((job.seq(), ix)));
                 inside_of.extend(self.chain_around(ix).map(|key| (ix, key)));
             }
-            if job.open.is_none() {
+            if !job.has_attempt() {
                 continue;
             }
             let levels = self.levels_of(ix);
@@ -360,7 +361,7 @@ impl Engine {
         }
         let mut queued_inside: BTreeMap<ChainKey, BTreeSet<(u64, Ix<Job>)>> = BTreeMap::new();
         for (ix, key) in &inside_of {
-            queued_inside.entry(key.clone()).or_default().insert((self.jobs[*ix].seq, *ix));
+            queued_inside.entry(key.clone()).or_default().insert((self.jobs[*ix].seq(), *ix));
         }
         let known = &self.workflows.chains;
         if (queued, inside_of, queued_inside)

@@ -220,8 +220,8 @@ impl Engine {
     pub(in crate::engine) fn close_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
         for position in self.workflows.runs.open[&id].live_within(group) {
             let Some(job) = self.workflows.runs.open[&id].members[position as usize].job else { continue };
-            if self.jobs[job].attempts == 0 {
-                if self.jobs[job].state == JobState::Queued {
+            if self.jobs[job].attempts() == 0 {
+                if self.jobs[job].state() == JobState::Queued {
                     // It was called with its group, and waits for its turn in vain.
                     self.wait_for_call(now, job, None, effects);
                 }

@@ -93,17 +93,17 @@ impl Engine {
                 let Some(ix) = member.job else { continue };
                 let job = &self.jobs[ix];
                 live += 1;
-                if !job.in_run || self.workflows.runs.members.get(&ix) != Some(&(*id, position)) {
+                if !job.in_run() || self.workflows.runs.members.get(&ix) != Some(&(*id, position)) {
                     return fault("a member does not know its run");
                 }
-                if job.id != member.id || job.attempts != member.attempts {
+                if job.id() != member.id || job.attempts() != member.attempts {
                     return fault("a member is another job");
                 }
                 if member.is_called() {
                     continue;
                 }
                 let (waits, must_wait) =
-                    (job.wake == Some(Wake::Upstream), run.missing(position).next().is_some());
+                    (job.wake() == Some(Wake::Upstream), run.missing(position).next().is_some());
                 if must_wait && !waits {
                     return fault("a member does not wait for what it depends on");
                 }

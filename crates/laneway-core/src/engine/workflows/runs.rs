@@ -180,8 +180,8 @@ impl Engine {
         let lane = self.queue.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
         spec.lane = self.queue.lanes[lane].name.clone();
         let row = RunRow {
-            first: Seq(self.numbers.last_seq + 1),
-            id: RunId(self.numbers.rng.job_id(now.wall).0),
+            first: self.numbers.seq_to_come(),
+            id: RunId(self.numbers.job_id(now.wall).0),
             spec,
             nodes: members.iter().map(|member| member.node.clone()).collect(),
             created_at: now.wall,
@@ -192,7 +192,7 @@ impl Engine {
         if let Some(key) = &row.spec.idempotency {
             let prior = PriorRun { run: row.id, digest: key.digest };
             self.workflows.runs.fresh_keys.insert(
-                self.numbers.batch,
+                self.numbers.batch(),
                 (row.spec.tenant.clone(), key.key.clone()),
                 prior,
             );
@@ -359,7 +359,7 @@ impl Engine {
 
     /// An attempt of a member opens: gives its number within the run.
     pub(in crate::engine) fn member_starts(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> u64 {
-        let attempts = self.jobs[job].attempts;
+        let attempts = self.jobs[job].attempts();
         let Some(&(id, position)) = self.workflows.runs.members.get(&job) else { return attempts.into() };
         let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
         run.dispatched += 1;
@@ -438,7 +438,7 @@ impl Engine {
         for &position in members {
             let run = &self.workflows.runs.open[&id];
             let Some(job) = run.members[position as usize].job else { continue };
-            if self.jobs[job].wake != Some(Wake::Upstream) {
+            if self.jobs[job].wake() != Some(Wake::Upstream) {
                 continue;
             }
             let missing = run.missing(position).count();
@@ -462,15 +462,14 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let at = not_before.map_or(now.wall, |at| at.max(now.wall));
-        let at = match self.jobs[job].hours {
-            None => at,
-            Some(hours) if self.jobs.hours[hours].holds(at) => at,
-            Some(hours) => self.jobs.hours[hours].next_begin(at),
+        let at = match self.jobs.hours_of(job) {
+            Some(hours) if !hours.holds(at) => hours.next_begin(at),
+            _ => at,
         };
         if at > now.wall {
-            self.jobs[job].wake = Some(Wake::NotBefore(at));
+            self.jobs[job].wait_for(Wake::NotBefore(at));
             let status = self.status_of(job, Some(at));
-            effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
+            effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq()), status });
         } else {
             self.become_queued(now, job, Reason::Released, effects);
             self.look_at_needs(now, job, effects);
@@ -523,7 +522,7 @@ impl Engine {
     ) {
         let line = RunLine { id: row.id, name: row.spec.name.clone() };
         let tenant = Some(row.spec.tenant.clone());
-        self.server_event(now, kind, tenant, origin, line.to_string().into(), effects);
+        self.numbers.server_event(now, kind, tenant, origin, line.to_string().into(), effects);
     }
 
     /// A member, to be changed.
@@ -543,8 +542,8 @@ impl Engine {
     /// True for a called member whose run was told to stop because its caller is gone.
     pub(in crate::engine) fn was_given_up(&self, job: Ix<Job>) -> bool {
         let Some((id, position)) = self.workflows.runs.members.get(&job) else { return false };
-        let open = self.attempt_of(job);
-        let given_up = open.is_some_and(|open| matches!(open.stopping, Some((AttemptEnd::HandedBack, _))));
+        let open = self.jobs.attempt_of(job);
+        let given_up = open.is_some_and(|open| matches!(open.stopping(), Some((AttemptEnd::HandedBack, _))));
         given_up && self.workflows.runs.open[id].members[*position as usize].is_called()
     }
 

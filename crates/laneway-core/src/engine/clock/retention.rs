@@ -1,19 +1,19 @@
-//! The clock that retention goes by: it follows the wall clock only as far as time was seen to pass.
+//! The clock of retention: it follows the wall clock only as far as the monotonic clock confirms it.
 //!
 //! A wall clock that is ahead for a moment must delete nothing. A jump ahead is ignored until it has lasted; time that
-//! passed while no process was there is such a jump, too. A clock that is set back is believed at once: that only keeps
-//! things longer.
+//! passed while no process ran is such a jump, too. A clock that is set back is followed at once: that only keeps rows
+//! longer.
 
 use crate::{Mono, Now, Span, Wall};
 
 /// How far the wall clock may run ahead of the monotonic clock between two looks without being a jump.
 const TOLERANCE: Span = Span::secs(5);
 /// How long a wall clock must have been ahead before retention believes it.
-pub(in crate::engine) const LASTED: Span = Span::hours(1);
+const LASTED: Span = Span::hours(1);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct RetentionClock {
+pub(super) struct RetentionClock {
     at: Wall,
     /// Both clocks at the last look.
     looked_at: Now,
@@ -23,13 +23,13 @@ pub(in crate::engine) struct RetentionClock {
 
 impl RetentionClock {
     /// Goes on from where the last process was, as stored.
-    pub(in crate::engine) fn new(now: Now, stored: Option<Wall>) -> RetentionClock {
+    pub(super) fn new(now: Now, stored: Option<Wall>) -> RetentionClock {
         let at = stored.unwrap_or(now.wall);
         RetentionClock { at, looked_at: Now { mono: now.mono, wall: at }, ahead_since: None }
     }
 
     /// Moves on. Gives how far the wall clock is ahead when a jump is noticed.
-    pub(in crate::engine) fn advance(&mut self, now: Now) -> Option<Span> {
+    pub(super) fn advance(&mut self, now: Now) -> Option<Span> {
         let before = std::mem::replace(&mut self.looked_at, now);
         let passed = now.mono.since(before.mono);
         let expected = self.at + passed;
@@ -51,7 +51,7 @@ impl RetentionClock {
     }
 
     /// The time of retention.
-    pub(in crate::engine) fn wall(&self) -> Wall {
+    pub(super) fn wall(&self) -> Wall {
         self.at
     }
 }
