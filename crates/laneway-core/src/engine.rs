@@ -30,20 +30,22 @@ mod webhooks;
 mod workers;
 mod workflows;
 
-pub use capacity::readings::{CapacityView, LeaseView};
+pub use capacity::readings::CapacityView;
 pub use collections::fresh::BatchNumber;
 pub use counts::Counts;
 pub use jobs::recorded_rejections::{RECORDED_REJECTION_BYTES_PER_MINUTE, RECORDED_REJECTIONS_PER_MINUTE};
+pub use leases::view::LeaseView;
 pub use queue::explain::{Explanation, Hold, Lacks};
 pub use recover::{Recovery, Restart, StoreCounters};
 pub use sessions::state::SessionView;
 pub use stats::{AgentStats, LaneStats, Stats};
 pub use webhooks::deliveries::DeliveryStats;
 
-use capacity::readings::Capacity;
+use capacity::Capacity;
 use clock::EngineClock;
 use collections::index::Hashing;
 use jobs::Jobs;
+use leases::Leases;
 use numbers::Numbers;
 use queue::Queue;
 use schedules::Schedules;
@@ -71,6 +73,7 @@ pub struct Engine {
     schedules: Schedules,
     workflows: Workflows,
     workers: Workers,
+    leases: Leases,
     capacity: Capacity,
     webhooks: Webhooks,
     tokens: Tokens,
@@ -108,6 +111,7 @@ impl Engine {
             schedules: Schedules::default(),
             workflows: Workflows::default(),
             workers: Workers::new(hashing),
+            leases: Leases::default(),
             capacity: Capacity::default(),
             webhooks: Webhooks::new(hashing),
             tokens: Tokens::default(),

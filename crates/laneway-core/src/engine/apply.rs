@@ -151,7 +151,7 @@ impl Engine {
             }
             AdminCommand::Publish { tenant, detail } => self.publish(now, tenant, detail, effects),
             AdminCommand::SetAdmission { open, origin } => self.set_admission(now, open, &origin, effects),
-            AdminCommand::Load(reading) => self.take_reading(now, reading),
+            AdminCommand::Load(reading) => self.capacity.take_reading(now, reading),
             AdminCommand::Forget { lane, finished_before } => {
                 self.forget_ended(now, lane, finished_before, effects)
             }

@@ -266,9 +266,9 @@ impl Engine {
         let (mut used, mut leases, mut reserved) = (0, 0, 0);
         for (ix, job) in self.jobs.iter() {
             let fault = |what: &str| Err(format!("job {} ({}): {what}", job.id(), job.state()));
-            let due = self.capacity.due.contains(&(job.seq(), ix));
+            let due = self.capacity.is_next_in_line(job.seq(), ix);
             if due && (job.has_attempt() || job.state().is_terminal()) {
-                return fault("is due and does not wait");
+                return fault("is next in line and does not wait");
             }
             if !job.has_attempt() {
                 continue;
@@ -279,7 +279,7 @@ impl Engine {
                 continue;
             }
             leases += 1;
-            if self.capacity.leases.get(&open.attempt_id()) != Some(&ix) {
+            if self.leases.find(open.attempt_id()) != Some(ix) {
                 return fault("its lease is not found by its id");
             }
             let lane = &self.queue.lanes[self.queue.agent_queues[job.agent_queue()].lane];
@@ -289,11 +289,11 @@ impl Engine {
             }
             reserved += usize::from(is_reserved);
         }
-        if used != self.capacity.used {
-            return Err(format!("{} units are counted, but open attempts hold {used}", self.capacity.used));
+        if used != self.capacity.used() {
+            return Err(format!("{} units are counted, but open attempts hold {used}", self.capacity.used()));
         }
-        if leases != self.capacity.leases.len() {
-            return Err(format!("{} leases are known, {leases} are open", self.capacity.leases.len()));
+        if leases != self.leases.len() {
+            return Err(format!("{} leases are known, {leases} are open", self.leases.len()));
         }
         if reserved != self.queue.lanes.values().map(|lane| lane.reserved.len()).sum::<usize>() {
             return Err("strangers are reserved".into());

@@ -122,7 +122,7 @@ impl Engine {
             losses: entry.losses,
             rejections: entry.rejections,
             near_deadline: entry.near,
-            denials: self.denials_of(job),
+            denials: self.capacity.denials_of(job),
             denied_until: None,
             last_event: entry.last_event,
         }
@@ -168,9 +168,8 @@ impl Engine {
         self.schedules.forget_job(job);
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
-        self.forget_bypassed(job);
-        self.forget_denied(job);
-        self.capacity.denials.remove(&job);
+        self.capacity.forget_bypassed(&mut self.jobs, job);
+        self.capacity.forget_job(job);
         self.webhooks.forget_callback(&self.jobs[job]);
         let entry = self.jobs.remove(job);
         self.queue.tenants[self.queue.classes[entry.class].tenant].states[usize::from(entry.state.code())] -=

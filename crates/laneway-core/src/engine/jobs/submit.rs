@@ -448,9 +448,7 @@ impl Engine {
             open: None,
             armed: Armed::default(),
         });
-        if row.status.denials > 0 {
-            self.capacity.denials.insert(job, row.status.denials);
-        }
+        self.capacity.load_denials(job, row.status.denials);
         self.queue.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
         self.count_waiting(job);
         if let Some(of) = &row.spec.schedule {

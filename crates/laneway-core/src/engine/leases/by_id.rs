@@ -29,7 +29,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let LeaseMessage { lease, tenant, worker, pid, said } = word;
-        let Some(&job) = self.capacity.leases.get(&lease) else { return Reply::NotFound };
+        let Some(job) = self.leases.find(lease) else { return Reply::NotFound };
         let owner = self.queue.tenants.key(self.tenant_of(job));
         if tenant.is_some_and(|tenant| tenant != *owner) {
             return Reply::NotFound;

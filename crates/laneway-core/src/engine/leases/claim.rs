@@ -5,7 +5,7 @@
 //! attempt afterwards is in `by_id.rs`.
 
 use crate::engine::Engine;
-use crate::engine::capacity::admission::Room;
+use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::{Belongs, reject};
@@ -50,7 +50,7 @@ impl Engine {
                 Reply::Granted(Box::new(self.grant(job, false)))
             }
             Err(reason) => {
-                self.remember_decision(Decision {
+                self.capacity.remember(Decision {
                     at: now.wall,
                     tenant: claim.tenant.clone(),
                     agent: claim.agent.clone(),
@@ -135,10 +135,10 @@ impl Engine {
         if let Some(reason) = self.lane_denial(lane, node) {
             return Err(reason);
         }
-        let room = self.room(now);
+        let capacity = self.free_capacity(now);
         let mut expiries_left = EXPIRIES_MAX;
         while expiries_left > 0 {
-            let head = self.first_claimable(&room, lane, tenant, node, claim)?;
+            let head = self.first_claimable(&capacity, lane, tenant, node, claim)?;
             let (bin, job) = self.head_of(head.1, head.2);
             if self.jobs[job].is_overdue(now) {
                 expiries_left -= 1;
@@ -177,7 +177,7 @@ impl Engine {
     /// The first head that suits and that the machine takes, or why the first of all does not.
     fn first_claimable(
         &self,
-        room: &Room,
+        capacity: &FreeCapacity,
         lane: Ix<Lane>,
         tenant: Option<Ix<Tenant>>,
         node: Option<Ix<AgentQueue>>,
@@ -199,7 +199,7 @@ impl Engine {
             let demand = self.queue.demands[demand.expect("jobs that workers ask for have a demand")];
             let denied = self
                 .unsuited(tenant, demand, claim.max_cost, &claim.holder.worker)
-                .or_else(|| self.denial(demand, room));
+                .or_else(|| capacity.denial(demand));
             match denied {
                 None if self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim => {
                     return Ok(head);
@@ -272,14 +272,14 @@ impl Engine {
         }
         let demand = Engine::demand_of(&spec.needs, false, &lane.settings).expect("workers ask for it");
         let full = self.is_full_for(spec, belongs);
-        let room = self.room(now);
+        let capacity = self.free_capacity(now);
         let denied = self
             .lane_denial(belongs.lane, belongs.agent_queue)
             .or(full.then_some(DenyReason::Full))
             .or_else(|| self.unsuited(belongs.tenant, demand, None, &holder.worker))
-            .or_else(|| self.denial(demand, &room));
+            .or_else(|| capacity.denial(demand));
         if let Some(reason) = denied {
-            self.remember_decision(Decision {
+            self.capacity.remember(Decision {
                 at: now.wall,
                 tenant: spec.tenant.clone(),
                 agent: Some(spec.agent.clone()),
@@ -342,9 +342,7 @@ impl Engine {
                 Reply::Granted(Box::new(self.grant(ix, false)))
             }
             Some(reason) => {
-                let mut decision = self.decision_about(now, ix, Some(reason.clone()));
-                decision.worker = Some(holder.worker.clone());
-                self.remember_decision(decision);
+                self.remember_decision(now, ix, Some(&holder.worker), Some(reason.clone()));
                 Reply::Denied(Denial::from(reason))
             }
         }
@@ -388,11 +386,11 @@ impl Engine {
         let Some(demand) = self.demand_of_job(job).filter(|demand| demand.pull) else {
             return Some(DenyReason::Taken);
         };
-        let room = self.room(now);
-        if let Some(reason) = self.denial(demand, &room) {
+        let capacity = self.free_capacity(now);
+        if let Some(reason) = capacity.denial(demand) {
             return Some(reason);
         }
-        if !self.is_open_but_for_units(now, job, &room) {
+        if !self.is_open_but_for_units(now, job, &capacity) {
             return Some(DenyReason::Full);
         }
         self.unsuited(Some(tenant), demand, None, &holder.worker)
@@ -421,8 +419,7 @@ impl Engine {
             self.arm(job);
             effects.changes.push(Change::HolderChanged(self.open_row(job)));
         }
-        let decision = self.decision_about(now, job, None);
-        self.remember_decision(decision);
+        self.remember_decision(now, job, None, None);
     }
 
     fn grant(&self, job: Ix<Job>, again: bool) -> Grant {

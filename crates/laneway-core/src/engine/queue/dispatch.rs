@@ -5,7 +5,7 @@
 //! gate's source. Run to quiescence after every command, so that decisions do not depend on how commands were batched.
 
 use crate::engine::Engine;
-use crate::engine::capacity::admission::Room;
+use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::ending::JobEnding;
@@ -44,20 +44,20 @@ impl Engine {
             return None;
         }
         loop {
-            let room = if self.queue.demands.is_empty() { None } else { Some(self.room(now)) };
-            if let Some(room) = room
-                && let Some((job, cost)) = room.due
-                && cost <= room.free
+            let capacity = if self.queue.demands.is_empty() { None } else { Some(self.free_capacity(now)) };
+            if let Some(capacity) = capacity
+                && let Some((job, cost)) = capacity.next_in_line()
+                && cost <= capacity.units()
             {
                 return Some(job);
             }
-            let called = self.next_called(now, room.as_ref());
+            let called = self.next_called(now, capacity.as_ref());
             if called.is_some() || full {
                 return called;
             }
-            let lane = self.next_lane(room.as_ref())?;
+            let lane = self.next_lane(capacity.as_ref())?;
             let (_, agent_queue, source) =
-                self.first_head(lane, room.as_ref()).expect("the next lane has a head");
+                self.first_head(lane, capacity.as_ref()).expect("the next lane has a head");
             let (bin, job) = self.head_of(agent_queue, source);
             if self.jobs[job].is_overdue(now) {
                 // The rest follows in the next turn: their timers are due, so it comes at once.
@@ -119,22 +119,24 @@ impl Engine {
     }
 
     /// The head that a lane would start next.
-    fn first_head(&self, lane: Ix<Lane>, room: Option<&Room>) -> Option<QueueHead> {
+    fn first_head(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> Option<QueueHead> {
         let lane = &self.queue.lanes[lane];
         let plain = lane.heads.first();
-        let Some(room) = room.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
-        let open = lane.by_demand.iter().filter(|(demand, _)| room.takes(self.queue.demands[**demand]));
+        let Some(capacity) = capacity.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
+        let open = lane.by_demand.iter().filter(|(demand, _)| capacity.fits(self.queue.demands[**demand]));
         plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
     }
 
     /// The lane whose turn it is among those that can start something.
-    fn next_lane(&self, room: Option<&Room>) -> Option<Ix<Lane>> {
+    fn next_lane(&self, capacity: Option<&FreeCapacity>) -> Option<Ix<Lane>> {
         let mut best: Option<Ix<Lane>> = None;
         for (ix, lane) in self.queue.lanes.iter() {
             if lane.settings.paused || lane.open >= lane.settings.running_max {
                 continue;
             }
-            if lane.heads.is_empty() && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, room)) {
+            if lane.heads.is_empty()
+                && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, capacity))
+            {
                 continue;
             }
             let before = best.is_some_and(|best| {
@@ -151,9 +153,9 @@ impl Engine {
     }
 
     /// Can the dispatcher start something with a demand in this lane?
-    fn has_start_with_demand(&self, lane: Ix<Lane>, room: Option<&Room>) -> bool {
+    fn has_start_with_demand(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> bool {
         self.queue.lanes[lane].settings.pull.dispatch != Dispatch::Claim
-            && self.first_head(lane, room).is_some()
+            && self.first_head(lane, capacity).is_some()
     }
 
     pub(in crate::engine) fn first_closed_key(&self, job: Ix<Job>) -> Option<Ix<KeyEntry>> {
@@ -205,10 +207,9 @@ impl Engine {
         self.job_event(now, job, JobEvent { detail, ..JobEvent::new(kind, None) }, effects);
         effects.changes.push(Change::AttemptOpened(self.open_row(job)));
         if demand.is_some() {
-            self.forget_bypassed(job);
-            self.forget_denied(job);
-            let decision = self.decision_about(now, job, None);
-            self.remember_decision(decision);
+            self.capacity.forget_bypassed(&mut self.jobs, job);
+            self.capacity.forget_denied(job);
+            self.remember_decision(now, job, None, None);
         }
         if demand.is_none_or(|demand| !demand.pull) {
             effects.notices.push(Notice::Offer(self.offer(job, false)));

@@ -459,16 +459,17 @@ impl Engine {
 
     fn explain_needs(&self, now: Now, job: Ix<Job>, holds: &mut Vec<Hold>) {
         let Some(demand) = self.demand_of_job(job) else { return };
-        let room = self.room_at_first_sight(now);
-        if let Some(rule) = demand.rule.filter(|rule| !rule.allows(room.quiet)) {
-            holds.push(Hold::NotQuiet { state: room.quiet, rule });
+        let capacity = self.capacity.free(now, &self.settings.capacity);
+        if let Some(rule) = demand.rule.filter(|_| !capacity.is_quiet_for(demand)) {
+            holds.push(Hold::NotQuiet { state: capacity.quiet(), rule });
         }
-        if demand.cost > room.free {
-            holds.push(Hold::NoUnits { cost: demand.cost, free: room.free, usable: room.usable });
+        if demand.cost > capacity.units() {
+            let (free, usable) = (capacity.units(), capacity.usable());
+            holds.push(Hold::NoUnits { cost: demand.cost, free, usable });
         } else if demand.cost > 0
-            && let Some((due, cost)) = self.first_due(now, &room)
+            && let Some((due, cost)) = self.first_in_line(now, &capacity)
             && due != job
-            && cost > room.free
+            && cost > capacity.units()
         {
             holds.push(Hold::Reserved { job: self.jobs[due].id() });
         }
