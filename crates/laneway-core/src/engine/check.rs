@@ -67,8 +67,7 @@ impl Engine {
         self.check_units()?;
         self.check_workers()?;
         self.jobs.check_timers(&self.timers)?;
-        self.check_runs()?;
-        self.check_chains()?;
+        self.workflows.check(&self.jobs)?;
         self.schedules.check()
     }
 
@@ -120,7 +119,7 @@ impl Engine {
             let class = &self.queue.classes[job.class()];
             let waits = u32::from(!job.has_attempt());
             let open = 1 - waits;
-            let levels = self.workflows.chains.of.get(&ix).filter(|_| open == 1);
+            let levels = self.workflows.open_levels(ix).filter(|_| open == 1);
             let mut alone = |scope| match levels {
                 Some(levels) => {
                     of_chains.entry(scope).or_default().push(levels);

@@ -45,7 +45,7 @@ impl Engine {
         states[usize::from(was.code())] -= 1;
         states[usize::from(next.code())] += 1;
         if self.jobs[job].in_run {
-            self.note_queued(job);
+            self.workflows.note_queued(&self.jobs[job], job);
         }
     }
 

@@ -58,7 +58,7 @@ impl Engine {
         let tenants = u32::try_from(known.len()).unwrap_or(u32::MAX);
         let percent = self.settings.reserved_percent;
         self.queue.share = Share::of(self.settings.queued_max, tenants, percent);
-        self.workflows.runs.share = Share::of(self.settings.runs.open_nodes_max, tenants, percent);
+        self.workflows.set_share(Share::of(self.settings.runs.open_nodes_max, tenants, percent));
         for lane in self.queue.lanes.values_mut() {
             lane.share = Share::of(lane.settings.queued_max, tenants, percent);
         }
@@ -68,9 +68,6 @@ impl Engine {
             for (&lane, &waiting) in &tenant.waiting_in {
                 self.queue.lanes[lane].share.moved(0, waiting);
             }
-        }
-        for &nodes in self.workflows.runs.nodes_of.values() {
-            self.workflows.runs.share.moved(0, nodes);
         }
     }
 
@@ -97,17 +94,6 @@ impl Engine {
         }
     }
 
-    /// The open runs of a tenant have so many nodes more or less.
-    pub(in crate::engine) fn count_run_nodes(&mut self, tenant: &Name, change: i64) {
-        let nodes = self.workflows.runs.nodes_of.entry(tenant.clone()).or_default();
-        let before = *nodes;
-        *nodes = u32::try_from(i64::from(before) + change).expect("runs that end were counted");
-        self.workflows.runs.share.moved(before, *nodes);
-        if *nodes == 0 {
-            self.workflows.runs.nodes_of.remove(tenant);
-        }
-    }
-
     /// The shares are what the counts say.
     pub(in crate::engine) fn check_shares(&self) -> Result<(), String> {
         let sum = |share: &Share, counts: &mut dyn Iterator<Item = u32>| {
@@ -123,10 +109,7 @@ impl Engine {
                 return Err(format!("the shares of lane {} are miscounted", lane.name));
             }
         }
-        let nodes: u32 = self.workflows.runs.nodes_of.values().sum();
-        if nodes != self.workflows.runs.nodes
-            || !sum(&self.workflows.runs.share, &mut self.workflows.runs.nodes_of.values().copied())
-        {
+        if !sum(self.workflows.share(), &mut self.workflows.nodes_by_tenant()) {
             return Err("the shares of open runs are miscounted".to_owned());
         }
         Ok(())
