@@ -245,6 +245,21 @@ impl Settings {
         let message = format!("lane: there is no lane {:?}; {remedy}", lane.as_str());
         Err(Rejection::new(RejectionCode::UnknownLane, message))
     }
+
+    /// The limits of a tenant.
+    pub(crate) fn tenant_limits(&self, tenant: &Name) -> TenantSettings {
+        *self.tenants.get(tenant).unwrap_or(&self.tenant_default)
+    }
+
+    /// The weight of an agent.
+    pub(crate) fn weight_of(&self, agent: &Name) -> u32 {
+        self.agents.get(agent).map_or(1, |agent| agent.weight.clamp(1, 1_000))
+    }
+
+    /// How many attempts may hold a key of that name at once.
+    pub(crate) fn key_limit(&self, name: &Name) -> u32 {
+        self.keys.get(name).copied().unwrap_or(self.key_default)
+    }
 }
 
 impl Default for Settings {

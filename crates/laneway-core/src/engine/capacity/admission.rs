@@ -9,14 +9,14 @@
 //! other job with a cost starts until it has. In a lane whose jobs wait to be claimed only claims of that lane overtake, and
 //! a due job has its chance when its units are free: nobody may come for it, and others must not wait for that.
 
-use crate::capacity::{CapacityRequest, QuietRule, QuietState};
+use crate::capacity::QuietState;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::Belongs;
 use crate::engine::queue::{Demand, Lane};
 use crate::lease::Dispatch;
-use crate::{Effects, LaneSettings, Now};
+use crate::{Effects, Now};
 
 /// How much room the machine has for one decision.
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +34,11 @@ pub(in crate::engine) struct Room {
 impl Room {
     /// May a job with this demand start, as far as the machine is concerned?
     pub(in crate::engine) fn takes(&self, demand: Demand) -> bool {
-        self.is_quiet_for(demand) && self.has_units_for(demand.cost)
+        self.is_quiet_for(demand) && self.has_units_for(demand.cost())
     }
 
     pub(in crate::engine) fn is_quiet_for(&self, demand: Demand) -> bool {
-        demand.rule.is_none_or(|rule| rule.allows(self.quiet))
+        demand.rule().is_none_or(|rule| rule.allows(self.quiet))
     }
 
     pub(in crate::engine) fn has_units_for(&self, cost: u32) -> bool {
@@ -47,44 +47,6 @@ impl Room {
 }
 
 impl Engine {
-    /// What a job of these needs asks for in this lane. `None`: nothing.
-    pub(in crate::engine) fn demand_of(
-        needs: &CapacityRequest,
-        near: bool,
-        lane: &LaneSettings,
-    ) -> Option<Demand> {
-        let pull = lane.pull.is_pull();
-        let rule = match needs.quiet {
-            Some(QuietRule::Quiet) if near => Some(QuietRule::Normal),
-            rule => rule,
-        };
-        let demand = Demand { cost: needs.cost, rule, pull, unique: pull && needs.unique };
-        (demand.cost > 0 || demand.rule.is_some() || pull).then_some(demand)
-    }
-
-    pub(in crate::engine) fn hold_demand(&mut self, demand: Option<Demand>) -> Option<Ix<Demand>> {
-        demand.map(|demand| self.queue.demands.hold(&demand))
-    }
-
-    pub(in crate::engine) fn release_demand(&mut self, demand: Option<Ix<Demand>>) {
-        if let Some(demand) = demand {
-            self.queue.demands.release(demand);
-        }
-    }
-
-    pub(in crate::engine) fn is_pull(&self, demand: Option<Ix<Demand>>) -> bool {
-        demand.is_some_and(|demand| self.queue.demands[demand].pull)
-    }
-
-    /// What a job asks for now.
-    pub(in crate::engine) fn demand_of_job(&self, job: Ix<Job>) -> Option<Demand> {
-        self.queue.classes[self.jobs[job].class()].demand.map(|demand| self.queue.demands[demand])
-    }
-
-    pub(in crate::engine) fn cost_of(&self, job: Ix<Job>) -> u32 {
-        self.demand_of_job(job).map_or(0, |demand| demand.cost)
-    }
-
     /// A job asks for something else from now on. What it costs never changes.
     pub(in crate::engine) fn change_demand(&mut self, job: Ix<Job>, demand: Option<Demand>) {
         let waits = self.jobs[job].bin().is_some();
@@ -92,12 +54,12 @@ impl Engine {
             self.dequeue(job);
         }
         let old = self.jobs[job].class();
-        let (tenant, kind) = (self.queue.classes[old].tenant, self.queue.classes[old].own_kind());
+        let (tenant, kind) = (self.queue.class(old).tenant(), self.queue.class(old).own_kind());
         let placement = self.placement_of(old).cloned();
-        let names = (self.queue.tenants.key(tenant).clone(), self.queue.kinds.key(kind).clone());
+        let names = (self.queue.tenant_name(tenant).clone(), self.queue.kind_name(kind).clone());
         let node = self.jobs[job].agent_queue();
         let belongs = Belongs {
-            lane: self.queue.agent_queues[node].lane,
+            lane: self.queue.agent_queue(node).lane(),
             agent_queue: Some(node),
             tenant: Some(tenant),
             kind: Some(kind),
@@ -112,18 +74,16 @@ impl Engine {
 
     /// Workers ask for the jobs of a lane from now on, or no longer do.
     pub(in crate::engine) fn change_demands_in(&mut self, lane: Ix<Lane>) {
-        let pull = self.queue.lanes[lane].settings.pull.is_pull();
+        let pull = self.queue.lane(lane).settings().pull.is_pull();
         let jobs: Vec<Ix<Job>> = self
             .jobs
             .iter()
-            .filter(|(_, job)| self.queue.agent_queues[job.agent_queue()].lane == lane)
+            .filter(|(_, job)| self.queue.agent_queue(job.agent_queue()).lane() == lane)
             .map(|(ix, _)| ix)
             .collect();
         for job in jobs {
-            let was = self.demand_of_job(job);
-            let (cost, rule) = was.map_or((0, None), |demand| (demand.cost, demand.rule));
-            let unique = pull && self.jobs[job].unique();
-            let demand = (cost > 0 || rule.is_some() || pull).then_some(Demand { cost, rule, pull, unique });
+            let was = self.queue.demand_of(&self.jobs[job]);
+            let demand = Demand::moved(was, pull, self.jobs[job].unique());
             self.change_demand(job, demand);
         }
     }
@@ -154,54 +114,51 @@ impl Engine {
         if self.capacity.due.is_empty() {
             return None;
         }
-        let due = self.capacity.due.iter().map(|&(_, job)| (job, self.cost_of(job)));
+        let due = self.capacity.due.iter().map(|&(_, job)| (job, self.queue.cost_of(&self.jobs[job])));
         let mut due =
             due.filter(|&(job, cost)| cost <= room.usable && self.is_open_but_for_units(now, job, room));
         due.next()
     }
 
     pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-        self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim
+        let lane = self.queue.lane_of(&self.jobs[job]);
+        self.queue.lane(lane).settings().pull.dispatch == Dispatch::Claim
     }
 
     /// True when every gate of a waiting job is open, units left out.
     pub(in crate::engine) fn is_open_but_for_units(&self, now: Now, job: Ix<Job>, room: &Room) -> bool {
         let entry = &self.jobs[job];
         let Some(bin) = entry.bin().filter(|_| !self.jobs[job].is_overdue(now)) else { return false };
-        let bin = &self.queue.bins[bin];
-        let in_turn = entry.session().is_none() || bin.jobs.first().is_some_and(|(_, head)| head == job);
-        let node = &self.queue.agent_queues[entry.agent_queue()];
-        let lane = &self.queue.lanes[node.lane];
+        let is_first = self.queue.first_in_bin(bin).is_some_and(|(_, head)| head == job);
+        let in_turn = entry.session().is_none() || is_first;
+        let node = self.queue.agent_queue(entry.agent_queue());
+        let lane = self.queue.lane(node.lane());
         in_turn
-            && bin.at.is_some()
-            && self.queue.open < self.settings.running_max
-            && !lane.settings.paused
-            && lane.open < lane.settings.running_max
-            && node.open < lane.settings.running_per_agent_max
-            && self.class_is_open(entry.class())
-            && self.first_closed_key(job).is_none()
+            && self.queue.bin_hangs(bin)
+            && self.queue.open() < self.settings.running_max
+            && !lane.settings().paused
+            && lane.open() < lane.settings().running_max
+            && node.open() < lane.settings().running_per_agent_max
+            && self.queue.class_is_open(&self.workers, entry.class())
+            && self.queue.first_closed_key(&self.jobs[job]).is_none()
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
-            && self.demand_of_job(job).is_none_or(|demand| room.is_quiet_for(demand))
+            && self.queue.demand_of(&self.jobs[job]).is_none_or(|demand| room.is_quiet_for(demand))
     }
 
     /// A job with a cost is about to start: counts which jobs it bypasses.
     pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
         let room = self.room(now);
-        let (seq, home) =
-            (self.jobs[starter].seq(), self.queue.agent_queues[self.jobs[starter].agent_queue()].lane);
-        for lane in self.queue.lanes.handles() {
-            let entry = &self.queue.lanes[lane];
-            let others = entry.settings.pull.dispatch == Dispatch::Claim && lane != home;
-            if others || entry.settings.paused || entry.open >= entry.settings.running_max {
+        let (seq, home) = (self.jobs[starter].seq(), self.queue.lane_of(&self.jobs[starter]));
+        for lane in self.queue.lanes() {
+            let entry = self.queue.lane(lane);
+            let others = entry.settings().pull.dispatch == Dispatch::Claim && lane != home;
+            if others || entry.settings().paused || entry.open() >= entry.settings().running_max {
                 continue;
             }
-            let held = |demand: &Demand| {
-                demand.cost > room.free && demand.cost <= room.usable && room.is_quiet_for(*demand)
+            let blocked = |demand: Demand| {
+                demand.cost() > room.free && demand.cost() <= room.usable && room.is_quiet_for(demand)
             };
-            let needs: Vec<Ix<Demand>> =
-                entry.by_demand.keys().copied().filter(|&demand| held(&self.queue.demands[demand])).collect();
-            for demand in needs {
+            for demand in self.queue.demands_in(lane, blocked) {
                 if let Some(job) = self.first_of_demand(lane, demand)
                     && self.jobs[job].seq() < seq
                     && !self.jobs[job].is_overdue(now)
@@ -232,8 +189,8 @@ impl Engine {
         demand: Ix<Demand>,
     ) -> Option<Ix<Job>> {
         loop {
-            let &(_, node, source) = self.queue.lanes[lane].by_demand.get(&demand)?.first()?;
-            let (bin, job) = self.head_of(node, source);
+            let head = self.queue.first_with_demand(lane, demand)?;
+            let (bin, job) = self.queue.head_of(head);
             if self.is_clear(bin, job) {
                 return Some(job);
             }
@@ -243,19 +200,16 @@ impl Engine {
     /// Says in the event log why the first jobs of each demand do not start, now and then.
     pub(in crate::engine) fn note_denied(&mut self, now: Now, effects: &mut Effects) {
         let room = self.room(now);
-        for lane in self.queue.lanes.handles() {
-            let entry = &self.queue.lanes[lane];
-            let settings = &entry.settings;
+        for lane in self.queue.lanes() {
+            let entry = self.queue.lane(lane);
+            let settings = entry.settings();
             if settings.paused
-                || entry.open >= settings.running_max
+                || entry.open() >= settings.running_max
                 || settings.pull.dispatch == Dispatch::Claim
             {
                 continue;
             }
-            let closed = |demand: Ix<Demand>| !room.takes(self.queue.demands[demand]);
-            let needs: Vec<Ix<Demand>> =
-                entry.by_demand.keys().copied().filter(|&demand| closed(demand)).collect();
-            for demand in needs {
+            for demand in self.queue.demands_in(lane, |demand| !room.takes(demand)) {
                 if let Some(job) = self.first_of_demand(lane, demand) {
                     self.deny(now, job, &room, effects);
                 }

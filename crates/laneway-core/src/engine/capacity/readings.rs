@@ -138,25 +138,23 @@ impl Engine {
 
     /// An attempt with a demand opened: counts its units, and finds it by its id where a worker holds it.
     pub(in crate::engine) fn take_units(&mut self, job: Ix<Job>) {
-        self.capacity.used += self.cost_of(job);
+        self.capacity.used += self.queue.cost_of(&self.jobs[job]);
         let open = self.jobs.open(job);
         if open.pull() {
             self.capacity.leases.insert(open.attempt_id(), job);
             if self.jobs.is_reserved(job) && !self.jobs[job].state().is_terminal() {
-                let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-                self.queue.lanes[lane].reserved.insert((open.number(), job));
+                self.queue.reserve(job, &self.jobs[job], open.number());
             }
         }
     }
 
     /// The attempt closed.
     pub(in crate::engine) fn free_units(&mut self, job: Ix<Job>) {
-        self.capacity.used -= self.cost_of(job);
+        self.capacity.used -= self.queue.cost_of(&self.jobs[job]);
         let open = self.jobs.open(job);
         let (id, number) = (open.attempt_id(), open.number());
         self.capacity.leases.remove(&id);
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-        self.queue.lanes[lane].reserved.remove(&(number, job));
+        self.queue.unreserve(job, &self.jobs[job], number);
     }
 
     /// Remembers a decision for people.
@@ -175,24 +173,24 @@ impl Engine {
         denied: Option<DenyReason>,
     ) -> Decision {
         let entry = &self.jobs[job];
-        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.agent_queue());
+        let (lane, tenant, agent) = self.queue.agent_queue_key(entry.agent_queue());
         let open = self.jobs.attempt_of(job);
         let worker = open.and_then(|open| self.holder_of(open)).map(|holder| holder.worker);
         Decision {
             at: now.wall,
-            tenant: self.queue.tenants.key(*tenant).clone(),
+            tenant: self.queue.tenant_name(*tenant).clone(),
             agent: Some(agent.clone()),
-            lane: self.queue.lanes[*lane].name.clone(),
+            lane: self.queue.lane(*lane).name().clone(),
             job: Some(entry.id()),
             worker,
-            cost: self.cost_of(job),
+            cost: self.queue.cost_of(&self.jobs[job]),
             denied,
         }
     }
 
     /// Says in the event log that a waiting job is denied, unless that was said a short while ago.
     pub(in crate::engine) fn deny(&mut self, now: Now, job: Ix<Job>, room: &Room, effects: &mut Effects) {
-        let Some(demand) = self.demand_of_job(job) else { return };
+        let Some(demand) = self.queue.demand_of(&self.jobs[job]) else { return };
         let Some(reason) = self.denial(demand, room) else { return };
         let shortage = if room.is_quiet_for(demand) { Shortage::Units } else { Shortage::Quiet };
         let wait = match self.capacity.denied.get(&(job, shortage)) {
@@ -219,7 +217,7 @@ impl Engine {
         reason: &DenyReason,
     ) -> Box<str> {
         let Room { busy, quiet, usable, free, .. } = room;
-        let (word, cost, used) = (reason.as_str(), demand.cost, self.capacity.used);
+        let (word, cost, used) = (reason.as_str(), demand.cost(), self.capacity.used);
         let quiet = quiet.as_str();
         format!("{word}: needs {cost} of {free} free units ({used} of {usable} in use), busy {busy}, {quiet}")
             .into()
@@ -250,14 +248,14 @@ impl Engine {
                 state => DenyReason::NotQuiet { state },
             });
         }
-        if room.has_units_for(demand.cost) {
+        if room.has_units_for(demand.cost()) {
             return None;
         }
         let (usable, used, free) = (room.usable, self.capacity.used, room.free);
         Some(match free {
             0 => DenyReason::NoCapacity { busy: room.busy, usable, used },
-            _ if demand.cost <= free => DenyReason::Reserved,
-            free => DenyReason::NeedsMore { needed: demand.cost, free },
+            _ if demand.cost() <= free => DenyReason::Reserved,
+            free => DenyReason::NeedsMore { needed: demand.cost(), free },
         })
     }
 
@@ -280,15 +278,15 @@ impl Engine {
             by_agent: BTreeMap::new(),
         };
         for open in self.jobs.open_attempts() {
-            let cost = self.cost_of(open.job());
+            let cost = self.queue.cost_of(&self.jobs[open.job()]);
             if cost == 0 {
                 continue;
             }
             if open.started_at().is_none() && open.worker().is_none() {
                 view.reserved += cost;
             }
-            let (_, tenant, agent) = self.queue.agent_queues.key(self.jobs[open.job()].agent_queue());
-            *view.by_agent.entry((self.queue.tenants.key(*tenant).clone(), agent.clone())).or_default() +=
+            let (_, tenant, agent) = self.queue.agent_queue_key(self.jobs[open.job()].agent_queue());
+            *view.by_agent.entry((self.queue.tenant_name(*tenant).clone(), agent.clone())).or_default() +=
                 cost;
         }
         view
@@ -309,19 +307,19 @@ impl Engine {
     fn lease_view(&self, now: Now, job: Ix<Job>) -> LeaseView {
         let entry = &self.jobs[job];
         let open = self.jobs.open(job);
-        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.agent_queue());
+        let (lane, tenant, agent) = self.queue.agent_queue_key(entry.agent_queue());
         LeaseView {
             lease: open.attempt_id(),
             job: entry.id(),
             seq: Seq(entry.seq()),
             attempt: entry.attempts(),
-            tenant: self.queue.tenants.key(*tenant).clone(),
+            tenant: self.queue.tenant_name(*tenant).clone(),
             agent: agent.clone(),
-            lane: self.queue.lanes[*lane].name.clone(),
-            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
+            lane: self.queue.lane(*lane).name().clone(),
+            kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[job])).clone(),
             holder: self.holder_of(open),
             state: entry.state(),
-            cost: self.cost_of(job),
+            cost: self.queue.cost_of(&self.jobs[job]),
             opened_at: open.opened_at(),
             remaining: open.lease_until().map_or(Span(0), |until| until.since(now.mono)),
         }

@@ -100,7 +100,7 @@ impl Engine {
             let detail = self.close_attempt(now, job, closed, false, effects);
             self.jobs[job].wait_for(Wake::Backoff(now.mono + wait));
             self.set_state(job, JobState::Scheduled);
-            self.count_waiting(job);
+            self.queue.count_waiting(&self.jobs[job]);
             let keeps_its_place = self.jobs[job].session.is_some();
             if keeps_its_place {
                 // It keeps its place, so that the session does not go on without it.
@@ -183,8 +183,8 @@ impl Engine {
 
     /// True when the server stops and the lane of the job keeps nothing that waits.
     pub(in crate::engine) fn ends_with_server(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
-        self.server.is_draining() && self.queue.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
+        let lane = self.queue.lane_of_job(&self.jobs[job]);
+        self.server.is_draining() && lane.settings().on_shutdown == ShutdownPolicy::Cancel
     }
 
     fn requeue(
@@ -201,7 +201,7 @@ impl Engine {
         }
         let detail = self.close_attempt(now, job, end, false, effects);
         self.set_state(job, JobState::Queued);
-        self.count_waiting(job);
+        self.queue.count_waiting(&self.jobs[job]);
         self.enqueue(job);
         self.arm(job);
         let event = JobEvent::new(EventKind::JobQueued, Some(reason));
@@ -264,15 +264,14 @@ impl Engine {
         if waited {
             self.wait_no_longer(job);
             self.dequeue(job);
-            self.uncount_waiting(job);
+            self.queue.uncount_waiting(&self.jobs[job]);
         }
         self.jobs[job].wake = None;
         self.set_state(job, state);
         let (kind, line) = (kind_of_end(state), error.as_ref().map(ErrorLine::of));
         let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };
         self.job_event(now, job, event, effects);
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
-        self.queue.lanes[lane].ended = self.queue.lanes[lane].ended.saturating_add(1);
+        self.queue.count_ended(self.queue.lane_of(&self.jobs[job]), 1);
         let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
         let entry = &self.jobs[job];
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
@@ -299,7 +298,7 @@ impl Engine {
         if self.jobs[job].in_run {
             self.member_ended(job, state);
         }
-        self.count_end(job, state, reason, waited);
+        self.queue.count_end(&self.jobs[job], reason, waited);
         if !self.jobs[job].has_attempt() {
             self.forget(job);
         } else {
@@ -327,7 +326,7 @@ impl Engine {
         self.free_gates(job);
         let ended = self.jobs[job].open.take().expect("the job has an open attempt");
         self.jobs.attempts.remove(ended);
-        self.count_run(now, job, open.started_at, end);
+        self.queue.count_attempt(now.wall, &self.jobs[job], open.started_at, end);
         effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
             open,
             end,

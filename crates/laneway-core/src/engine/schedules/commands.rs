@@ -416,7 +416,7 @@ impl Engine {
             return invalid(format!("catch_up.max: {max} is not in 1-{CATCH_UP_MAX}"));
         }
         check_template(spec)?;
-        self.check_form(now, &spec.job, self.locate(&spec.job))?;
+        self.check_form(now, &spec.job, self.queue.locate(&spec.job))?;
         let bytes_of = |spec: &ScheduleSpec| (spec.payload.len() + spec.note.len()) as u64;
         let others = self.schedules.entries.values().filter(|entry| Some(entry.schedule.id) != id);
         let bytes = others.map(|entry| bytes_of(&entry.schedule.spec)).sum::<u64>() + bytes_of(spec);

@@ -401,7 +401,7 @@ impl Engine {
         let run = self.schedules.runs.get(&job)?;
         let entry = &self.jobs[job];
         let status = status_of(entry.state(), reason);
-        let (_, _, agent) = self.queue.agent_queues.key(entry.agent_queue());
+        let (_, _, agent) = self.queue.agent_queue_key(entry.agent_queue());
         let error = match (status, error) {
             (RunStatus::Ok, _) => None,
             (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
@@ -410,7 +410,7 @@ impl Engine {
         Some(FiringLogEntry {
             number: 0,
             schedule: run.of.id,
-            tenant: self.queue.tenants.key(self.queue.classes[entry.class()].tenant).clone(),
+            tenant: self.queue.owner_of(entry).clone(),
             name: run.of.name.clone(),
             agent: Name::clone(agent),
             job: Some(entry.id()),

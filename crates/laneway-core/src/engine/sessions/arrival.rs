@@ -181,14 +181,14 @@ impl Engine {
         let entry = &self.sessions.entries[session];
         let batch = entry.batch.as_ref().map(|batch| {
             let leader = &self.jobs[batch.leader];
-            let (lane, _, agent) = self.queue.agent_queues.key(leader.agent_queue());
-            let keys = self.keys_held_by(batch.leader);
-            let key = |&key: &Ix<KeyEntry>| match self.queue.keys.key(key).clone() {
+            let (lane, _, agent) = self.queue.agent_queue_key(leader.agent_queue());
+            let keys = self.queue.keys_of(&self.jobs[batch.leader]);
+            let key = |&key: &Ix<KeyEntry>| match self.queue.key_name(key).clone() {
                 KeyName::Named(_, name, value) => Some(Key { name, value }),
                 _ => None,
             };
             BatchOutlook {
-                kind: self.queue.kinds.key(self.kind_of(batch.leader)).clone(),
+                kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[batch.leader])).clone(),
                 agent: agent.clone(),
                 lane: *lane,
                 keys: keys.iter().filter_map(key).collect(),
@@ -219,7 +219,7 @@ impl Engine {
         if interrupts || drops_oldest || flushes {
             self.make_way(now, &submission, belongs, (interrupts, drops_oldest, flushes), effects);
             // What ended may have been the last of its agent or kind.
-            belongs = self.locate(&submission.spec);
+            belongs = self.queue.locate(&submission.spec);
         }
         let session = submission.spec.session.as_ref().expect("it comes for a session");
         let (window, burst_max) = (session.window().unwrap_or_default(), session.burst_max());
@@ -334,14 +334,14 @@ impl Engine {
     /// How many jobs of a session wait, for their turn or for a time.
     pub(in crate::engine) fn waiting_in_session(&self, session: Ix<SessionEntry>) -> u32 {
         let entry = &self.sessions.entries[session];
-        let in_bin = entry.bin.map_or(0, |bin| self.queue.bins[bin].jobs.len());
+        let in_bin = entry.bin.map_or(0, |bin| self.queue.bin_len(bin));
         u32::try_from(in_bin + entry.later.len()).unwrap_or(u32::MAX)
     }
 
     /// The job of a session that goes first among those that wait.
     pub(in crate::engine) fn first_waiting_in(&self, session: Ix<SessionEntry>) -> Option<Ix<Job>> {
         let entry = &self.sessions.entries[session];
-        let in_bin = entry.bin.and_then(|bin| self.queue.bins[bin].jobs.first());
+        let in_bin = entry.bin.and_then(|bin| self.queue.first_in_bin(bin));
         let later = entry.later.first_key_value().map(|(order, job)| (*order, *job));
         in_bin.into_iter().chain(later).min().map(|(_, job)| job)
     }
@@ -352,7 +352,7 @@ impl Engine {
         let mut waiting: Vec<(Rank, Ix<Job>)> =
             entry.later.iter().map(|(order, job)| (*order, *job)).collect();
         if let Some(bin) = entry.bin {
-            waiting.extend(self.queue.bins[bin].jobs.iter());
+            waiting.extend(self.queue.jobs_in_bin(bin));
         }
         waiting.sort_unstable();
         waiting.into_iter().map(|(_, job)| job).collect()
@@ -404,14 +404,14 @@ impl Engine {
     /// A job of a session begins to wait for its not-before time, which is in no bin.
     pub(in crate::engine) fn wait_for_later(&mut self, job: Ix<Job>) {
         let Some(session) = self.jobs[job].session() else { return };
-        let order = self.order_in_bin(job);
+        let order = self.queue.order_in_bin(&self.jobs[job]);
         self.sessions.entries[session].later.insert(order, job);
     }
 
     /// A job of a session waits for no time any more. Must be told while its place in the order is what it was.
     pub(in crate::engine) fn wait_no_longer(&mut self, job: Ix<Job>) {
         let (Some(session), wake) = (self.jobs[job].session(), self.jobs[job].wake()) else { return };
-        let order = self.order_in_bin(job);
+        let order = self.queue.order_in_bin(&self.jobs[job]);
         let entry = &mut self.sessions.entries[session];
         match wake {
             Some(Wake::NotBefore(_)) => {

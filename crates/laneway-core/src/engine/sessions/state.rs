@@ -93,7 +93,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn find_session(&self, tenant: &Name, key: &Name) -> Option<Ix<SessionEntry>> {
-        self.sessions.entries.find(&(self.queue.tenants.find(tenant)?, key.clone()))
+        self.sessions.entries.find(&(self.queue.find_tenant(tenant)?, key.clone()))
     }
 
     pub(in crate::engine) fn generation_of(&self, session: Ix<SessionEntry>) -> u64 {
@@ -107,11 +107,11 @@ impl Engine {
         tenant: &Name,
         key: &Name,
     ) -> Ix<SessionEntry> {
-        let tenant = self.hold_tenant(tenant);
+        let tenant = self.queue.hold_tenant(&self.settings, tenant);
         let session = self.hold_session(tenant, key);
         if self.sessions.entries[session].state.is_some() {
             self.release_session(session);
-            self.queue.tenants.release(tenant);
+            self.queue.release_tenant(tenant);
         } else {
             // What is remembered is one user of the session and of its tenant.
             let state =
@@ -137,7 +137,7 @@ impl Engine {
         change(state);
         state.updated_at = now.wall;
         let SessionState { cutoff, generation, tokens, window, updated_at } = **state;
-        let tenant = self.queue.tenants.key(tenant).clone();
+        let tenant = self.queue.tenant_name(tenant).clone();
         let row = SessionRow { tenant, key, cutoff, generation, tokens, window, updated_at };
         effects.changes.push(Change::SessionPut(Box::new(row)));
         self.note_idle(session);
@@ -214,10 +214,10 @@ impl Engine {
         let Some(state) = self.sessions.entries[session].state.take() else { return };
         let (tenant, key) = self.sessions.entries.key(session).clone();
         self.sessions.idle.remove(tenant, state.updated_at, session);
-        let named = self.queue.tenants.key(tenant).clone();
+        let named = self.queue.tenant_name(tenant).clone();
         effects.changes.push(Change::SessionForgotten { tenant: named, key });
         self.sessions.entries.release(session);
-        self.queue.tenants.release(tenant);
+        self.queue.release_tenant(tenant);
     }
 
     /// A session by name. `None`: it has no job, and nothing is remembered of it.
@@ -227,7 +227,7 @@ impl Engine {
 
     /// A tenant's sessions by name, those after `after`, `limit` at most.
     pub fn sessions(&self, tenant: &Name, after: Option<&Name>, limit: usize) -> Vec<SessionView> {
-        let Some(tenant) = self.queue.tenants.find(tenant) else { return Vec::new() };
+        let Some(tenant) = self.queue.find_tenant(tenant) else { return Vec::new() };
         let mut first: BTreeMap<&Name, Ix<SessionEntry>> = BTreeMap::new();
         for (session, (owner, key), _) in self.sessions.entries.iter() {
             if *owner != tenant || after.is_some_and(|after| key <= after) {
@@ -244,16 +244,15 @@ impl Engine {
     /// Tenants that have a session, by name.
     pub fn session_tenants(&self) -> Vec<Name> {
         let tenants: std::collections::BTreeSet<&Name> =
-            self.sessions.entries.iter().map(|(_, (owner, _), _)| self.queue.tenants.key(*owner)).collect();
+            self.sessions.entries.iter().map(|(_, (owner, _), _)| self.queue.tenant_name(*owner)).collect();
         tenants.into_iter().cloned().collect()
     }
 
     /// How many sessions run a job of this agent.
     pub fn active_sessions_of(&self, tenant: &Name, agent: &Name) -> u32 {
-        let Some(tenant) = self.queue.tenants.find(tenant) else { return 0 };
+        let Some(tenant) = self.queue.find_tenant(tenant) else { return 0 };
         let runs_one = |session: Ix<SessionEntry>| {
-            self.running_in(session)
-                .any(|job| self.queue.agent_queues.key(self.jobs[job].agent_queue()).2 == *agent)
+            self.running_in(session).any(|job| *self.queue.agent_of(&self.jobs[job]) == *agent)
         };
         let theirs = self
             .sessions
@@ -269,9 +268,7 @@ impl Engine {
         let oldest = self.running_in(session).next();
         let next = self.first_waiting_in(session);
         let running = u32::try_from(self.running_in(session).count()).unwrap_or(u32::MAX);
-        let lane_of = |job: Ix<Job>| {
-            self.queue.lanes[self.queue.agent_queues[self.jobs[job].agent_queue()].lane].name.clone()
-        };
+        let lane_of = |job: Ix<Job>| self.queue.lane_of_job(&self.jobs[job]).name().clone();
         SessionView {
             key: self.sessions.entries.key(session).1.clone(),
             running,

@@ -97,7 +97,7 @@ impl Engine {
             }
             count += 1;
             let (tenant, key) = self.sessions.entries.key(session).clone();
-            let tenant = self.queue.tenants.key(tenant).clone();
+            let tenant = self.queue.tenant_name(tenant).clone();
             let session = self.known_session(now, &tenant, &key);
             self.change_state(now, session, effects, |state| state.generation += 1);
             for job in running {

@@ -70,7 +70,7 @@ impl Engine {
     /// A job with a callback has ended: somebody is owed the news.
     pub(in crate::engine) fn owe_delivery(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        let tenant = self.queue.tenants.key(self.queue.classes[entry.class()].tenant).clone();
+        let tenant = self.queue.owner_of(entry).clone();
         let host = match self.webhooks.host_of.get(&entry.seq()) {
             Some(host) => self.webhooks.callback_hosts[*host].clone(),
             None => Arc::default(),

@@ -205,8 +205,8 @@ impl Engine {
 
     /// In which limits these others hold a place for a job.
     pub(in crate::engine) fn shared_with(&self, job: Ix<Job>, mates: &Mates) -> Shared {
-        let lane = |job: Ix<Job>| self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-        let kind = |job: Ix<Job>| self.queue.classes[self.jobs[job].class()].kind;
+        let lane = |job: Ix<Job>| self.queue.lane_of(&self.jobs[job]);
+        let kind = |job: Ix<Job>| self.queue.class(self.jobs[job].class()).kind();
         Shared {
             any: mates.share(|_| true),
             lane: mates.share(|mate| lane(mate) == lane(job)),
@@ -226,13 +226,13 @@ impl Engine {
             let open = self.jobs.open(mate);
             open.pushed_to() == Some(worker)
         };
-        let is_kind = |mate: Ix<Job>| self.queue.classes[self.jobs[mate].class()].kind == Some(kind);
+        let is_kind = |mate: Ix<Job>| self.queue.class(self.jobs[mate].class()).kind() == Some(kind);
         (mates.share(is_here), mates.share(|mate| is_here(mate) && is_kind(mate)))
     }
 
     /// Do these hold the key for a job?
     pub(in crate::engine) fn holds_key(&self, mates: &Mates, key: Ix<KeyEntry>) -> bool {
-        mates.share(|mate| self.keys_held_by(mate).contains(&key))
+        mates.share(|mate| self.queue.keys_of(&self.jobs[mate]).contains(&key))
     }
 
     /// Who holds places for a job that wants to start: of a called node, what runs of its chain; of a node in a group,
@@ -315,26 +315,29 @@ impl Engine {
 
     fn may_start_called(&self, now: Now, job: Ix<Job>, room: Option<&Room>) -> bool {
         let entry = &self.jobs[job];
-        let has_room = self.class_has_room(entry.class()) || self.worker_of_chain(job).is_some();
+        let has_room = self.queue.class_has_free_slot(&self.workers, entry.class())
+            || self.worker_of_chain(job).is_some();
         if !has_room || self.waits_for_a_claim(job) {
             return false;
         }
         let mates = self.slot_sharers(job);
         let shared = self.shared_with(job, &mates);
-        let (node, class) =
-            (&self.queue.agent_queues[entry.agent_queue()], &self.queue.classes[entry.class()]);
-        let lane = &self.queue.lanes[node.lane];
-        let keys = self.keys_held_by(job);
+        let (node, class) = (self.queue.agent_queue(entry.agent_queue()), self.queue.class(entry.class()));
+        let lane = self.queue.lane(node.lane());
+        let keys = self.queue.keys_of(&self.jobs[job]);
         shared.any
-            && !lane.settings.paused
+            && !lane.settings().paused
             && !self.jobs[job].is_overdue(now)
             && !self.is_missing(now, job)
-            && (shared.lane || lane.open < lane.settings.running_max)
-            && (shared.agent || node.open < lane.settings.running_per_agent_max)
-            && (shared.kind || self.queue.kinds[class.own_kind()].gate.is_open())
-            && keys.iter().all(|&key| self.queue.keys[key].gate.is_open() || self.holds_key(&mates, key))
+            && (shared.lane || lane.open() < lane.settings().running_max)
+            && (shared.agent || node.open() < lane.settings().running_per_agent_max)
+            && (shared.kind || self.queue.kind(class.own_kind()).is_open())
+            && keys.iter().all(|&key| self.queue.key_is_open(key) || self.holds_key(&mates, key))
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
-            && self.demand_of_job(job).is_none_or(|demand| room.is_none_or(|room| room.takes(demand)))
+            && self
+                .queue
+                .demand_of(&self.jobs[job])
+                .is_none_or(|demand| room.is_none_or(|room| room.takes(demand)))
     }
 
     /// Recounts what runs of chains, and who waits for its turn.
