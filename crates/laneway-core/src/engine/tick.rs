@@ -93,8 +93,8 @@ impl Engine {
         let keyed = seen.before(self.settings.idempotency_window);
         let left_over = self.queue.sweep(seen, keyed, effects);
         effects.changes.push(Change::FiringLogPruned {
-            ended_before: seen.before(self.settings.schedules.run_log_retention),
-            keep: self.settings.schedules.run_log_max,
+            ended_before: seen.before(self.settings.schedules.firing_log_retention),
+            keep: self.settings.schedules.firing_log_max,
             slots_before: seen.before(self.settings.schedules.slot_retention),
             max: ROWS_PRUNED_MAX,
         });

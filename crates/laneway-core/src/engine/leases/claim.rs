@@ -224,7 +224,7 @@ impl Engine {
             || !spec.keys.is_empty()
             || spec.not_before.is_some()
             || spec.idempotency.is_some()
-            || spec.needs.hours.is_some();
+            || spec.capacity.hours.is_some();
         let belongs = self.queue.locate(spec);
         let lane = self.queue.lane(belongs.lane);
         if waits || !lane.settings().pull.is_pull() {
@@ -235,7 +235,7 @@ impl Engine {
         if let Err(rejection) = self.admit(now, spec, belongs, None) {
             return Reply::Rejected(rejection);
         }
-        let demand = Demand::of(&spec.needs, false, lane.settings()).expect("workers ask for it");
+        let demand = Demand::of(&spec.capacity, false, lane.settings()).expect("workers ask for it");
         let full = self.is_full_for(spec, belongs);
         let room = self.room(now);
         let denied = self

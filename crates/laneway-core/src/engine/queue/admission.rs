@@ -106,8 +106,8 @@ impl Queue {
             let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&settings.retry);
             spec.retry = Some(policy.clone());
         }
-        if spec.needs.hours.is_none() && !settings.agents.is_empty() {
-            spec.needs.hours = settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
+        if spec.capacity.hours.is_none() && !settings.agents.is_empty() {
+            spec.capacity.hours = settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
         }
         if spec.keys.len() > 1 {
             spec.keys.sort();
