@@ -29,9 +29,10 @@ mod webhooks;
 mod workers;
 mod workflows;
 
-pub use capacity::readings::{CapacityView, LeaseView};
+pub use capacity::readings::CapacityView;
 pub use collections::fresh::BatchNumber;
 pub use jobs::recorded_rejections::{RECORDED_REJECTION_BYTES_PER_MINUTE, RECORDED_REJECTIONS_PER_MINUTE};
+pub use leases::view::LeaseView;
 pub use queue::counts::Counts;
 pub use queue::explain::{Explanation, Hold, Lacks};
 pub use queue::stats::{AgentStats, LaneStats};
@@ -40,13 +41,14 @@ pub use sessions::state::SessionView;
 pub use stats::Stats;
 pub use webhooks::deliveries::DeliveryStats;
 
-use capacity::readings::Capacity;
+use capacity::Capacity;
 use clock::EngineClock;
 use collections::index::Hashing;
 use jobs::Jobs;
+use leases::Leases;
 use numbers::Numbers;
 use queue::Queue;
-use schedules::commands::Schedules;
+use schedules::Schedules;
 use server::ServerState;
 use sessions::Sessions;
 use timers::Timers;
@@ -71,6 +73,7 @@ pub struct Engine {
     schedules: Schedules,
     workflows: Workflows,
     workers: Workers,
+    leases: Leases,
     capacity: Capacity,
     webhooks: Webhooks,
     tokens: Tokens,
@@ -108,6 +111,7 @@ impl Engine {
             schedules: Schedules::default(),
             workflows: Workflows::default(),
             workers: Workers::new(hashing),
+            leases: Leases::default(),
             capacity: Capacity::default(),
             webhooks: Webhooks::new(hashing),
             tokens: Tokens::default(),
@@ -130,13 +134,12 @@ impl Engine {
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
-            if self.workflows.runs.is_settled()
-                && (self.schedules.ended.is_empty() || self.server.is_draining())
+            if self.workflows.runs.is_settled() && (self.schedules.is_settled() || self.server.is_draining())
             {
                 break;
             }
         }
-        self.deliver(now, effects);
+        self.webhooks.hand_out(now, &self.settings.webhooks, effects);
         reply
     }
 
@@ -149,7 +152,7 @@ impl Engine {
     pub fn committed(&mut self, batch: BatchNumber) {
         self.jobs.committed(batch);
         self.workflows.runs.fresh_keys.committed(batch);
-        self.webhooks.deliveries.fresh.committed(batch);
+        self.webhooks.committed(batch);
     }
 
     /// The settings in force.

@@ -9,7 +9,7 @@ use crate::engine::jobs::record;
 use crate::engine::jobs::submit;
 use crate::engine::leases::by_id::LEASES;
 use crate::engine::workers::messages::WORKERS;
-use crate::{Command, Effects, ExecutorOffer, Now, RejectionCode, Reply};
+use crate::{Command, DeliveryTry, Effects, ExecutorOffer, Now, RejectionCode, Reply};
 
 impl Engine {
     /// Carries out one command.
@@ -78,13 +78,13 @@ impl Engine {
                 self.update_schedule(now, tenant.as_ref(), id, *patch, &origin, effects)
             }
             ScheduleCommand::Delete { tenant, id, origin } => {
-                self.delete_schedule(now, tenant.as_ref(), id, &origin, effects)
+                self.schedules.delete(now, tenant.as_ref(), id, &origin, &mut self.numbers, effects)
             }
             ScheduleCommand::Toggle { tenant, id, enabled, origin } => {
                 self.toggle_schedule(now, tenant.as_ref(), id, enabled, &origin, effects)
             }
             ScheduleCommand::Fire { tenant, id, mode, origin } => {
-                self.run_schedule(now, tenant.as_ref(), id, mode, &origin, effects)
+                self.fire_by_hand(now, tenant.as_ref(), id, mode, &origin, effects)
             }
         }
     }
@@ -92,7 +92,10 @@ impl Engine {
     fn carry_out_delivery(&mut self, now: Now, command: DeliveryCommand, effects: &mut Effects) -> Reply {
         match command {
             DeliveryCommand::Tried { seq, number, took, outcome } => {
-                self.delivery_tried(now, seq, number, took, &outcome, effects)
+                let (status, error) = (outcome.status(), outcome.error());
+                let tried = DeliveryTry { seq, number, at: now.wall, took, status, error };
+                let (settings, numbers) = (&self.settings.webhooks, &mut self.numbers);
+                self.webhooks.tried(now, tried, &outcome, settings, numbers, effects)
             }
             DeliveryCommand::Redeliver { tenant, job, stored, origin } => {
                 self.redeliver(now, tenant.as_ref(), job, stored.map(|row| *row), &origin, effects)
@@ -148,7 +151,7 @@ impl Engine {
             }
             AdminCommand::Publish { tenant, detail } => self.publish(now, tenant, detail, effects),
             AdminCommand::SetAdmission { open, origin } => self.set_admission(now, open, &origin, effects),
-            AdminCommand::Load(reading) => self.take_reading(now, reading),
+            AdminCommand::Load(reading) => self.capacity.take_reading(now, reading),
             AdminCommand::Forget { lane, finished_before } => {
                 self.forget_ended(now, lane, finished_before, effects)
             }

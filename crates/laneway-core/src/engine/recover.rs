@@ -104,7 +104,7 @@ impl Recovery {
 
     /// Takes up an entry of the run log; the newest come last.
     pub fn firing_log_entry(&mut self, log: FiringLogEntry) {
-        self.engine.schedules.remember_run(log);
+        self.engine.schedules.remember(log);
     }
 
     /// Takes up a live job.
@@ -148,7 +148,7 @@ impl Recovery {
                 };
                 engine.jobs[job].wait_for(wake);
                 match wake {
-                    Wake::NotBefore(_) => engine.wait_for_later(job),
+                    Wake::NotBefore(_) => engine.sessions.wait_for_later(&engine.jobs, job),
                     Wake::Backoff(_) | Wake::Debounce(_) if row.spec.session.is_some() => engine.enqueue(job),
                     _ => {}
                 }
@@ -174,7 +174,7 @@ impl Recovery {
     /// Takes up the open attempt of a live job.
     pub fn open(&mut self, open: OpenAttempt) {
         let Some(job) = self.engine.jobs.find(open.fence.job) else { return };
-        self.engine.wait_no_longer(job);
+        self.engine.sessions.wait_no_longer(&self.engine.jobs, job);
         self.engine.dequeue(job);
         self.engine.queue.uncount_waiting(&self.engine.jobs[job]);
         // Rows are written once; the attempt's row is newer than the job's.
@@ -213,9 +213,7 @@ impl Recovery {
         // Its runner goes by what it was told, not by what the settings say by now.
         let lease = engine.lease_of(job).max(open.lease);
         engine.jobs[job].resume_attempt(open.fence.attempt, open.last_event);
-        if let Some(run) = engine.schedules.runs.get_mut(&job) {
-            run.began.get_or_insert(open.opened_at);
-        }
+        engine.schedules.firing_resumed(job, open.opened_at);
         let (pull, timeout) = (open.executor.as_str() == LEASES, engine.jobs[job].timeout());
         let from = Resumed { executor, worker, pull, now: self.now.mono, lease, timeout };
         engine.jobs.set_open(Open::resumed(job, open, from));
@@ -238,23 +236,23 @@ impl Recovery {
 
     /// Takes up what was stored of a session beside its jobs.
     pub fn session(&mut self, row: SessionRow) {
-        self.engine.take_up_session(self.now, &row);
+        self.engine.load_session(self.now, &row);
     }
 
     /// Takes up a delivery that waits. `under_way`: whoever tells it is at it, and will say how it went.
     pub fn delivery(&mut self, row: DeliveryRow, under_way: bool) {
-        self.engine.resume_delivery(self.now, row, under_way);
+        self.engine.webhooks.resume(self.now, row, under_way, &self.engine.settings.webhooks);
     }
 
     /// The engine, and what follows from the restart (to be committed before anything else).
     pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
         let Recovery { mut engine, open, unreadable, .. } = self;
-        engine.sort_session_runs();
+        engine.sessions.sort_open(&engine.jobs);
         engine.resume_dependents();
         for id in unreadable {
-            engine.schedule_moved(id, effects);
+            engine.schedules.store_state(id, &engine.jobs, effects);
         }
-        engine.resume_schedules(now, restart);
+        engine.schedules.resume(now, restart);
         engine.stop_outdated(now, effects);
         if restart == Restart::Process {
             for job in open {

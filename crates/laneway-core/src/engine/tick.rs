@@ -45,9 +45,9 @@ impl Engine {
     pub fn next_wakeup(&self) -> Wakeup {
         let sweep_at = self.clock.sweep_at();
         let mono = self.timers.next_mono().map_or(sweep_at, |at| at.min(sweep_at));
-        let mono = self.next_delivery().map_or(mono, |at| at.min(mono));
+        let mono = self.webhooks.next_at(&self.settings.webhooks).map_or(mono, |at| at.min(mono));
         let mono = self.workers.pool.watch.first().map_or(mono, |&(at, _)| at.min(mono));
-        let slot = self.schedules.due.first().filter(|_| !self.server.is_draining()).map(|(at, _)| *at);
+        let slot = self.schedules.next_slot().filter(|_| !self.server.is_draining());
         let wall = [self.timers.next_wall(), slot, self.workers.pool.bindings.next_expiry()]
             .into_iter()
             .flatten()
@@ -99,7 +99,7 @@ impl Engine {
             max: ROWS_PRUNED_MAX,
         });
         effects.changes.push(Change::EventsPruned { before: seen.before(self.settings.event_retention) });
-        self.sweep_sessions(seen, effects);
+        self.sessions.sweep(seen, &mut self.queue, effects);
         self.sweep_tokens(now, seen, effects);
         left_over
     }

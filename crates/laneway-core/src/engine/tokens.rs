@@ -1,8 +1,8 @@
-//! Tokens: kept and ended in the same order and the same commits as everything else.
+//! Tokens: stored and ended in the same order and the same commits as everything else.
 //!
 //! Each tenant has a share of the table, and so have the tokens of the whole server: no tenant can keep others from
-//! making or rotating tokens. A token that has ended is forgotten after a while, or as soon as its share is full. The last
-//! one is never forgotten: a server without any token is open to everybody on its machine.
+//! creating or rotating tokens. A token that has ended is forgotten after a while, or as soon as its share is full. The last
+//! one is never forgotten: a server without any token is open to every user of its machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,34 +26,34 @@ pub(in crate::engine) struct Tokens {
     by_owner: BTreeMap<Option<Name>, BTreeSet<Name>>,
     /// True from the first token on.
     had_any: bool,
+    /// True when other tenants have tokens than at the last count of shares.
+    tenants_changed: bool,
 }
 
 impl Tokens {
-    /// Keeps a token, new or changed. True when other tenants have tokens than before.
-    pub(in crate::engine) fn put(&mut self, token: TokenRecord) -> bool {
-        let moves = self.by_id.get(&token.id).is_some_and(|known| known.tenant != token.tenant);
-        let was_last = moves && self.remove(&token.id);
+    /// Inserts a token, or replaces the one of the same id.
+    pub(in crate::engine) fn put(&mut self, token: TokenRecord) {
+        if self.by_id.get(&token.id).is_some_and(|known| known.tenant != token.tenant) {
+            self.remove(&token.id);
+        }
         let owned = self.by_owner.entry(token.tenant.clone()).or_default();
-        let is_first = owned.is_empty();
+        self.tenants_changed |= owned.is_empty();
         owned.insert(token.id.clone());
         self.by_id.insert(token.id.clone(), token);
         self.had_any = true;
-        is_first || was_last
     }
 
-    /// True when its tenant has none any more.
-    fn remove(&mut self, id: &Name) -> bool {
-        let Some(token) = self.by_id.remove(id) else { return false };
+    fn remove(&mut self, id: &Name) {
+        let Some(token) = self.by_id.remove(id) else { return };
         let owned = self.by_owner.get_mut(&token.tenant).expect("every token has an owner");
         owned.remove(id);
-        let was_last = owned.is_empty();
-        if was_last {
+        if owned.is_empty() {
             self.by_owner.remove(&token.tenant);
+            self.tenants_changed = true;
         }
-        was_last
     }
 
-    /// The token that ended last, by the given time; one that works, if any does.
+    /// The token that ended last, by the given time; an active token, if there is one.
     fn last(&self, now: Wall) -> Option<&Name> {
         let end = |token: &&TokenRecord| (token.ended_at(now).unwrap_or(Wall(i64::MAX)), token.id.clone());
         self.by_id.values().max_by_key(end).map(|token| &token.id)
@@ -64,13 +64,91 @@ impl Tokens {
         self.by_owner.keys().flatten()
     }
 
+    /// True while the token works.
+    pub(in crate::engine) fn is_active(&self, id: &Name, now: Wall) -> bool {
+        self.by_id.get(id).is_some_and(|token| token.is_active(now))
+    }
+
     fn owned_by<'a>(&'a self, owner: &Option<Name>) -> impl Iterator<Item = &'a TokenRecord> {
         self.by_owner.get(owner).into_iter().flatten().map(|id| &self.by_id[id])
+    }
+
+    /// Returns whether the share of the token's owner and the table have space for one more. Forgets ended tokens of the
+    /// same owner for it, and ended tokens of any tenant when all tenants together have too many; the oldest ends go first.
+    fn make_space(&mut self, now: Wall, token: &TokenRecord, beyond: usize, effects: &mut Effects) -> bool {
+        let share = TOKENS_PER_TENANT_MAX + beyond;
+        let taken = self.trim(now, &token.tenant, share - 1, effects);
+        // The tokens of the whole server have a share of their own, so that its admins can always help.
+        let of_server = self.by_owner.get(&None).map_or(0, BTreeSet::len);
+        let of_tenants = self.by_id.len() - of_server;
+        if taken >= share || token.tenant.is_none() {
+            return taken < share;
+        }
+        let excess = (of_tenants + 1).saturating_sub(TOKENS_MAX + beyond);
+        excess == 0 || self.forget_ended_of_tenants(now, excess, effects)
+    }
+
+    /// Forgets `count` ended tokens of tenants, those that ended first. Returns false when fewer have ended.
+    fn forget_ended_of_tenants(&mut self, now: Wall, count: usize, effects: &mut Effects) -> bool {
+        let of_tenants = self.by_id.values().filter(|record| record.tenant.is_some());
+        let ended: BTreeSet<(Wall, Name)> =
+            of_tenants.filter_map(|record| Some((record.ended_at(now)?, record.id.clone()))).collect();
+        if ended.len() < count {
+            return false;
+        }
+        for (_, id) in ended.into_iter().take(count) {
+            self.forget(&id, effects);
+        }
+        true
+    }
+
+    /// Forgets ended tokens of an owner, those that ended first, while there are more than `max`. Returns how many are left.
+    fn trim(&mut self, now: Wall, owner: &Option<Name>, max: usize, effects: &mut Effects) -> usize {
+        let own = || self.owned_by(owner);
+        let taken = own().count();
+        if taken <= max {
+            return taken;
+        }
+        let last = self.last(now);
+        let others = own().filter(|record| Some(&record.id) != last);
+        let ended = others.filter_map(|record| Some((record.ended_at(now)?, record.id.clone())));
+        let ended: BTreeSet<(Wall, Name)> = ended.collect();
+        let forgotten: Vec<Name> = ended.into_iter().take(taken - max).map(|(_, id)| id).collect();
+        for id in &forgotten {
+            self.forget(id, effects);
+        }
+        taken - forgotten.len()
+    }
+
+    fn forget(&mut self, id: &Name, effects: &mut Effects) {
+        effects.changes.push(Change::TokenForgotten(id.clone()));
+        self.remove(id);
+    }
+
+    /// Forgets tokens that ended before `before`, but not the last one.
+    fn sweep(&mut self, now: Wall, before: Wall, effects: &mut Effects) {
+        let last = self.last(now);
+        let old = |record: &&TokenRecord| {
+            Some(&record.id) != last && record.ended_at(now).is_some_and(|at| at < before)
+        };
+        let old: Vec<Name> =
+            self.by_id.values().filter(old).take(SWEPT_MAX).map(|record| record.id.clone()).collect();
+        for id in old {
+            self.forget(&id, effects);
+        }
+    }
+
+    /// A server that had tokens has some: without any it would be open.
+    pub(in crate::engine) fn check(&self) -> Result<(), String> {
+        match self.had_any && self.by_id.is_empty() {
+            true => Err("the last token was forgotten".into()),
+            false => Ok(()),
+        }
     }
 }
 
 impl Engine {
-    /// Keeps a token, new or changed.
+    /// Inserts a token, or replaces the one of the same id.
     pub(in crate::engine) fn put_token(
         &mut self,
         now: Now,
@@ -78,7 +156,10 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        if !self.tokens.by_id.contains_key(&token.id) && !self.has_room_for_token(now, &token, 0, effects) {
+        let is_new = !self.tokens.by_id.contains_key(&token.id);
+        let fits = !is_new || self.tokens.make_space(now.wall, &token, 0, effects);
+        self.recount_shares_of_tokens();
+        if !fits {
             let whose =
                 token.tenant.as_ref().map_or("this server".to_owned(), |name| format!("tenant {name}"));
             let message = format!(
@@ -92,12 +173,12 @@ impl Engine {
             let message = "another token has this secret, or had it before it ended; import a different one";
             return Reply::Rejected(reject(RejectionCode::NameTaken, message));
         }
-        self.keep_token(now, token, origin, effects);
+        self.store_token(now, token, origin, effects);
         Reply::Done
     }
 
-    /// Replaces a token by another one with the same owner, in one step. The old one ends at `ends_at`. At once always
-    /// works, also where the table is full.
+    /// Replaces a token by another one with the same owner, in one step. The old one ends at `ends_at`. A rotation without
+    /// a grace always works, also when the table is full.
     pub(in crate::engine) fn rotate_token(
         &mut self,
         now: Now,
@@ -113,105 +194,45 @@ impl Engine {
         }
         if ends_at <= now.wall {
             let owner = token.tenant.clone();
-            self.keep_token(now, token, origin, effects);
+            self.store_token(now, token, origin, effects);
             let reply = self.revoke_token(now, old, owner.as_ref(), origin, effects);
-            self.trim_tokens(now, &owner, TOKENS_PER_TENANT_MAX, effects);
+            self.tokens.trim(now.wall, &owner, TOKENS_PER_TENANT_MAX, effects);
+            self.recount_shares_of_tokens();
             return reply;
         }
-        if !self.has_room_for_token(now, &token, ROTATING_MAX, effects) {
+        let fits = self.tokens.make_space(now.wall, &token, ROTATING_MAX, effects);
+        self.recount_shares_of_tokens();
+        if !fits {
             let message =
                 "grace: there is no room for both tokens; rotate without a grace, or revoke a token first";
             return Reply::Rejected(reject(RejectionCode::TooMany, message));
         }
         let expires_at = Some(record.expires_at.map_or(ends_at, |at| at.min(ends_at)));
         let ending = TokenRecord { expires_at, ..record };
-        self.keep_token(now, token, origin, effects);
-        self.keep_token(now, ending, origin, effects);
+        self.store_token(now, token, origin, effects);
+        self.store_token(now, ending, origin, effects);
         Reply::Done
     }
 
-    fn keep_token(&mut self, now: Now, token: TokenRecord, origin: &Origin, effects: &mut Effects) {
+    fn store_token(&mut self, now: Now, token: TokenRecord, origin: &Origin, effects: &mut Effects) {
         let detail = format!("token {} with role {}", token.id, token.role.as_str());
         let tenant = token.tenant.clone();
         self.numbers.server_event(now, EventKind::TokenCreated, tenant, Some(origin), detail.into(), effects);
         effects.changes.push(Change::TokenPut(Box::new(token.clone())));
-        if self.tokens.put(token) {
-            self.recount_shares();
-        }
+        self.tokens.put(token);
+        self.recount_shares_of_tokens();
     }
 
-    /// Is there room in the share of the token's owner, and in all? Ended tokens of the same owner make room, and where all
-    /// tenants together have enough, ended tokens of any tenant; those that ended first go first.
-    fn has_room_for_token(
-        &mut self,
-        now: Now,
-        token: &TokenRecord,
-        beyond: usize,
-        effects: &mut Effects,
-    ) -> bool {
-        let share = TOKENS_PER_TENANT_MAX + beyond;
-        let taken = self.trim_tokens(now, &token.tenant, share - 1, effects);
-        // The tokens of the whole server have a share of their own, so that its admins can always help.
-        let of_server = self.tokens.by_owner.get(&None).map_or(0, BTreeSet::len);
-        let of_tenants = self.tokens.by_id.len() - of_server;
-        if taken >= share || token.tenant.is_none() {
-            return taken < share;
-        }
-        let due = (of_tenants + 1).saturating_sub(TOKENS_MAX + beyond);
-        due == 0 || self.forget_ended_of_tenants(now, due, effects)
-    }
-
-    /// Forgets so many ended tokens of tenants, those that ended first first. False: not so many have ended.
-    fn forget_ended_of_tenants(&mut self, now: Now, due: usize, effects: &mut Effects) -> bool {
-        let of_tenants = self.tokens.by_id.values().filter(|record| record.tenant.is_some());
-        let ended: BTreeSet<(Wall, Name)> =
-            of_tenants.filter_map(|record| Some((record.ended_at(now.wall)?, record.id.clone()))).collect();
-        if ended.len() < due {
-            return false;
-        }
-        for (_, id) in ended.into_iter().take(due) {
-            self.forget_token(&id, effects);
-        }
-        true
-    }
-
-    /// Forgets ended tokens of an owner, those that ended first first, while there are more than `max`. Gives how many are left.
-    fn trim_tokens(&mut self, now: Now, owner: &Option<Name>, max: usize, effects: &mut Effects) -> usize {
-        let own = || self.tokens.owned_by(owner);
-        let taken = own().count();
-        if taken <= max {
-            return taken;
-        }
-        let last = self.tokens.last(now.wall);
-        let others = own().filter(|record| Some(&record.id) != last);
-        let ended = others.filter_map(|record| Some((record.ended_at(now.wall)?, record.id.clone())));
-        let ended: BTreeSet<(Wall, Name)> = ended.collect();
-        let due: Vec<Name> = ended.into_iter().take(taken - max).map(|(_, id)| id).collect();
-        for id in &due {
-            self.forget_token(id, effects);
-        }
-        taken - due.len()
-    }
-
-    fn forget_token(&mut self, id: &Name, effects: &mut Effects) {
-        effects.changes.push(Change::TokenForgotten(id.clone()));
-        if self.tokens.remove(id) {
+    fn recount_shares_of_tokens(&mut self) {
+        if std::mem::take(&mut self.tokens.tenants_changed) {
             self.recount_shares();
         }
     }
 
     /// Forgets tokens that ended long ago, but not the last one.
     pub(in crate::engine) fn sweep_tokens(&mut self, now: Now, seen: Wall, effects: &mut Effects) {
-        let before = seen.before(ENDED_RETENTION);
-        let last = self.tokens.last(now.wall);
-        let old = |record: &&TokenRecord| {
-            Some(&record.id) != last && record.ended_at(now.wall).is_some_and(|at| at < before)
-        };
-        let old: Vec<Name> =
-            self.tokens.by_id.values().filter(old).take(SWEPT_MAX).map(|record| record.id.clone()).collect();
-        for id in old {
-            self.forget_token(&id, effects);
-        }
+        self.tokens.sweep(now.wall, seen.before(ENDED_RETENTION), effects);
+        self.recount_shares_of_tokens();
     }
 
     /// Ends a token. Ending it twice changes nothing.
@@ -242,19 +263,6 @@ impl Engine {
         );
         effects.changes.push(Change::TokenPut(Box::new(token)));
         Reply::Done
-    }
-
-    /// True while the token works.
-    pub(in crate::engine) fn token_holds(&self, id: &Name, now: Wall) -> bool {
-        self.tokens.by_id.get(id).is_some_and(|token| token.is_active(now))
-    }
-
-    /// A server that had tokens has some: without any it would be open.
-    pub(in crate::engine) fn check_tokens(&self) -> Result<(), String> {
-        match self.tokens.had_any && self.tokens.by_id.is_empty() {
-            true => Err("the last token was forgotten".into()),
-            false => Ok(()),
-        }
     }
 
     /// Every token, revoked ones included, by id.

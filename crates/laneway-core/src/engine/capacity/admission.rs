@@ -1,48 +1,42 @@
-//! What jobs ask of the machine: units, and a quiet enough state of it. Who has room, and who was overtaken too often.
+//! What jobs ask of the machine: units, and a state that is quiet enough. And jobs that were bypassed too often.
 //!
-//! Heads of jobs with a demand stand in their lane by that demand (`Lane::by_demand`), so a reading of the machine, a start and an
-//! end move nothing: whether a demand has room is looked at when the next job is looked for. There are few different demands,
-//! whatever clients ask for: a hundred costs, three rules and two flags.
+//! Heads of jobs with a demand are listed in their lane by that demand (`Lane::by_demand`), so a reading of the machine, a
+//! start and an end move nothing: whether there is capacity for a demand is computed when the next job is looked for. There
+//! are few different demands, whatever clients ask for: a hundred costs, three rules and two flags.
 //!
-//! A big job must not wait for ever behind small ones. Each start of a job with a cost overtakes the older jobs that only
-//! others' units hold back: of every lane, the first job of every demand. A job that was bypassed `bypasses_max` times is due: no
-//! other job with a cost starts until it has. In a lane whose jobs wait to be claimed only claims of that lane overtake, and
-//! a due job has its chance when its units are free: nobody may come for it, and others must not wait for that.
+//! A big job must not wait forever behind small ones. Each start of a job with a cost bypasses the older jobs that only
+//! the units of others block: of every lane, the first job of every demand. A job that was bypassed `bypasses_max` times is
+//! next in line: no other job with a cost starts until it has. In a lane whose jobs wait for a claim only claims of that
+//! lane bypass, and a job that is next in line has its chance when its units are free: no worker may come for it, and others
+//! must not wait for that.
 
-use crate::capacity::QuietState;
 use crate::engine::Engine;
+use crate::engine::capacity::{Capacity, FreeCapacity};
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::Belongs;
+use crate::engine::jobs::{Job, Jobs};
 use crate::engine::queue::{Demand, Lane};
 use crate::lease::Dispatch;
 use crate::{Effects, Now};
 
-/// How much room the machine has for one decision.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Room {
-    pub(in crate::engine) busy: u8,
-    pub(in crate::engine) quiet: QuietState,
-    /// Units that open attempts may hold.
-    pub(in crate::engine) usable: u32,
-    /// Units that nobody holds.
-    pub(in crate::engine) free: u32,
-    /// The oldest job that is due and that nothing but units holds back, with its cost.
-    pub(in crate::engine) due: Option<(Ix<Job>, u32)>,
-}
-
-impl Room {
-    /// May a job with this demand start, as far as the machine is concerned?
-    pub(in crate::engine) fn takes(&self, demand: Demand) -> bool {
-        self.is_quiet_for(demand) && self.has_units_for(demand.cost())
+impl Capacity {
+    /// A younger job started while only the units of others block this one.
+    fn bypass(&mut self, entry: &mut Job, job: Ix<Job>, bypasses_max: u8) {
+        if entry.bypass() >= bypasses_max {
+            self.next_in_line.insert((entry.seq(), job));
+        }
     }
 
-    pub(in crate::engine) fn is_quiet_for(&self, demand: Demand) -> bool {
-        demand.rule().is_none_or(|rule| rule.allows(self.quiet))
+    /// The job has started, has ended, or had its chance.
+    pub(in crate::engine) fn forget_bypassed(&mut self, jobs: &mut Jobs, job: Ix<Job>) {
+        if jobs[job].clear_bypassed() {
+            self.next_in_line.remove(&(jobs[job].seq(), job));
+        }
     }
 
-    pub(in crate::engine) fn has_units_for(&self, cost: u32) -> bool {
-        cost == 0 || (cost <= self.free && self.due.is_none())
+    /// True for a job that is next in line because it was bypassed too often.
+    pub(in crate::engine) fn is_next_in_line(&self, seq: u64, job: Ix<Job>) -> bool {
+        self.next_in_line.contains(&(seq, job))
     }
 }
 
@@ -72,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Workers ask for the jobs of a lane from now on, or no longer do.
+    /// Pull workers claim the jobs of a lane from now on, or no longer do.
     pub(in crate::engine) fn change_demands_in(&mut self, lane: Ix<Lane>) {
         let pull = self.queue.lane(lane).settings().pull.is_pull();
         let jobs: Vec<Ix<Job>> = self
@@ -88,36 +82,34 @@ impl Engine {
         }
     }
 
-    /// How much room the machine has now.
-    pub(in crate::engine) fn room(&mut self, now: Now) -> Room {
-        let mut room = self.room_at_first_sight(now);
-        while let Some((job, cost)) = self.first_due(now, &room) {
-            if cost > room.free || !self.waits_for_a_claim(job) {
-                room.due = Some((job, cost));
-                break;
+    /// The free capacity of the machine now.
+    pub(in crate::engine) fn free_capacity(&mut self, now: Now) -> FreeCapacity {
+        let capacity = self.capacity.free(now, &self.settings.capacity);
+        while let Some((job, cost)) = self.first_in_line(now, &capacity) {
+            if cost > capacity.units() || !self.waits_for_a_claim(job) {
+                return capacity.reserved_for((job, cost));
             }
-            // Its units are free, and whoever comes for it may have it.
-            self.forget_bypassed(job);
+            // Its units are free, and the next worker that claims it gets it.
+            self.capacity.forget_bypassed(&mut self.jobs, job);
         }
-        room
+        capacity
     }
 
-    /// The same, before it is seen whether a job is due.
-    pub(in crate::engine) fn room_at_first_sight(&self, now: Now) -> Room {
-        let (busy, quiet) = self.load(now);
-        let usable = self.settings.capacity.usable(busy);
-        Room { busy, quiet, usable, free: usable.saturating_sub(self.capacity.used), due: None }
-    }
-
-    /// The oldest due job that nothing but units holds back.
-    pub(in crate::engine) fn first_due(&self, now: Now, room: &Room) -> Option<(Ix<Job>, u32)> {
-        if self.capacity.due.is_empty() {
+    /// The oldest job that is next in line and that only units block.
+    pub(in crate::engine) fn first_in_line(
+        &self,
+        now: Now,
+        capacity: &FreeCapacity,
+    ) -> Option<(Ix<Job>, u32)> {
+        if self.capacity.next_in_line.is_empty() {
             return None;
         }
-        let due = self.capacity.due.iter().map(|&(_, job)| (job, self.queue.cost_of(&self.jobs[job])));
-        let mut due =
-            due.filter(|&(job, cost)| cost <= room.usable && self.is_open_but_for_units(now, job, room));
-        due.next()
+        let jobs =
+            self.capacity.next_in_line.iter().map(|&(_, job)| (job, self.queue.cost_of(&self.jobs[job])));
+        let mut jobs = jobs.filter(|&(job, cost)| {
+            cost <= capacity.usable() && self.is_open_but_for_units(now, job, capacity)
+        });
+        jobs.next()
     }
 
     pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
@@ -126,14 +118,19 @@ impl Engine {
     }
 
     /// True when every gate of a waiting job is open, units left out.
-    pub(in crate::engine) fn is_open_but_for_units(&self, now: Now, job: Ix<Job>, room: &Room) -> bool {
+    pub(in crate::engine) fn is_open_but_for_units(
+        &self,
+        now: Now,
+        job: Ix<Job>,
+        capacity: &FreeCapacity,
+    ) -> bool {
         let entry = &self.jobs[job];
         let Some(bin) = entry.bin().filter(|_| !self.jobs[job].is_overdue(now)) else { return false };
         let is_first = self.queue.first_in_bin(bin).is_some_and(|(_, head)| head == job);
-        let in_turn = entry.session().is_none() || is_first;
+        let is_head = entry.session().is_none() || is_first;
         let node = self.queue.agent_queue(entry.agent_queue());
         let lane = self.queue.lane(node.lane());
-        in_turn
+        is_head
             && self.queue.bin_hangs(bin)
             && self.queue.open() < self.settings.running_max
             && !lane.settings().paused
@@ -142,12 +139,12 @@ impl Engine {
             && self.queue.class_is_open(&self.workers, entry.class())
             && self.queue.first_closed_key(&self.jobs[job]).is_none()
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
-            && self.queue.demand_of(&self.jobs[job]).is_none_or(|demand| room.is_quiet_for(demand))
+            && self.queue.demand_of(&self.jobs[job]).is_none_or(|demand| capacity.is_quiet_for(demand))
     }
 
     /// A job with a cost is about to start: counts which jobs it bypasses.
     pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
-        let room = self.room(now);
+        let capacity = self.free_capacity(now);
         let (seq, home) = (self.jobs[starter].seq(), self.queue.lane_of(&self.jobs[starter]));
         for lane in self.queue.lanes() {
             let entry = self.queue.lane(lane);
@@ -155,31 +152,36 @@ impl Engine {
             if others || entry.settings().paused || entry.open() >= entry.settings().running_max {
                 continue;
             }
-            let blocked = |demand: Demand| {
-                demand.cost() > room.free && demand.cost() <= room.usable && room.is_quiet_for(demand)
-            };
+            let blocked = |demand| capacity.lacks_only_units_for(demand);
             for demand in self.queue.demands_in(lane, blocked) {
                 if let Some(job) = self.first_of_demand(lane, demand)
                     && self.jobs[job].seq() < seq
                     && !self.jobs[job].is_overdue(now)
                 {
-                    self.bypass(job);
+                    self.capacity.bypass(&mut self.jobs[job], job, self.settings.capacity.bypasses_max);
                 }
             }
         }
     }
 
-    fn bypass(&mut self, job: Ix<Job>) {
-        if self.jobs[job].bypass() >= self.settings.capacity.bypasses_max {
-            self.capacity.due.insert((self.jobs[job].seq(), job));
+    /// An attempt with a demand opened: counts its units, and lists it by its id where a pull worker holds it.
+    pub(in crate::engine) fn take_units(&mut self, job: Ix<Job>) {
+        self.capacity.take(self.queue.cost_of(&self.jobs[job]));
+        let open = self.jobs.open(job);
+        if open.pull() {
+            self.leases.insert(open.attempt_id(), job);
+            if self.jobs.is_reserved(job) && !self.jobs[job].state().is_terminal() {
+                self.queue.reserve(job, &self.jobs[job], open.number());
+            }
         }
     }
 
-    /// The job has started, has ended, or had its chance.
-    pub(in crate::engine) fn forget_bypassed(&mut self, job: Ix<Job>) {
-        if self.jobs[job].clear_bypassed() {
-            self.capacity.due.remove(&(self.jobs[job].seq(), job));
-        }
+    /// The attempt closed.
+    pub(in crate::engine) fn free_units(&mut self, job: Ix<Job>) {
+        self.capacity.give_back(self.queue.cost_of(&self.jobs[job]));
+        let open = self.jobs.open(job);
+        self.leases.remove(open.attempt_id());
+        self.queue.unreserve(job, &self.jobs[job], open.number());
     }
 
     /// The first job of a lane with this demand that no key holds back. Bins that met a closed key are hung there.
@@ -197,21 +199,21 @@ impl Engine {
         }
     }
 
-    /// Says in the event log why the first jobs of each demand do not start, now and then.
+    /// Adds events, now and then, about why the first jobs of each demand do not start.
     pub(in crate::engine) fn note_denied(&mut self, now: Now, effects: &mut Effects) {
-        let room = self.room(now);
+        let capacity = self.free_capacity(now);
         for lane in self.queue.lanes() {
             let entry = self.queue.lane(lane);
-            let settings = entry.settings();
+            let settings = &entry.settings();
             if settings.paused
                 || entry.open() >= settings.running_max
                 || settings.pull.dispatch == Dispatch::Claim
             {
                 continue;
             }
-            for demand in self.queue.demands_in(lane, |demand| !room.takes(demand)) {
+            for demand in self.queue.demands_in(lane, |demand| !capacity.fits(demand)) {
                 if let Some(job) = self.first_of_demand(lane, demand) {
-                    self.deny(now, job, &room, effects);
+                    self.deny(now, job, &capacity, effects);
                 }
             }
         }

@@ -58,7 +58,7 @@ impl Engine {
         let served = self.is_served(job);
         self.jobs[job].wake = wake.map(|(wake, _)| wake);
         match (wake, begins) {
-            (Some((Wake::NotBefore(_), _)), _) => self.wait_for_later(job),
+            (Some((Wake::NotBefore(_), _)), _) => self.sessions.wait_for_later(&self.jobs, job),
             (Some((Wake::Upstream | Wake::Called, _)), _) => {}
             (Some(_), _) => self.enqueue(job),
             (None, Begins::Merged(_)) => {}

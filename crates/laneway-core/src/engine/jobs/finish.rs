@@ -262,7 +262,7 @@ impl Engine {
         let attempt_id = open.map(|open| open.attempt_id);
         let detail = closed.and_then(|closed| self.close_attempt(now, job, closed, true, effects));
         if waited {
-            self.wait_no_longer(job);
+            self.sessions.wait_no_longer(&self.jobs, job);
             self.dequeue(job);
             self.queue.uncount_waiting(&self.jobs[job]);
         }
@@ -272,7 +272,8 @@ impl Engine {
         let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };
         self.job_event(now, job, event, effects);
         self.queue.count_ended(self.queue.lane_of(&self.jobs[job]), 1);
-        let run_log = self.run_log_of(now, job, reason, error.as_ref(), result.as_ref());
+        let end = (reason, error.as_ref(), result.as_ref());
+        let firing_log = self.schedules.log_entry_of(now, job, end, &self.jobs, &self.queue);
         let entry = &self.jobs[job];
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
             seq: Seq(entry.seq),
@@ -289,11 +290,13 @@ impl Engine {
             last_event: entry.last_event,
             merged_into,
         })));
-        if let Some(log) = run_log {
-            self.run_ended(now, job, log, effects);
+        if let Some(log) = firing_log {
+            self.schedules.firing_ended(now, job, log, &self.jobs, &mut self.numbers, effects);
         }
         if self.jobs[job].has_callback {
-            self.owe_delivery(now, job, effects);
+            let tenant = self.queue.owner_of(&self.jobs[job]).clone();
+            let (entry, settings) = (&self.jobs[job], &self.settings.webhooks);
+            self.webhooks.create_delivery(now, entry, tenant, settings, effects);
         }
         if self.jobs[job].in_run {
             self.member_ended(job, state);

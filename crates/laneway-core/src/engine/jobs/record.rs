@@ -122,7 +122,7 @@ impl Engine {
             losses: entry.losses,
             rejections: entry.rejections,
             near_deadline: entry.near,
-            denials: self.denials_of(job),
+            denials: self.capacity.denials_of(job),
             denied_until: None,
             last_event: entry.last_event,
         }
@@ -130,17 +130,16 @@ impl Engine {
 
     /// Forgets a job that has ended and holds no gates, and whatever only it used.
     pub(in crate::engine) fn forget(&mut self, job: Ix<Job>) {
-        self.release_run(job);
+        self.schedules.forget_job(job);
         let armed = self.jobs[job].armed;
         self.timers.rearm(job, armed, Default::default());
-        self.forget_bypassed(job);
-        self.forget_denied(job);
-        self.capacity.denials.remove(&job);
-        self.forget_callback(job);
+        self.capacity.forget_bypassed(&mut self.jobs, job);
+        self.capacity.forget_job(job);
+        self.webhooks.forget_callback(&self.jobs[job]);
         let entry = self.jobs.remove(job);
         self.queue.uncount_state(self.queue.tenant_of(&entry), entry.state);
         if let Some(session) = entry.session {
-            self.release_session(session);
+            self.sessions.release(session);
         }
         let keys = entry.keyset.and_then(|keyset| self.queue.release_keyset(keyset));
         for key in keys.iter().flat_map(KeySet::iter) {

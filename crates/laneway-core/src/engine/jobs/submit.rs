@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Armed, Job, Jobs, MaybeMono, MaybeWall};
 use crate::engine::queue::{AgentQueue, Demand, Kind, Lane, PlannedJobs, Tenant};
-use crate::engine::sessions::arrival::{Arrival, Outlook};
+use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
 use crate::engine::workers::pool::PlacementRule;
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{
@@ -75,7 +75,7 @@ impl Engine {
         let Some(session) = &submission.spec.session else {
             return Ok(self.create(now, submission, belongs, Begins::AtOnce, effects));
         };
-        let outlook = self.outlook(belongs.tenant, &session.key);
+        let outlook = self.sessions.outlook(&self.jobs, &self.queue, belongs.tenant, &session.key);
         let len = submission.payload.len() as u64;
         let arrival = outlook.arrival(now, &submission.spec, session, belongs.lane, len)?;
         Ok(self.arrive(now, submission, belongs, arrival, effects))
@@ -158,7 +158,10 @@ impl Engine {
     ) -> Result<bool, Rejection> {
         let Some(session) = &item.spec.session else { return Ok(false) };
         let key = (item.spec.tenant.clone(), session.key.clone());
-        let outlook = extra.sessions.entry(key).or_insert_with(|| self.outlook(belongs.tenant, &session.key));
+        let outlook = extra
+            .sessions
+            .entry(key)
+            .or_insert_with(|| self.sessions.outlook(&self.jobs, &self.queue, belongs.tenant, &session.key));
         let len = item.payload.len() as u64;
         let arrival = outlook.arrival(now, &item.spec, session, belongs.lane, len)?;
         outlook.after(arrival, &item.spec, belongs.lane, len);
@@ -200,7 +203,7 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(reject(RejectionCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
-        self.check_session(spec)?;
+        check_session(spec)?;
         if spec.callback.as_ref().is_some_and(|callback| callback.url.len() > CALLBACK_URL_LEN_MAX) {
             let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
             return Err(reject(RejectionCode::Invalid, message));
@@ -255,12 +258,12 @@ impl Engine {
             &spec.agent,
         );
         let (session, session_max) = match &spec.session {
-            Some(session) => (Some(self.hold_session(tenant, &session.key)), session.max_concurrent.max(1)),
+            Some(session) => (Some(self.sessions.hold(tenant, &session.key)), session.max_concurrent.max(1)),
             None => (None, 0),
         };
         let keyset = self.hold_keyset(tenant, &spec.keys, spec.placement.as_deref());
         let policy = self.jobs.policies.hold(spec.retry.as_ref().expect("defaults are filled in"));
-        self.remember_callback(row);
+        self.webhooks.remember_callback(row);
         let hours = spec.capacity.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
         let near_at = if near { MaybeWall::NONE } else { near_at(&self.settings, spec).into() };
         let job = self.jobs.insert(Job {
@@ -299,14 +302,12 @@ impl Engine {
             open: None,
             armed: Armed::default(),
         });
-        if row.status.denials > 0 {
-            self.capacity.denials.insert(job, row.status.denials);
-        }
+        self.capacity.load_denials(job, row.status.denials);
         self.queue.count_state(tenant, row.status.state);
         self.queue.count_waiting(&self.jobs[job]);
         if let Some(of) = &row.spec.schedule {
             // Which attempt was the first is not stored; what is known is that it came after the job.
-            self.begin_run(job, of, (row.status.attempts > 0).then_some(row.created_at));
+            self.schedules.firing_created(job, of, (row.status.attempts > 0).then_some(row.created_at));
         }
         if row.spec.member.is_some() {
             self.join_run(job, row);

@@ -46,7 +46,7 @@ impl Engine {
         reason: Reason,
         effects: &mut Effects,
     ) {
-        self.wait_no_longer(job);
+        self.sessions.wait_no_longer(&self.jobs, job);
         if let Some(Wake::NotBefore(_)) = self.jobs[job].wake {
             // Its rank was the time it waits for; a wall clock that was set ahead since made that come sooner.
             self.jobs[job].rank_time = self.jobs[job].rank_time.min(self.clock.rank_now(now));

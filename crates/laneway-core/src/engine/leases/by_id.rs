@@ -29,7 +29,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let LeaseMessage { lease, tenant, worker, pid, update: said } = word;
-        let Some(&job) = self.capacity.leases.get(&lease) else { return Reply::NotFound };
+        let Some(job) = self.leases.find(lease) else { return Reply::NotFound };
         let owner = self.queue.owner_of(&self.jobs[job]);
         if tenant.is_some_and(|tenant| tenant != *owner) {
             return Reply::NotFound;
@@ -143,7 +143,7 @@ impl Engine {
         self.jobs[job].wait_for(wake);
         self.set_state(job, JobState::Scheduled);
         match self.jobs[job].bin() {
-            None => self.wait_for_later(job),
+            None => self.sessions.wait_for_later(&self.jobs, job),
             Some(bin) => self.refresh(bin),
         }
         self.arm(job);

@@ -5,7 +5,7 @@
 //! attempt afterwards is in `by_id.rs`.
 
 use crate::engine::Engine;
-use crate::engine::capacity::admission::Room;
+use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::{Belongs, reject};
@@ -27,7 +27,7 @@ pub(in crate::engine) struct Taker<'a> {
 impl Engine {
     /// A worker asks for the next job that suits it.
     pub(in crate::engine) fn claim(&mut self, now: Now, claim: &Claim, effects: &mut Effects) -> Reply {
-        if claim.token.as_ref().is_some_and(|token| !self.token_holds(token, now.wall)) {
+        if claim.token.as_ref().is_some_and(|token| !self.tokens.is_active(token, now.wall)) {
             return Reply::NotFound;
         }
         let Some(lane) = self.queue.find_lane(&claim.lane) else { return Reply::NotFound };
@@ -50,7 +50,7 @@ impl Engine {
                 Reply::Granted(Box::new(self.grant(job, false)))
             }
             Err(reason) => {
-                self.remember_decision(Decision {
+                self.capacity.remember(Decision {
                     at: now.wall,
                     tenant: claim.tenant.clone(),
                     agent: claim.agent.clone(),
@@ -133,10 +133,10 @@ impl Engine {
         if let Some(reason) = self.lane_denial(lane, node) {
             return Err(reason);
         }
-        let room = self.room(now);
+        let capacity = self.free_capacity(now);
         let mut expiries_left = EXPIRIES_MAX;
         while expiries_left > 0 {
-            let head = self.first_claimable(&room, lane, tenant, node, claim)?;
+            let head = self.first_claimable(&capacity, lane, tenant, node, claim)?;
             let (bin, job) = self.queue.head_of(head);
             if self.jobs[job].is_overdue(now) {
                 expiries_left -= 1;
@@ -175,7 +175,7 @@ impl Engine {
     /// The first head that suits and that the machine takes, or why the first of all does not.
     fn first_claimable(
         &self,
-        room: &Room,
+        capacity: &FreeCapacity,
         lane: Ix<Lane>,
         tenant: Option<Ix<Tenant>>,
         node: Option<Ix<AgentQueue>>,
@@ -196,7 +196,7 @@ impl Engine {
             let demand = self.queue.demand_of_head(head);
             let denied = self
                 .unsuited(tenant, demand, claim.max_cost, &claim.holder.worker)
-                .or_else(|| self.denial(demand, room));
+                .or_else(|| capacity.denial(demand));
             match denied {
                 None if self.queue.lane(lane).settings().pull.dispatch == Dispatch::Claim => {
                     return Ok(head);
@@ -237,14 +237,14 @@ impl Engine {
         }
         let demand = Demand::of(&spec.capacity, false, lane.settings()).expect("workers ask for it");
         let full = self.is_full_for(spec, belongs);
-        let room = self.room(now);
+        let capacity = self.free_capacity(now);
         let denied = self
             .lane_denial(belongs.lane, belongs.agent_queue)
             .or(full.then_some(DenyReason::Full))
             .or_else(|| self.unsuited(belongs.tenant, demand, None, &holder.worker))
-            .or_else(|| self.denial(demand, &room));
+            .or_else(|| capacity.denial(demand));
         if let Some(reason) = denied {
-            self.remember_decision(Decision {
+            self.capacity.remember(Decision {
                 at: now.wall,
                 tenant: spec.tenant.clone(),
                 agent: Some(spec.agent.clone()),
@@ -307,9 +307,7 @@ impl Engine {
                 Reply::Granted(Box::new(self.grant(ix, false)))
             }
             Some(reason) => {
-                let mut decision = self.decision_about(now, ix, Some(reason.clone()));
-                decision.worker = Some(holder.worker.clone());
-                self.remember_decision(decision);
+                self.remember_decision(now, ix, Some(&holder.worker), Some(reason.clone()));
                 Reply::Denied(Denial::from(reason))
             }
         }
@@ -353,11 +351,11 @@ impl Engine {
         let Some(demand) = self.queue.demand_of(&self.jobs[job]).filter(|demand| demand.pull()) else {
             return Some(DenyReason::Taken);
         };
-        let room = self.room(now);
-        if let Some(reason) = self.denial(demand, &room) {
+        let capacity = self.free_capacity(now);
+        if let Some(reason) = capacity.denial(demand) {
             return Some(reason);
         }
-        if !self.is_open_but_for_units(now, job, &room) {
+        if !self.is_open_but_for_units(now, job, &capacity) {
             return Some(DenyReason::Full);
         }
         self.unsuited(Some(tenant), demand, None, &holder.worker)
@@ -385,8 +383,7 @@ impl Engine {
             self.arm(job);
             effects.changes.push(Change::HolderChanged(self.open_row(job)));
         }
-        let decision = self.decision_about(now, job, None);
-        self.remember_decision(decision);
+        self.remember_decision(now, job, None, None);
     }
 
     fn grant(&self, job: Ix<Job>, again: bool) -> Grant {

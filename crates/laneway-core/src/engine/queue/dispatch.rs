@@ -6,7 +6,7 @@
 //! decisions do not depend on how commands were batched.
 
 use crate::engine::Engine;
-use crate::engine::capacity::admission::Room;
+use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::ending::JobEnding;
@@ -14,7 +14,7 @@ use crate::engine::jobs::record::JobEvent;
 use crate::engine::leases::claim::Taker;
 use crate::engine::queue::bin::BinKey;
 use crate::engine::queue::{Bin, Lane, Queue, QueueHead, SourceKey};
-use crate::engine::schedules::firing::words_of;
+use crate::engine::schedules::text_of;
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
 use crate::worker::DispatchLine;
@@ -45,19 +45,19 @@ impl Engine {
             return None;
         }
         loop {
-            let room = if self.queue.has_demands() { Some(self.room(now)) } else { None };
-            if let Some(room) = room
-                && let Some((job, cost)) = room.due
-                && cost <= room.free
+            let capacity = if self.queue.has_demands() { Some(self.free_capacity(now)) } else { None };
+            if let Some(capacity) = capacity
+                && let Some((job, cost)) = capacity.next_in_line()
+                && cost <= capacity.units()
             {
                 return Some(job);
             }
-            let called = self.next_called(now, room.as_ref());
+            let called = self.next_called(now, capacity.as_ref());
             if called.is_some() || full {
                 return called;
             }
-            let lane = self.queue.next_lane(room.as_ref())?;
-            let head = self.queue.first_head(lane, room.as_ref()).expect("the next lane has a head");
+            let lane = self.queue.next_lane(capacity.as_ref())?;
+            let head = self.queue.first_head(lane, capacity.as_ref()).expect("the next lane has a head");
             let (bin, job) = self.queue.head_of(head);
             if self.jobs[job].is_overdue(now) {
                 // The rest follows in the next batch: their timers are due, so it comes at once.
@@ -128,7 +128,7 @@ impl Engine {
             let number = self.member_starts(now, job, effects);
             self.jobs.open_mut(job).set_dispatch_seq(number);
         }
-        self.run_starts(job, now.wall, effects);
+        self.schedules.firing_started(job, now.wall, &self.jobs, effects);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
 
         let bin = self.jobs[job].take_bin().expect("a job that starts waits in a bin");
@@ -150,10 +150,9 @@ impl Engine {
         self.job_event(now, job, JobEvent { detail, ..JobEvent::new(kind, None) }, effects);
         effects.changes.push(Change::AttemptOpened(self.open_row(job)));
         if demand.is_some() {
-            self.forget_bypassed(job);
-            self.forget_denied(job);
-            let decision = self.decision_about(now, job, None);
-            self.remember_decision(decision);
+            self.capacity.forget_bypassed(&mut self.jobs, job);
+            self.capacity.forget_denied(job);
+            self.remember_decision(now, job, None, None);
         }
         if demand.is_none_or(|demand| !demand.pull) {
             effects.notices.push(Notice::Offer(self.offer(job, false)));
@@ -165,7 +164,7 @@ impl Engine {
         let late = self.jobs[job].deadline().is_due(now.wall);
         let reason = if late { Reason::Expired } else { Reason::QueueTimeout };
         // No attempt closes with it, so the end itself carries the error.
-        let error = Failure::permanent(reason.as_str(), words_of(reason));
+        let error = Failure::permanent(reason.as_str(), text_of(reason));
         self.end_job(
             now,
             job,
@@ -184,22 +183,24 @@ impl Queue {
     }
 
     /// The head that a lane would start next.
-    fn first_head(&self, lane: Ix<Lane>, room: Option<&Room>) -> Option<QueueHead> {
+    fn first_head(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> Option<QueueHead> {
         let lane = &self.lanes[lane];
         let plain = lane.heads.first();
-        let Some(room) = room.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
-        let open = lane.by_demand.iter().filter(|(demand, _)| room.takes(self.demands[**demand]));
+        let Some(capacity) = capacity.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
+        let open = lane.by_demand.iter().filter(|(demand, _)| capacity.fits(self.demands[**demand]));
         plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
     }
 
     /// The lane that starts a job next, among those that can.
-    fn next_lane(&self, room: Option<&Room>) -> Option<Ix<Lane>> {
+    fn next_lane(&self, capacity: Option<&FreeCapacity>) -> Option<Ix<Lane>> {
         let mut best: Option<Ix<Lane>> = None;
         for (ix, lane) in self.lanes.iter() {
             if lane.settings.paused || lane.is_full() {
                 continue;
             }
-            if lane.heads.is_empty() && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, room)) {
+            if lane.heads.is_empty()
+                && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, capacity))
+            {
                 continue;
             }
             if !best.is_some_and(|best| self.lanes[best].goes_before(lane)) {
@@ -210,7 +211,8 @@ impl Queue {
     }
 
     /// Can the dispatcher start a job with a demand in this lane?
-    fn has_start_with_demand(&self, lane: Ix<Lane>, room: Option<&Room>) -> bool {
-        self.lanes[lane].settings.pull.dispatch != Dispatch::Claim && self.first_head(lane, room).is_some()
+    fn has_start_with_demand(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> bool {
+        self.lanes[lane].settings.pull.dispatch != Dispatch::Claim
+            && self.first_head(lane, capacity).is_some()
     }
 }

@@ -315,25 +315,24 @@ impl Engine {
     fn explain_session(&self, job: Ix<Job>, ahead: u64, holds: &mut Vec<Hold>) {
         let entry = &self.jobs[job];
         let Some(of) = entry.session() else { return };
-        let session = self.sessions.entries.key(of).1.clone();
+        let session = self.sessions.key_of(of).clone();
         if let Some(bin) = entry.bin().filter(|_| ahead > 0) {
             let (_, next) = self.queue.bins[bin].jobs.first().expect("another job is ahead");
             let next = self.jobs[next].id();
             holds.push(Hold::SessionOrder { session: session.clone(), ahead, next });
         }
-        let used = u32::try_from(self.sessions.entries[of].runs.len()).unwrap_or(u32::MAX);
-        let limit = self.session_max_of(job);
+        let used = self.sessions.open_count(of);
+        let limit = self.sessions.max_concurrent(entry);
         if used >= limit {
             holds.push(Hold::SessionFull { session: session.clone(), used, limit });
         }
-        if let Some(state) = self.sessions.entries[of].state.as_ref()
+        if let Some((tokens, window)) = self.sessions.usage_of(of)
             && used >= limit
             && limit < entry.session_max()
         {
-            let (tokens, window) = (state.tokens, state.window);
             holds.push(Hold::SessionThrottled { session: session.clone(), tokens, window });
         }
-        let runs = u32::try_from(self.runs_to_await(job)).unwrap_or(u32::MAX);
+        let runs = u32::try_from(self.sessions.still_stopping(&self.jobs, entry)).unwrap_or(u32::MAX);
         if runs > 0 {
             holds.push(Hold::SessionStopping { session, runs });
         }
@@ -460,16 +459,17 @@ impl Engine {
 
     fn explain_needs(&self, now: Now, job: Ix<Job>, holds: &mut Vec<Hold>) {
         let Some(demand) = self.queue.demand_of(&self.jobs[job]) else { return };
-        let room = self.room_at_first_sight(now);
-        if let Some(rule) = demand.rule.filter(|rule| !rule.allows(room.quiet)) {
-            holds.push(Hold::NotQuiet { state: room.quiet, rule });
+        let capacity = self.capacity.free(now, &self.settings.capacity);
+        if let Some(rule) = demand.rule.filter(|_| !capacity.is_quiet_for(demand)) {
+            holds.push(Hold::NotQuiet { state: capacity.quiet(), rule });
         }
-        if demand.cost > room.free {
-            holds.push(Hold::NoUnits { cost: demand.cost, free: room.free, usable: room.usable });
+        if demand.cost > capacity.units() {
+            let (free, usable) = (capacity.units(), capacity.usable());
+            holds.push(Hold::NoUnits { cost: demand.cost, free, usable });
         } else if demand.cost > 0
-            && let Some((due, cost)) = self.first_due(now, &room)
+            && let Some((due, cost)) = self.first_in_line(now, &capacity)
             && due != job
-            && cost > room.free
+            && cost > capacity.units()
         {
             holds.push(Hold::Reserved { job: self.jobs[due].id() });
         }

@@ -38,7 +38,7 @@ impl Engine {
         self.queue.lanes[self.queue.agent_queues[agent_queue].lane].open += u32::from(!shared.lane);
         self.queue.agent_queues[agent_queue].open += u32::from(!shared.agent);
         if let Some(session) = session {
-            self.sessions.entries[session].runs.push(job);
+            self.sessions.opened(session, job);
         }
         self.queue.change_class_gates(&self.workers, class, executor, shared, take);
         self.change_key_gates(keyset, &mates, take);
@@ -75,8 +75,8 @@ impl Engine {
         }
         self.queue.rekey_agent(&self.workers, agent_queue);
         if let Some(session) = session {
-            self.sessions.entries[session].runs.retain(|&run| run != job);
-            if let Some(bin) = self.sessions.entries[session].bin {
+            self.sessions.closed(session, job);
+            if let Some(bin) = self.sessions.bin_of(session) {
                 self.refresh(bin);
             }
         }

@@ -26,7 +26,7 @@ impl Engine {
         let (bin, new) = self.queue.bins.find_or_make(&key, || Bin { jobs: Default::default(), at: None });
         if new {
             match key {
-                BinKey::Session(session) => self.sessions.entries[session].bin = Some(bin),
+                BinKey::Session(session) => self.sessions.set_bin(session, Some(bin)),
                 BinKey::Plain { shared_class, .. } => self.queue.classes.hold_again(shared_class),
             }
         }
@@ -56,7 +56,7 @@ impl Engine {
     /// What blocks the session of a job may have changed.
     pub(in crate::engine) fn refresh_session(&mut self, job: Ix<Job>) {
         if let Some(session) = self.jobs[job].session()
-            && let Some(bin) = self.sessions.entries[session].bin
+            && let Some(bin) = self.sessions.bin_of(session)
         {
             self.refresh(bin);
         }
@@ -67,7 +67,7 @@ impl Engine {
         let Some((_, head)) = self.queue.bins[bin].jobs.first() else {
             self.hang(bin, None);
             match self.queue.bins.release(bin) {
-                Some((BinKey::Session(session), _)) => self.sessions.entries[session].bin = None,
+                Some((BinKey::Session(session), _)) => self.sessions.set_bin(session, None),
                 Some((BinKey::Plain { shared_class, .. }, _)) => self.release_any_class(shared_class),
                 None => {}
             }
@@ -99,7 +99,7 @@ impl Engine {
     /// True when a head must wait even if all its gates are open.
     fn is_blocked(&self, head: Ix<Job>) -> bool {
         let job = &self.jobs[head];
-        job.state() != JobState::Queued || (job.session().is_some() && !self.session_lets_start(head))
+        job.state() != JobState::Queued || !self.sessions.lets_start(&self.jobs, job)
     }
 
     /// The order or a limit of a lane changed: every bin in it is sorted and hung anew.

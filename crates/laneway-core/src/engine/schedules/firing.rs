@@ -1,30 +1,28 @@
-//! What slots do: a slot whose time has come makes a job, or says in the log why it made none; a run that ends is logged.
+//! How slots fire: a slot whose time has come creates a job, waits, or is skipped with an entry in the firing log.
 //!
-//! The job, the row of its slot and the move to the next slot are changes of one turn, so they are durable together or
-//! not at all: a slot makes at most one job, whatever crashes. What came once never comes again, whatever the clock says,
-//! because no slot up to the last one is ever looked at.
+//! The job, the row of its slot and the move to the next slot are changes of one command, so they are durable together or
+//! not at all: a slot creates at most one job, whatever crashes. A slot never fires twice, whatever the clock says, because
+//! no slot up to the last one is ever looked at again.
 
 use crate::command::{Rejection, Submission};
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::Job;
-use crate::engine::schedules::commands::Run;
+use crate::engine::jobs::{Job, Jobs};
+use crate::engine::numbers::Numbers;
+use crate::engine::schedules::log::{schedule_event, stamp};
+use crate::engine::schedules::{Firing, Schedules};
 use crate::engine::{Engine, Restart};
-use crate::schedule::{
-    CatchUp, FiringLogEntry, FiringStatus, Overlap, Schedule, ScheduleLine, ScheduleRef, ScheduleSpec,
-    cut_text,
-};
+use crate::schedule::{CatchUp, FiringLogEntry, FiringStatus, Overlap, Schedule, ScheduleRef, ScheduleSpec};
 use crate::{
-    Bytes, Change, Effects, EventKind, Failure, JobId, JobSpec, JobState, Name, Notice, Now, Origin, Reason,
-    ScheduleId, Span, Wall,
+    Change, Effects, EventKind, JobId, JobSpec, Notice, Now, Origin, Reason, ScheduleId, Span, Wall,
 };
 
-/// Most slots that one tick fires; the rest follow in the next turn, so that commands are heard in between.
-pub(in crate::engine) const FIRINGS_MAX: u32 = 256;
+/// Most slots that one tick fires; the rest follow in the next batch, so that other commands are not delayed.
+pub(super) const FIRINGS_MAX: u32 = 256;
 /// Most bytes of payloads that one tick fires: one commit stays short enough to be waited for.
 const FIRED_BYTES_MAX: usize = 4 << 20;
 
 impl Engine {
-    /// Lets every slot come whose time has come.
+    /// Fires every slot whose time has come.
     pub(in crate::engine) fn fire_schedules(&mut self, now: Now, effects: &mut Effects) {
         if self.server.is_draining() {
             return;
@@ -37,159 +35,113 @@ impl Engine {
         {
             let bytes = self.schedules.entries[&id].schedule.spec.payload.len().max(1);
             let fits = u32::try_from(bytes_left.div_ceil(bytes)).unwrap_or(left);
-            let came = self.fire(now, id, left.min(fits), effects);
-            left -= came.clamp(1, left);
-            bytes_left = bytes_left.saturating_sub(bytes * came as usize);
+            let fired = self.fire(now, id, left.min(fits), effects);
+            left -= fired.clamp(1, left);
+            bytes_left = bytes_left.saturating_sub(bytes * fired as usize);
         }
     }
 
-    /// Lets the slots of one schedule come, at most `budget`, as far as its policies want them. Gives how many came.
-    pub(in crate::engine) fn fire(
-        &mut self,
-        now: Now,
-        id: ScheduleId,
-        budget: u32,
-        effects: &mut Effects,
-    ) -> u32 {
+    /// Fires the slots of one schedule, at most `budget`, as its catch-up policy says. Returns how many fired.
+    pub(super) fn fire(&mut self, now: Now, id: ScheduleId, budget: u32, effects: &mut Effects) -> u32 {
         let entry = &self.schedules.entries[&id];
         let Some(from) = entry.schedule.state.next_at.filter(|at| *at <= now.wall) else { return 0 };
         let catch_up = entry.schedule.spec.catch_up;
         let max = if let CatchUp::All { max } = catch_up { max } else { 1 };
         let (mut slots, left_out) = entry.plan.newest(from, now.wall, max);
         let newest = slots.last().copied().unwrap_or(from);
-        if catch_up == CatchUp::Skip && self.is_missed(now, id, newest) {
+        let late_max = self.settings.schedules.late_max;
+        if catch_up == CatchUp::Skip && self.schedules.is_missed(now, id, newest, late_max) {
             slots.clear();
         }
         let missed = left_out || slots.is_empty();
         let later = slots.split_off(slots.len().min(budget as usize));
         if missed {
-            let why = format!(
-                "missed: nobody was there from {} on (catch_up = {})",
-                stamp(from),
-                catch_up.as_str()
-            );
-            self.log_skip(now, id, from, why, effects);
+            let (from_text, policy) = (stamp(from), catch_up.as_str());
+            let why = format!("missed: the server was away from {from_text} on (catch_up = {policy})");
+            self.schedules.log_skipped(now, id, from, why, &mut self.numbers, effects);
         }
-        let came = u32::try_from(slots.len()).unwrap_or(budget);
+        let fired = u32::try_from(slots.len()).unwrap_or(budget);
         for slot in slots {
-            self.take_slot(now, id, slot, effects);
+            self.fire_slot(now, id, slot, effects);
         }
-        self.move_on(now, id, later.first().copied(), newest, effects);
-        came
+        self.schedules.move_on(now, id, later.first().copied(), newest, &self.jobs, effects);
+        fired
     }
 
-    /// A slot is missed when it passed before the process started, or is looked at too late.
-    fn is_missed(&self, now: Now, id: ScheduleId, slot: Wall) -> bool {
-        let entry = &self.schedules.entries[&id];
-        entry.missed_until.is_some_and(|until| slot <= until)
-            || now.wall.since(slot) > self.settings.schedules.late_max
-    }
-
-    /// Where the schedule goes on: with a slot that is left over from this turn, or with the first one after now.
-    fn move_on(&mut self, now: Now, id: ScheduleId, left: Option<Wall>, newest: Wall, effects: &mut Effects) {
-        let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
-        let last = left.map_or(newest, |left| Wall(left.0.saturating_sub(1)));
-        let state = &mut entry.schedule.state;
-        state.last_slot = Some(state.last_slot.map_or(last, |slot| slot.max(last)));
-        let next = left.or_else(|| entry.plan.next_after(now.wall.max(last)));
-        if left.is_none() {
-            entry.missed_until = None;
-        }
-        self.schedules.set_next(id, next);
-        self.schedule_moved(id, effects);
-    }
-
-    /// A slot has come: it makes a job, or waits for a run to end, or is skipped.
-    fn take_slot(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
-        // A run that was canceled for an earlier slot may have been the last one of a schedule that deletes itself.
+    /// A slot creates a job, waits for a firing to end, or is skipped.
+    fn fire_slot(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
+        // A firing that was canceled for an earlier slot may have been the last one of a schedule that deletes itself.
         let Some(entry) = self.schedules.entries.get(&id) else { return };
         let overlap = entry.schedule.spec.overlap;
         if overlap == Overlap::CancelRunning {
-            return self.replace_runs(now, id, slot, effects);
+            return self.replace_firings(now, id, slot, effects);
         }
         self.start_waiting_slot(now, id, effects);
         let Some(entry) = self.schedules.entries.get(&id) else { return };
-        if entry.runs.is_empty() || overlap == Overlap::Allow {
-            self.start_slot(now, id, slot, effects);
+        let why = if entry.firings.is_empty() || overlap == Overlap::Allow {
+            return self.start_slot(now, id, slot, effects);
         } else if overlap == Overlap::Skip {
-            let why = self.overlap_with(id);
-            self.skip_slot(now, id, slot, why, effects);
+            self.overlap_with(id)
         } else if entry.schedule.state.waiting_slot.is_none() {
-            self.let_slot_wait(id, slot);
+            return self.schedules.let_wait(id, slot);
         } else {
-            self.skip_slot(now, id, slot, "overlap: a slot waits for the run to end already".into(), effects);
-        }
+            "overlap: a slot already waits for the firing to end".to_owned()
+        };
+        self.schedules.skip_slot(now, id, slot, why, &mut self.numbers, effects);
     }
 
-    /// Why a slot is skipped: what the run before it is doing. One that has not started keeps its position in the queue and
-    /// stands for the slots after it, so that it starts however long it waits, and they do not pile up behind it.
+    /// Why a slot is skipped: what the firing before it is doing. A job that has not started keeps its position in the
+    /// queue and stands for the slots after it, so that it starts however long it waits, and they do not pile up behind it.
     fn overlap_with(&self, id: ScheduleId) -> String {
         if !self.schedules.is_queued(id) {
-            return "overlap: the run before has not ended".to_owned();
+            return "overlap: the firing before has not ended".to_owned();
         }
         let entry = &self.schedules.entries[&id];
-        let unserved = entry.runs.iter().any(|job| self.is_unserved(self.jobs[*job].class()));
+        let unserved = entry.firings.iter().any(|job| self.is_unserved(self.jobs[*job].class()));
         let kind = &entry.schedule.spec.job.kind;
         match unserved {
             true => format!(
-                "overlap: the run before is queued: no handler, target or worker offers the kind {kind:?}"
+                "overlap: the firing before is queued: no handler, target or worker offers the kind {kind:?}"
             ),
-            false => "overlap: the run before is queued and has not started".to_owned(),
+            false => "overlap: the firing before is queued and has not started".to_owned(),
         }
     }
 
-    /// The slot takes the place of whatever runs or waits, as soon as that has really ended.
-    fn replace_runs(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
-        self.drop_waiting_slot(now, id, "overlap: a later slot takes its place", effects);
-        self.cancel_runs(now, id, effects);
-        match self.schedules.entries.get(&id).map(|entry| entry.runs.is_empty()) {
+    /// The slot replaces every firing, as soon as their attempts have really ended.
+    fn replace_firings(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
+        let why = "overlap: a later slot takes its place";
+        self.schedules.drop_waiting_slot(now, id, why, &mut self.numbers, effects);
+        let firings: Vec<Ix<Job>> = self.schedules.entries[&id].firings.iter().copied().collect();
+        for job in firings {
+            if self.jobs[job].state().is_terminal() {
+                continue;
+            }
+            if let Some(firing) = self.schedules.firings.get_mut(&job) {
+                firing.replaced = true;
+            }
+            self.cancel_job(now, job, Reason::Replaced, None, effects);
+        }
+        match self.schedules.entries.get(&id).map(|entry| entry.firings.is_empty()) {
             Some(true) => self.start_slot(now, id, slot, effects),
-            Some(false) => self.let_slot_wait(id, slot),
+            Some(false) => self.schedules.let_wait(id, slot),
             None => {}
         }
     }
 
-    fn let_slot_wait(&mut self, id: ScheduleId, slot: Wall) {
-        if let Some(entry) = self.schedules.entries.get_mut(&id) {
-            entry.schedule.state.waiting_slot = Some(slot);
-        }
-    }
-
-    fn cancel_runs(&mut self, now: Now, id: ScheduleId, effects: &mut Effects) {
-        let runs: Vec<Ix<Job>> = self.schedules.entries[&id].runs.iter().copied().collect();
-        for job in runs {
-            if self.jobs[job].state().is_terminal() {
-                continue;
-            }
-            if let Some(run) = self.schedules.runs.get_mut(&job) {
-                run.replaced = true;
-            }
-            self.cancel_job(now, job, Reason::Replaced, None, effects);
-        }
-    }
-
-    /// Makes the job of a slot; a slot that cannot have one says why.
+    /// Creates the job of a slot; a rejected slot is skipped.
     fn start_slot(&mut self, now: Now, id: ScheduleId, slot: Wall, effects: &mut Effects) {
-        match self.make_run(now, id, slot, None, effects) {
-            Ok(job) => self.slot_came(id, slot, Some(job), effects),
-            Err(rejection) => self.skip_slot(now, id, slot, rejection.to_string(), effects),
+        match self.create_firing(now, id, slot, None, effects) {
+            Ok(job) => effects.changes.push(Change::SlotFired { schedule: id, slot, job: Some(job) }),
+            Err(rejection) => {
+                let why = rejection.to_string();
+                self.schedules.skip_slot(now, id, slot, why, &mut self.numbers, effects);
+            }
         }
-        self.remove_if_over(now, id, effects);
+        self.schedules.delete_if_over(now, id, &mut self.numbers, effects);
     }
 
-    /// Deletes a schedule whose run ended while its job was being made.
-    pub(in crate::engine) fn remove_if_over(&mut self, now: Now, id: ScheduleId, effects: &mut Effects) {
-        if self.schedules.over.remove(&id) {
-            self.remove_schedule(now, id, None, effects);
-        }
-    }
-
-    fn slot_came(&mut self, schedule: ScheduleId, slot: Wall, job: Option<JobId>, effects: &mut Effects) {
-        effects.changes.push(Change::SlotFired { schedule, slot, job });
-    }
-
-    /// Makes a job: of a slot, or (`by_hand`) because somebody asked for it.
-    pub(in crate::engine) fn make_run(
+    /// Creates a job: of a slot, or (`by_hand`) because a caller asked for it.
+    pub(super) fn create_firing(
         &mut self,
         now: Now,
         id: ScheduleId,
@@ -214,29 +166,31 @@ impl Engine {
         spec.schedule = Some(ScheduleRef { id, name, slot, by_hand: by_hand.is_some() });
         let origin = by_hand.cloned().unwrap_or_else(|| Origin::server("schedule"));
         let payload = template.payload.clone();
-        self.schedules.making = Some(id);
+        self.schedules.firing = Some(id);
         let submission = Submission::new(spec, payload, origin);
         let submitted = self.submit(now, submission, effects);
-        self.schedules.making = None;
+        self.schedules.firing = None;
         let submitted = submitted?;
-        let entry = self.schedules.entries.get_mut(&id).expect("nothing is deleted while its job is made");
+        let entry =
+            self.schedules.entries.get_mut(&id).expect("a schedule is not deleted while its job is created");
         let state = &mut entry.schedule.state;
         state.firings += 1;
-        // A job that joined a batch of its session has ended already, and its end is what was written down last.
+        // A job that joined a debounce batch has ended already, and its end is the last status.
         if !submitted.state.is_terminal() {
             state.last_status = Some(FiringStatus::Queued);
             state.last_error = None;
         }
         let schedule = entry.schedule.clone();
-        self.schedule_event(now, EventKind::ScheduleFired, &schedule, "fired", by_hand, effects);
+        let kind = EventKind::ScheduleFired;
+        schedule_event(now, kind, &schedule, "fired", by_hand, &mut self.numbers, effects);
         if let Some(job) = self.jobs.find(submitted.job) {
-            self.note_unserved(job, &schedule, effects);
+            self.notify_unserved(job, &schedule, effects);
         }
         Ok(submitted.job)
     }
 
-    /// A run that no executor can take says so once: who set the schedule up may not look at it for long.
-    fn note_unserved(&mut self, job: Ix<Job>, schedule: &Schedule, effects: &mut Effects) {
+    /// Notifies once of a job that no executor can run: the schedule's owner may not look at it for long.
+    fn notify_unserved(&mut self, job: Ix<Job>, schedule: &Schedule, effects: &mut Effects) {
         let entry = &self.jobs[job];
         if entry.state().is_terminal() || !self.is_unserved(entry.class()) {
             return;
@@ -248,249 +202,191 @@ impl Engine {
         }
     }
 
-    /// A slot passes without a job.
-    fn skip_slot(&mut self, now: Now, id: ScheduleId, slot: Wall, why: String, effects: &mut Effects) {
-        self.slot_came(id, slot, None, effects);
-        self.log_skip(now, id, slot, why, effects);
-    }
-
-    fn log_skip(&mut self, now: Now, id: ScheduleId, slot: Wall, why: String, effects: &mut Effects) {
-        let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
-        let error = cut_text(why.as_bytes());
-        if entry.runs.is_empty() {
-            entry.schedule.state.last_status = Some(FiringStatus::Skipped);
-            entry.schedule.state.last_error = Some(error.clone());
-        }
-        let spec = &entry.schedule.spec;
-        let log = FiringLogEntry {
-            number: 0,
-            schedule: id,
-            tenant: spec.tenant.clone(),
-            name: spec.name.clone(),
-            agent: spec.job.agent.clone(),
-            job: None,
-            slot,
-            status: FiringStatus::Skipped,
-            summary: None,
-            error: Some(error),
-            attempts: 0,
-            duration_ms: 0,
-            input_tokens: 0,
-            output_tokens: 0,
-            ran_at: now.wall,
-            ended_at: now.wall,
-        };
-        self.log_run(now, log, effects);
-    }
-
-    /// Keeps an entry of the run log; its event gives it its number.
-    fn log_run(&mut self, now: Now, mut log: FiringLogEntry, effects: &mut Effects) {
-        let line =
-            ScheduleLine { id: log.schedule, action: log.status.as_str().into(), name: log.name.clone() };
-        let tenant = Some(log.tenant.clone());
-        self.numbers.server_event(
-            now,
-            EventKind::ScheduleFiringEnded,
-            tenant,
-            None,
-            line.to_string().into(),
-            effects,
-        );
-        log.number = self.numbers.last_event();
-        self.schedules.remember_run(log.clone());
-        effects.changes.push(Change::FiringLogged(Box::new(log)));
-    }
-
-    /// A slot that waits for a run to end will not come.
-    pub(in crate::engine) fn drop_waiting_slot(
-        &mut self,
-        now: Now,
-        id: ScheduleId,
-        why: &str,
-        effects: &mut Effects,
-    ) {
-        let entry = self.schedules.entries.get_mut(&id);
-        if let Some(slot) = entry.and_then(|entry| entry.schedule.state.waiting_slot.take()) {
-            self.skip_slot(now, id, slot, why.to_owned(), effects);
-        }
-    }
-
-    /// Starts slots whose schedule's run has ended since.
+    /// Starts slots that waited for a firing that has ended since.
     pub(in crate::engine) fn settle_schedules(&mut self, now: Now, effects: &mut Effects) {
         if self.server.is_draining() {
             return;
         }
         while let Some(id) = self.schedules.ended.pop_first() {
             if self.start_waiting_slot(now, id, effects) {
-                self.schedule_moved(id, effects);
+                self.schedules.store_state(id, &self.jobs, effects);
             }
         }
     }
 
-    /// Starts the slot that waits, if nothing of its schedule runs any more.
+    /// Starts the slot that waits, if no firing of its schedule is active any more.
     fn start_waiting_slot(&mut self, now: Now, id: ScheduleId, effects: &mut Effects) -> bool {
-        let Some(entry) = self.schedules.entries.get_mut(&id).filter(|entry| entry.runs.is_empty()) else {
+        let idle = self.schedules.entries.get_mut(&id).filter(|entry| entry.firings.is_empty());
+        let Some(slot) = idle.and_then(|entry| entry.schedule.state.waiting_slot.take()) else {
             return false;
         };
-        let Some(slot) = entry.schedule.state.waiting_slot.take() else { return false };
         self.start_slot(now, id, slot, effects);
         true
     }
+}
 
-    /// Writes down where the schedule stands. One of which nothing is left to come is kept for people, switched off.
-    pub(in crate::engine) fn schedule_moved(&mut self, id: ScheduleId, effects: &mut Effects) {
-        if let Some(entry) = self.schedules.entries.get_mut(&id) {
-            let state = &entry.schedule.state;
-            let comes = state.next_at.is_some() || state.waiting_slot.is_some();
-            let runs = entry.runs.iter().any(|job| !self.jobs[*job].state().is_terminal());
-            entry.schedule.spec.enabled &= comes || runs;
+impl Schedules {
+    /// A slot is missed when it passed before the process started, or is looked at too late.
+    fn is_missed(&self, now: Now, id: ScheduleId, slot: Wall, late_max: Span) -> bool {
+        let missed_until = self.entries[&id].missed_until;
+        missed_until.is_some_and(|until| slot <= until) || now.wall.since(slot) > late_max
+    }
+
+    /// True when the schedule has firings, and none of them has started.
+    pub(super) fn is_queued(&self, id: ScheduleId) -> bool {
+        let Some(entry) = self.entries.get(&id).filter(|entry| !entry.firings.is_empty()) else {
+            return false;
+        };
+        entry.firings.iter().all(|job| self.firings.get(job).is_some_and(|firing| firing.began.is_none()))
+    }
+
+    /// Goes on with a slot that is left over from this batch, or with the first one after now.
+    fn move_on(
+        &mut self,
+        now: Now,
+        id: ScheduleId,
+        left: Option<Wall>,
+        newest: Wall,
+        jobs: &Jobs,
+        effects: &mut Effects,
+    ) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let last = left.map_or(newest, |left| Wall(left.0.saturating_sub(1)));
+        let state = &mut entry.schedule.state;
+        state.last_slot = Some(state.last_slot.map_or(last, |slot| slot.max(last)));
+        let next = left.or_else(|| entry.plan.next_after(now.wall.max(last)));
+        if left.is_none() {
+            entry.missed_until = None;
         }
-        if let Some(entry) = self.schedules.entries.get(&id) {
-            let (enabled, state) = (entry.schedule.spec.enabled, Box::new(entry.schedule.state.clone()));
-            effects.changes.push(Change::ScheduleMoved { id, enabled, state });
+        self.set_next(id, next);
+        self.store_state(id, jobs, effects);
+    }
+
+    fn let_wait(&mut self, id: ScheduleId, slot: Wall) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.schedule.state.waiting_slot = Some(slot);
         }
     }
 
-    /// After a start: slots that passed while the process was not there were missed, and a slot may wait for a run that
-    /// is no more.
-    pub(in crate::engine) fn resume_schedules(&mut self, now: Now, restart: Restart) {
-        let schedules = &mut self.schedules;
-        for (id, entry) in &mut schedules.entries {
+    /// Deletes a schedule whose firing ended while its job was being created.
+    pub(super) fn delete_if_over(
+        &mut self,
+        now: Now,
+        id: ScheduleId,
+        numbers: &mut Numbers,
+        effects: &mut Effects,
+    ) {
+        if self.over.remove(&id) {
+            self.delete_known(now, id, None, numbers, effects);
+        }
+    }
+
+    /// Stores the state of a schedule. One without a future slot and without a job is kept for people, switched off.
+    pub(in crate::engine) fn store_state(&mut self, id: ScheduleId, jobs: &Jobs, effects: &mut Effects) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let state = &entry.schedule.state;
+        let has_slot = state.next_at.is_some() || state.waiting_slot.is_some();
+        let has_job = entry.firings.iter().any(|job| !jobs[*job].state().is_terminal());
+        entry.schedule.spec.enabled &= has_slot || has_job;
+        let (enabled, state) = (entry.schedule.spec.enabled, Box::new(entry.schedule.state.clone()));
+        effects.changes.push(Change::ScheduleMoved { id, enabled, state });
+    }
+
+    /// After a start: slots that passed while the process was away were missed, and a slot may wait for a firing that is
+    /// not there any more.
+    pub(in crate::engine) fn resume(&mut self, now: Now, restart: Restart) {
+        for (id, entry) in &mut self.entries {
             let overdue = entry.schedule.state.next_at.is_some_and(|at| at <= now.wall);
             if restart == Restart::Process && overdue {
                 entry.missed_until = Some(now.wall);
             }
-            if entry.schedule.state.waiting_slot.is_some() && entry.runs.is_empty() {
-                schedules.ended.insert(*id);
+            if entry.schedule.state.waiting_slot.is_some() && entry.firings.is_empty() {
+                self.ended.insert(*id);
             }
         }
     }
 
-    /// A job of a schedule is in memory from now on.
-    pub(in crate::engine) fn begin_run(&mut self, job: Ix<Job>, of: &ScheduleRef, began: Option<Wall>) {
-        self.schedules.runs.insert(job, Run { of: of.clone(), began, replaced: false });
-        if let Some(entry) = self.schedules.entries.get_mut(&of.id) {
-            entry.runs.insert(job);
+    /// The job of a firing is in memory from now on.
+    pub(in crate::engine) fn firing_created(&mut self, job: Ix<Job>, of: &ScheduleRef, began: Option<Wall>) {
+        self.firings.insert(job, Firing { of: of.clone(), began, replaced: false });
+        if let Some(entry) = self.entries.get_mut(&of.id) {
+            entry.firings.insert(job);
         }
     }
 
-    /// An attempt of a job starts; its run began with the first one.
-    pub(in crate::engine) fn run_starts(&mut self, job: Ix<Job>, at: Wall, effects: &mut Effects) {
-        let Some(run) = self.schedules.runs.get_mut(&job).filter(|run| run.began.is_none()) else { return };
-        run.began = Some(at);
-        let id = run.of.id;
-        let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
+    /// An attempt of a job opens: its firing began with the first one.
+    pub(in crate::engine) fn firing_started(
+        &mut self,
+        job: Ix<Job>,
+        at: Wall,
+        jobs: &Jobs,
+        effects: &mut Effects,
+    ) {
+        let Some(firing) = self.firings.get_mut(&job).filter(|firing| firing.began.is_none()) else { return };
+        firing.began = Some(at);
+        let id = firing.of.id;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
         let spec = &entry.schedule.spec;
-        self.schedules.unserved.remove(&(spec.tenant.clone(), spec.job.kind.clone()));
+        self.unserved.remove(&(spec.tenant.clone(), spec.job.kind.clone()));
         let state = &mut entry.schedule.state;
         if state.last_status == Some(FiringStatus::Queued) {
             state.last_status = Some(FiringStatus::Running);
-            self.schedule_moved(id, effects);
+            self.store_state(id, jobs, effects);
         }
     }
 
-    /// What the log will say of an ended job, if a schedule made it.
-    pub(in crate::engine) fn run_log_of(
-        &self,
-        now: Now,
-        job: Ix<Job>,
-        reason: Reason,
-        error: Option<&Failure>,
-        result: Option<&Bytes>,
-    ) -> Option<FiringLogEntry> {
-        let run = self.schedules.runs.get(&job)?;
-        let entry = &self.jobs[job];
-        let status = status_of(entry.state(), reason);
-        let (_, _, agent) = self.queue.agent_queue_key(entry.agent_queue());
-        let error = match (status, error) {
-            (FiringStatus::Ok, _) => None,
-            (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
-            (_, None) => Some(words_of(reason).into()),
-        };
-        Some(FiringLogEntry {
-            number: 0,
-            schedule: run.of.id,
-            tenant: self.queue.owner_of(entry).clone(),
-            name: run.of.name.clone(),
-            agent: Name::clone(agent),
-            job: Some(entry.id()),
-            slot: run.of.slot,
-            status,
-            summary: result.filter(|_| status == FiringStatus::Ok).map(|result| cut_text(result)),
-            error,
-            attempts: entry.attempts(),
-            duration_ms: run.began.map_or(0, |began| now.wall.since(began).0),
-            input_tokens: 0,
-            output_tokens: 0,
-            ran_at: run.began.unwrap_or(now.wall),
-            ended_at: now.wall,
-        })
+    /// After a start: an attempt of a job was open.
+    pub(in crate::engine) fn firing_resumed(&mut self, job: Ix<Job>, opened_at: Wall) {
+        if let Some(firing) = self.firings.get_mut(&job) {
+            firing.began.get_or_insert(opened_at);
+        }
     }
 
-    /// A run has ended: it is logged, and its schedule says so. A one-shot has done its work.
-    pub(in crate::engine) fn run_ended(
+    /// The job of a firing has ended: adds `log` to the firing log and updates the schedule. A one-shot schedule is over.
+    pub(in crate::engine) fn firing_ended(
         &mut self,
         now: Now,
         job: Ix<Job>,
         log: FiringLogEntry,
+        jobs: &Jobs,
+        numbers: &mut Numbers,
         effects: &mut Effects,
     ) {
         let (id, status, error) = (log.schedule, log.status, log.error.clone());
-        let run = &self.schedules.runs[&job];
-        let counts = !run.of.by_hand && !run.replaced;
-        self.log_run(now, log, effects);
-        let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
-        let making = self.schedules.making == Some(id);
-        // A one-shot that was given another time meanwhile has not done its work. While its own slot comes, the slot
-        // still stands as its next.
-        let next_at = entry.schedule.state.next_at.filter(|at| !making || *at > now.wall);
+        let firing = &self.firings[&job];
+        let counts = !firing.of.by_hand && !firing.replaced;
+        self.add_to_log(now, log, numbers, effects);
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let creating = self.firing == Some(id);
+        // A one-shot that was given another time meanwhile is not over. While its own slot fires, that slot is still its
+        // next one.
+        let next_at = entry.schedule.state.next_at.filter(|at| !creating || *at > now.wall);
         let again = entry.schedule.spec.timing.is_one_shot() && next_at.is_some();
         if entry.schedule.spec.deletes_itself() && counts && !again {
-            // A new job may end the one before it, or end at once by joining another: then its slot is written first.
-            if !making {
-                self.remove_schedule(now, id, None, effects);
+            // A new job may end the one before it, or end at once by joining another: then its slot is stored first.
+            if !creating {
+                self.delete_known(now, id, None, numbers, effects);
                 return;
             }
-            self.schedules.over.insert(id);
+            self.over.insert(id);
         }
         let state = &mut entry.schedule.state;
         state.last_ended_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
-        self.schedule_moved(id, effects);
+        self.store_state(id, jobs, effects);
     }
 
-    /// A job leaves memory: a slot that waits for that may come.
-    pub(in crate::engine) fn release_run(&mut self, job: Ix<Job>) {
-        let Some(run) = self.schedules.runs.remove(&job) else { return };
-        if let Some(entry) = self.schedules.entries.get_mut(&run.of.id) {
-            entry.runs.remove(&job);
-            if entry.schedule.state.waiting_slot.is_some() && entry.runs.is_empty() {
-                self.schedules.ended.insert(run.of.id);
+    /// A job is forgotten: a slot that waits for its firing may start.
+    pub(in crate::engine) fn forget_job(&mut self, job: Ix<Job>) {
+        let Some(firing) = self.firings.remove(&job) else { return };
+        let id = firing.of.id;
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.firings.remove(&job);
+            if entry.schedule.state.waiting_slot.is_some() && entry.firings.is_empty() {
+                self.ended.insert(id);
             }
         }
-    }
-}
-
-fn status_of(state: JobState, reason: Reason) -> FiringStatus {
-    match (state, reason) {
-        (JobState::Succeeded, _) => FiringStatus::Ok,
-        (JobState::Canceled, _) => FiringStatus::Canceled,
-        (_, Reason::TimedOut) => FiringStatus::Timeout,
-        (_, Reason::Lost) => FiringStatus::Interrupted,
-        _ => FiringStatus::Error,
-    }
-}
-
-/// What is said of an end that no failure tells of.
-pub(in crate::engine) fn words_of(reason: Reason) -> &'static str {
-    match reason {
-        Reason::QueueTimeout => "it waited longer than its queue timeout",
-        Reason::Expired => "its deadline passed",
-        Reason::Requested => "it was canceled",
-        Reason::Shutdown => "it was canceled when the server stopped",
-        Reason::Replaced => "it was canceled: the next run takes its place",
-        other => other.as_str(),
     }
 }
 
@@ -500,9 +396,4 @@ fn spread(id: ScheduleId, slot: Wall, jitter: Span) -> Span {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     Span((z ^ (z >> 31)) % jitter.0.max(1))
-}
-
-/// A time for people.
-pub(in crate::engine) fn stamp(at: Wall) -> String {
-    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| format!("{} ms", at.0), |at| at.to_string())
 }

@@ -1,18 +1,19 @@
-//! What a session makes of a job that comes for it: it is stale, it ends those before it, it takes the place of the
-//! oldest, it is rejected, it joins a batch, or it waits.
+//! The arrival of a job for a session: the job is stale, interrupts the jobs before it, replaces the oldest one, is
+//! rejected, joins a debounce batch, or waits.
 //!
-//! First the whole answer is worked out from an [`Outlook`], without changing anything, so that a rejection leaves nothing
-//! half done and an atomic batch can be judged before its first job is made. Stopping sessions is in `stop.rs`, what is
-//! remembered of them in `state.rs`.
+//! The outcome is computed from an [`Outlook`] first, without changing anything, so that a rejection leaves nothing half
+//! done and an atomic batch can be checked before its first job is created. Stopping sessions is in `stop.rs`, their
+//! stored state in `state.rs`.
 
 use crate::command::{Rejection, RejectionCode, Submission, Submitted};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::submit::{Begins, Belongs, RETRY_SOON, reject};
-use crate::engine::jobs::{Job, Wake};
-use crate::engine::queue::{KeyEntry, KeyName, Lane, Rank, Tenant};
-use crate::engine::sessions::{DebounceBatch, SessionEntry};
+use crate::engine::jobs::{Job, Jobs, Wake};
+use crate::engine::queue::{KeyEntry, KeyName, Lane, Queue, Tenant};
+use crate::engine::sessions::entry::DebounceBatch;
+use crate::engine::sessions::{SessionEntry, Sessions};
 use crate::job::session::{
     SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX, SESSION_MERGE_BYTES_MAX, SESSION_MERGE_MAX,
 };
@@ -20,12 +21,12 @@ use crate::{
     Effects, JobSpec, JobState, Key, MergedInto, Name, Now, Origin, Reason, Seq, Session, SessionMode, Wall,
 };
 
-/// What a session looks like to the next job that comes for it.
+/// What a session looks like to the next job that arrives for it.
 #[derive(Clone, Default)]
 pub(in crate::engine) struct Outlook {
-    /// What was sent before this is stale.
+    /// Jobs that were sent before this time are stale.
     cutoff: Option<Wall>,
-    /// Its waiting jobs; a batch is one.
+    /// Its waiting jobs; a debounce batch is one.
     waiting: u32,
     batch: Option<BatchOutlook>,
 }
@@ -41,21 +42,21 @@ struct BatchOutlook {
     bytes: u64,
 }
 
-/// What becomes of a job that comes for a session.
+/// The outcome of an arrival.
 #[derive(Clone, Copy)]
 pub(in crate::engine) enum Arrival {
-    /// It joins the batch that collects.
+    /// The job joins the debounce batch.
     Joins {
-        /// And the batch is over.
+        /// The batch is complete with it.
         closes: bool,
     },
-    /// It waits for its turn.
+    /// The job waits in the queue.
     Enters {
         /// Everything before it ends.
         interrupts: bool,
-        /// The oldest that waits ends.
+        /// The oldest waiting job ends.
         drops_oldest: bool,
-        /// The batch before it is over.
+        /// The batch before it is complete.
         flushes: bool,
         /// It begins a batch.
         leads: bool,
@@ -63,21 +64,21 @@ pub(in crate::engine) enum Arrival {
 }
 
 impl BatchOutlook {
-    /// May a job of this sort, with so much payload, still join?
-    fn takes(&self, spec: &JobSpec, lane: Ix<Lane>, len: u64) -> bool {
+    /// True when a job with this spec and this much payload may still join.
+    fn accepts(&self, spec: &JobSpec, lane: Ix<Lane>, len: u64) -> bool {
         spec.kind == self.kind
             && spec.agent == self.agent
             && lane == self.lane
             && spec.keys.iter().all(|key| self.keys.contains(key))
             && self.keys.iter().all(|key| spec.keys.contains(key))
-            // What it wants of a worker is its own.
+            // Placement constraints are a job's own.
             && spec.placement.is_none()
             && self.bytes.saturating_add(len) <= SESSION_MERGE_BYTES_MAX
     }
 }
 
 impl Outlook {
-    /// What becomes of a job that comes now, or why it is rejected.
+    /// The outcome for a job that arrives now, or why it is rejected.
     pub(in crate::engine) fn arrival(
         &self,
         now: Now,
@@ -95,10 +96,10 @@ impl Outlook {
         }
         let interrupts = session.mode == SessionMode::Interrupt;
         let later = spec.not_before.is_some_and(|at| at > now.wall);
-        let gathers = !interrupts && !later;
-        // A run that is logged must not run under another job's name: a slot leads a batch at most.
-        let joins = gathers && spec.schedule.is_none();
-        if let Some(batch) = batch.as_ref().filter(|batch| joins && batch.takes(spec, lane, len)) {
+        let collects = !interrupts && !later;
+        // A firing that is logged must not run as another job: the job of a slot leads a batch at most.
+        let joins = collects && spec.schedule.is_none();
+        if let Some(batch) = batch.as_ref().filter(|batch| joins && batch.accepts(spec, lane, len)) {
             let full = batch.merged + 1 >= SESSION_MERGE_MAX || batch.bytes + len >= SESSION_MERGE_BYTES_MAX;
             return Ok(Arrival::Joins { closes: full || session.window().is_none() });
         }
@@ -116,12 +117,12 @@ impl Outlook {
         Ok(Arrival::Enters {
             interrupts,
             drops_oldest: full,
-            flushes: gathers && batch.is_some(),
-            leads: gathers && session.window().is_some(),
+            flushes: collects && batch.is_some(),
+            leads: collects && session.window().is_some(),
         })
     }
 
-    /// The outlook after a job came. Where it cannot be said whether a batch goes on, it does not.
+    /// The outlook after a job arrived. When it is not known whether a batch goes on, it does not.
     pub(in crate::engine) fn after(&mut self, arrival: Arrival, spec: &JobSpec, lane: Ix<Lane>, len: u64) {
         match arrival {
             Arrival::Joins { closes: true } => self.batch = None,
@@ -155,40 +156,45 @@ impl Outlook {
     }
 }
 
-impl Engine {
-    /// Is what the job asks of its session possible at all?
-    pub(in crate::engine) fn check_session(&self, spec: &JobSpec) -> Result<(), Rejection> {
-        let Some(session) = &spec.session else { return Ok(()) };
-        if session.debounce.is_some_and(|window| window > SESSION_DEBOUNCE_MAX) {
-            let most = SESSION_DEBOUNCE_MAX.0 / 1_000;
-            return Err(reject(
-                RejectionCode::Invalid,
-                format!("session.debounce: at most {most} s are allowed"),
-            ));
-        }
-        if session.debounce_max.is_some_and(|most| most > SESSION_DEBOUNCE_TOTAL_MAX) {
-            let most = SESSION_DEBOUNCE_TOTAL_MAX.0 / 1_000;
-            let message = format!("session.debounce_max: at most {most} s are allowed");
+/// Checks that the job's options for its session are within the limits.
+pub(in crate::engine) fn check_session(spec: &JobSpec) -> Result<(), Rejection> {
+    let Some(session) = &spec.session else { return Ok(()) };
+    let options = [
+        ("debounce", session.debounce, SESSION_DEBOUNCE_MAX),
+        ("debounce_max", session.debounce_max, SESSION_DEBOUNCE_TOTAL_MAX),
+    ];
+    for (option, value, max) in options {
+        if value.is_some_and(|value| value > max) {
+            let message = format!("session.{option}: at most {} s are allowed", max.0 / 1_000);
             return Err(reject(RejectionCode::Invalid, message));
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// What the session looks like to the next job that comes for it.
-    pub(in crate::engine) fn outlook(&self, tenant: Option<Ix<Tenant>>, key: &Name) -> Outlook {
-        let found = tenant.and_then(|tenant| self.sessions.entries.find(&(tenant, key.clone())));
-        let Some(session) = found else { return Outlook::default() };
-        let entry = &self.sessions.entries[session];
+impl Sessions {
+    /// What the session looks like to the next job that arrives for it.
+    pub(in crate::engine) fn outlook(
+        &self,
+        jobs: &Jobs,
+        queue: &Queue,
+        tenant: Option<Ix<Tenant>>,
+        key: &Name,
+    ) -> Outlook {
+        let Some(session) = tenant.and_then(|tenant| self.find(tenant, key)) else {
+            return Outlook::default();
+        };
+        let entry = &self.entries[session];
         let batch = entry.batch.as_ref().map(|batch| {
-            let leader = &self.jobs[batch.leader];
-            let (lane, _, agent) = self.queue.agent_queue_key(leader.agent_queue());
-            let keys = self.queue.keys_of(&self.jobs[batch.leader]);
-            let key = |&key: &Ix<KeyEntry>| match self.queue.key_name(key).clone() {
+            let leader = &jobs[batch.leader];
+            let (lane, _, agent) = queue.agent_queue_key(leader.agent_queue());
+            let keys = queue.keys_of(leader);
+            let key = |&key: &Ix<KeyEntry>| match queue.key_name(key).clone() {
                 KeyName::Named(_, name, value) => Some(Key { name, value }),
                 _ => None,
             };
             BatchOutlook {
-                kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[batch.leader])).clone(),
+                kind: queue.kind_name(queue.kind_of(leader)).clone(),
                 agent: agent.clone(),
                 lane: *lane,
                 keys: keys.iter().filter_map(key).collect(),
@@ -197,10 +203,12 @@ impl Engine {
             }
         });
         let cutoff = entry.state.as_ref().and_then(|state| state.cutoff);
-        Outlook { cutoff, waiting: self.waiting_in_session(session), batch }
+        Outlook { cutoff, waiting: self.waiting_count(queue, session), batch }
     }
+}
 
-    /// Makes the job of a submission, with all that follows from it for its session.
+impl Engine {
+    /// Creates the job of a submission, with the consequences for its session.
     pub(in crate::engine) fn arrive(
         &mut self,
         now: Now,
@@ -218,25 +226,25 @@ impl Engine {
         let mut belongs = belongs;
         if interrupts || drops_oldest || flushes {
             self.make_way(now, &submission, belongs, (interrupts, drops_oldest, flushes), effects);
-            // What ended may have been the last of its agent or kind.
+            // A job that ended may have been the last of its agent or kind.
             belongs = self.queue.locate(&submission.spec);
         }
-        let session = submission.spec.session.as_ref().expect("it comes for a session");
-        let (window, burst_max) = (session.window().unwrap_or_default(), session.debounce_limit());
+        let session = submission.spec.session.as_ref().expect("the job has a session");
+        let (window, total_max) = (session.window().unwrap_or_default(), session.debounce_limit());
         let bytes = submission.payload.len() as u64;
         let begins = if leads { Begins::Collecting(window) } else { Begins::AtOnce };
         let submitted = self.create(now, submission, belongs, begins, effects);
         if leads {
-            let leader = self.jobs.find(submitted.job).expect("it was just made");
-            let session = self.jobs[leader].session().expect("it was made for a session");
-            let until_max = now.mono + burst_max.max(window);
+            let leader = self.jobs.find(submitted.job).expect("it was just created");
+            let session = self.jobs[leader].session().expect("it has a session");
+            let until_max = now.mono + total_max.max(window);
             self.sessions.entries[session].batch =
                 Some(DebounceBatch { leader, until_max, merged: 0, bytes });
         }
         submitted
     }
 
-    /// Does to the jobs before it what a new one asks for.
+    /// Ends or releases the jobs before a new one, as the new one asks.
     fn make_way(
         &mut self,
         now: Now,
@@ -246,7 +254,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let Some(session) = self.session_of(submission, belongs) else { return };
-        // Held, so that it is still there when the last of its jobs has ended.
+        // Held, so that it outlives the last of its jobs.
         self.sessions.entries.hold_again(session);
         if interrupts {
             self.end_session_jobs(now, session, Reason::Interrupted, &submission.origin, effects);
@@ -257,15 +265,14 @@ impl Engine {
         if flushes {
             self.flush(now, session, effects);
         }
-        self.release_session(session);
+        self.sessions.release(session);
     }
 
     fn session_of(&self, submission: &Submission, belongs: Belongs) -> Option<Ix<SessionEntry>> {
-        let key = submission.spec.session.as_ref()?.key.clone();
-        self.sessions.entries.find(&(belongs.tenant?, key))
+        self.sessions.find(belongs.tenant?, &submission.spec.session.as_ref()?.key)
     }
 
-    /// The job joins the batch that collects: it ends at once, and the batch's first job runs for both.
+    /// The job joins the debounce batch: it ends at once, and the leader of the batch runs for both.
     fn join(
         &mut self,
         now: Now,
@@ -274,9 +281,9 @@ impl Engine {
         closes: bool,
         effects: &mut Effects,
     ) -> Submitted {
-        let session = self.session_of(&submission, belongs).expect("a batch has its session");
+        let session = self.session_of(&submission, belongs).expect("a batch has a session");
         let window = submission.spec.session.as_ref().and_then(Session::window).unwrap_or_default();
-        let batch = self.sessions.entries[session].batch.as_mut().expect("a batch gathers");
+        let batch = self.sessions.entries[session].batch.as_mut().expect("there is a batch to join");
         batch.merged += 1;
         batch.bytes += submission.payload.len() as u64;
         let (leader, until_max) = (batch.leader, batch.until_max);
@@ -285,14 +292,14 @@ impl Engine {
         if closes {
             self.flush(now, session, effects);
         } else {
-            // Not written down: after a restart the batch collects no more, and its first window is long enough.
+            // Not stored: after a restart the batch collects no more, and its first window is long enough.
             self.jobs[leader].wait_for(Wake::Debounce((now.mono + window).min(until_max)));
             self.arm(leader);
         }
         submitted
     }
 
-    /// The batch that collects is over: its first job waits for its turn.
+    /// The debounce batch is complete: its leader waits in the queue.
     pub(in crate::engine) fn flush(&mut self, now: Now, session: Ix<SessionEntry>, effects: &mut Effects) {
         let Some(batch) = &self.sessions.entries[session].batch else { return };
         let leader = batch.leader;
@@ -302,13 +309,12 @@ impl Engine {
     }
 
     fn drop_oldest(&mut self, now: Now, session: Ix<SessionEntry>, origin: &Origin, effects: &mut Effects) {
-        let oldest = self.first_waiting_in(session);
-        let Some(oldest) = oldest else { return };
+        let Some(oldest) = self.sessions.first_waiting(&self.queue, session) else { return };
         let ending = JobEnding::new(JobState::Canceled, Reason::Dropped);
         self.end_job(now, oldest, JobEnding { origin: Some(origin), ..ending }, effects);
     }
 
-    /// Ends every job of a session that has not ended. Gives those that ran and those that waited, in their order.
+    /// Ends every job of a session that has not ended. Returns those that ran and those that waited, in order.
     pub(in crate::engine) fn end_session_jobs(
         &mut self,
         now: Now,
@@ -317,10 +323,10 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> (Vec<crate::JobId>, Vec<crate::JobId>) {
-        let waiting = self.all_waiting_in(session);
-        let running: Vec<Ix<Job>> = self.running_in(session).collect();
+        let waiting = self.sessions.all_waiting(&self.queue, session);
+        let running: Vec<Ix<Job>> = self.sessions.running(&self.jobs, session).collect();
         let ids = |jobs: &[Ix<Job>]| jobs.iter().map(|&job| self.jobs[job].id()).collect();
-        let told = (ids(&running), ids(&waiting));
+        let ended = (ids(&running), ids(&waiting));
         for job in running {
             self.cancel_job(now, job, reason, Some(origin), effects);
         }
@@ -328,99 +334,6 @@ impl Engine {
             let ending = JobEnding::new(JobState::Canceled, reason);
             self.end_job(now, job, JobEnding { origin: Some(origin), ..ending }, effects);
         }
-        told
-    }
-
-    /// How many jobs of a session wait, for their turn or for a time.
-    pub(in crate::engine) fn waiting_in_session(&self, session: Ix<SessionEntry>) -> u32 {
-        let entry = &self.sessions.entries[session];
-        let in_bin = entry.bin.map_or(0, |bin| self.queue.bin_len(bin));
-        u32::try_from(in_bin + entry.later.len()).unwrap_or(u32::MAX)
-    }
-
-    /// The job of a session that goes first among those that wait.
-    pub(in crate::engine) fn first_waiting_in(&self, session: Ix<SessionEntry>) -> Option<Ix<Job>> {
-        let entry = &self.sessions.entries[session];
-        let in_bin = entry.bin.and_then(|bin| self.queue.first_in_bin(bin));
-        let later = entry.later.first_key_value().map(|(order, job)| (*order, *job));
-        in_bin.into_iter().chain(later).min().map(|(_, job)| job)
-    }
-
-    /// Every job of a session that waits, in the order in which they go.
-    pub(in crate::engine) fn all_waiting_in(&self, session: Ix<SessionEntry>) -> Vec<Ix<Job>> {
-        let entry = &self.sessions.entries[session];
-        let mut waiting: Vec<(Rank, Ix<Job>)> =
-            entry.later.iter().map(|(order, job)| (*order, *job)).collect();
-        if let Some(bin) = entry.bin {
-            waiting.extend(self.queue.jobs_in_bin(bin));
-        }
-        waiting.sort_unstable();
-        waiting.into_iter().map(|(_, job)| job).collect()
-    }
-
-    /// Jobs of a session that run and have not ended, those that have run longest first.
-    pub(in crate::engine) fn running_in(&self, session: Ix<SessionEntry>) -> impl Iterator<Item = Ix<Job>> {
-        self.sessions.entries[session]
-            .runs
-            .iter()
-            .copied()
-            .filter(|&job| !self.jobs[job].state().is_terminal())
-    }
-
-    /// Brings the runs of every session into the order in which they opened, after they were read in another.
-    pub(in crate::engine) fn sort_session_runs(&mut self) {
-        for session in self.sessions.entries.handles() {
-            let mut runs = std::mem::take(&mut self.sessions.entries[session].runs);
-            runs.sort_by_key(|&job| (self.jobs.open(job).opened_at(), self.jobs[job].seq()));
-            self.sessions.entries[session].runs = runs;
-        }
-    }
-
-    /// How many jobs of a session may run at once while `job` is the next one.
-    pub(in crate::engine) fn session_max_of(&self, job: Ix<Job>) -> u32 {
-        let entry = &self.jobs[job];
-        let state = entry.session().and_then(|session| self.sessions.entries[session].state.as_ref());
-        let throttled = state.is_some_and(|state| state.is_throttled());
-        if throttled { 1 } else { entry.session_max() }
-    }
-
-    /// Runs of ended jobs that `job` must wait for although its session has room: an interrupt never overlaps what it
-    /// ended.
-    pub(in crate::engine) fn runs_to_await(&self, job: Ix<Job>) -> usize {
-        let Some(session) = self.jobs[job].session().filter(|_| self.jobs[job].interrupts()) else {
-            return 0;
-        };
-        let runs = &self.sessions.entries[session].runs;
-        runs.iter().filter(|&&run| self.jobs[run].state().is_terminal()).count()
-    }
-
-    /// True while the session lets `job`, its next one, start.
-    pub(in crate::engine) fn session_lets_start(&self, job: Ix<Job>) -> bool {
-        let Some(session) = self.jobs[job].session() else { return true };
-        let running = self.sessions.entries[session].runs.len();
-        running < self.session_max_of(job) as usize && self.runs_to_await(job) == 0
-    }
-
-    /// A job of a session begins to wait for its not-before time, which is in no bin.
-    pub(in crate::engine) fn wait_for_later(&mut self, job: Ix<Job>) {
-        let Some(session) = self.jobs[job].session() else { return };
-        let order = self.queue.order_in_bin(&self.jobs[job]);
-        self.sessions.entries[session].later.insert(order, job);
-    }
-
-    /// A job of a session waits for no time any more. Must be told while its place in the order is what it was.
-    pub(in crate::engine) fn wait_no_longer(&mut self, job: Ix<Job>) {
-        let (Some(session), wake) = (self.jobs[job].session(), self.jobs[job].wake()) else { return };
-        let order = self.queue.order_in_bin(&self.jobs[job]);
-        let entry = &mut self.sessions.entries[session];
-        match wake {
-            Some(Wake::NotBefore(_)) => {
-                entry.later.remove(&order);
-            }
-            Some(Wake::Debounce(_)) if entry.batch.as_ref().is_some_and(|batch| batch.leader == job) => {
-                entry.batch = None;
-            }
-            _ => {}
-        }
+        ended
     }
 }

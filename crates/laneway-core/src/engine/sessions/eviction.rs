@@ -1,6 +1,6 @@
-//! Sessions without jobs of which something is remembered: which is forgotten next when there are too many.
+//! Sessions that have a state and no jobs: which one is forgotten next when there are too many.
 //!
-//! The tenant with the most of them pays: however many one tenant leaves behind, those of the others stay.
+//! The tenant with the most of them loses one: however many one tenant leaves behind, those of the others stay.
 
 use crate::engine::queue::Tenant;
 use crate::engine::sessions::SessionEntry;
@@ -11,7 +11,7 @@ use crate::engine::collections::slab::Ix;
 
 /// Idle sessions by when they last changed, of all tenants and of each.
 #[derive(Default)]
-pub(in crate::engine) struct IdleSessions {
+pub(super) struct IdleSessions {
     all: BTreeSet<(Wall, Ix<SessionEntry>)>,
     by_tenant: BTreeMap<Ix<Tenant>, BTreeSet<(Wall, Ix<SessionEntry>)>>,
     /// Tenants by how many they have.
@@ -19,49 +19,39 @@ pub(in crate::engine) struct IdleSessions {
 }
 
 impl IdleSessions {
-    pub(in crate::engine) fn insert(
-        &mut self,
-        tenant: Ix<Tenant>,
-        changed_at: Wall,
-        session: Ix<SessionEntry>,
-    ) {
+    pub(super) fn insert(&mut self, tenant: Ix<Tenant>, changed_at: Wall, session: Ix<SessionEntry>) {
         if self.all.insert((changed_at, session)) {
             self.change(tenant, |theirs| theirs.insert((changed_at, session)));
         }
     }
 
-    pub(in crate::engine) fn remove(
-        &mut self,
-        tenant: Ix<Tenant>,
-        changed_at: Wall,
-        session: Ix<SessionEntry>,
-    ) {
+    pub(super) fn remove(&mut self, tenant: Ix<Tenant>, changed_at: Wall, session: Ix<SessionEntry>) {
         if self.all.remove(&(changed_at, session)) {
             self.change(tenant, |theirs| theirs.remove(&(changed_at, session)));
         }
     }
 
-    pub(in crate::engine) fn contains(&self, changed_at: Wall, session: Ix<SessionEntry>) -> bool {
+    pub(super) fn contains(&self, changed_at: Wall, session: Ix<SessionEntry>) -> bool {
         self.all.contains(&(changed_at, session))
     }
 
-    pub(in crate::engine) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
     /// The one that changed longest ago.
-    pub(in crate::engine) fn oldest(&self) -> Option<(Wall, Ix<SessionEntry>)> {
+    pub(super) fn oldest(&self) -> Option<(Wall, Ix<SessionEntry>)> {
         self.all.first().copied()
     }
 
     /// The one that changed longest ago of the tenant that has the most.
-    pub(in crate::engine) fn oldest_of_most(&self) -> Option<Ix<SessionEntry>> {
+    pub(super) fn oldest_of_most(&self) -> Option<Ix<SessionEntry>> {
         let (_, tenant) = self.by_count.last()?;
         self.by_tenant[tenant].first().map(|(_, session)| *session)
     }
 
-    /// Says where the parts do not agree.
-    pub(in crate::engine) fn check(&self) -> Result<(), String> {
+    /// Compares the parts with one another.
+    pub(super) fn check(&self) -> Result<(), String> {
         let counted: BTreeSet<(usize, Ix<Tenant>)> =
             self.by_tenant.iter().map(|(tenant, theirs)| (theirs.len(), *tenant)).collect();
         let whole = self.by_tenant.values().map(BTreeSet::len).sum::<usize>() == self.all.len();

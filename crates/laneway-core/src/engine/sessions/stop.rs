@@ -1,4 +1,4 @@
-//! Stopping sessions: one job of them, all of them, or all of everybody's so that the process begins anew.
+//! Stopping sessions: one job of a session, all its jobs, or the running jobs of all sessions.
 
 use crate::command::{SessionStopped, StopWhat};
 use crate::engine::Engine;
@@ -8,7 +8,7 @@ use crate::engine::jobs::ending::JobEnding;
 use crate::{AttemptEnd, Effects, EventKind, ExecutorMode, JobState, Name, Now, Origin, Reason, Reply};
 
 impl Engine {
-    /// Ends jobs of a session, and says which.
+    /// Ends jobs of a session, and lists them.
     pub(in crate::engine) fn stop_session(
         &mut self,
         now: Now,
@@ -21,28 +21,28 @@ impl Engine {
         let mut stopped = match what {
             StopWhat::One => self.stop_one(now, tenant, key, origin, effects),
             StopWhat::All | StopWhat::Reset => {
-                let session = self.known_session(now, tenant, key);
+                let session = self.session_with_state(now, tenant, key);
                 let reset = what == StopWhat::Reset;
                 let reason = if reset { Reason::Cleared } else { Reason::Stopped };
                 let (running, waiting) = self.end_session_jobs(now, session, reason, origin, effects);
-                // Also where nothing was: a job that is still on its way was sent before the stop.
-                self.change_state(now, session, effects, |state| {
+                // Also for a session without jobs: a job that is still on its way was sent before the stop.
+                self.sessions.change_state(now, session, &self.queue, effects, |state| {
                     state.cutoff = Some(now.wall);
                     state.generation += u64::from(reset);
                 });
                 let mut stopped = stopped(running, waiting);
-                stopped.generation = self.generation_of(session);
-                self.trim_sessions(effects);
+                stopped.generation = self.sessions.generation_of(session);
+                self.sessions.trim(&mut self.queue, effects);
                 stopped
             }
         };
-        let said = match what {
+        let verb = match what {
             StopWhat::One => "stop",
             StopWhat::All => "stopall",
             StopWhat::Reset => "reset",
         };
         let detail =
-            format!("{said} session {key}: {} ran, {} waited", stopped.running_count, stopped.waiting_count);
+            format!("{verb} session {key}: {} ran, {} waited", stopped.running_count, stopped.waiting_count);
         self.numbers.server_event(
             now,
             EventKind::CallDone,
@@ -66,11 +66,12 @@ impl Engine {
         effects: &mut Effects,
     ) -> SessionStopped {
         let Some(session) = self.find_session(tenant, key) else { return SessionStopped::default() };
-        let generation = self.generation_of(session);
-        let running = self.running_in(session).next();
-        let waiting = if running.is_none() { self.first_waiting_in(session) } else { None };
+        let generation = self.sessions.generation_of(session);
+        let running = self.sessions.running(&self.jobs, session).next();
+        let first_waiting = || self.sessions.first_waiting(&self.queue, session);
+        let waiting = if running.is_none() { first_waiting() } else { None };
         let ids = |job: Option<Ix<Job>>| job.iter().map(|&job| self.jobs[job].id()).collect();
-        let told = stopped(ids(running), ids(waiting));
+        let stopped = stopped(ids(running), ids(waiting));
         if let Some(job) = running {
             self.cancel_job(now, job, Reason::Stopped, Some(origin), effects);
         }
@@ -78,11 +79,11 @@ impl Engine {
             let ending = JobEnding::new(JobState::Canceled, Reason::Stopped);
             self.end_job(now, job, JobEnding { origin: Some(origin), ..ending }, effects);
         }
-        SessionStopped { generation, ..told }
+        SessionStopped { generation, ..stopped }
     }
 
-    /// Begins every session that runs something anew. What runs in this process is told to stop, and is queued again when
-    /// it has: whatever it says then comes too late, because its attempt's fence is not the next one's.
+    /// Resets every session that runs a job. Attempts of this process are asked to stop, and their jobs are queued again
+    /// when they have: a late report has an old fence and changes nothing.
     pub(in crate::engine) fn reset_sessions(
         &mut self,
         now: Now,
@@ -91,15 +92,15 @@ impl Engine {
     ) -> Reply {
         let mut count = 0;
         for session in self.sessions.entries.handles() {
-            let running: Vec<Ix<Job>> = self.running_in(session).collect();
+            let running: Vec<Ix<Job>> = self.sessions.running(&self.jobs, session).collect();
             if running.is_empty() {
                 continue;
             }
             count += 1;
             let (tenant, key) = self.sessions.entries.key(session).clone();
             let tenant = self.queue.tenant_name(tenant).clone();
-            let session = self.known_session(now, &tenant, &key);
-            self.change_state(now, session, effects, |state| state.generation += 1);
+            let session = self.session_with_state(now, &tenant, &key);
+            self.sessions.change_state(now, session, &self.queue, effects, |state| state.generation += 1);
             for job in running {
                 let open = self.jobs.open(job);
                 if open.mode() == ExecutorMode::Attached && open.stopping().is_none() {
@@ -107,7 +108,7 @@ impl Engine {
                 }
             }
         }
-        let detail = format!("{count} sessions begin anew");
+        let detail = format!("{count} sessions were reset");
         self.numbers.server_event(now, EventKind::CallDone, None, Some(origin), detail.into(), effects);
         Reply::Done
     }

@@ -107,9 +107,9 @@ fn gc_c13_x25_overdue_schedules_do_not_run_at_a_start() {
                 b is on, next +3600s, last skipped, 0 runs
                 c is on, next +3600s, last skipped, 0 runs
             runs
-                a +600s skipped missed: nobody was there
-                b +1200s skipped missed: nobody was there
-                c +1800s skipped missed: nobody was there
+                a +600s skipped missed: the server was away
+                b +1200s skipped missed: the server was away
+                c +1800s skipped missed: the server was away
         "#]],
     );
 }
@@ -127,7 +127,7 @@ fn gc_c14_a_one_shot_that_was_missed_is_switched_off_and_kept() {
         show a
             a is off, next never, last skipped, 0 runs
         runs
-            a +60s skipped missed: nobody was there
+            a +60s skipped missed: the server was away
         toggle a on
             rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
         show a
@@ -521,7 +521,7 @@ fn gc_c8_a_kind_that_nobody_offers_waits() {
             wait 10s
                 schedule a skipped
             runs
-                a +20s skipped overlap: the run before is queued: no handler, target or worker offers the kind "nobody"
+                a +20s skipped overlap: the firing before is queued: no handler, target or worker offers the kind "nobody"
         "#]],
     );
 }
@@ -707,7 +707,7 @@ fn a_schedule_that_deletes_itself_outlives_a_run_that_was_replaced() {
             show a
                 a is not there
             runs
-                a +10s canceled it was canceled: the next run takes its place
+                a +10s canceled it was canceled: the next firing takes its place
                 a +20s ok
         "#]],
     );
@@ -781,8 +781,8 @@ fn defect_17_a_firing_that_no_executor_can_take_is_queued_and_says_so_once() {
             wait 10s
                 schedule s skipped
             runs
-                s +20s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
-                s +30s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
+                s +20s skipped overlap: the firing before is queued: no handler, target or worker offers the kind "turn"
+                s +30s skipped overlap: the firing before is queued: no handler, target or worker offers the kind "turn"
             run s
                 did not run: already_queued
             crash
@@ -802,8 +802,8 @@ fn defect_17_a_firing_that_no_executor_can_take_is_queued_and_says_so_once() {
                 s/2 succeeded #1 (done)
                 schedule s ok
             runs
-                s +20s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
-                s +30s skipped overlap: the run before is queued: no handler, target or worker offers the kind "turn"
+                s +20s skipped overlap: the firing before is queued: no handler, target or worker offers the kind "turn"
+                s +30s skipped overlap: the firing before is queued: no handler, target or worker offers the kind "turn"
                 s +10s ok
                 s +40s ok
         "#]],
@@ -838,7 +838,7 @@ fn defect_17_a_firing_that_waits_for_room_is_queued_and_keeps_its_position() {
             wait 10s
                 schedule s skipped
             runs
-                s +20s skipped overlap: the run before is queued and has not started
+                s +20s skipped overlap: the firing before is queued and has not started
             finish a ok
                 a succeeded #1 (done)
                 s/1 started #1

@@ -23,7 +23,7 @@ fn overlap_skip_passes_over_slots_while_a_run_goes_on() {
             schedule a fired
             a/2 started #1
         runs
-            a +20s skipped overlap: the run before has not ended
+            a +20s skipped overlap: the firing before has not ended
             a +10s ok
     "#]],
     );
@@ -77,7 +77,7 @@ fn overlap_queue_lets_one_slot_wait() {
                 a/2 succeeded #1 (done)
                 schedule a ok
             runs
-                a +30s skipped overlap: a slot waits for the run to end already
+                a +30s skipped overlap: a slot already waits for the firing to end
                 a +10s ok after 2 attempts
                 a +20s ok
         "#]],
@@ -115,8 +115,8 @@ fn overlap_cancel_running_replaces_a_run_when_it_has_really_ended() {
                 schedule a fired
                 a/3 started #1
             runs
-                a +10s canceled it was canceled: the next run takes its place
-                a +20s canceled it was canceled: the next run takes its place
+                a +10s canceled it was canceled: the next firing takes its place
+                a +20s canceled it was canceled: the next firing takes its place
                 a +30s skipped overlap: a later slot takes its place
         "#]],
     );
@@ -137,7 +137,7 @@ fn catch_up_latest_runs_the_newest_missed_slot() {
         show a
             a is on, next +40s, last running, 1 runs
         runs
-            a +10s skipped missed: nobody was there
+            a +10s skipped missed: the server was away
     "#]],
     );
 }
@@ -171,7 +171,7 @@ fn catch_up_all_runs_each_missed_slot_oldest_first() {
             show a
                 a is on, next +90s, last running, 5 runs
             runs
-                a +30s skipped missed: nobody was there
+                a +30s skipped missed: the server was away
         "#]],
     );
 }
@@ -302,7 +302,7 @@ fn runs_that_outlive_a_crash_count_and_those_that_died_are_interrupted() {
                 schedule far ok
             runs
                 near +10s interrupted after 2 attempts the runner of the last attempt was lost
-                far +20s skipped overlap: the run before has not ended
+                far +20s skipped overlap: the firing before has not ended
                 far +10s ok
         "#]],
     );
@@ -456,8 +456,8 @@ fn a_slot_joins_no_burst_and_runs_under_its_own_name() {
                 schedule b ok
             runs
                 a +10s ok
-                b +20s skipped missed: nobody was there
-                b +70s skipped overlap: the run before is queued and has not started
+                b +20s skipped missed: the server was away
+                b +70s skipped overlap: the firing before is queued and has not started
                 b +10s ok
         "#]],
     );

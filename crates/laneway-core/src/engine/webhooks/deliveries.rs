@@ -1,21 +1,23 @@
-//! Who is owed the news of a job's end: one durable delivery for each, tried until it is answered or given up.
+//! Webhook deliveries: one durable delivery for each ended job with a callback, tried until it succeeds or is given up.
 //!
-//! The engine decides when a try is due and what its outcome means; the runtime makes the calls. A delivery never holds
-//! up a job: beyond a bound the news is dropped, and that is recorded.
+//! The engine decides when a try is made and what its outcome means; the runtime makes the calls. A delivery never holds
+//! up a job: beyond a limit a delivery is dropped, and that is recorded.
 
-use crate::engine::jobs::Job;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::delivery::{DELIVERY_TRIES_MAX, DeliveryRow, DeliveryState, DeliveryTry, TryOutcome};
 use crate::engine::Engine;
-use crate::engine::collections::fresh::Fresh;
-use crate::engine::collections::slab::Ix;
+use crate::engine::collections::fresh::BatchNumber;
 use crate::engine::jobs::submit::reject;
-use crate::engine::webhooks::fair_queue::{FairQueue, queue_of};
+use crate::engine::jobs::{Job, Jobs};
+use crate::engine::numbers::Numbers;
+use crate::engine::webhooks::Webhooks;
+use crate::engine::webhooks::fair_queue::queue_of;
+use crate::settings::WebhookSettings;
 use crate::{
-    Change, Effects, EventKind, JobId, JobRow, Mono, Name, Notice, Now, Origin, RejectionCode, Reply, Seq,
-    Span,
+    Change, Effects, EventKind, JobId, JobRow, Mono, Name, Notice, Now, Origin, Rejection, RejectionCode,
+    Reply, Seq, Span,
 };
 
 /// How far a wait between tries is spread, in percent of it: receivers that come back must not be met all at once.
@@ -23,33 +25,18 @@ const JITTER_PERCENT: u64 = 20;
 /// Why a delivery was dropped.
 const TOO_MANY: &str =
     "too many deliveries wait; raise webhooks.pending_max, or see why receivers do not answer";
-/// The same, where it is its own tenant that has too many.
+/// The same, when its own tenant has too many.
 const TOO_MANY_OF_TENANT: &str = "too many deliveries of the tenant wait; raise webhooks.pending_per_tenant_max, or see why \
     receivers do not answer";
 
-/// Every delivery that waits, and figures of those that do not any more.
-#[derive(Default)]
-pub(in crate::engine) struct Deliveries {
-    pending: BTreeMap<Seq, Pending>,
-    /// How many of these each tenant has.
-    by_tenant: BTreeMap<Name, u32>,
-    /// Whose turn it is.
-    lines: FairQueue,
-    /// How many are under way.
-    open: u32,
-    /// Ended in commands whose commit has not come yet: the store still says that they wait.
-    pub(in crate::engine) fresh: Fresh<Seq, DeliveryRow>,
-    totals: DeliveryStats,
-}
-
 /// A delivery that waits.
-struct Pending {
+pub(super) struct Pending {
     row: DeliveryRow,
-    /// When it is due; `None` while a try is under way.
+    /// When it is tried; `None` while a try is under way.
     due: Option<Mono>,
 }
 
-/// Figures of deliveries. All but `waiting` and `open` count since the start.
+/// Statistics of deliveries. All but `waiting` and `open` count since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DeliveryStats {
     /// Deliveries that wait, those under way included.
@@ -58,7 +45,7 @@ pub struct DeliveryStats {
     pub open: u64,
     /// Tries that have ended.
     pub tries: u64,
-    /// Deliveries that were answered well.
+    /// Deliveries that the receiver accepted.
     pub delivered: u64,
     /// Deliveries that were given up.
     pub failed: u64,
@@ -66,20 +53,42 @@ pub struct DeliveryStats {
     pub dropped: u64,
 }
 
-impl Engine {
-    /// A job with a callback has ended: somebody is owed the news.
-    pub(in crate::engine) fn owe_delivery(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        let entry = &self.jobs[job];
-        let tenant = self.queue.owner_of(entry).clone();
-        let host = match self.webhooks.host_of.get(&entry.seq()) {
-            Some(host) => self.webhooks.callback_hosts[*host].clone(),
+impl Webhooks {
+    /// Remembers the callback host of a job until the job is forgotten.
+    pub(in crate::engine) fn remember_callback(&mut self, row: &JobRow) {
+        if let Some(callback) = &row.spec.callback {
+            let host = self.callback_hosts.hold(&callback.host().into());
+            self.host_of.insert(row.seq.0, host);
+        }
+    }
+
+    /// Forgets the callback host of a job.
+    pub(in crate::engine) fn forget_callback(&mut self, job: &Job) {
+        if job.has_callback()
+            && let Some(host) = self.host_of.remove(&job.seq())
+        {
+            self.callback_hosts.release(host);
+        }
+    }
+
+    /// A job with a callback has ended: creates its delivery, or drops it when too many wait.
+    pub(in crate::engine) fn create_delivery(
+        &mut self,
+        now: Now,
+        job: &Job,
+        tenant: Name,
+        settings: &WebhookSettings,
+        effects: &mut Effects,
+    ) {
+        let host = match self.host_of.get(&job.seq()) {
+            Some(host) => self.callback_hosts[*host].clone(),
             None => Arc::default(),
         };
-        let full = self.deliveries_full(&tenant);
+        let full = self.full_for(&tenant, settings);
         let fits = full.is_none();
         let row = DeliveryRow {
-            seq: Seq(entry.seq()),
-            job: entry.id(),
+            seq: Seq(job.seq()),
+            job: job.id(),
             tenant,
             host,
             state: if fits { DeliveryState::Waiting } else { DeliveryState::Dropped },
@@ -92,225 +101,191 @@ impl Engine {
         };
         effects.changes.push(Change::DeliveryPut(Box::new(row.clone())));
         if fits {
-            self.webhooks.deliveries.wait(row, now.mono);
+            self.wait(row, now.mono);
         } else {
-            self.webhooks.deliveries.totals.dropped += 1;
+            self.totals.dropped += 1;
         }
     }
 
-    /// Why there is no room for a delivery more of the tenant, if there is none.
-    fn deliveries_full(&self, tenant: &Name) -> Option<&'static str> {
-        let webhooks = &self.settings.webhooks;
-        let of_tenant = self.webhooks.deliveries.by_tenant.get(tenant).copied().unwrap_or(0);
-        if self.webhooks.deliveries.pending.len() >= webhooks.pending_max as usize {
+    /// Why one more delivery of the tenant does not fit; `None` when it does.
+    fn full_for(&self, tenant: &Name, settings: &WebhookSettings) -> Option<&'static str> {
+        let of_tenant = self.by_tenant.get(tenant).copied().unwrap_or(0);
+        if self.pending.len() >= settings.pending_max as usize {
             Some(TOO_MANY)
         } else {
-            (of_tenant >= webhooks.pending_per_tenant_max).then_some(TOO_MANY_OF_TENANT)
+            (of_tenant >= settings.pending_per_tenant_max).then_some(TOO_MANY_OF_TENANT)
         }
     }
 
-    /// Keeps whom a job calls back until it has ended.
-    pub(in crate::engine) fn remember_callback(&mut self, row: &JobRow) {
-        if let Some(callback) = &row.spec.callback {
-            let host = self.webhooks.callback_hosts.hold(&callback.host().into());
-            self.webhooks.host_of.insert(row.seq.0, host);
-        }
-    }
-
-    /// Forgets whom a job called back.
-    pub(in crate::engine) fn forget_callback(&mut self, job: Ix<Job>) {
-        if self.jobs[job].has_callback()
-            && let Some(host) = self.webhooks.host_of.remove(&self.jobs[job].seq())
-        {
-            self.webhooks.callback_hosts.release(host);
-        }
-    }
-
-    /// Hands out what is due, as much as may be under way.
-    pub(in crate::engine) fn deliver(&mut self, now: Now, effects: &mut Effects) {
-        self.webhooks.deliveries.lines.limit(self.settings.webhooks.open_per_host_max);
-        while let Some(seq) = self.webhooks.deliveries.lines.next(now.mono, self.deliveries_free()) {
-            self.webhooks.deliveries.open += 1;
-            let pending = self.webhooks.deliveries.pending.get_mut(&seq).expect("what is due waits");
+    /// Hands out deliveries whose time has come, as many as may be under way.
+    pub(in crate::engine) fn hand_out(
+        &mut self,
+        now: Now,
+        settings: &WebhookSettings,
+        effects: &mut Effects,
+    ) {
+        self.queue.limit(settings.open_per_host_max);
+        while let Some(seq) = self.queue.next(now.mono, self.free(settings)) {
+            self.open += 1;
+            let pending = self.pending.get_mut(&seq).expect("a queued delivery waits");
             pending.due = None;
             let number = pending.row.tries + 1;
             effects.notices.push(Notice::Deliver { seq, job: pending.row.job, number });
         }
     }
 
-    /// When the next delivery is due, if one may be handed out then.
-    pub(in crate::engine) fn next_delivery(&self) -> Option<Mono> {
-        let free = self.deliveries_free();
-        self.webhooks.deliveries.lines.next_at(free).filter(|_| free > 0)
+    /// When the next delivery can be handed out.
+    pub(in crate::engine) fn next_at(&self, settings: &WebhookSettings) -> Option<Mono> {
+        let free = self.free(settings);
+        self.queue.next_at(free).filter(|_| free > 0)
     }
 
     /// How many more may be under way.
-    fn deliveries_free(&self) -> u32 {
-        self.settings.webhooks.open_max.saturating_sub(self.webhooks.deliveries.open)
+    fn free(&self, settings: &WebhookSettings) -> u32 {
+        settings.open_max.saturating_sub(self.open)
     }
 
-    /// A try has ended.
-    pub(in crate::engine) fn delivery_tried(
+    /// A try has ended: the delivery succeeded, waits for the next try, or is given up.
+    pub(in crate::engine) fn tried(
         &mut self,
         now: Now,
-        seq: Seq,
-        number: u32,
-        took: Span,
+        tried: DeliveryTry,
         outcome: &TryOutcome,
+        settings: &WebhookSettings,
+        numbers: &mut Numbers,
         effects: &mut Effects,
     ) -> Reply {
-        let waits = |pending: &&mut Pending| pending.due.is_none() && pending.row.tries + 1 == number;
-        let Some(pending) = self.webhooks.deliveries.pending.get_mut(&seq).filter(waits) else {
-            return Reply::Stale;
-        };
-        self.webhooks.deliveries.open -= 1;
-        self.webhooks.deliveries.totals.tries += 1;
+        let (seq, number) = (tried.seq, tried.number);
+        let is_open = |pending: &&mut Pending| pending.due.is_none() && pending.row.tries + 1 == number;
+        let Some(pending) = self.pending.get_mut(&seq).filter(is_open) else { return Reply::Stale };
+        self.open -= 1;
+        self.totals.tries += 1;
         let row = &mut pending.row;
-        let line = queue_of(row);
-        self.webhooks.deliveries.lines.closed(&line);
+        let key = queue_of(row);
+        self.queue.closed(&key);
         row.tries = number;
-        (row.last_status, row.last_error) = (outcome.status(), outcome.error());
-        effects.changes.push(Change::DeliveryTried(Box::new(DeliveryTry {
-            seq,
-            number,
-            at: now.wall,
-            took,
-            status: row.last_status,
-            error: row.last_error.clone(),
-        })));
-        let wait = self.settings.webhooks.retries.get(number as usize - 1).copied();
+        (row.last_status, row.last_error) = (tried.status, tried.error.clone());
+        effects.changes.push(Change::DeliveryTried(Box::new(tried)));
+        let wait = settings.retries.get(number as usize - 1).copied();
         if let (Some(wait), false, false) = (wait, outcome.is_delivered(), outcome.is_final()) {
-            let wait = spread(wait, self.numbers.jitter());
+            let wait = spread(wait, numbers.jitter());
             row.next_at = Some(now.wall + wait);
             pending.due = Some(now.mono + wait);
-            self.webhooks.deliveries.lines.wait(&line, now.mono + wait, seq);
+            self.queue.wait(&key, now.mono + wait, seq);
             effects.changes.push(Change::DeliveryPut(Box::new(pending.row.clone())));
             return Reply::Done;
         }
-        let mut row = self.webhooks.deliveries.remove(seq).expect("it was just there").row;
+        let mut row = self.remove(seq).expect("it was just there").row;
         (row.next_at, row.ended_at) = (None, Some(now.wall));
         if outcome.is_delivered() {
             row.state = DeliveryState::Delivered;
-            self.webhooks.deliveries.totals.delivered += 1;
+            self.totals.delivered += 1;
         } else {
             row.state = DeliveryState::Failed;
-            self.webhooks.deliveries.totals.failed += 1;
+            self.totals.failed += 1;
         }
-        self.webhooks.deliveries.fresh.insert(self.numbers.batch(), seq, row.clone());
+        self.fresh.insert(numbers.batch(), seq, row.clone());
         effects.changes.push(Change::DeliveryPut(Box::new(row)));
         Reply::Done
     }
 
-    /// Somebody wants a delivery tried again, whatever became of it. `stored`: what the store knows of it.
-    pub(in crate::engine) fn redeliver(
+    /// Lets a delivery wait for a try at once, whatever its state. Returns false when a try is under way.
+    fn retry_now(
         &mut self,
         now: Now,
-        tenant: Option<&Name>,
-        job: JobId,
-        stored: Option<DeliveryRow>,
-        origin: &Origin,
+        stored: DeliveryRow,
+        settings: &WebhookSettings,
         effects: &mut Effects,
-    ) -> Reply {
-        let Some(stored) = stored.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant)) else {
-            return Reply::NotFound;
-        };
+    ) -> Result<bool, Rejection> {
         let seq = stored.seq;
-        let known = self.webhooks.deliveries.pending.get(&seq);
+        let known = self.pending.get(&seq);
         if known.is_some_and(|pending| pending.due.is_none()) {
-            // It is under way: that is the try that was asked for.
-            return Reply::Done;
+            return Ok(false);
         }
         let mut row = match known {
             Some(pending) => pending.row.clone(),
-            None => self.webhooks.deliveries.fresh.get(&seq).cloned().unwrap_or(stored),
+            None => self.fresh.get(&seq).cloned().unwrap_or(stored),
         };
         if row.tries >= DELIVERY_TRIES_MAX {
             let message = format!("this delivery was tried {DELIVERY_TRIES_MAX} times, which is the most");
-            return Reply::Rejected(reject(RejectionCode::TooMany, message));
+            return Err(reject(RejectionCode::TooMany, message));
         }
         if known.is_none()
-            && let Some(full) = self.deliveries_full(&row.tenant)
+            && let Some(full) = self.full_for(&row.tenant, settings)
         {
-            return Reply::Rejected(reject(RejectionCode::TooMany, full));
+            return Err(reject(RejectionCode::TooMany, full));
         }
-        self.webhooks.deliveries.forget(seq);
+        self.forget(seq);
         (row.state, row.next_at, row.ended_at) = (DeliveryState::Waiting, Some(now.wall), None);
         effects.changes.push(Change::DeliveryPut(Box::new(row.clone())));
-        let detail = format!("the news of job {job} is sent again");
-        self.numbers.server_event(
-            now,
-            EventKind::CallDone,
-            Some(row.tenant.clone()),
-            Some(origin),
-            detail.into(),
-            effects,
-        );
-        self.webhooks.deliveries.wait(row, now.mono);
-        Reply::Done
+        self.wait(row, now.mono);
+        Ok(true)
     }
 
-    /// Takes up a delivery that waited when the engine was last at work. A try whose teller died with its process is made
-    /// again; one whose teller is still `under_way` is not.
-    pub(in crate::engine) fn resume_delivery(&mut self, now: Now, row: DeliveryRow, under_way: bool) {
+    /// Loads a delivery that waited when the engine was last at work. A try whose sender died with its process is made
+    /// again; one whose sender is still `under_way` is not.
+    pub(in crate::engine) fn resume(
+        &mut self,
+        now: Now,
+        row: DeliveryRow,
+        under_way: bool,
+        settings: &WebhookSettings,
+    ) {
         if under_way {
-            self.webhooks.deliveries.open += 1;
-            self.webhooks.deliveries.lines.opened(&queue_of(&row));
-            self.webhooks.deliveries.insert(row, None);
+            self.open += 1;
+            self.queue.opened(&queue_of(&row));
+            self.insert(row, None);
             return;
         }
         // Stored as a wall time; a clock that was set must not stretch it.
-        let longest = self.settings.webhooks.retries.iter().max().copied().unwrap_or_default();
+        let longest = settings.retries.iter().max().copied().unwrap_or_default();
         let rest = row.next_at.map_or(Span(0), |at| at.since(now.wall));
-        self.webhooks.deliveries.wait(row, now.mono + Span(rest.0.min(most(longest).0)));
+        self.wait(row, now.mono + Span(rest.0.min(most(longest).0)));
     }
 
-    /// Figures of deliveries.
-    pub fn delivery_stats(&self) -> DeliveryStats {
-        DeliveryStats {
-            waiting: self.webhooks.deliveries.pending.len() as u64,
-            open: self.webhooks.deliveries.open.into(),
-            ..self.webhooks.deliveries.totals
-        }
+    /// The store knows every delivery that ended up to this batch.
+    pub(in crate::engine) fn committed(&mut self, batch: BatchNumber) {
+        self.fresh.committed(batch);
     }
 
-    /// What is said of deliveries agrees with itself.
-    pub(in crate::engine) fn check_deliveries(&self) -> Result<(), String> {
-        let Deliveries { pending, by_tenant, lines, open, .. } = &self.webhooks.deliveries;
-        let (due, in_lines) = lines.check()?;
-        let under_way = pending.values().filter(|pending| pending.due.is_none()).count();
-        if under_way != *open as usize || in_lines != *open || under_way + due != pending.len() {
+    /// Statistics of deliveries.
+    pub(in crate::engine) fn stats(&self) -> DeliveryStats {
+        DeliveryStats { waiting: self.pending.len() as u64, open: self.open.into(), ..self.totals }
+    }
+
+    /// Recounts deliveries and callback hosts.
+    pub(in crate::engine) fn check(&self, jobs: &Jobs) -> Result<(), String> {
+        let (queued, queue_open) = self.queue.check()?;
+        let under_way = self.pending.values().filter(|pending| pending.due.is_none()).count();
+        let (open, all) = (self.open, self.pending.len());
+        if under_way != open as usize || queue_open != open || under_way + queued != all {
             return Err(format!(
-                "deliveries: {open} open, {in_lines} in lines, {due} due, but {} wait and {under_way} of them are under way",
-                pending.len()
+                "deliveries: {open} open, {queue_open} open in the queue, {queued} queued, but {all} wait and {under_way} of \
+                 them are under way"
             ));
         }
         let mut counted = BTreeMap::new();
-        for delivery in pending.values() {
+        for delivery in self.pending.values() {
             *counted.entry(delivery.row.tenant.clone()).or_insert(0) += 1;
         }
-        if counted != *by_tenant {
-            return Err(format!("deliveries by tenant are {by_tenant:?}, counted {counted:?}"));
+        if counted != self.by_tenant {
+            return Err(format!("deliveries by tenant are {:?}, counted {counted:?}", self.by_tenant));
         }
-        let callbacks = self.jobs.iter().filter(|(_, job)| job.has_callback()).count();
-        if callbacks != self.webhooks.host_of.len() {
-            return Err(format!(
-                "{callbacks} jobs have a callback, {} hosts are kept",
-                self.webhooks.host_of.len()
-            ));
+        let callbacks = jobs.iter().filter(|(_, job)| job.has_callback()).count();
+        if callbacks != self.host_of.len() {
+            return Err(format!("{callbacks} jobs have a callback, {} hosts are kept", self.host_of.len()));
         }
-        for (seq, delivery) in pending {
-            let armed = delivery.due.is_none_or(|at| lines.holds(&queue_of(&delivery.row), at, *seq));
+        for (seq, delivery) in &self.pending {
+            let armed = delivery.due.is_none_or(|at| self.queue.holds(&queue_of(&delivery.row), at, *seq));
             if !armed || delivery.row.seq != *seq || delivery.row.state != DeliveryState::Waiting {
-                return Err(format!("delivery {} is not what it is filed as", seq.0));
+                return Err(format!("delivery {} is not queued as it should be", seq.0));
             }
         }
         Ok(())
     }
-}
 
-impl Deliveries {
     fn wait(&mut self, row: DeliveryRow, due: Mono) {
-        self.lines.wait(&queue_of(&row), due, row.seq);
+        self.queue.wait(&queue_of(&row), due, row.seq);
         self.insert(row, Some(due));
     }
 
@@ -333,8 +308,41 @@ impl Deliveries {
     /// Forgets a delivery that is not under way.
     fn forget(&mut self, seq: Seq) {
         if let Some(Pending { row, due: Some(at) }) = self.remove(seq) {
-            self.lines.leave(&queue_of(&row), at, seq);
+            self.queue.leave(&queue_of(&row), at, seq);
         }
+    }
+}
+
+impl Engine {
+    /// A caller asks for another try of a delivery, whatever its state. `stored`: the row in the store.
+    pub(in crate::engine) fn redeliver(
+        &mut self,
+        now: Now,
+        tenant: Option<&Name>,
+        job: JobId,
+        stored: Option<DeliveryRow>,
+        origin: &Origin,
+        effects: &mut Effects,
+    ) -> Reply {
+        let Some(stored) = stored.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant)) else {
+            return Reply::NotFound;
+        };
+        let tenant = Some(stored.tenant.clone());
+        match self.webhooks.retry_now(now, stored, &self.settings.webhooks, effects) {
+            Err(rejection) => return Reply::Rejected(rejection),
+            // The try that is under way is the one that the caller asks for.
+            Ok(false) => {}
+            Ok(true) => {
+                let detail = format!("the webhook of job {job} is sent again").into();
+                self.numbers.server_event(now, EventKind::CallDone, tenant, Some(origin), detail, effects);
+            }
+        }
+        Reply::Done
+    }
+
+    /// Statistics of deliveries.
+    pub fn delivery_stats(&self) -> DeliveryStats {
+        self.webhooks.stats()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::effect::Offer;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::reject;
-use crate::engine::schedules::firing::stamp;
+use crate::engine::schedules::stamp;
 use crate::engine::workers::messages::lease_for;
 use crate::engine::workers::pool::{Group, MISSES_MAX, Registration, Worker};
 use crate::engine::workflows::chain_limits::{Level, slots};

@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Engine;
-use crate::engine::capacity::admission::Room;
+use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::workflows::runs::OpenRun;
 use crate::{JobRow, JobState, Name, Now, RunId};
@@ -299,9 +299,13 @@ impl Engine {
     }
 
     /// The called node, or node of a called group, that starts next.
-    pub(in crate::engine) fn next_called(&self, now: Now, room: Option<&Room>) -> Option<Ix<Job>> {
+    pub(in crate::engine) fn next_called(
+        &self,
+        now: Now,
+        capacity: Option<&FreeCapacity>,
+    ) -> Option<Ix<Job>> {
         let first = |queued: &BTreeSet<(u64, Ix<Job>)>| {
-            queued.iter().copied().find(|&(_, job)| self.may_start_called(now, job, room))
+            queued.iter().copied().find(|&(_, job)| self.may_start_called(now, job, capacity))
         };
         // While something in the group runs, it has the caller's place.
         let has_place = |key: &ChainKey| {
@@ -313,7 +317,7 @@ impl Engine {
         first(&self.workflows.chains.queued).into_iter().chain(inside).min().map(|(_, job)| job)
     }
 
-    fn may_start_called(&self, now: Now, job: Ix<Job>, room: Option<&Room>) -> bool {
+    fn may_start_called(&self, now: Now, job: Ix<Job>, capacity: Option<&FreeCapacity>) -> bool {
         let entry = &self.jobs[job];
         let has_room = self.queue.class_has_free_slot(&self.workers, entry.class())
             || self.worker_of_chain(job).is_some();
@@ -336,8 +340,8 @@ impl Engine {
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
             && self
                 .queue
-                .demand_of(&self.jobs[job])
-                .is_none_or(|demand| room.is_none_or(|room| room.takes(demand)))
+                .demand_of(entry)
+                .is_none_or(|demand| capacity.is_none_or(|capacity| capacity.fits(demand)))
     }
 
     /// Recounts what runs of chains, and who waits for its turn.
