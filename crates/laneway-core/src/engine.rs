@@ -10,7 +10,6 @@ mod check;
 mod clock;
 mod collections;
 mod configure;
-mod counts;
 mod jobs;
 mod leases;
 mod numbers;
@@ -32,13 +31,14 @@ mod workflows;
 
 pub use capacity::readings::CapacityView;
 pub use collections::fresh::BatchNumber;
-pub use counts::Counts;
 pub use jobs::recorded_rejections::{RECORDED_REJECTION_BYTES_PER_MINUTE, RECORDED_REJECTIONS_PER_MINUTE};
 pub use leases::view::LeaseView;
+pub use queue::counts::Counts;
 pub use queue::explain::{Explanation, Hold, Lacks};
+pub use queue::stats::{AgentStats, LaneStats};
 pub use recover::{Recovery, Restart, StoreCounters};
 pub use sessions::state::SessionView;
-pub use stats::{AgentStats, LaneStats, Stats};
+pub use stats::Stats;
 pub use webhooks::deliveries::DeliveryStats;
 
 use capacity::Capacity;
@@ -117,7 +117,7 @@ impl Engine {
             tokens: Tokens::default(),
         };
         for (name, settings) in lanes {
-            engine.add_lane(&name, settings);
+            engine.queue.add_lane(&name, settings);
         }
         engine.recount_shares();
         engine

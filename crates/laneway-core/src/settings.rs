@@ -125,9 +125,9 @@ pub struct ScheduleSettings {
     /// How long the row of a slot is kept. Nothing needs it once its schedule has moved on: it is a second lock.
     pub slot_retention: Span,
     /// How long entries of the run log are kept.
-    pub run_log_retention: Span,
+    pub firing_log_retention: Span,
     /// Most entries of the run log that are kept of one schedule.
-    pub run_log_max: u32,
+    pub firing_log_max: u32,
 }
 
 /// How the news of ended jobs is told.
@@ -245,6 +245,21 @@ impl Settings {
         let message = format!("lane: there is no lane {:?}; {remedy}", lane.as_str());
         Err(Rejection::new(RejectionCode::UnknownLane, message))
     }
+
+    /// The limits of a tenant.
+    pub(crate) fn tenant_limits(&self, tenant: &Name) -> TenantSettings {
+        *self.tenants.get(tenant).unwrap_or(&self.tenant_default)
+    }
+
+    /// The weight of an agent.
+    pub(crate) fn weight_of(&self, agent: &Name) -> u32 {
+        self.agents.get(agent).map_or(1, |agent| agent.weight.clamp(1, 1_000))
+    }
+
+    /// How many attempts may hold a key of that name at once.
+    pub(crate) fn key_limit(&self, name: &Name) -> u32 {
+        self.keys.get(name).copied().unwrap_or(self.key_default)
+    }
 }
 
 impl Default for Settings {
@@ -292,8 +307,8 @@ impl Default for ScheduleSettings {
             timeout: Span::mins(10),
             retry: RetryPolicy::CRON,
             slot_retention: Span::hours(24),
-            run_log_retention: Span::hours(30 * 24),
-            run_log_max: 10_000,
+            firing_log_retention: Span::hours(30 * 24),
+            firing_log_max: 10_000,
         }
     }
 }

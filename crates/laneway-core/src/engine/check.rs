@@ -2,67 +2,23 @@
 
 mod workers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::JobState;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::Job;
-use crate::engine::queue::{AgentQueue, BinKey, Class, Executor, KeyEntry, Kind, Lane, Tenant};
 use crate::engine::sessions::SessionEntry;
-use crate::engine::workflows::chain_limits::{self, Level};
-
-/// What chains share places in.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
-    Server,
-    Tenant(Ix<Tenant>),
-    Lane(Ix<Lane>),
-    Agent(Ix<AgentQueue>),
-    Kind(Ix<Kind>),
-    Key(Ix<KeyEntry>),
-}
-
-/// Counts of one thing: waiting jobs and open attempts.
-type Counts<K> = BTreeMap<K, (u32, u32)>;
-
-/// Jobs that wait and open attempts, counted anew.
-#[derive(Default)]
-struct Recount {
-    lanes: Counts<Ix<Lane>>,
-    agent_queues: Counts<Ix<AgentQueue>>,
-    tenants: Counts<Ix<Tenant>>,
-    kinds: Counts<Ix<Kind>>,
-    executors: Counts<Ix<Executor>>,
-    keys: Counts<Ix<KeyEntry>>,
-    sessions: Counts<Ix<SessionEntry>>,
-    total: (u32, u32),
-    states: BTreeMap<Ix<Tenant>, [u32; JobState::ALL.len()]>,
-}
-
-impl Recount {
-    fn of(&mut self, scope: Scope) -> &mut (u32, u32) {
-        match scope {
-            Scope::Server => &mut self.total,
-            Scope::Tenant(ix) => self.tenants.entry(ix).or_default(),
-            Scope::Lane(ix) => self.lanes.entry(ix).or_default(),
-            Scope::Agent(ix) => self.agent_queues.entry(ix).or_default(),
-            Scope::Kind(ix) => self.kinds.entry(ix).or_default(),
-            Scope::Key(ix) => self.keys.entry(ix).or_default(),
-        }
-    }
-}
 
 impl Engine {
     /// Recounts everything from the jobs and compares; says what does not agree.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.jobs.check()?;
-        self.check_counts()?;
+        self.queue.check_counts(&self.jobs, &self.workflows)?;
         self.check_shares()?;
         self.tokens.check()?;
         self.sessions.check(&self.jobs)?;
-        self.check_bins()?;
-        self.check_heads()?;
+        self.check_session_counts()?;
+        self.queue.check_bins(&self.jobs)?;
+        self.queue.check_heads(&self.workers)?;
         self.webhooks.check(&self.jobs)?;
         self.check_units()?;
         self.check_workers()?;
@@ -71,189 +27,20 @@ impl Engine {
         self.schedules.check()
     }
 
-    fn check_counts(&self) -> Result<(), String> {
-        let Recount { lanes, agent_queues, tenants, kinds, executors, keys, sessions, total, states } =
-            self.recount();
-        compare("server", &"", (self.queue.waiting, self.queue.open), total)?;
-        for (ix, lane) in self.queue.lanes.iter() {
-            let recount = lanes.get(&ix).copied().unwrap_or_default();
-            compare("lane", &lane.name, (lane.waiting, lane.open), recount)?;
+    /// Each session has as many waiting jobs and open attempts as the jobs say.
+    fn check_session_counts(&self) -> Result<(), String> {
+        let mut recount: BTreeMap<Ix<SessionEntry>, (u32, u32)> = BTreeMap::new();
+        for (_, job) in self.jobs.iter() {
+            let Some(session) = job.session() else { continue };
+            let open = u32::from(job.has_attempt());
+            let count = recount.entry(session).or_default();
+            *count = (count.0 + 1 - open, count.1 + open);
         }
-        for (ix, key, agent_queue) in self.queue.agent_queues.iter() {
-            compare(
-                "agent",
-                key,
-                (agent_queue.waiting, agent_queue.open),
-                agent_queues.get(&ix).copied().unwrap_or_default(),
-            )?;
-        }
-        for (ix, name, tenant) in self.queue.tenants.iter() {
-            let recount = tenants.get(&ix).copied().unwrap_or_default();
-            compare("tenant", name, (tenant.waiting, tenant.gate.used), recount)?;
-            let recount = states.get(&ix).copied().unwrap_or_default();
-            if tenant.states != recount {
-                return Err(format!("tenant {name}: states {:?}, but jobs say {recount:?}", tenant.states));
-            }
-        }
-        for (ix, name, kind) in self.queue.kinds.iter() {
-            compare_open("kind", name, kind.gate.used, &kinds, ix)?;
-        }
-        for (ix, name, executor) in self.queue.executors.iter() {
-            compare_open("executor", name, executor.gate.used, &executors, ix)?;
-        }
-        for (ix, name, key) in self.queue.keys.iter() {
-            compare_open("key", name, key.gate.used, &keys, ix)?;
-        }
-        for (ix, name, counts) in self.sessions.counts(&self.queue) {
-            compare("session", &name, counts, sessions.get(&ix).copied().unwrap_or_default())?;
-        }
-        Ok(())
-    }
-
-    /// Counts again what jobs and open attempts take of every limit.
-    fn recount(&self) -> Recount {
-        let mut count = Recount::default();
-        // What runs of chains, counted in the end: they share slots.
-        let mut of_chains: BTreeMap<Scope, Vec<&[Level]>> = BTreeMap::new();
-        for (ix, job) in self.jobs.iter() {
-            let class = &self.queue.classes[job.class()];
-            let waits = u32::from(!job.has_attempt());
-            let open = 1 - waits;
-            let levels = self.workflows.open_levels(ix).filter(|_| open == 1);
-            let mut alone = |scope| match levels {
-                Some(levels) => {
-                    of_chains.entry(scope).or_default().push(levels);
-                    0
-                }
-                None => open,
-            };
-            let lane = self.queue.agent_queues[job.agent_queue()].lane;
-            let add = |count: &mut (u32, u32), open| *count = (count.0 + waits, count.1 + open);
-            add(&mut count.total, alone(Scope::Server));
-            count.states.entry(class.tenant).or_default()[usize::from(job.state().code())] += 1;
-            add(count.lanes.entry(lane).or_default(), alone(Scope::Lane(lane)));
-            add(
-                count.agent_queues.entry(job.agent_queue()).or_default(),
-                alone(Scope::Agent(job.agent_queue())),
-            );
-            add(count.tenants.entry(class.tenant).or_default(), alone(Scope::Tenant(class.tenant)));
-            let kind = class.own_kind();
-            add(count.kinds.entry(kind).or_default(), alone(Scope::Kind(kind)));
-            if job.has_attempt() {
-                add(count.executors.entry(self.jobs.open(ix).executor()).or_default(), open);
-            }
-            if let Some(session) = job.session() {
-                add(count.sessions.entry(session).or_default(), open);
-            }
-            for &key in self.keys_held_by(ix) {
-                add(count.keys.entry(key).or_default(), alone(Scope::Key(key)));
-            }
-        }
-        for (scope, jobs) in of_chains {
-            count.of(scope).1 += chain_limits::slots(jobs);
-        }
-        count
-    }
-
-    fn check_bins(&self) -> Result<(), String> {
-        let mut hanging = 0;
-        for (ix, key, bin) in self.queue.bins.iter() {
-            if bin.jobs.is_empty() || self.queue.bins.find(key) != Some(ix) {
-                return Err(format!("bin {ix} is empty or not found by its key"));
-            }
-            if let Some((_, job)) = bin.jobs.iter().find(|(_, job)| self.jobs[*job].bin() != Some(ix)) {
-                return Err(format!("job {} does not know its bin", self.jobs[job].id()));
-            }
-            if let BinKey::Plain { shared_class, .. } = *key
-                && let Some((_, job)) =
-                    bin.jobs.iter().find(|(_, job)| !self.may_stand_on(*job, shared_class))
-            {
-                return Err(format!("job {} stands in a shared class of another place", self.jobs[job].id()));
-            }
-            let Some(at) = bin.at else { continue };
-            hanging += 1;
-            let (_, head) = bin.jobs.first().expect("checked above");
-            if at.rank != self.rank_of(head) || at.agent_queue != self.jobs[head].agent_queue() {
-                return Err(format!("bin {ix} hangs where its head does not belong"));
-            }
-            let group = self.queue.agent_queues[at.agent_queue].groups.get(at.source);
-            if !group.is_some_and(|group| group.bins.contains(&(at.rank, ix))) {
-                return Err(format!("bin {ix} is not in the group it hangs in"));
-            }
-        }
-        let grouped: usize = self
-            .queue
-            .agent_queues
-            .iter()
-            .flat_map(|(_, _, agent_queue)| agent_queue.groups.iter())
-            .map(|(_, group)| group.bins.len())
-            .sum();
-        if grouped != hanging {
-            return Err(format!("{grouped} bins are grouped, {hanging} hang"));
-        }
-        Ok(())
-    }
-
-    /// A job stands in a bin of its own class or on the shared class of its tenant and place; its kind may have got a limit since.
-    fn may_stand_on(&self, job: Ix<Job>, shared_class: Ix<Class>) -> bool {
-        let class = self.jobs[job].class();
-        let (own, other) = (&self.queue.classes[class], &self.queue.classes[shared_class]);
-        class == shared_class
-            || (other.kind.is_none()
-                && other.tenant == own.tenant
-                && other.demand == own.demand
-                && other.executor == self.queue.kinds[own.own_kind()].executor)
-    }
-
-    /// What each level shows is the first of the level below, if the gate in between is open.
-    fn check_heads(&self) -> Result<(), String> {
-        for lane in self.queue.lanes.values() {
-            let (mut shown, mut by_demand) = (0, 0);
-            for (key, source) in lane.sources.iter() {
-                let open = key.key.is_none_or(|key| self.queue.keys[key].gate.is_open());
-                let head = if open { source.agents.first().copied() } else { None };
-                if head != source.head {
-                    return Err(format!("lane {}: source {key:?} shows the wrong head", lane.name));
-                }
-                let Some((fair, agent_queue)) = head else { continue };
-                let above = match key.class {
-                    None => {
-                        shown += 1;
-                        &lane.heads
-                    }
-                    Some(class) => &lane.classes[&class].heads,
-                };
-                if !above.contains(&(fair, agent_queue, key)) {
-                    return Err(format!("lane {}: the head of {key:?} is not shown", lane.name));
-                }
-            }
-            for (class, sources) in &lane.classes {
-                let head = if self.class_is_open(*class) { sources.heads.first().copied() } else { None };
-                if head != sources.head {
-                    return Err(format!("lane {}: class {class} shows the wrong head", lane.name));
-                }
-                match self.queue.classes[*class].demand {
-                    None => shown += usize::from(head.is_some()),
-                    Some(demand) => {
-                        let above = lane.by_demand.get(&demand);
-                        if head.is_some_and(|head| !above.is_some_and(|heads| heads.contains(&head))) {
-                            return Err(format!(
-                                "lane {}: the head of class {class} is not shown",
-                                lane.name
-                            ));
-                        }
-                        by_demand += usize::from(head.is_some());
-                    }
-                }
-            }
-            if lane.by_demand.values().map(BTreeSet::len).sum::<usize>() != by_demand {
-                return Err(format!("lane {}: does not show {by_demand} heads with needs", lane.name));
-            }
-            if lane.heads.len() != shown {
+        for (session, name, counts) in self.sessions.counts(&self.queue) {
+            let recount = recount.get(&session).copied().unwrap_or_default();
+            if counts != recount {
                 return Err(format!(
-                    "lane {}: shows {} heads instead of {shown}",
-                    lane.name,
-                    lane.heads.len()
+                    "session {name}: counts (waiting, open) {counts:?}, but jobs say {recount:?}"
                 ));
             }
         }
@@ -272,7 +59,7 @@ impl Engine {
             if !job.has_attempt() {
                 continue;
             }
-            used += self.cost_of(ix);
+            used += self.queue.cost_of(&self.jobs[ix]);
             let open = self.jobs.open(ix);
             if !open.pull() {
                 continue;
@@ -281,8 +68,7 @@ impl Engine {
             if self.leases.find(open.attempt_id()) != Some(ix) {
                 return fault("its lease is not found by its id");
             }
-            let lane = &self.queue.lanes[self.queue.agent_queues[job.agent_queue()].lane];
-            let is_reserved = lane.reserved.contains(&(open.number(), ix));
+            let is_reserved = self.queue.is_listed_reserved(ix, job, open.number());
             if is_reserved != (self.jobs.is_reserved(ix) && !job.state().is_terminal()) {
                 return fault("is reserved and taken, or neither");
             }
@@ -294,32 +80,9 @@ impl Engine {
         if leases != self.leases.len() {
             return Err(format!("{} leases are known, {leases} are open", self.leases.len()));
         }
-        if reserved != self.queue.lanes.values().map(|lane| lane.reserved.len()).sum::<usize>() {
-            return Err("strangers are reserved".into());
+        if reserved != self.queue.reserved_count() {
+            return Err("jobs are reserved that have no reserved attempt".into());
         }
         Ok(())
     }
-}
-
-fn compare(
-    what: &str,
-    name: &dyn std::fmt::Debug,
-    counted: (u32, u32),
-    recount: (u32, u32),
-) -> Result<(), String> {
-    if counted == recount {
-        return Ok(());
-    }
-    Err(format!("{what} {name:?}: counts (waiting, open) {counted:?}, but jobs say {recount:?}"))
-}
-
-fn compare_open<T>(
-    what: &str,
-    name: &dyn std::fmt::Debug,
-    used: u32,
-    counts: &Counts<Ix<T>>,
-    ix: Ix<T>,
-) -> Result<(), String> {
-    let recount = counts.get(&ix).map_or(0, |count| count.1);
-    compare(what, name, (0, used), (0, recount))
 }

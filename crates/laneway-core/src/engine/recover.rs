@@ -78,11 +78,7 @@ impl Recovery {
     /// Takes up the name of a lane that has had jobs. Its ended jobs are forgotten in time, also where it is named no more:
     /// then by the retention of `main`.
     pub fn lane(&mut self, lane: Name) {
-        let engine = &mut self.engine;
-        if !engine.queue.lane_of.contains_key(&lane) {
-            let retention = engine.queue.lanes[engine.main_lane()].settings.retention;
-            engine.queue.removed_lanes.insert(lane, retention);
-        }
+        self.engine.queue.resume_lane(lane);
     }
 
     /// Takes up a schedule. All of them come before the jobs.
@@ -107,7 +103,7 @@ impl Recovery {
     }
 
     /// Takes up an entry of the run log; the newest come last.
-    pub fn run_log(&mut self, log: FiringLogEntry) {
+    pub fn firing_log_entry(&mut self, log: FiringLogEntry) {
         self.engine.schedules.remember(log);
     }
 
@@ -116,7 +112,7 @@ impl Recovery {
         let engine = &mut self.engine;
         // A job whose time has not come has a rank ahead of all others; any other job is older than those to come.
         let waits_for_wall =
-            row.spec.needs.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
+            row.spec.capacity.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
         let never_due = row.status.state == JobState::Scheduled && row.status.attempts == 0 && waits_for_wall;
         if !never_due {
             engine.clock.raise_rank(row.rank_time);
@@ -180,7 +176,7 @@ impl Recovery {
         let Some(job) = self.engine.jobs.find(open.fence.job) else { return };
         self.engine.sessions.wait_no_longer(&self.engine.jobs, job);
         self.engine.dequeue(job);
-        self.engine.uncount_waiting(job);
+        self.engine.queue.uncount_waiting(&self.engine.jobs[job]);
         // Rows are written once; the attempt's row is newer than the job's.
         self.engine.restate(job, open.state);
         self.take_up(job, &open);
@@ -190,7 +186,7 @@ impl Recovery {
     pub fn still_running(&mut self, row: JobRow, open: OpenAttempt) {
         let job = self.engine.remember(&row);
         self.engine.workflows.resume_canceled(job, &row);
-        self.engine.uncount_waiting(job);
+        self.engine.queue.uncount_waiting(&self.engine.jobs[job]);
         // Which end it was is stored with the job; in memory only one matters: it has ended.
         self.engine.restate(job, JobState::Canceled);
         self.take_up(job, &open);
@@ -205,8 +201,8 @@ impl Recovery {
         let offers_nothing =
             ExecutorOffer { executor: open.executor.clone(), mode: open.mode, kinds: Vec::new(), slots: 0 };
         engine.offer_executor(offers_nothing);
-        let executor = engine.queue.executors.find(&open.executor).expect("it was just made");
-        let tenant = engine.queue.classes[engine.jobs[job].class()].tenant;
+        let executor = engine.queue.find_executor(&open.executor).expect("it was just made");
+        let tenant = engine.queue.tenant_of(&engine.jobs[job]);
         let worker = open.holder.as_ref().map(|holder| {
             let worker = engine.hold_worker(tenant, &holder.worker);
             if open.executor.as_str() != LEASES {
@@ -225,7 +221,7 @@ impl Recovery {
             engine.workflows.resume_member_attempt(job, open.fence.attempt);
         }
         engine.take_gates(job);
-        engine.rekey_agent(engine.jobs[job].agent_queue());
+        engine.queue.rekey_agent(&engine.workers, engine.jobs[job].agent_queue());
         engine.refresh_session(job);
         engine.arm(job);
         self.open.push(job);

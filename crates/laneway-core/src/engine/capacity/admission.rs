@@ -10,7 +10,6 @@
 //! lane bypass, and a job that is next in line has its chance when its units are free: no worker may come for it, and others
 //! must not wait for that.
 
-use crate::capacity::{CapacityRequest, QuietRule};
 use crate::engine::Engine;
 use crate::engine::capacity::{Capacity, FreeCapacity};
 use crate::engine::collections::slab::Ix;
@@ -18,7 +17,7 @@ use crate::engine::jobs::submit::Belongs;
 use crate::engine::jobs::{Job, Jobs};
 use crate::engine::queue::{Demand, Lane};
 use crate::lease::Dispatch;
-use crate::{Effects, LaneSettings, Now};
+use crate::{Effects, Now};
 
 impl Capacity {
     /// A younger job started while only the units of others block this one.
@@ -42,44 +41,6 @@ impl Capacity {
 }
 
 impl Engine {
-    /// What a job of these needs asks for in this lane. `None`: nothing.
-    pub(in crate::engine) fn demand_of(
-        needs: &CapacityRequest,
-        near: bool,
-        lane: &LaneSettings,
-    ) -> Option<Demand> {
-        let pull = lane.pull.is_pull();
-        let rule = match needs.quiet {
-            Some(QuietRule::Quiet) if near => Some(QuietRule::Normal),
-            rule => rule,
-        };
-        let demand = Demand { cost: needs.cost, rule, pull, unique: pull && needs.unique };
-        (demand.cost > 0 || demand.rule.is_some() || pull).then_some(demand)
-    }
-
-    pub(in crate::engine) fn hold_demand(&mut self, demand: Option<Demand>) -> Option<Ix<Demand>> {
-        demand.map(|demand| self.queue.demands.hold(&demand))
-    }
-
-    pub(in crate::engine) fn release_demand(&mut self, demand: Option<Ix<Demand>>) {
-        if let Some(demand) = demand {
-            self.queue.demands.release(demand);
-        }
-    }
-
-    pub(in crate::engine) fn is_pull(&self, demand: Option<Ix<Demand>>) -> bool {
-        demand.is_some_and(|demand| self.queue.demands[demand].pull)
-    }
-
-    /// What a job asks for now.
-    pub(in crate::engine) fn demand_of_job(&self, job: Ix<Job>) -> Option<Demand> {
-        self.queue.classes[self.jobs[job].class()].demand.map(|demand| self.queue.demands[demand])
-    }
-
-    pub(in crate::engine) fn cost_of(&self, job: Ix<Job>) -> u32 {
-        self.demand_of_job(job).map_or(0, |demand| demand.cost)
-    }
-
     /// A job asks for something else from now on. What it costs never changes.
     pub(in crate::engine) fn change_demand(&mut self, job: Ix<Job>, demand: Option<Demand>) {
         let waits = self.jobs[job].bin().is_some();
@@ -87,12 +48,12 @@ impl Engine {
             self.dequeue(job);
         }
         let old = self.jobs[job].class();
-        let (tenant, kind) = (self.queue.classes[old].tenant, self.queue.classes[old].own_kind());
+        let (tenant, kind) = (self.queue.class(old).tenant(), self.queue.class(old).own_kind());
         let placement = self.placement_of(old).cloned();
-        let names = (self.queue.tenants.key(tenant).clone(), self.queue.kinds.key(kind).clone());
+        let names = (self.queue.tenant_name(tenant).clone(), self.queue.kind_name(kind).clone());
         let node = self.jobs[job].agent_queue();
         let belongs = Belongs {
-            lane: self.queue.agent_queues[node].lane,
+            lane: self.queue.agent_queue(node).lane(),
             agent_queue: Some(node),
             tenant: Some(tenant),
             kind: Some(kind),
@@ -107,18 +68,16 @@ impl Engine {
 
     /// Pull workers claim the jobs of a lane from now on, or no longer do.
     pub(in crate::engine) fn change_demands_in(&mut self, lane: Ix<Lane>) {
-        let pull = self.queue.lanes[lane].settings.pull.is_pull();
+        let pull = self.queue.lane(lane).settings().pull.is_pull();
         let jobs: Vec<Ix<Job>> = self
             .jobs
             .iter()
-            .filter(|(_, job)| self.queue.agent_queues[job.agent_queue()].lane == lane)
+            .filter(|(_, job)| self.queue.agent_queue(job.agent_queue()).lane() == lane)
             .map(|(ix, _)| ix)
             .collect();
         for job in jobs {
-            let was = self.demand_of_job(job);
-            let (cost, rule) = was.map_or((0, None), |demand| (demand.cost, demand.rule));
-            let unique = pull && self.jobs[job].unique();
-            let demand = (cost > 0 || rule.is_some() || pull).then_some(Demand { cost, rule, pull, unique });
+            let was = self.queue.demand_of(&self.jobs[job]);
+            let demand = Demand::moved(was, pull, self.jobs[job].unique());
             self.change_demand(job, demand);
         }
     }
@@ -145,7 +104,8 @@ impl Engine {
         if self.capacity.next_in_line.is_empty() {
             return None;
         }
-        let jobs = self.capacity.next_in_line.iter().map(|&(_, job)| (job, self.cost_of(job)));
+        let jobs =
+            self.capacity.next_in_line.iter().map(|&(_, job)| (job, self.queue.cost_of(&self.jobs[job])));
         let mut jobs = jobs.filter(|&(job, cost)| {
             cost <= capacity.usable() && self.is_open_but_for_units(now, job, capacity)
         });
@@ -153,8 +113,8 @@ impl Engine {
     }
 
     pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-        self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim
+        let lane = self.queue.lane_of(&self.jobs[job]);
+        self.queue.lane(lane).settings().pull.dispatch == Dispatch::Claim
     }
 
     /// True when every gate of a waiting job is open, units left out.
@@ -166,37 +126,34 @@ impl Engine {
     ) -> bool {
         let entry = &self.jobs[job];
         let Some(bin) = entry.bin().filter(|_| !self.jobs[job].is_overdue(now)) else { return false };
-        let bin = &self.queue.bins[bin];
-        let is_head = entry.session().is_none() || bin.jobs.first().is_some_and(|(_, head)| head == job);
-        let node = &self.queue.agent_queues[entry.agent_queue()];
-        let lane = &self.queue.lanes[node.lane];
+        let is_first = self.queue.first_in_bin(bin).is_some_and(|(_, head)| head == job);
+        let is_head = entry.session().is_none() || is_first;
+        let node = self.queue.agent_queue(entry.agent_queue());
+        let lane = self.queue.lane(node.lane());
         is_head
-            && bin.at.is_some()
-            && self.queue.open < self.settings.running_max
-            && !lane.settings.paused
-            && lane.open < lane.settings.running_max
-            && node.open < lane.settings.running_per_agent_max
-            && self.class_is_open(entry.class())
-            && self.first_closed_key(job).is_none()
+            && self.queue.bin_hangs(bin)
+            && self.queue.open() < self.settings.running_max
+            && !lane.settings().paused
+            && lane.open() < lane.settings().running_max
+            && node.open() < lane.settings().running_per_agent_max
+            && self.queue.class_is_open(&self.workers, entry.class())
+            && self.queue.first_closed_key(&self.jobs[job]).is_none()
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
-            && self.demand_of_job(job).is_none_or(|demand| capacity.is_quiet_for(demand))
+            && self.queue.demand_of(&self.jobs[job]).is_none_or(|demand| capacity.is_quiet_for(demand))
     }
 
     /// A job with a cost is about to start: counts which jobs it bypasses.
     pub(in crate::engine) fn note_bypassed(&mut self, now: Now, starter: Ix<Job>) {
         let capacity = self.free_capacity(now);
-        let (seq, home) =
-            (self.jobs[starter].seq(), self.queue.agent_queues[self.jobs[starter].agent_queue()].lane);
-        for lane in self.queue.lanes.handles() {
-            let entry = &self.queue.lanes[lane];
-            let others = entry.settings.pull.dispatch == Dispatch::Claim && lane != home;
-            if others || entry.settings.paused || entry.open >= entry.settings.running_max {
+        let (seq, home) = (self.jobs[starter].seq(), self.queue.lane_of(&self.jobs[starter]));
+        for lane in self.queue.lanes() {
+            let entry = self.queue.lane(lane);
+            let others = entry.settings().pull.dispatch == Dispatch::Claim && lane != home;
+            if others || entry.settings().paused || entry.open() >= entry.settings().running_max {
                 continue;
             }
-            let blocked = |demand: Ix<Demand>| capacity.lacks_only_units_for(self.queue.demands[demand]);
-            let demands: Vec<Ix<Demand>> =
-                entry.by_demand.keys().copied().filter(|&demand| blocked(demand)).collect();
-            for demand in demands {
+            let blocked = |demand| capacity.lacks_only_units_for(demand);
+            for demand in self.queue.demands_in(lane, blocked) {
                 if let Some(job) = self.first_of_demand(lane, demand)
                     && self.jobs[job].seq() < seq
                     && !self.jobs[job].is_overdue(now)
@@ -209,24 +166,22 @@ impl Engine {
 
     /// An attempt with a demand opened: counts its units, and lists it by its id where a pull worker holds it.
     pub(in crate::engine) fn take_units(&mut self, job: Ix<Job>) {
-        self.capacity.take(self.cost_of(job));
+        self.capacity.take(self.queue.cost_of(&self.jobs[job]));
         let open = self.jobs.open(job);
         if open.pull() {
             self.leases.insert(open.attempt_id(), job);
             if self.jobs.is_reserved(job) && !self.jobs[job].state().is_terminal() {
-                let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-                self.queue.lanes[lane].reserved.insert((open.number(), job));
+                self.queue.reserve(job, &self.jobs[job], open.number());
             }
         }
     }
 
     /// The attempt closed.
     pub(in crate::engine) fn free_units(&mut self, job: Ix<Job>) {
-        self.capacity.give_back(self.cost_of(job));
+        self.capacity.give_back(self.queue.cost_of(&self.jobs[job]));
         let open = self.jobs.open(job);
         self.leases.remove(open.attempt_id());
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-        self.queue.lanes[lane].reserved.remove(&(open.number(), job));
+        self.queue.unreserve(job, &self.jobs[job], open.number());
     }
 
     /// The first job of a lane with this demand that no key holds back. Bins that met a closed key are hung there.
@@ -236,8 +191,8 @@ impl Engine {
         demand: Ix<Demand>,
     ) -> Option<Ix<Job>> {
         loop {
-            let &(_, node, source) = self.queue.lanes[lane].by_demand.get(&demand)?.first()?;
-            let (bin, job) = self.head_of(node, source);
+            let head = self.queue.first_with_demand(lane, demand)?;
+            let (bin, job) = self.queue.head_of(head);
             if self.is_clear(bin, job) {
                 return Some(job);
             }
@@ -247,19 +202,16 @@ impl Engine {
     /// Adds events, now and then, about why the first jobs of each demand do not start.
     pub(in crate::engine) fn note_denied(&mut self, now: Now, effects: &mut Effects) {
         let capacity = self.free_capacity(now);
-        for lane in self.queue.lanes.handles() {
-            let entry = &self.queue.lanes[lane];
-            let settings = &entry.settings;
+        for lane in self.queue.lanes() {
+            let entry = self.queue.lane(lane);
+            let settings = &entry.settings();
             if settings.paused
-                || entry.open >= settings.running_max
+                || entry.open() >= settings.running_max
                 || settings.pull.dispatch == Dispatch::Claim
             {
                 continue;
             }
-            let closed = |demand: Ix<Demand>| !capacity.fits(self.queue.demands[demand]);
-            let demands: Vec<Ix<Demand>> =
-                entry.by_demand.keys().copied().filter(|&demand| closed(demand)).collect();
-            for demand in demands {
+            for demand in self.queue.demands_in(lane, |demand| !capacity.fits(demand)) {
                 if let Some(job) = self.first_of_demand(lane, demand) {
                     self.deny(now, job, &capacity, effects);
                 }

@@ -79,24 +79,24 @@ impl Engine {
         denied: Option<DenyReason>,
     ) {
         let entry = &self.jobs[job];
-        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.agent_queue());
+        let (lane, tenant, agent) = self.queue.agent_queue_key(entry.agent_queue());
         let open = self.jobs.attempt_of(job);
         let holder = open.and_then(|open| self.holder_of(open)).map(|holder| holder.worker);
         self.capacity.remember(Decision {
             at: now.wall,
-            tenant: self.queue.tenants.key(*tenant).clone(),
+            tenant: self.queue.tenant_name(*tenant).clone(),
             agent: Some(agent.clone()),
-            lane: self.queue.lanes[*lane].name.clone(),
+            lane: self.queue.lane(*lane).name().clone(),
             job: Some(entry.id()),
             worker: holder.or_else(|| claimed_by.cloned()),
-            cost: self.cost_of(job),
+            cost: self.queue.cost_of(&self.jobs[job]),
             denied,
         });
     }
 
     /// Adds an event that a waiting job is denied, unless there was one a short while ago.
     pub(super) fn deny(&mut self, now: Now, job: Ix<Job>, capacity: &FreeCapacity, effects: &mut Effects) {
-        let Some(demand) = self.demand_of_job(job) else { return };
+        let Some(demand) = self.queue.demand_of(&self.jobs[job]) else { return };
         let Some(reason) = capacity.denial(demand) else { return };
         let shortage = if capacity.is_quiet_for(demand) { Shortage::Units } else { Shortage::Quiet };
         let Some(pause) = self.capacity.begin_pause(now.mono, job, shortage) else { return };

@@ -59,11 +59,11 @@ impl FreeCapacity {
 
     /// True when a job with this demand may start, as far as the machine is concerned.
     pub(in crate::engine) fn fits(&self, demand: Demand) -> bool {
-        self.is_quiet_for(demand) && self.has_units_for(demand.cost)
+        self.is_quiet_for(demand) && self.has_units_for(demand.cost())
     }
 
     pub(in crate::engine) fn is_quiet_for(&self, demand: Demand) -> bool {
-        demand.rule.is_none_or(|rule| rule.allows(self.quiet))
+        demand.rule().is_none_or(|rule| rule.allows(self.quiet))
     }
 
     pub(in crate::engine) fn has_units_for(&self, cost: u32) -> bool {
@@ -72,7 +72,7 @@ impl FreeCapacity {
 
     /// True when only the units of others block this demand.
     pub(super) fn lacks_only_units_for(&self, demand: Demand) -> bool {
-        demand.cost > self.free && demand.cost <= self.usable && self.is_quiet_for(demand)
+        demand.cost() > self.free && demand.cost() <= self.usable && self.is_quiet_for(demand)
     }
 
     /// Why a job with this demand cannot start now; `None` when it can.
@@ -83,21 +83,21 @@ impl FreeCapacity {
                 state => DenyReason::NotQuiet { state },
             });
         }
-        if self.has_units_for(demand.cost) {
+        if self.has_units_for(demand.cost()) {
             return None;
         }
         let FreeCapacity { busy, usable, used, .. } = *self;
         Some(match self.free {
             0 => DenyReason::NoCapacity { busy, usable, used },
-            free if demand.cost <= free => DenyReason::Reserved,
-            free => DenyReason::NeedsMore { needed: demand.cost, free },
+            free if demand.cost() <= free => DenyReason::Reserved,
+            free => DenyReason::NeedsMore { needed: demand.cost(), free },
         })
     }
 
     /// The text of a denial.
     pub(super) fn denial_text(&self, demand: Demand, reason: &DenyReason) -> Box<str> {
         let FreeCapacity { busy, quiet, usable, used, free, .. } = self;
-        let (code, cost, quiet) = (reason.as_str(), demand.cost, quiet.as_str());
+        let (code, cost, quiet) = (reason.as_str(), demand.cost(), quiet.as_str());
         format!("{code}: needs {cost} of {free} free units ({used} of {usable} in use), busy {busy}, {quiet}")
             .into()
     }

@@ -87,15 +87,15 @@ impl Engine {
             by_agent: BTreeMap::new(),
         };
         for open in self.jobs.open_attempts() {
-            let cost = self.cost_of(open.job());
+            let cost = self.queue.cost_of(&self.jobs[open.job()]);
             if cost == 0 {
                 continue;
             }
             if open.started_at().is_none() && open.worker().is_none() {
                 view.reserved += cost;
             }
-            let (_, tenant, agent) = self.queue.agent_queues.key(self.jobs[open.job()].agent_queue());
-            *view.by_agent.entry((self.queue.tenants.key(*tenant).clone(), agent.clone())).or_default() +=
+            let (_, tenant, agent) = self.queue.agent_queue_key(self.jobs[open.job()].agent_queue());
+            *view.by_agent.entry((self.queue.tenant_name(*tenant).clone(), agent.clone())).or_default() +=
                 cost;
         }
         view

@@ -18,7 +18,7 @@ impl Engine {
             }
         }
         let mut named: BTreeMap<Ix<Worker>, (usize, usize)> = BTreeMap::new();
-        for (_, name, _) in self.queue.keys.iter() {
+        for name in self.queue.key_names() {
             match name {
                 KeyName::Pin { worker, .. } => named.entry(*worker).or_default().0 += 1,
                 KeyName::Slot { worker, .. } => named.entry(*worker).or_default().1 += 1,
@@ -127,9 +127,9 @@ impl Engine {
                 return Err(format!("route {ix} has users that are no classes"));
             }
         }
-        for (ix, _, class) in self.queue.classes.iter() {
+        for (ix, class) in self.queue.classes() {
             let idle_lists = self.fitting_lists(ix);
-            let known = match class.route {
+            let known = match class.route() {
                 None => &[][..],
                 Some(route) => self.workers.pool.routes.key(route),
             };

@@ -20,7 +20,7 @@ impl Engine {
     ) -> Reply {
         let Some(ix) = self.jobs.find(job) else { return Reply::NotFound };
         let was = self.jobs[ix].state;
-        let owner = self.queue.tenants.key(self.tenant_of(ix));
+        let owner = self.queue.owner_of(&self.jobs[ix]);
         if was.is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
@@ -68,7 +68,7 @@ impl Engine {
         effects.notices.push(Notice::Stop {
             seq: Seq(self.jobs[job].seq),
             fence: self.jobs.fence_of(job),
-            executor: self.queue.executors.key(open.executor).clone(),
+            executor: self.queue.executor_name(open.executor).clone(),
             connection: self.connection_of(open),
             dispatch_seq: self.dispatch_seq(job),
         });
@@ -113,10 +113,7 @@ impl Engine {
             .jobs
             .iter()
             .filter(|(_, job)| !job.has_attempt())
-            .filter(|(_, job)| {
-                let lane = &self.queue.lanes[self.queue.agent_queues[job.agent_queue].lane];
-                lane.settings.on_shutdown == ShutdownPolicy::Cancel
-            })
+            .filter(|(_, job)| self.queue.lane_of_job(job).settings().on_shutdown == ShutdownPolicy::Cancel)
             .map(|(ix, _)| ix)
             .collect();
         for job in waiting {

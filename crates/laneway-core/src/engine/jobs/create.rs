@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::jobs::submit::{Begins, Belongs};
+use crate::engine::jobs::submit::{Begins, Belongs, near_at};
 use crate::engine::jobs::{Job, Wake};
 use crate::{
     Change, Effects, EventKind, JobRow, JobSpec, JobState, JobStatus, MergedInto, Now, Origin, Prior, Reason,
@@ -24,10 +24,10 @@ impl Engine {
     ) -> Submitted {
         let Submission { mut spec, payload, origin, prior: _, record_rejection: _, strict_lane: _ } =
             submission;
-        self.fill_in_defaults(&mut spec, belongs);
+        self.queue.fill_in_defaults(&self.settings, &mut spec, belongs);
         let upstream = matches!(begins, Begins::Upstream | Begins::Called);
         let not_before = first_start(&spec, now.wall).filter(|&at| at > now.wall && !upstream);
-        let near_deadline = self.near_at(&spec).is_some_and(|at| at <= now.wall);
+        let near_deadline = near_at(&self.settings, &spec).is_some_and(|at| at <= now.wall);
         let wake = first_wake(now, not_before, begins);
         // A job that waits for a time begins to age when that time comes.
         let ahead = not_before.map_or(Span(0), |at| at.since(now.wall));
@@ -69,11 +69,11 @@ impl Engine {
             }
         }
         self.arm(job);
-        self.queue.agent_queues[self.jobs[job].agent_queue].counts.submitted += 1;
+        self.queue.count_submit(&self.jobs[job]);
         let event = JobEvent::new(EventKind::JobSubmitted, None);
         self.job_event(now, job, JobEvent { origin: Some(&origin), ..event }, effects);
         row.status.last_event = self.jobs[job].last_event;
-        let waiting = self.queue.lanes[belongs.lane].waiting;
+        let waiting = self.queue.lane(belongs.lane).waiting();
         row.position = waiting;
         effects.changes.push(Change::JobCreated { row, payload });
         let state = match begins {
@@ -116,7 +116,7 @@ fn first_wake(now: Now, not_before: Option<Wall>, begins: Begins) -> Option<(Wak
 /// When a job may first start: its time has come, and its hours have begun.
 fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
     let at = spec.not_before.map_or(now, |at| at.max(now));
-    match &spec.needs.hours {
+    match &spec.capacity.hours {
         Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
         _ => spec.not_before,
     }

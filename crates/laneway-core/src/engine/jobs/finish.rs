@@ -100,7 +100,7 @@ impl Engine {
             let detail = self.close_attempt(now, job, closed, false, effects);
             self.jobs[job].wait_for(Wake::Backoff(now.mono + wait));
             self.set_state(job, JobState::Scheduled);
-            self.count_waiting(job);
+            self.queue.count_waiting(&self.jobs[job]);
             let keeps_its_place = self.jobs[job].session.is_some();
             if keeps_its_place {
                 // It keeps its place, so that the session does not go on without it.
@@ -184,8 +184,8 @@ impl Engine {
 
     /// True when the server stops and the lane of the job keeps nothing that waits.
     pub(in crate::engine) fn ends_with_server(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
-        self.server.is_draining() && self.queue.lanes[lane].settings.on_shutdown == ShutdownPolicy::Cancel
+        let lane = self.queue.lane_of_job(&self.jobs[job]);
+        self.server.is_draining() && lane.settings().on_shutdown == ShutdownPolicy::Cancel
     }
 
     fn requeue(
@@ -204,7 +204,7 @@ impl Engine {
         }
         let detail = self.close_attempt(now, job, end, false, effects);
         self.set_state(job, JobState::Queued);
-        self.count_waiting(job);
+        self.queue.count_waiting(&self.jobs[job]);
         self.enqueue(job);
         self.arm(job);
         let event = JobEvent::new(EventKind::JobQueued, Some(reason));
@@ -267,15 +267,14 @@ impl Engine {
         if waited {
             self.sessions.wait_no_longer(&self.jobs, job);
             self.dequeue(job);
-            self.uncount_waiting(job);
+            self.queue.uncount_waiting(&self.jobs[job]);
         }
         self.jobs[job].wake = None;
         self.set_state(job, state);
         let (kind, line) = (kind_of_end(state), error.as_ref().map(ErrorLine::of));
         let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };
         self.job_event(now, job, event, effects);
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
-        self.queue.lanes[lane].ended = self.queue.lanes[lane].ended.saturating_add(1);
+        self.queue.count_ended(self.queue.lane_of(&self.jobs[job]), 1);
         let end = (reason, error.as_ref(), result.as_ref());
         let firing_log = self.schedules.log_entry_of(now, job, end, &self.jobs, &self.queue);
         let entry = &self.jobs[job];
@@ -298,14 +297,14 @@ impl Engine {
             self.schedules.firing_ended(now, job, log, &self.jobs, &mut self.numbers, effects);
         }
         if self.jobs[job].has_callback {
-            let tenant = self.queue.tenants.key(self.tenant_of(job)).clone();
+            let tenant = self.queue.owner_of(&self.jobs[job]).clone();
             let (entry, settings) = (&self.jobs[job], &self.settings.webhooks);
             self.webhooks.create_delivery(now, entry, tenant, settings, effects);
         }
         if self.jobs[job].in_run {
             self.workflows.member_ended(job, state);
         }
-        self.count_end(job, state, reason, waited);
+        self.queue.count_end(&self.jobs[job], reason, waited);
         if !self.jobs[job].has_attempt() {
             self.forget(job);
         } else {
@@ -333,7 +332,7 @@ impl Engine {
         self.free_gates(job);
         let ended = self.jobs[job].open.take().expect("the job has an open attempt");
         self.jobs.attempts.remove(ended);
-        self.count_run(now, job, open.started_at, end);
+        self.queue.count_attempt(now.wall, &self.jobs[job], open.started_at, end);
         effects.changes.push(Change::AttemptClosed(Box::new(ClosedAttempt {
             open,
             end,

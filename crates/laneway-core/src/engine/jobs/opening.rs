@@ -10,11 +10,11 @@ impl Engine {
     /// The lease that an attempt's runner is told, and how long it may be silent at first.
     fn first_lease(&self, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
         let lease = self.lease_of(job);
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue].lane;
+        let lane = self.queue.agent_queue(self.jobs[job].agent_queue).lane();
         let until = match (pull, taker) {
             (false, _) => self.settings.ack_timeout,
             (true, Some(_)) => lease,
-            (true, None) => self.queue.lanes[lane].settings.pull.reservation_timeout,
+            (true, None) => self.queue.lane(lane).settings().pull.reservation_timeout,
         };
         (lease, until)
     }
@@ -27,15 +27,15 @@ impl Engine {
         pull: bool,
         taker: Option<&Taker<'_>>,
     ) -> bool {
-        let class = &self.queue.classes[self.jobs[job].class];
-        let (tenant, kind) = (class.tenant, class.own_kind());
+        let class = self.queue.class(self.jobs[job].class);
+        let (tenant, kind) = (class.tenant(), class.own_kind());
         let told = if pull { None } else { self.told_worker(job) };
         let executor = match told {
             _ if pull => self.leases_executor(),
             Some(_) => self.workers_executor(),
-            None => self.queue.kinds[kind].executor.expect("a kind that starts has an executor"),
+            None => self.queue.kind(kind).executor().expect("a kind that starts has an executor"),
         };
-        let leased = self.queue.executors[executor].mode == ExecutorMode::Leased;
+        let leased = self.queue.mode_and_slots(executor).0 == ExecutorMode::Leased;
         let (lease, until) = match told {
             Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
             None if leased => self.first_lease(job, pull, taker),
@@ -68,7 +68,7 @@ impl Engine {
             worker,
             acked: false,
             pid: taker.and_then(|taker| taker.holder.pid),
-            number: self.queue.starts,
+            number: self.queue.starts(),
             dispatch_seq: entry.attempts.into(),
             next_until: None,
         };
@@ -83,7 +83,7 @@ impl Engine {
         OpenAttempt {
             seq: crate::Seq(entry.seq),
             fence: self.jobs.fence_of(job),
-            executor: self.queue.executors.key(open.executor).clone(),
+            executor: self.queue.executor_name(open.executor).clone(),
             mode: open.mode(),
             state: if open.started_at.is_some() { JobState::Running } else { JobState::Assigned },
             opened_at: open.opened_at,

@@ -4,7 +4,7 @@ use crate::command::{PUBLISHED_BYTES_MAX, RejectionCode};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
-use crate::engine::queue::{KeyEntry, KeySet, Kind, Tenant};
+use crate::engine::queue::KeySet;
 use crate::event::{ErrorLine, JobLine};
 use crate::worker::DispatchLine;
 use crate::{
@@ -41,9 +41,9 @@ impl Engine {
     /// Changes a job's state to what is stored of it, and keeps the counts.
     pub(in crate::engine) fn restate(&mut self, job: Ix<Job>, next: JobState) {
         let was = std::mem::replace(&mut self.jobs[job].state, next);
-        let states = &mut self.queue.tenants[self.queue.classes[self.jobs[job].class].tenant].states;
-        states[usize::from(was.code())] -= 1;
-        states[usize::from(next.code())] += 1;
+        let tenant = self.queue.tenant_of(&self.jobs[job]);
+        self.queue.uncount_state(tenant, was);
+        self.queue.count_state(tenant, next);
         if self.jobs[job].in_run {
             self.workflows.note_queued(&self.jobs[job], job);
         }
@@ -61,13 +61,13 @@ impl Engine {
         let number = self.numbers.next_event();
         let entry = &mut self.jobs[job];
         let previous = std::mem::replace(&mut entry.last_event, number);
-        let class = &self.queue.classes[entry.class];
-        let (lane, _, agent) = self.queue.agent_queues.key(entry.agent_queue);
+        let class = self.queue.class(entry.class);
+        let (lane, _, agent) = self.queue.agent_queue_key(entry.agent_queue);
         let line = JobLine {
             seq: Seq(entry.seq),
             id: entry.id,
-            kind: self.queue.kinds.key(class.own_kind()).clone(),
-            lane: self.queue.lanes[*lane].name.clone(),
+            kind: self.queue.kind_name(class.own_kind()).clone(),
+            lane: self.queue.lane(*lane).name().clone(),
             agent: agent.clone(),
             attempt: entry.attempts,
             reason,
@@ -78,7 +78,7 @@ impl Engine {
             number,
             at: now.wall,
             kind,
-            tenant: Some(self.queue.tenants.key(class.tenant).clone()),
+            tenant: Some(self.queue.tenant_name(class.tenant()).clone()),
             job: Some(line),
             actor: origin.map(|origin| origin.actor.clone()),
             request: origin.and_then(|origin| origin.request.clone()),
@@ -128,41 +128,6 @@ impl Engine {
         }
     }
 
-    /// The tenant of a job.
-    pub(in crate::engine) fn tenant_of(&self, job: Ix<Job>) -> Ix<Tenant> {
-        self.queue.classes[self.jobs[job].class].tenant
-    }
-
-    /// The kind of a job.
-    pub(in crate::engine) fn kind_of(&self, job: Ix<Job>) -> Ix<Kind> {
-        self.queue.classes[self.jobs[job].class].own_kind()
-    }
-
-    /// The keys that a job holds while it has an open attempt.
-    pub(in crate::engine) fn keys_held_by(&self, job: Ix<Job>) -> &[Ix<KeyEntry>] {
-        self.jobs[job].keyset.map_or(&[], |keyset| &self.queue.keysets[keyset].0)
-    }
-
-    /// Counts a job that begins to wait.
-    pub(in crate::engine) fn count_waiting(&mut self, job: Ix<Job>) {
-        let (agent_queue, tenant) = (self.jobs[job].agent_queue, self.tenant_of(job));
-        self.queue.waiting += 1;
-        self.queue.agent_queues[agent_queue].waiting += 1;
-        let lane = self.queue.agent_queues[agent_queue].lane;
-        self.queue.lanes[lane].waiting += 1;
-        self.count_in_shares(lane, tenant);
-    }
-
-    /// Counts a job that no longer waits.
-    pub(in crate::engine) fn uncount_waiting(&mut self, job: Ix<Job>) {
-        let (agent_queue, tenant) = (self.jobs[job].agent_queue, self.tenant_of(job));
-        self.queue.waiting -= 1;
-        self.queue.agent_queues[agent_queue].waiting -= 1;
-        let lane = self.queue.agent_queues[agent_queue].lane;
-        self.queue.lanes[lane].waiting -= 1;
-        self.uncount_in_shares(lane, tenant);
-    }
-
     /// Forgets a job that has ended and holds no gates, and whatever only it used.
     pub(in crate::engine) fn forget(&mut self, job: Ix<Job>) {
         self.schedules.forget_job(job);
@@ -172,20 +137,16 @@ impl Engine {
         self.capacity.forget_job(job);
         self.webhooks.forget_callback(&self.jobs[job]);
         let entry = self.jobs.remove(job);
-        self.queue.tenants[self.queue.classes[entry.class].tenant].states[usize::from(entry.state.code())] -=
-            1;
+        self.queue.uncount_state(self.queue.tenant_of(&entry), entry.state);
         if let Some(session) = entry.session {
             self.sessions.release(session);
         }
-        if let Some(keyset) = entry.keyset
-            && let Some(KeySet(keys)) = self.queue.keysets.release(keyset)
-        {
-            for key in keys.iter() {
-                self.release_key(*key);
-            }
+        let keys = entry.keyset.and_then(|keyset| self.queue.release_keyset(keyset));
+        for key in keys.iter().flat_map(KeySet::iter) {
+            self.release_key(key);
         }
         self.release_class(entry.class);
-        self.release_agent_queue(entry.agent_queue);
+        self.queue.release_agent_queue(entry.agent_queue);
     }
 }
 

@@ -1,7 +1,7 @@
-//! Rejections that are kept: a submission that asked for it gets an id and an end although there was no room for it.
+//! Recorded rejections: a submission that asked for it gets an id and an end although the queue was full.
 //!
-//! A flood of rejected work must fill neither memory nor disk, so each lane keeps a bounded number and size of them a
-//! minute; what is beyond that is rejected without a record. They leave by the lane's retention like any other end.
+//! A flood of rejected jobs must fill neither memory nor disk, so each lane records a bounded number and size of them a
+//! minute; jobs beyond that are rejected without a record. Records leave by the lane's retention like any other end.
 
 use crate::command::{Rejection, Submission};
 use crate::engine::Engine;
@@ -12,12 +12,12 @@ use crate::{
     Now, Origin, Reason, RejectionCode, Seq, Span,
 };
 
-/// Rejections that a lane keeps a minute.
+/// Rejections that a lane records a minute.
 pub const RECORDED_REJECTIONS_PER_MINUTE: u32 = 6_000;
-/// Bytes of payload that a lane keeps a minute of rejected jobs.
+/// Bytes of payload of rejected jobs that a lane records a minute.
 pub const RECORDED_REJECTION_BYTES_PER_MINUTE: u64 = 64 << 20;
 
-/// What a lane has kept of rejections in the minute that goes on.
+/// What a lane has recorded in the current minute.
 #[derive(Clone, Copy, Default)]
 pub(in crate::engine) struct RejectionWindow {
     since: Mono,
@@ -26,8 +26,8 @@ pub(in crate::engine) struct RejectionWindow {
 }
 
 impl RejectionWindow {
-    /// Takes room for one more record, if there is.
-    fn take(&mut self, now: Mono, bytes: u64) -> bool {
+    /// Takes space for one more record, if there is.
+    pub(in crate::engine) fn take(&mut self, now: Mono, bytes: u64) -> bool {
         if now.since(self.since) >= Span::mins(1) {
             *self = RejectionWindow { since: now, rows: 0, bytes: 0 };
         }
@@ -42,7 +42,7 @@ impl RejectionWindow {
 }
 
 impl Engine {
-    /// There is no room for the job: keeps that as a job that was never admitted, where the submission asks for it.
+    /// The queue is full: records the job as one that was never admitted, where the submission asks for it.
     pub(in crate::engine) fn reject_full(
         &mut self,
         now: Now,
@@ -51,10 +51,9 @@ impl Engine {
         mut rejection: Rejection,
         effects: &mut Effects,
     ) -> Rejection {
-        let room = &mut self.queue.lanes[belongs.lane].rejections;
         if submission.record_rejection
             && rejection.code == RejectionCode::QueueFull
-            && room.take(now.mono, submission.payload.len() as u64)
+            && self.queue.may_record_rejection(belongs.lane, now.mono, submission.payload.len() as u64)
         {
             rejection.recorded = Some(self.record_rejection(now, submission, belongs, &rejection, effects));
         }
@@ -71,8 +70,8 @@ impl Engine {
     ) -> JobId {
         let Submission { mut spec, payload, origin, prior: _, record_rejection: _, strict_lane: _ } =
             submission;
-        self.fill_in_defaults(&mut spec, belongs);
-        // The key must still be good for the submit that finds room.
+        self.queue.fill_in_defaults(&self.settings, &mut spec, belongs);
+        // The key must still work for the submit that is admitted.
         spec.idempotency = None;
         let (seq, id) = (self.numbers.next_seq(), self.numbers.job_id(now.wall));
         let error = Failure {
@@ -93,8 +92,7 @@ impl Engine {
             spec,
         });
         effects.changes.push(Change::JobCreated { row, payload });
-        let lane = &mut self.queue.lanes[belongs.lane];
-        lane.ended = lane.ended.saturating_add(1);
+        self.queue.count_ended(belongs.lane, 1);
         effects.changes.push(Change::JobEnded(Box::new(JobEnd {
             seq,
             state: JobState::Rejected,
@@ -113,7 +111,7 @@ impl Engine {
         id
     }
 
-    /// The one event of a rejected job. It has no place in memory, so the line is made of its spec.
+    /// The one event of a rejected job. The job is not in memory, so the line is made from its spec.
     fn rejection_event(
         &mut self,
         now: Now,

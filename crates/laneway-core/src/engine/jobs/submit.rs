@@ -6,14 +6,14 @@ use crate::capacity::COST_MAX;
 use crate::command::{Rejection, RejectionCode, Submission, Submitted};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Armed, Job, MaybeMono, MaybeWall};
-use crate::engine::queue::{AgentQueue, Kind, Lane, Tenant};
+use crate::engine::jobs::{Armed, Job, Jobs, MaybeMono, MaybeWall};
+use crate::engine::queue::{AgentQueue, Demand, Kind, Lane, PlannedJobs, Tenant};
 use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
 use crate::engine::workers::pool::PlacementRule;
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{
-    CapScope, CapacityRequest, Effects, Full, JobId, JobRow, JobSpec, JobState, MergedInto, Name, Now, Reply,
-    Seq, SessionMode, Span, Wall,
+    CapacityRequest, Effects, JobId, JobRow, JobSpec, JobState, MergedInto, Name, Now, Reply, Seq,
+    SessionMode, Settings, Span, Wall,
 };
 
 /// When a full queue may have room again; a queue moves, so soon.
@@ -49,35 +49,13 @@ pub(in crate::engine) enum Begins {
 /// Jobs that a batch will add, counted before any of them is added.
 #[derive(Default)]
 pub(in crate::engine) struct Extra {
-    total: u32,
-    lanes: BTreeMap<Ix<Lane>, u32>,
-    agents: BTreeMap<(Ix<Lane>, Name, Name), u32>,
-    tenants: BTreeMap<Name, u32>,
-    lane_tenants: BTreeMap<(Ix<Lane>, Name), u32>,
+    jobs: PlannedJobs,
     keys: BTreeMap<(Name, Name), [u8; 32]>,
     /// What the sessions of its jobs look like after them.
     sessions: BTreeMap<(Name, Name), Outlook>,
 }
 
 impl Engine {
-    /// How much of their own shares other tenants take with earlier items of the same batch: of the server's queue, and
-    /// of the lane's.
-    fn taken_by_others(&self, extra: &Extra, lane: Ix<Lane>, spec: &JobSpec) -> (u32, u32) {
-        let waiting =
-            |tenant: &Name| self.queue.tenants.find(tenant).map(|tenant| &self.queue.tenants[tenant]);
-        let others = extra.tenants.iter().filter(|(tenant, _)| **tenant != spec.tenant);
-        let of_server = others.map(|(tenant, &asked)| {
-            self.queue.share.taken(waiting(tenant).map_or(0, |tenant| tenant.waiting), asked)
-        });
-        let here = extra.lane_tenants.iter();
-        let others = here.filter(|((at, tenant), _)| *at == lane && *tenant != spec.tenant);
-        let of_lane = others.map(|((_, tenant), &asked)| {
-            let own = waiting(tenant).and_then(|tenant| tenant.waiting_in.get(&lane)).copied().unwrap_or(0);
-            self.queue.lanes[lane].share.taken(own, asked)
-        });
-        (of_server.sum(), of_lane.sum())
-    }
-
     /// Admits one job, or says why not.
     pub(in crate::engine) fn submit(
         &mut self,
@@ -85,13 +63,13 @@ impl Engine {
         submission: Submission,
         effects: &mut Effects,
     ) -> Result<Submitted, Rejection> {
-        if let Some(existing) = self.find_existing(&submission)? {
-            return Ok(self.existing(now, existing, &submission.spec));
+        if let Some(existing) = self.jobs.find_existing(&submission)? {
+            return Ok(self.jobs.existing(now, existing, &submission.spec));
         }
         self.check_lane(&submission)?;
-        let belongs = self.locate(&submission.spec);
+        let belongs = self.queue.locate(&submission.spec);
         if let Err(rejection) = self.admit(now, &submission.spec, belongs, None) {
-            self.count_rejection(&submission.spec, belongs, &rejection);
+            self.queue.count_rejection(&submission.spec, belongs, &rejection);
             return Err(self.reject_full(now, submission, belongs, rejection, effects));
         }
         let Some(session) = &submission.spec.session else {
@@ -116,7 +94,7 @@ impl Engine {
             if verdicts.iter().any(Option::is_some) {
                 for (item, verdict) in items.iter().zip(&verdicts) {
                     if let Some(rejection) = verdict {
-                        self.count_rejection(&item.spec, self.locate(&item.spec), rejection);
+                        self.queue.count_rejection(&item.spec, self.queue.locate(&item.spec), rejection);
                     }
                 }
                 let rejected = |verdict: Option<Rejection>| {
@@ -142,7 +120,7 @@ impl Engine {
         item: &Submission,
         extra: &mut Extra,
     ) -> Result<(), Rejection> {
-        if self.find_existing(item)?.is_some() {
+        if self.jobs.find_existing(item)?.is_some() {
             return Ok(());
         }
         let spec = &item.spec;
@@ -155,7 +133,7 @@ impl Engine {
             }
         }
         self.check_lane(item)?;
-        let belongs = self.locate(spec);
+        let belongs = self.queue.locate(spec);
         let lane = belongs.lane;
         self.admit(now, spec, belongs, Some(extra))?;
         let joins = self.check_arrival(now, item, belongs, extra)?;
@@ -166,11 +144,7 @@ impl Engine {
         if joins {
             return Ok(());
         }
-        extra.total += 1;
-        *extra.lanes.entry(lane).or_default() += 1;
-        *extra.agents.entry((lane, spec.tenant.clone(), spec.agent.clone())).or_default() += 1;
-        *extra.tenants.entry(spec.tenant.clone()).or_default() += 1;
-        *extra.lane_tenants.entry((lane, spec.tenant.clone())).or_default() += 1;
+        extra.jobs.add(lane, spec);
         Ok(())
     }
 
@@ -194,42 +168,7 @@ impl Engine {
         Ok(matches!(arrival, Arrival::Joins { .. }))
     }
 
-    /// Does the lane exist, where the submission asks for one that does?
-    pub(in crate::engine) fn check_lane(&self, submission: &Submission) -> Result<(), Rejection> {
-        let lane = &submission.spec.lane;
-        // The engine always has `main`, whatever the settings name.
-        if !submission.strict_lane || self.queue.lane_of.contains_key(lane) {
-            return Ok(());
-        }
-        self.settings.check_lane(lane)
-    }
-
-    /// The job that the submission's idempotency key stands for already.
-    fn find_existing(&self, submission: &Submission) -> Result<Option<JobId>, Rejection> {
-        let Some(idempotency) = &submission.spec.idempotency else { return Ok(None) };
-        let fresh = self.jobs.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
-        match fresh.copied().or(submission.prior) {
-            None => Ok(None),
-            Some(prior) if prior.digest == idempotency.digest => Ok(Some(prior.job)),
-            Some(_) => Err(mismatch(&idempotency.key)),
-        }
-    }
-
-    fn existing(&self, now: Now, job: JobId, spec: &JobSpec) -> Submitted {
-        let live = self.jobs.find(job).map(|ix| &self.jobs[ix]);
-        Submitted {
-            seq: Seq(live.map_or(0, |job| job.seq)),
-            job,
-            existing: true,
-            state: live.map_or(JobState::Succeeded, |job| job.state),
-            lane: spec.lane.clone(),
-            created_at: live.map_or(now.wall, |job| job.created_at),
-            waiting: 0,
-            served: true,
-        }
-    }
-
-    /// Is there room for the job, beside what a batch adds before it?
+    /// May the job wait, beside what a batch adds before it?
     pub(in crate::engine) fn admit(
         &self,
         now: Now,
@@ -239,36 +178,17 @@ impl Engine {
     ) -> Result<(), Rejection> {
         self.server.check_admission()?;
         self.check_form(now, spec, belongs)?;
-        let lane_ix = belongs.lane;
-        let lane = &self.queue.lanes[lane_ix];
-        let tenant_max =
-            self.settings.tenants.get(&spec.tenant).unwrap_or(&self.settings.tenant_default).queued_max;
-        let (mut total, mut in_lane, mut of_agent, mut of_tenant, mut of_tenant_here) = (0, 0, 0, 0, 0);
-        if let Some(extra) = extra {
-            total = extra.total;
-            in_lane = extra.lanes.get(&lane_ix).copied().unwrap_or(0);
-            of_agent =
-                extra.agents.get(&(lane_ix, spec.tenant.clone(), spec.agent.clone())).copied().unwrap_or(0);
-            of_tenant = extra.tenants.get(&spec.tenant).copied().unwrap_or(0);
-            of_tenant_here = extra.lane_tenants.get(&(lane_ix, spec.tenant.clone())).copied().unwrap_or(0);
+        self.queue.check_caps(&self.settings, spec, belongs, extra.map(|extra| &extra.jobs))
+    }
+
+    /// Does the lane exist, where the submission asks for one that does?
+    pub(in crate::engine) fn check_lane(&self, submission: &Submission) -> Result<(), Rejection> {
+        let lane = &submission.spec.lane;
+        // The engine always has `main`, whatever the settings name.
+        if !submission.strict_lane || self.queue.has_lane(lane) {
+            return Ok(());
         }
-        let (mut own, mut own_here) = (0, 0);
-        if let Some(agent_queue) = belongs.agent_queue {
-            of_agent += self.queue.agent_queues[agent_queue].waiting;
-        }
-        if let Some(tenant) = belongs.tenant {
-            own = self.queue.tenants[tenant].waiting;
-            own_here = self.queue.tenants[tenant].waiting_in.get(&lane_ix).copied().unwrap_or(0);
-        }
-        let (by_others, by_others_here) =
-            extra.map_or((0, 0), |extra| self.taken_by_others(extra, lane_ix, spec));
-        let reserved = self.queue.share.reserved_from(own, of_tenant).saturating_sub(by_others);
-        let reserved_here = lane.share.reserved_from(own_here, of_tenant_here).saturating_sub(by_others_here);
-        of_tenant += own;
-        check_cap(CapScope::Server, self.queue.waiting + total, self.settings.queued_max, reserved)?;
-        check_cap(CapScope::Lane, lane.waiting + in_lane, lane.settings.queued_max, reserved_here)?;
-        check_cap(CapScope::Tenant, of_tenant, tenant_max, 0)?;
-        check_cap(CapScope::Agent, of_agent, lane.settings.queued_per_agent_max, 0)
+        self.settings.check_lane(lane)
     }
 
     pub(in crate::engine) fn check_form(
@@ -288,8 +208,8 @@ impl Engine {
             let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
             return Err(reject(RejectionCode::Invalid, message));
         }
-        self.check_needs(&spec.needs)?;
-        if let Some(wants) = &spec.wants {
+        check_capacity_request(&self.settings, &spec.capacity)?;
+        if let Some(wants) = &spec.placement {
             self.check_wants(wants)?;
         }
         if let Some(deadline) = spec.deadline {
@@ -304,8 +224,8 @@ impl Engine {
                 return Err(reject(RejectionCode::DeadlinePast, message));
             }
         }
-        let pull = self.queue.lanes[belongs.lane].settings.pull.is_pull();
-        let offered = pull || belongs.kind.is_some_and(|kind| self.queue.kinds[kind].executor.is_some());
+        let pull = self.queue.lane(belongs.lane).settings().pull.is_pull();
+        let offered = pull || belongs.kind.is_some_and(|kind| self.queue.kind(kind).executor().is_some());
         let offered = offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
@@ -317,101 +237,35 @@ impl Engine {
         Ok(())
     }
 
-    /// What the job asks of the machine can be, and the machine can ever give it.
-    fn check_needs(&self, needs: &CapacityRequest) -> Result<(), Rejection> {
-        if *needs == CapacityRequest::default() {
-            return Ok(());
-        }
-        let CapacityRequest { cost, ref hours, .. } = *needs;
-        if cost > COST_MAX {
-            return Err(reject(
-                RejectionCode::Invalid,
-                format!("cost: is {cost}; at most {COST_MAX} is allowed"),
-            ));
-        }
-        if hours.as_ref().is_some_and(|hours| !hours.is_valid()) {
-            let message = "hours: must go from one minute of the day to another; give two different times";
-            return Err(reject(RejectionCode::Invalid, message));
-        }
-        let most = self.settings.capacity.usable(0);
-        if cost > most {
-            let message = format!("cost: is {cost}, and an idle machine gives {most} at most; ask for less");
-            return Err(reject(RejectionCode::NeverFits, message));
-        }
-        Ok(())
-    }
-
-    /// When a job's deadline is near; `None` where that means nothing.
-    pub(in crate::engine) fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
-        let CapacityRequest { quiet, expected_duration, .. } = spec.needs;
-        if quiet.is_none() && expected_duration.is_none() {
-            return None;
-        }
-        let ahead =
-            expected_duration.unwrap_or_default().0.saturating_add(self.settings.capacity.near_deadline.0);
-        spec.deadline.map(|deadline| deadline.before(Span(ahead)))
-    }
-
-    /// Finds what the job shares with others already. An unknown lane means `main`.
-    pub(in crate::engine) fn locate(&self, spec: &JobSpec) -> Belongs {
-        let lane = self.queue.lane_of.get(&spec.lane).copied();
-        let lane = lane.unwrap_or_else(|| self.main_lane());
-        let tenant = self.queue.tenants.find(&spec.tenant);
-        let kind = self.queue.kinds.find(&spec.kind);
-        let agent_queue =
-            tenant.and_then(|tenant| self.queue.agent_queues.find(&(lane, tenant, spec.agent.clone())));
-        Belongs { lane, agent_queue, tenant, kind }
-    }
-
-    /// Where the job says nothing, its kind does; where that says nothing, the server does.
-    pub(in crate::engine) fn fill_in_defaults(&self, spec: &mut JobSpec, belongs: Belongs) {
-        let lane = &self.queue.lanes[belongs.lane].name;
-        if spec.lane != *lane {
-            spec.lane = lane.clone();
-        }
-        let kind = match belongs.kind {
-            None => self.settings.kinds.get(&spec.kind),
-            Some(known) => Some(&self.queue.kinds[known].settings),
-        };
-        spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(self.settings.timeout));
-        spec.queue_timeout =
-            spec.queue_timeout.or(kind.and_then(|kind| kind.queue_timeout)).or(self.settings.queue_timeout);
-        if spec.retry.is_none() {
-            let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.settings.retry);
-            spec.retry = Some(policy.clone());
-        }
-        if spec.needs.hours.is_none() && !self.settings.agents.is_empty() {
-            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
-        }
-        if spec.keys.len() > 1 {
-            spec.keys.sort();
-            spec.keys.dedup();
-        }
-    }
-
     /// Takes a stored row into memory: the job, and whatever it shares with others. Puts it in no bin.
     pub(in crate::engine) fn remember(&mut self, row: &JobRow) -> Ix<Job> {
-        let belongs = self.locate(&row.spec);
+        let belongs = self.queue.locate(&row.spec);
         self.insert_job(row, belongs)
     }
 
     pub(in crate::engine) fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix<Job> {
         let spec = &row.spec;
         let near = row.status.near_deadline;
-        let demand = Engine::demand_of(&spec.needs, near, &self.queue.lanes[belongs.lane].settings);
-        let placement = PlacementRule::of(spec.wants.as_deref());
+        let demand = Demand::of(&spec.capacity, near, self.queue.lane(belongs.lane).settings());
+        let placement = PlacementRule::of(spec.placement.as_deref());
         let class = self.hold_class(belongs, &spec.tenant, &spec.kind, placement, demand);
-        let tenant = self.queue.classes[class].tenant;
-        let agent_queue = self.hold_agent_queue(belongs.agent_queue, belongs.lane, tenant, &spec.agent);
+        let tenant = self.queue.class(class).tenant();
+        let agent_queue = self.queue.hold_agent_queue(
+            &self.settings,
+            belongs.agent_queue,
+            belongs.lane,
+            tenant,
+            &spec.agent,
+        );
         let (session, session_max) = match &spec.session {
             Some(session) => (Some(self.sessions.hold(tenant, &session.key)), session.max_concurrent.max(1)),
             None => (None, 0),
         };
-        let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
+        let keyset = self.hold_keyset(tenant, &spec.keys, spec.placement.as_deref());
         let policy = self.jobs.policies.hold(spec.retry.as_ref().expect("defaults are filled in"));
         self.webhooks.remember_callback(row);
-        let hours = spec.needs.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
-        let near_at = if near { MaybeWall::NONE } else { self.near_at(spec).into() };
+        let hours = spec.capacity.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
+        let near_at = if near { MaybeWall::NONE } else { near_at(&self.settings, spec).into() };
         let job = self.jobs.insert(Job {
             id: row.id,
             seq: row.seq.0,
@@ -441,7 +295,7 @@ impl Engine {
             hours,
             bypassed: 0,
             near,
-            unique: spec.needs.unique,
+            unique: spec.capacity.unique,
             state: row.status.state,
             has_callback: spec.callback.is_some(),
             in_run: spec.member.is_some(),
@@ -449,8 +303,8 @@ impl Engine {
             armed: Armed::default(),
         });
         self.capacity.load_denials(job, row.status.denials);
-        self.queue.tenants[tenant].states[usize::from(row.status.state.code())] += 1;
-        self.count_waiting(job);
+        self.queue.count_state(tenant, row.status.state);
+        self.queue.count_waiting(&self.jobs[job]);
         if let Some(of) = &row.spec.schedule {
             // Which attempt was the first is not stored; what is known is that it came after the job.
             self.schedules.firing_created(job, of, (row.status.attempts > 0).then_some(row.created_at));
@@ -462,17 +316,65 @@ impl Engine {
     }
 }
 
-/// `reserved` of the cap is kept for other tenants.
-fn check_cap(scope: CapScope, waiting: u32, cap: u32, reserved: u32) -> Result<(), Rejection> {
-    if waiting < cap.saturating_sub(reserved) {
+impl Jobs {
+    /// The job that the submission's idempotency key stands for already.
+    fn find_existing(&self, submission: &Submission) -> Result<Option<JobId>, Rejection> {
+        let Some(idempotency) = &submission.spec.idempotency else { return Ok(None) };
+        let fresh = self.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
+        match fresh.copied().or(submission.prior) {
+            None => Ok(None),
+            Some(prior) if prior.digest == idempotency.digest => Ok(Some(prior.job)),
+            Some(_) => Err(mismatch(&idempotency.key)),
+        }
+    }
+
+    fn existing(&self, now: Now, job: JobId, spec: &JobSpec) -> Submitted {
+        let live = self.find(job).map(|ix| &self.slab[ix]);
+        Submitted {
+            seq: Seq(live.map_or(0, |job| job.seq)),
+            job,
+            existing: true,
+            state: live.map_or(JobState::Succeeded, |job| job.state),
+            lane: spec.lane.clone(),
+            created_at: live.map_or(now.wall, |job| job.created_at),
+            waiting: 0,
+            served: true,
+        }
+    }
+}
+
+/// The capacity request is valid, and the machine can fulfil it at some time.
+fn check_capacity_request(settings: &Settings, request: &CapacityRequest) -> Result<(), Rejection> {
+    if *request == CapacityRequest::default() {
         return Ok(());
     }
-    let setting = scope.setting();
-    let rest = if waiting < cap { ", and the rest is reserved for other tenants" } else { "" };
-    let message =
-        format!("the queue is full ({setting}): {waiting} of {cap} jobs wait{rest}; submit again later");
-    let full = Some(Full { scope, waiting, cap });
-    Err(Rejection { retry_after: Some(RETRY_SOON), full, ..reject(RejectionCode::QueueFull, message) })
+    let CapacityRequest { cost, ref hours, .. } = *request;
+    if cost > COST_MAX {
+        return Err(reject(
+            RejectionCode::Invalid,
+            format!("cost: is {cost}; at most {COST_MAX} is allowed"),
+        ));
+    }
+    if hours.as_ref().is_some_and(|hours| !hours.is_valid()) {
+        let message = "hours: must go from one minute of the day to another; give two different times";
+        return Err(reject(RejectionCode::Invalid, message));
+    }
+    let most = settings.capacity.usable(0);
+    if cost > most {
+        let message = format!("cost: is {cost}, and an idle machine gives {most} at most; ask for less");
+        return Err(reject(RejectionCode::NeverFits, message));
+    }
+    Ok(())
+}
+
+/// When the deadline of a job is near; `None` for a job without quiet rule and expected duration.
+pub(in crate::engine) fn near_at(settings: &Settings, spec: &JobSpec) -> Option<Wall> {
+    let CapacityRequest { quiet, expected_duration, .. } = spec.capacity;
+    if quiet.is_none() && expected_duration.is_none() {
+        return None;
+    }
+    let ahead = expected_duration.unwrap_or_default().0.saturating_add(settings.capacity.near_deadline.0);
+    spec.deadline.map(|deadline| deadline.before(Span(ahead)))
 }
 
 pub(in crate::engine) fn mismatch(key: &Name) -> Rejection {

@@ -1,6 +1,5 @@
 //! What time does to a job: it becomes queued, expires, gets closer to its deadline, or loses its lease.
 
-use crate::capacity::QuietRule;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::record::JobEvent;
@@ -85,10 +84,7 @@ impl Engine {
 
     /// The deadline of a queued job is near: it goes ahead of others, and asks for less quiet. Once.
     fn boost(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        let demand = self.demand_of_job(job).map(|demand| match demand.rule {
-            Some(QuietRule::Quiet) => Demand { rule: Some(QuietRule::Normal), ..demand },
-            _ => demand,
-        });
+        let demand = self.queue.demand_of(&self.jobs[job]).map(Demand::near_deadline);
         self.dequeue(job);
         self.jobs[job].near_at = Default::default();
         self.jobs[job].near = true;
@@ -207,7 +203,7 @@ impl Engine {
             Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
             None if entry.near_at == MaybeWall::NONE
                 && entry.hours_end == MaybeWall::NONE
-                && self.queue.classes[entry.class].placement.is_none() =>
+                && self.queue.class(entry.class).placement().is_none() =>
             {
                 Armed { mono: entry.queue_until, wall: entry.deadline }
             }

@@ -28,9 +28,9 @@ impl Engine {
         word: LeaseMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let LeaseMessage { lease, tenant, worker, pid, said } = word;
+        let LeaseMessage { lease, tenant, worker, pid, update: said } = word;
         let Some(job) = self.leases.find(lease) else { return Reply::NotFound };
-        let owner = self.queue.tenants.key(self.tenant_of(job));
+        let owner = self.queue.owner_of(&self.jobs[job]);
         if tenant.is_some_and(|tenant| tenant != *owner) {
             return Reply::NotFound;
         }
@@ -82,12 +82,12 @@ impl Engine {
     /// The place of attempts that workers ask for.
     pub(in crate::engine) fn leases_executor(&mut self) -> Ix<Executor> {
         let name = Name::fixed(LEASES);
-        if let Some(executor) = self.queue.executors.find(&name) {
+        if let Some(executor) = self.queue.find_executor(&name) {
             return executor;
         }
         let (mode, kinds) = (ExecutorMode::Leased, Vec::new());
         self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds, slots: u32::MAX });
-        self.queue.executors.find(&name).expect("it was just made")
+        self.queue.find_executor(&name).expect("it was just made")
     }
 
     pub(in crate::engine) fn holder_of(&self, open: &Open) -> Option<Holder> {
@@ -103,14 +103,13 @@ impl Engine {
         if let Some(lease) = self.worker_lease_of(job) {
             return lease;
         }
-        let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-        self.queue.lanes[lane].settings.pull.lease.unwrap_or(self.settings.lease)
+        let lane = self.queue.lane_of(&self.jobs[job]);
+        self.queue.lane(lane).settings().pull.lease.unwrap_or(self.settings.lease)
     }
 
     /// Does a job whose worker went silent end with that?
     pub(in crate::engine) fn ends_when_lost(&self, job: Ix<Job>) -> bool {
-        let lane =
-            &self.queue.lanes[self.queue.agent_queues[self.jobs[job].agent_queue()].lane].settings.pull;
+        let lane = &self.queue.lane_of_job(&self.jobs[job]).settings().pull;
         lane.is_pull() && lane.on_lease_lost == LostPolicy::Fail
     }
 

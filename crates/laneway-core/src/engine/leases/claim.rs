@@ -9,7 +9,7 @@ use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::{Belongs, reject};
-use crate::engine::queue::{AgentQueue, Class, Demand, Lane, QueueHead, Tenant};
+use crate::engine::queue::{AgentQueue, Demand, Lane, QueueHead, Tenant};
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };
@@ -30,8 +30,8 @@ impl Engine {
         if claim.token.as_ref().is_some_and(|token| !self.tokens.is_active(token, now.wall)) {
             return Reply::NotFound;
         }
-        let Some(&lane) = self.queue.lane_of.get(&claim.lane) else { return Reply::NotFound };
-        if !self.queue.lanes[lane].settings.pull.is_pull() {
+        let Some(lane) = self.queue.find_lane(&claim.lane) else { return Reply::NotFound };
+        if !self.queue.lane(lane).settings().pull.is_pull() {
             let message = "lane: its jobs are pushed to places; ask in a lane whose workers ask";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
@@ -81,24 +81,22 @@ impl Engine {
 
     /// The first job that is reserved and suits.
     fn find_reserved(&self, lane: Ix<Lane>, claim: &Claim) -> Option<Ix<Job>> {
-        let reserved = self.queue.lanes[lane].reserved.iter().map(|&(_, job)| job);
+        let reserved = self.queue.reserved_in(lane);
         reserved.filter(|&job| self.jobs.open(job).stopping().is_none()).find(|&job| {
-            let demand = self.demand_of_job(job).expect("jobs that workers ask for have a demand");
-            let class = &self.queue.classes[self.jobs[job].class()];
+            let demand =
+                self.queue.demand_of(&self.jobs[job]).expect("jobs that workers ask for have a demand");
+            let class = self.queue.class(self.jobs[job].class());
             self.is_wanted(job, claim)
-                && self.unsuited(Some(class.tenant), demand, claim.max_cost, &claim.holder.worker).is_none()
+                && self.unsuited(Some(class.tenant()), demand, claim.max_cost, &claim.holder.worker).is_none()
         })
     }
 
     fn is_wanted(&self, job: Ix<Job>, claim: &Claim) -> bool {
         let entry = &self.jobs[job];
-        let class = &self.queue.classes[entry.class()];
-        *self.queue.tenants.key(class.tenant) == claim.tenant
-            && (claim.kinds.is_empty() || claim.kinds.contains(self.queue.kinds.key(class.own_kind())))
-            && claim
-                .agent
-                .as_ref()
-                .is_none_or(|agent| *agent == self.queue.agent_queues.key(entry.agent_queue()).2)
+        let class = self.queue.class(entry.class());
+        *self.queue.tenant_name(class.tenant()) == claim.tenant
+            && (claim.kinds.is_empty() || claim.kinds.contains(self.queue.kind_name(class.own_kind())))
+            && claim.agent.as_ref().is_none_or(|agent| *agent == *self.queue.agent_of(entry))
     }
 
     /// Why a worker does not get a job that it could find.
@@ -109,14 +107,14 @@ impl Engine {
         max_cost: Option<u32>,
         worker: &Name,
     ) -> Option<DenyReason> {
-        if max_cost.is_some_and(|max| demand.cost > max) {
-            return Some(DenyReason::TooBig { cost: demand.cost });
+        if max_cost.is_some_and(|max| demand.cost() > max) {
+            return Some(DenyReason::TooBig { cost: demand.cost() });
         }
         let holds_some = || {
             let known = tenant.and_then(|tenant| self.workers.entries.find(&(tenant, worker.clone())));
             known.is_some_and(|worker| !self.workers.entries[worker].held.is_empty())
         };
-        (demand.unique && holds_some()).then_some(DenyReason::Unique)
+        (demand.unique() && holds_some()).then_some(DenyReason::Unique)
     }
 
     /// The job that a claim gets from the queue.
@@ -127,9 +125,9 @@ impl Engine {
         claim: &Claim,
         effects: &mut Effects,
     ) -> Result<Ix<Job>, DenyReason> {
-        let tenant = self.queue.tenants.find(&claim.tenant);
+        let tenant = self.queue.find_tenant(&claim.tenant);
         let node = match (&claim.agent, tenant) {
-            (Some(agent), Some(tenant)) => self.queue.agent_queues.find(&(lane, tenant, agent.clone())),
+            (Some(agent), Some(tenant)) => self.queue.find_agent_queue(lane, tenant, agent),
             _ => None,
         };
         if let Some(reason) = self.lane_denial(lane, node) {
@@ -139,7 +137,7 @@ impl Engine {
         let mut expiries_left = EXPIRIES_MAX;
         while expiries_left > 0 {
             let head = self.first_claimable(&capacity, lane, tenant, node, claim)?;
-            let (bin, job) = self.head_of(head.1, head.2);
+            let (bin, job) = self.queue.head_of(head);
             if self.jobs[job].is_overdue(now) {
                 expiries_left -= 1;
                 self.expire(now, job, effects);
@@ -152,8 +150,8 @@ impl Engine {
 
     /// Why nothing starts in a lane, or nothing of one agent.
     fn lane_denial(&self, lane: Ix<Lane>, node: Option<Ix<AgentQueue>>) -> Option<DenyReason> {
-        let lane = &self.queue.lanes[lane];
-        let settings = &lane.settings;
+        let lane = self.queue.lane(lane);
+        let settings = lane.settings();
         if self.server.is_draining() {
             return Some(DenyReason::Draining);
         }
@@ -163,14 +161,14 @@ impl Engine {
         if settings.paused {
             return Some(DenyReason::Paused);
         }
-        if lane.open >= settings.running_max {
+        if lane.open() >= settings.running_max {
             return Some(DenyReason::MaxLeases { limit: settings.running_max });
         }
-        if self.queue.open >= self.settings.running_max {
+        if self.queue.open() >= self.settings.running_max {
             return Some(DenyReason::MaxLeases { limit: self.settings.running_max });
         }
         let full =
-            node.is_some_and(|node| self.queue.agent_queues[node].open >= settings.running_per_agent_max);
+            node.is_some_and(|node| self.queue.agent_queue(node).open() >= settings.running_per_agent_max);
         full.then_some(DenyReason::AgentCap { limit: settings.running_per_agent_max })
     }
 
@@ -184,24 +182,23 @@ impl Engine {
         claim: &Claim,
     ) -> Result<QueueHead, DenyReason> {
         let mut heads = match (node, claim.agent.is_some(), claim.kinds.is_empty()) {
-            (Some(node), _, _) => self.heads_of_agent(node, claim),
+            (Some(node), _, _) => self.queue.heads_of_agent(&self.workers, node, claim),
             (None, true, _) => Vec::new(),
             (None, false, no_kinds) => match tenant {
                 None => Vec::new(),
-                Some(tenant) if no_kinds => self.heads_of_tenant(lane, tenant),
-                Some(tenant) => self.heads_of_kinds(lane, tenant, claim),
+                Some(tenant) if no_kinds => self.queue.heads_of_tenant(lane, tenant),
+                Some(tenant) => self.queue.heads_of_kinds(lane, tenant, claim),
             },
         };
         heads.sort_unstable();
         let mut first = None;
         for head in heads {
-            let demand = head.2.class.and_then(|class| self.queue.classes[class].demand);
-            let demand = self.queue.demands[demand.expect("jobs that workers ask for have a demand")];
+            let demand = self.queue.demand_of_head(head);
             let denied = self
                 .unsuited(tenant, demand, claim.max_cost, &claim.holder.worker)
                 .or_else(|| capacity.denial(demand));
             match denied {
-                None if self.queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim => {
+                None if self.queue.lane(lane).settings().pull.dispatch == Dispatch::Claim => {
                     return Ok(head);
                 }
                 // It is the dispatcher's to reserve, and it will be in this turn.
@@ -210,38 +207,6 @@ impl Engine {
             }
         }
         Err(first.unwrap_or(DenyReason::NothingEligible))
-    }
-
-    fn heads_of_tenant(&self, lane: Ix<Lane>, tenant: Ix<Tenant>) -> Vec<QueueHead> {
-        let of_tenant =
-            |head: &&QueueHead| head.2.class.is_some_and(|class| self.queue.classes[class].tenant == tenant);
-        let by_demand = self.queue.lanes[lane].by_demand.values();
-        by_demand.filter_map(|heads| heads.iter().find(of_tenant)).copied().collect()
-    }
-
-    fn heads_of_kinds(&self, lane: Ix<Lane>, tenant: Ix<Tenant>, claim: &Claim) -> Vec<QueueHead> {
-        let kinds = claim.kinds.iter().filter_map(|kind| self.queue.kinds.find(kind));
-        let classes = kinds.flat_map(|kind| self.queue.kinds[kind].classes.iter().copied());
-        let classes = classes.filter(|&class| {
-            self.queue.classes[class].tenant == tenant && self.is_pull(self.queue.classes[class].demand)
-        });
-        let lane = &self.queue.lanes[lane];
-        classes.filter_map(|class| lane.classes.get(&class)?.head).collect()
-    }
-
-    fn heads_of_agent(&self, node: Ix<AgentQueue>, claim: &Claim) -> Vec<QueueHead> {
-        let groups = self.queue.agent_queues[node].groups.iter();
-        let shown = groups.filter_map(|(source, group)| Some((group.shown?, node, source)));
-        let wanted = |class: Ix<Class>| {
-            let kind = self.queue.classes[class].kind;
-            claim.kinds.is_empty()
-                || kind.is_some_and(|kind| claim.kinds.contains(self.queue.kinds.key(kind)))
-        };
-        let open = shown.filter(|&(_, _, source)| {
-            source.class.is_some_and(|class| self.class_is_open(class) && wanted(class))
-                && source.key.is_none_or(|key| self.queue.keys[key].gate.is_open())
-        });
-        open.collect()
     }
 
     fn lease_new(
@@ -259,10 +224,10 @@ impl Engine {
             || !spec.keys.is_empty()
             || spec.not_before.is_some()
             || spec.idempotency.is_some()
-            || spec.needs.hours.is_some();
-        let belongs = self.locate(spec);
-        let lane = &self.queue.lanes[belongs.lane];
-        if waits || !lane.settings.pull.is_pull() {
+            || spec.capacity.hours.is_some();
+        let belongs = self.queue.locate(spec);
+        let lane = self.queue.lane(belongs.lane);
+        if waits || !lane.settings().pull.is_pull() {
             let message = "lease: a new job starts now, in a lane whose workers ask; leave out what it could wait for \
                            (session, keys, not_before, hours, idempotency_key)";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
@@ -270,7 +235,7 @@ impl Engine {
         if let Err(rejection) = self.admit(now, spec, belongs, None) {
             return Reply::Rejected(rejection);
         }
-        let demand = Engine::demand_of(&spec.needs, false, &lane.settings).expect("workers ask for it");
+        let demand = Demand::of(&spec.capacity, false, lane.settings()).expect("workers ask for it");
         let full = self.is_full_for(spec, belongs);
         let capacity = self.free_capacity(now);
         let denied = self
@@ -286,7 +251,7 @@ impl Engine {
                 lane: spec.lane.clone(),
                 job: None,
                 worker: Some(holder.worker.clone()),
-                cost: demand.cost,
+                cost: demand.cost(),
                 denied: Some(reason.clone()),
             });
             return Reply::Denied(Denial::from(reason));
@@ -303,15 +268,15 @@ impl Engine {
     /// Would a new job meet a full tenant, kind or agent? Those that nobody uses yet have their limits all the same.
     fn is_full_for(&self, spec: &JobSpec, belongs: Belongs) -> bool {
         let tenant = match belongs.tenant {
-            None => self.tenant_limits(&spec.tenant).running_max > 0,
-            Some(tenant) => self.queue.tenants[tenant].gate.is_open(),
+            None => self.settings.tenant_limits(&spec.tenant).running_max > 0,
+            Some(tenant) => self.queue.tenant(tenant).is_open(),
         };
         let kind = match belongs.kind {
             None => self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max) != Some(0),
-            Some(kind) => self.queue.kinds[kind].gate.is_open(),
+            Some(kind) => self.queue.kind(kind).is_open(),
         };
         let agent = belongs.agent_queue.is_some()
-            || self.queue.lanes[belongs.lane].settings.running_per_agent_max > 0;
+            || self.queue.lane(belongs.lane).settings().running_per_agent_max > 0;
         !(tenant && kind && agent)
     }
 
@@ -324,7 +289,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         let Some(ix) = self.jobs.find(job) else { return Reply::NotFound };
-        let owner = self.queue.tenants.key(self.tenant_of(ix));
+        let owner = self.queue.owner_of(&self.jobs[ix]);
         if self.jobs[ix].state().is_terminal() || tenant.is_some_and(|tenant| tenant != owner) {
             return Reply::NotFound;
         }
@@ -375,15 +340,15 @@ impl Engine {
 
     fn denial_of_job(&mut self, now: Now, job: Ix<Job>, holder: &Holder) -> Option<DenyReason> {
         let entry = &self.jobs[job];
-        let (node, tenant) = (entry.agent_queue(), self.queue.classes[entry.class()].tenant);
-        let lane = self.queue.agent_queues[node].lane;
+        let (node, tenant) = (entry.agent_queue(), self.queue.class(entry.class()).tenant());
+        let lane = self.queue.agent_queue(node).lane();
         if entry.state() == JobState::Scheduled {
             return Some(DenyReason::NotYet);
         }
         if let Some(reason) = self.lane_denial(lane, Some(node)) {
             return Some(reason);
         }
-        let Some(demand) = self.demand_of_job(job).filter(|demand| demand.pull) else {
+        let Some(demand) = self.queue.demand_of(&self.jobs[job]).filter(|demand| demand.pull()) else {
             return Some(DenyReason::Taken);
         };
         let capacity = self.free_capacity(now);
@@ -404,15 +369,14 @@ impl Engine {
         taker: &Taker<'_>,
         effects: &mut Effects,
     ) {
-        let (tenant, node) = (self.tenant_of(job), self.jobs[job].agent_queue());
-        let lane = self.queue.agent_queues[node].lane;
+        let tenant = self.queue.tenant_of(&self.jobs[job]);
         let lease = self.lease_of(job);
         let worker = self.hold_worker(tenant, &taker.holder.worker);
         let open = self.jobs.open_mut(job);
         open.claim(worker, taker.holder.pid, now.mono + lease);
         let number = open.number();
         self.workers.entries[worker].held.insert(job);
-        self.queue.lanes[lane].reserved.remove(&(number, job));
+        self.queue.unreserve(job, &self.jobs[job], number);
         if taker.start && self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);
         } else {
@@ -427,9 +391,9 @@ impl Engine {
         Grant {
             seq: Seq(entry.seq()),
             fence: self.jobs.fence_of(job),
-            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
-            agent: self.queue.agent_queues.key(entry.agent_queue()).2.clone(),
-            cost: self.cost_of(job),
+            kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[job])).clone(),
+            agent: self.queue.agent_of(entry).clone(),
+            cost: self.queue.cost_of(&self.jobs[job]),
             state: entry.state(),
             lease: self.lease_of(job),
             timeout: entry.timeout(),

@@ -49,8 +49,7 @@ impl Engine {
         if open.pull() {
             // Whoever knows its fence has taken it.
             let number = open.number();
-            let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
-            self.queue.lanes[lane].reserved.remove(&(number, job));
+            self.queue.unreserve(job, &self.jobs[job], number);
         }
         self.arm(job);
         let detail = self.dispatch_line(job, DispatchLine::TAKEN);

@@ -53,19 +53,19 @@ impl Engine {
     fn lease_view(&self, now: Now, job: Ix<Job>) -> LeaseView {
         let entry = &self.jobs[job];
         let open = self.jobs.open(job);
-        let (lane, tenant, agent) = self.queue.agent_queues.key(entry.agent_queue());
+        let (lane, tenant, agent) = self.queue.agent_queue_key(entry.agent_queue());
         LeaseView {
             lease: open.attempt_id(),
             job: entry.id(),
             seq: Seq(entry.seq()),
             attempt: entry.attempts(),
-            tenant: self.queue.tenants.key(*tenant).clone(),
+            tenant: self.queue.tenant_name(*tenant).clone(),
             agent: agent.clone(),
-            lane: self.queue.lanes[*lane].name.clone(),
-            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
+            lane: self.queue.lane(*lane).name().clone(),
+            kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[job])).clone(),
             holder: self.holder_of(open),
             state: entry.state(),
-            cost: self.cost_of(job),
+            cost: self.queue.cost_of(&self.jobs[job]),
             opened_at: open.opened_at(),
             remaining: open.lease_until().map_or(Span(0), |until| until.since(now.mono)),
         }

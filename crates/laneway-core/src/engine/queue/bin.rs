@@ -10,22 +10,24 @@ use crate::engine::queue::rank::Rank;
 use crate::engine::queue::source::SourceKey;
 use crate::engine::sessions::SessionEntry;
 
-/// Waiting jobs that go in one order and need the same: of one agent, shared class and keys, or of one session.
+/// Waiting jobs in one order that pass the same gates: of one agent, class and keys, or of one session.
 pub(in crate::engine) struct Bin {
-    pub(in crate::engine) jobs: Sorted<Rank, Ix<Job>>,
-    /// Where it hangs; `None` while its session or its head's backoff holds it.
-    pub(in crate::engine) at: Option<Hanging>,
+    pub(super) jobs: Sorted<Rank, Ix<Job>>,
+    /// Where it hangs; `None` while its session or the backoff of its head blocks it.
+    pub(super) at: Option<Hanging>,
 }
 
+/// Where a bin hangs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) struct Hanging {
-    pub(in crate::engine) agent_queue: Ix<AgentQueue>,
-    pub(in crate::engine) source: SourceKey,
-    pub(in crate::engine) rank: Rank,
+pub(super) struct Hanging {
+    pub(super) agent_queue: Ix<AgentQueue>,
+    pub(super) source: SourceKey,
+    pub(super) rank: Rank,
 }
 
+/// What tells bins apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::engine) enum BinKey {
+pub(super) enum BinKey {
     Plain { agent_queue: Ix<AgentQueue>, shared_class: Ix<Class>, keyset: Option<Ix<KeySet>> },
     Session(Ix<SessionEntry>),
 }

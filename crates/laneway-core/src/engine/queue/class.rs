@@ -8,53 +8,114 @@ use crate::engine::queue::gates::Gate;
 use crate::engine::queue::lane::Lane;
 use crate::engine::workers::pool::{PlacementRule, Route};
 use crate::settings::KindSettings;
-use crate::{ExecutorMode, JobState};
+use crate::{CapacityRequest, ExecutorMode, JobState, LaneSettings};
 
 /// A tenant.
 pub(in crate::engine) struct Tenant {
-    pub(in crate::engine) waiting: u32,
+    pub(super) waiting: u32,
     /// The same by lane.
-    pub(in crate::engine) waiting_in: BTreeMap<Ix<Lane>, u32>,
+    pub(super) waiting_in: BTreeMap<Ix<Lane>, u32>,
     /// Jobs in memory by the code of their state.
-    pub(in crate::engine) states: [u32; JobState::ALL.len()],
-    pub(in crate::engine) gate: Gate,
-    pub(in crate::engine) classes: BTreeSet<Ix<Class>>,
+    pub(super) states: [u32; JobState::ALL.len()],
+    pub(super) gate: Gate,
+    pub(super) classes: BTreeSet<Ix<Class>>,
+}
+
+impl Tenant {
+    /// How many of its jobs wait in a lane.
+    pub(super) fn waiting_in(&self, lane: Ix<Lane>) -> u32 {
+        self.waiting_in.get(&lane).copied().unwrap_or(0)
+    }
+
+    pub(in crate::engine) fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
 }
 
 /// A kind.
 pub(in crate::engine) struct Kind {
-    /// What the settings say of it; nothing where they do not name it.
-    pub(in crate::engine) settings: KindSettings,
-    pub(in crate::engine) gate: Gate,
-    /// Where it runs.
-    pub(in crate::engine) executor: Option<Ix<Executor>>,
-    pub(in crate::engine) classes: BTreeSet<Ix<Class>>,
+    /// Its settings; the default where the configuration does not name it.
+    pub(super) settings: KindSettings,
+    pub(super) gate: Gate,
+    /// The executor that runs it.
+    pub(super) executor: Option<Ix<Executor>>,
+    pub(super) classes: BTreeSet<Ix<Class>>,
 }
 
-/// A tenant's jobs of a kind in a lane: what the gates of tenant, kind and place hold back together, and what the same
-/// workers may run. Or a shared class: a tenant's jobs of all kinds of one place that have no limit of their own, which only tenant
-/// and place hold back, whatever their lane.
+impl Kind {
+    pub(in crate::engine) fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    /// The executor that runs it.
+    pub(in crate::engine) fn executor(&self) -> Option<Ix<Executor>> {
+        self.executor
+    }
+}
+
+/// A tenant's jobs of a kind in a lane: the same gates of tenant, kind and executor block them, and the same workers may run
+/// them. Or a shared class: a tenant's jobs of all kinds of one executor that have no limit of their own. Only the gates of
+/// tenant and executor block those, in every lane.
 pub(in crate::engine) struct Class {
-    pub(in crate::engine) tenant: Ix<Tenant>,
+    pub(super) tenant: Ix<Tenant>,
     /// `None` for a shared class.
-    pub(in crate::engine) lane: Option<Ix<Lane>>,
+    pub(super) lane: Option<Ix<Lane>>,
     /// `None` for a shared class.
-    pub(in crate::engine) kind: Option<Ix<Kind>>,
-    /// The place of a shared class.
-    pub(in crate::engine) executor: Option<Ix<Executor>>,
-    /// What its jobs want of workers beside their kind.
-    pub(in crate::engine) placement: Option<Ix<PlacementRule>>,
-    /// What its jobs ask of the machine.
-    pub(in crate::engine) demand: Option<Ix<Demand>>,
+    pub(super) kind: Option<Ix<Kind>>,
+    /// The executor of a shared class.
+    pub(super) executor: Option<Ix<Executor>>,
+    /// The placement constraints of its jobs.
+    pub(super) placement: Option<Ix<PlacementRule>>,
+    /// The capacity request of its jobs.
+    pub(super) demand: Option<Ix<Demand>>,
     /// The workers that fit.
-    pub(in crate::engine) route: Option<Ix<Route>>,
-    /// The shared class that its jobs' bins stand for; `None`: they stand for the class itself.
-    pub(in crate::engine) shared_class: Option<Ix<Class>>,
+    pub(super) route: Option<Ix<Route>>,
+    /// The shared class in whose bins its jobs wait; `None`: they wait in bins of the class itself.
+    pub(super) shared_class: Option<Ix<Class>>,
     /// Lanes where bins hang on it.
-    pub(in crate::engine) lanes: BTreeSet<Ix<Lane>>,
+    pub(super) lanes: BTreeSet<Ix<Lane>>,
 }
 
 impl Class {
+    pub(super) fn new(key: ClassKey) -> Class {
+        let ClassKey { tenant, lane, kind, executor, placement, demand } = key;
+        Class {
+            tenant,
+            lane,
+            kind,
+            executor,
+            placement,
+            demand,
+            route: None,
+            shared_class: None,
+            lanes: BTreeSet::new(),
+        }
+    }
+
+    pub(in crate::engine) fn tenant(&self) -> Ix<Tenant> {
+        self.tenant
+    }
+
+    /// `None` for a shared class.
+    pub(in crate::engine) fn kind(&self) -> Option<Ix<Kind>> {
+        self.kind
+    }
+
+    /// The placement constraints of its jobs.
+    pub(in crate::engine) fn placement(&self) -> Option<Ix<PlacementRule>> {
+        self.placement
+    }
+
+    /// The capacity request of its jobs.
+    pub(in crate::engine) fn demand(&self) -> Option<Ix<Demand>> {
+        self.demand
+    }
+
+    /// The workers that fit.
+    pub(in crate::engine) fn route(&self) -> Option<Ix<Route>> {
+        self.route
+    }
+
     /// Its lane. It must not be a shared class.
     pub(in crate::engine) fn own_lane(&self) -> Ix<Lane> {
         self.lane.expect("a job's class has a lane")
@@ -66,34 +127,88 @@ impl Class {
     }
 }
 
-/// What tells classes apart. A shared class has a place, every other class a lane and a kind.
+/// What tells classes apart. A shared class has an executor, every other class a lane and a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::engine) struct ClassKey {
-    pub(in crate::engine) tenant: Ix<Tenant>,
-    pub(in crate::engine) lane: Option<Ix<Lane>>,
-    pub(in crate::engine) kind: Option<Ix<Kind>>,
-    pub(in crate::engine) executor: Option<Ix<Executor>>,
-    pub(in crate::engine) placement: Option<Ix<PlacementRule>>,
-    pub(in crate::engine) demand: Option<Ix<Demand>>,
+pub(super) struct ClassKey {
+    pub(super) tenant: Ix<Tenant>,
+    pub(super) lane: Option<Ix<Lane>>,
+    pub(super) kind: Option<Ix<Kind>>,
+    pub(super) executor: Option<Ix<Executor>>,
+    pub(super) placement: Option<Ix<PlacementRule>>,
+    pub(super) demand: Option<Ix<Demand>>,
 }
 
-/// What a job asks of the machine, and whether workers ask for it. There are few different ones.
+/// The capacity request of a job, and whether pull workers get it. There are few different ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(in crate::engine) struct Demand {
-    pub(in crate::engine) cost: u32,
-    pub(in crate::engine) rule: Option<QuietRule>,
-    /// Workers ask for it: no executor need offer its kind.
-    pub(in crate::engine) pull: bool,
-    /// Only for a worker that holds nothing else.
-    pub(in crate::engine) unique: bool,
+    pub(super) cost: u32,
+    pub(super) rule: Option<QuietRule>,
+    /// Pull workers get it: no executor need offer its kind.
+    pub(super) pull: bool,
+    /// Only for a pull worker that holds nothing else.
+    pub(super) unique: bool,
 }
 
-/// A place where attempts run.
+impl Demand {
+    /// What a job with this capacity request asks for in a lane. `None`: nothing. `near`: its deadline is near.
+    pub(in crate::engine) fn of(
+        request: &CapacityRequest,
+        near: bool,
+        lane: &LaneSettings,
+    ) -> Option<Demand> {
+        let pull = lane.pull.is_pull();
+        let demand = Demand { cost: request.cost, rule: request.quiet, pull, unique: pull && request.unique };
+        let demand = if near { demand.near_deadline() } else { demand };
+        demand.asks_for_something().then_some(demand)
+    }
+
+    /// What a job with this demand asks for when its lane gets or loses pull workers.
+    pub(in crate::engine) fn moved(demand: Option<Demand>, pull: bool, unique: bool) -> Option<Demand> {
+        let (cost, rule) = demand.map_or((0, None), |demand| (demand.cost, demand.rule));
+        let demand = Demand { cost, rule, pull, unique: pull && unique };
+        demand.asks_for_something().then_some(demand)
+    }
+
+    /// The deadline of a job is near: it does not need a quiet machine any more.
+    pub(in crate::engine) fn near_deadline(self) -> Demand {
+        let rule = match self.rule {
+            Some(QuietRule::Quiet) => Some(QuietRule::Normal),
+            rule => rule,
+        };
+        Demand { rule, ..self }
+    }
+
+    /// Units of capacity.
+    pub(in crate::engine) fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// How quiet the machine must be.
+    pub(in crate::engine) fn rule(&self) -> Option<QuietRule> {
+        self.rule
+    }
+
+    /// Pull workers get it.
+    pub(in crate::engine) fn pull(&self) -> bool {
+        self.pull
+    }
+
+    /// Only for a pull worker that holds nothing else.
+    pub(in crate::engine) fn unique(&self) -> bool {
+        self.unique
+    }
+
+    fn asks_for_something(&self) -> bool {
+        self.cost > 0 || self.rule.is_some() || self.pull
+    }
+}
+
+/// An executor: where attempts run.
 pub(in crate::engine) struct Executor {
-    pub(in crate::engine) mode: ExecutorMode,
-    pub(in crate::engine) gate: Gate,
+    pub(super) mode: ExecutorMode,
+    pub(super) gate: Gate,
     /// Kinds it offers now; empty when withdrawn.
-    pub(in crate::engine) kinds: BTreeSet<Ix<Kind>>,
+    pub(super) kinds: BTreeSet<Ix<Kind>>,
     /// The shared classes of its kinds, one a tenant.
-    pub(in crate::engine) shared_classes: BTreeSet<Ix<Class>>,
+    pub(super) shared_classes: BTreeSet<Ix<Class>>,
 }

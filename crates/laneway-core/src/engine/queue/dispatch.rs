@@ -1,8 +1,9 @@
-//! Who runs next: takes heads until every free slot is used or every head is held.
+//! Which job starts next: takes heads until every free slot is used or every head is blocked.
 //!
-//! First whoever was called by somebody who runs. Between lanes: the lowest share of open attempts, then the one served longest ago. Within a lane: its first head.
-//! A head's gates are looked at again before it starts, the most specific first; a closed one moves the bin to that
-//! gate's source. Run to quiescence after every command, so that decisions do not depend on how commands were batched.
+//! First a node that a running one called. Between lanes: the lowest share of open attempts, then the lane served longest
+//! ago. Within a lane: its first head. The gates of a head are checked again before it starts, the most specific first; a
+//! closed one moves the bin to that gate's source. Dispatch goes on after every command until nothing more can start, so that
+//! decisions do not depend on how commands were batched.
 
 use crate::engine::Engine;
 use crate::engine::capacity::FreeCapacity;
@@ -11,7 +12,8 @@ use crate::engine::jobs::Job;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::leases::claim::Taker;
-use crate::engine::queue::{AgentQueue, Bin, BinKey, KeyEntry, Lane, QueueHead, SourceKey};
+use crate::engine::queue::bin::BinKey;
+use crate::engine::queue::{Bin, Lane, Queue, QueueHead, SourceKey};
 use crate::engine::schedules::text_of;
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
@@ -22,9 +24,8 @@ use crate::{Change, Effects, EventKind, Failure, JobState, Notice, Now, Reason};
 const EXPIRIES_MAX: u32 = 1_024;
 
 impl Engine {
-    /// Starts whatever can start.
+    /// Starts every job that can start.
     pub(in crate::engine) fn dispatch(&mut self, now: Now, effects: &mut Effects) {
-        // While storage is low, the space that is left is for the results of what runs.
         if self.server.starts_nothing() {
             return;
         }
@@ -32,7 +33,7 @@ impl Engine {
         while let Some(job) = self.next_start(now, &mut expiries_left, effects) {
             self.open_attempt(now, job, None, effects);
         }
-        if !self.queue.demands.is_empty() {
+        if self.queue.has_demands() {
             self.note_denied(now, effects);
         }
     }
@@ -44,7 +45,7 @@ impl Engine {
             return None;
         }
         loop {
-            let capacity = if self.queue.demands.is_empty() { None } else { Some(self.free_capacity(now)) };
+            let capacity = if self.queue.has_demands() { Some(self.free_capacity(now)) } else { None };
             if let Some(capacity) = capacity
                 && let Some((job, cost)) = capacity.next_in_line()
                 && cost <= capacity.units()
@@ -55,12 +56,11 @@ impl Engine {
             if called.is_some() || full {
                 return called;
             }
-            let lane = self.next_lane(capacity.as_ref())?;
-            let (_, agent_queue, source) =
-                self.first_head(lane, capacity.as_ref()).expect("the next lane has a head");
-            let (bin, job) = self.head_of(agent_queue, source);
+            let lane = self.queue.next_lane(capacity.as_ref())?;
+            let head = self.queue.first_head(lane, capacity.as_ref()).expect("the next lane has a head");
+            let (bin, job) = self.queue.head_of(head);
             if self.jobs[job].is_overdue(now) {
-                // The rest follows in the next turn: their timers are due, so it comes at once.
+                // The rest follows in the next batch: their timers are due, so it comes at once.
                 *expiries_left = expiries_left.checked_sub(1)?;
                 self.expire(now, job, effects);
             } else if self.is_missing(now, job) {
@@ -72,22 +72,14 @@ impl Engine {
         }
     }
 
-    /// The bin that a head stands for, and its first job.
-    pub(in crate::engine) fn head_of(
-        &self,
-        agent_queue: Ix<AgentQueue>,
-        source: SourceKey,
-    ) -> (Ix<Bin>, Ix<Job>) {
-        let group = self.queue.agent_queues[agent_queue].groups.get(source).expect("a head has its group");
-        let ((_, bin), ()) = group.bins.first().expect("a shown group is not empty");
-        let (_, job) = self.queue.bins[bin].jobs.first().expect("bins are not empty");
-        (bin, job)
-    }
-
-    /// Looks at the gates of a head again, the most specific first. One that is closed gets the bin, and the answer is no.
+    /// Checks the gates of a head again, the most specific first. The bin is parked on the first closed one.
     pub(in crate::engine) fn is_clear(&mut self, bin: Ix<Bin>, job: Ix<Job>) -> bool {
         let class = match *self.queue.bins.key(bin) {
-            BinKey::Plain { shared_class, .. } if self.fits_shared_class(job, shared_class) => shared_class,
+            BinKey::Plain { shared_class, .. }
+                if self.queue.fits_shared_class(&self.jobs[job], shared_class) =>
+            {
+                shared_class
+            }
             BinKey::Plain { .. } => {
                 // Its kind has a limit now that the rest of the shared class must not wait for.
                 self.dequeue(job);
@@ -96,11 +88,11 @@ impl Engine {
             }
             BinKey::Session(_) => self.jobs[job].class(),
         };
-        if let Some(key) = self.first_closed_key(job) {
+        if let Some(key) = self.queue.first_closed_key(&self.jobs[job]) {
             self.park(bin, SourceKey { class: Some(class), key: Some(key) });
             return false;
         }
-        if !self.class_is_open(class) {
+        if !self.queue.class_is_open(&self.workers, class) {
             self.park(bin, SourceKey { class: Some(class), key: None });
             return false;
         }
@@ -118,51 +110,7 @@ impl Engine {
         true
     }
 
-    /// The head that a lane would start next.
-    fn first_head(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> Option<QueueHead> {
-        let lane = &self.queue.lanes[lane];
-        let plain = lane.heads.first();
-        let Some(capacity) = capacity.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
-        let open = lane.by_demand.iter().filter(|(demand, _)| capacity.fits(self.queue.demands[**demand]));
-        plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
-    }
-
-    /// The lane whose turn it is among those that can start something.
-    fn next_lane(&self, capacity: Option<&FreeCapacity>) -> Option<Ix<Lane>> {
-        let mut best: Option<Ix<Lane>> = None;
-        for (ix, lane) in self.queue.lanes.iter() {
-            if lane.settings.paused || lane.open >= lane.settings.running_max {
-                continue;
-            }
-            if lane.heads.is_empty()
-                && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, capacity))
-            {
-                continue;
-            }
-            let before = best.is_some_and(|best| {
-                let other = &self.queue.lanes[best];
-                let mine = u64::from(lane.open) * u64::from(other.settings.running_max);
-                let theirs = u64::from(other.open) * u64::from(lane.settings.running_max);
-                (theirs, other.served, &other.name) < (mine, lane.served, &lane.name)
-            });
-            if !before {
-                best = Some(ix);
-            }
-        }
-        best
-    }
-
-    /// Can the dispatcher start something with a demand in this lane?
-    fn has_start_with_demand(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> bool {
-        self.queue.lanes[lane].settings.pull.dispatch != Dispatch::Claim
-            && self.first_head(lane, capacity).is_some()
-    }
-
-    pub(in crate::engine) fn first_closed_key(&self, job: Ix<Job>) -> Option<Ix<KeyEntry>> {
-        self.keys_held_by(job).iter().copied().find(|&key| !self.queue.keys[key].gate.is_open())
-    }
-
-    /// Opens the next attempt of a job: takes its gates, and says so durably before anybody is offered it.
+    /// Opens the next attempt of a job and takes its gates. The attempt is stored before an executor gets the offer.
     pub(in crate::engine) fn open_attempt(
         &mut self,
         now: Now,
@@ -170,7 +118,7 @@ impl Engine {
         taker: Option<&Taker<'_>>,
         effects: &mut Effects,
     ) {
-        let demand = self.demand_of_job(job);
+        let demand = self.queue.demand_of(&self.jobs[job]);
         if demand.is_some_and(|demand| demand.cost > 0) {
             self.note_bypassed(now, job);
         }
@@ -185,24 +133,19 @@ impl Engine {
         self.schedules.firing_started(job, now.wall, &self.jobs, effects);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });
 
-        let agent_queue = self.jobs[job].agent_queue();
-        let lane = self.queue.agent_queues[agent_queue].lane;
-        self.queue.agent_queues[agent_queue].served = self.queue.starts;
-        self.queue.lanes[lane].served = self.queue.starts;
         let bin = self.jobs[job].take_bin().expect("a job that starts waits in a bin");
-        let (first, head) = self.queue.bins[bin].jobs.first().expect("a job waits in its bin");
-        let order = if head == job { first } else { self.order_in_bin(job) };
-        self.queue.bins[bin].jobs.remove(&order);
-        self.uncount_waiting(job);
+        self.queue.note_served(&self.jobs[job]);
+        self.queue.remove_from_bin(bin, job, &self.jobs[job]);
+        self.queue.uncount_waiting(&self.jobs[job]);
         self.take_gates(job);
         if let Some(worker) = self.jobs.open(job).pushed_to() {
             self.note_affinity(now, job, worker);
         }
-        // Back to where it hangs by itself: the gate it was parked on may have room for more.
-        self.refresh_in(bin, self.home_of(bin));
-        self.rekey_agent(agent_queue);
+        // Back to where it hangs by itself: the gate that it was parked on may be open for more.
+        self.refresh_in(bin, self.queue.home_of(&self.jobs, bin));
+        self.queue.rekey_agent(&self.workers, self.jobs[job].agent_queue());
         self.arm(job);
-        self.count_dispatch(now, job);
+        self.queue.count_dispatch(&self.jobs[job], self.clock.rank_now(now));
 
         let kind = if running { EventKind::JobStarted } else { EventKind::JobAssigned };
         let detail = self.dispatch_line(job, DispatchLine::SENT);
@@ -222,7 +165,7 @@ impl Engine {
     pub(in crate::engine) fn expire(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let late = self.jobs[job].deadline().is_due(now.wall);
         let reason = if late { Reason::Expired } else { Reason::QueueTimeout };
-        // No attempt closes with it, so the end itself has to say what went wrong.
+        // No attempt closes with it, so the end itself carries the error.
         let error = Failure::permanent(reason.as_str(), text_of(reason));
         self.end_job(
             now,
@@ -230,5 +173,48 @@ impl Engine {
             JobEnding { error: Some(error), ..JobEnding::new(JobState::Failed, reason) },
             effects,
         );
+    }
+}
+
+impl Queue {
+    /// An attempt of a job opened: its agent and its lane are served.
+    fn note_served(&mut self, job: &Job) {
+        let lane = self.lane_of(job);
+        self.agent_queues[job.agent_queue()].served = self.starts;
+        self.lanes[lane].served = self.starts;
+    }
+
+    /// The head that a lane would start next.
+    fn first_head(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> Option<QueueHead> {
+        let lane = &self.lanes[lane];
+        let plain = lane.heads.first();
+        let Some(capacity) = capacity.filter(|_| !lane.by_demand.is_empty()) else { return plain.copied() };
+        let open = lane.by_demand.iter().filter(|(demand, _)| capacity.fits(self.demands[**demand]));
+        plain.into_iter().chain(open.filter_map(|(_, heads)| heads.first())).min().copied()
+    }
+
+    /// The lane that starts a job next, among those that can.
+    fn next_lane(&self, capacity: Option<&FreeCapacity>) -> Option<Ix<Lane>> {
+        let mut best: Option<Ix<Lane>> = None;
+        for (ix, lane) in self.lanes.iter() {
+            if lane.settings.paused || lane.is_full() {
+                continue;
+            }
+            if lane.heads.is_empty()
+                && (lane.by_demand.is_empty() || !self.has_start_with_demand(ix, capacity))
+            {
+                continue;
+            }
+            if !best.is_some_and(|best| self.lanes[best].goes_before(lane)) {
+                best = Some(ix);
+            }
+        }
+        best
+    }
+
+    /// Can the dispatcher start a job with a demand in this lane?
+    fn has_start_with_demand(&self, lane: Ix<Lane>, capacity: Option<&FreeCapacity>) -> bool {
+        self.lanes[lane].settings.pull.dispatch != Dispatch::Claim
+            && self.first_head(lane, capacity).is_some()
     }
 }

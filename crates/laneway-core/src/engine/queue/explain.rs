@@ -383,7 +383,7 @@ impl Engine {
                 limit: kind.gate.limit,
             });
         }
-        if self.is_pull(class.demand) {
+        if self.queue.is_pull(class.demand) {
             return;
         }
         let Some(executor) = kind.executor.filter(|_| class.placement.is_none()) else {
@@ -399,7 +399,7 @@ impl Engine {
     /// True when no handler, target or worker offers what the jobs of a class need: they wait until one does.
     pub(in crate::engine) fn is_unserved(&self, class: Ix<Class>) -> bool {
         let of = &self.queue.classes[class];
-        if self.is_pull(of.demand)
+        if self.queue.is_pull(of.demand)
             || (self.queue.kinds[of.own_kind()].executor.is_some() && of.placement.is_none())
         {
             return false;
@@ -460,7 +460,7 @@ impl Engine {
     }
 
     fn explain_needs(&self, now: Now, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let Some(demand) = self.demand_of_job(job) else { return };
+        let Some(demand) = self.queue.demand_of(&self.jobs[job]) else { return };
         let capacity = self.capacity.free(now, &self.settings.capacity);
         if let Some(rule) = demand.rule.filter(|_| !capacity.is_quiet_for(demand)) {
             holds.push(Hold::NotQuiet { state: capacity.quiet(), rule });
@@ -482,7 +482,7 @@ impl Engine {
     }
 
     fn explain_keys(&self, job: Ix<Job>, holds: &mut Vec<Hold>) {
-        let keys = self.keys_held_by(job);
+        let keys = self.queue.keys_of(&self.jobs[job]);
         if keys.is_empty() {
             return;
         }

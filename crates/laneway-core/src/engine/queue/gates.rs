@@ -1,16 +1,17 @@
-//! The gates an attempt holds: taken together when it opens, freed together when it closes, and at no other time.
+//! The gates of an attempt: taken together when it opens, freed together when it closes, and at no other time.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
-use crate::engine::queue::{Class, Executor, KeySet, Kind, Tenant};
+use crate::engine::queue::{Class, Executor, KeySet, Kind, Queue, Tenant};
+use crate::engine::workers::Workers;
 use crate::engine::workflows::chain_limits::{Mates, Shared};
 
 /// A limit and how much of it open attempts use. `used` changes only when an attempt opens or closes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Gate {
-    pub(in crate::engine) limit: u32,
-    pub(in crate::engine) used: u32,
+    pub(super) limit: u32,
+    pub(super) used: u32,
 }
 
 impl Gate {
@@ -24,7 +25,7 @@ impl Gate {
 }
 
 impl Engine {
-    /// An attempt of `job` opens. Where others of its chain have a place, it takes none.
+    /// An attempt of `job` opens. It takes no slot where others of its chain have one.
     pub(in crate::engine) fn take_gates(&mut self, job: Ix<Job>) {
         self.workflows.enter_chain(&self.jobs, job);
         let mates = self.workflows.mates(&self.jobs, job);
@@ -39,8 +40,8 @@ impl Engine {
         if let Some(session) = session {
             self.sessions.opened(session, job);
         }
-        self.turn_class_gates(class, executor, shared, take);
-        self.turn_key_gates(keyset, &mates, take);
+        self.queue.change_class_gates(&self.workers, class, executor, shared, take);
+        self.change_key_gates(keyset, &mates, take);
         let open = self.jobs.open(job);
         let (pull, held) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
@@ -62,8 +63,8 @@ impl Engine {
         self.queue.open -= u32::from(!shared.any);
         self.queue.lanes[self.queue.agent_queues[agent_queue].lane].open -= u32::from(!shared.lane);
         self.queue.agent_queues[agent_queue].open -= u32::from(!shared.agent);
-        self.turn_class_gates(class, executor, shared, free);
-        self.turn_key_gates(keyset, &mates, free);
+        self.queue.change_class_gates(&self.workers, class, executor, shared, free);
+        self.change_key_gates(keyset, &mates, free);
         let open = self.jobs.open(job);
         let (pull, held) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
@@ -72,7 +73,7 @@ impl Engine {
         if held {
             self.free_worker(job, &mates);
         }
-        self.rekey_agent(agent_queue);
+        self.queue.rekey_agent(&self.workers, agent_queue);
         if let Some(session) = session {
             self.sessions.closed(session, job);
             if let Some(bin) = self.sessions.bin_of(session) {
@@ -80,7 +81,7 @@ impl Engine {
             }
         }
         if self.queue.executors[executor].kinds.is_empty() {
-            self.forget_executor(executor);
+            self.queue.forget_executor(executor);
         }
     }
 
@@ -88,58 +89,61 @@ impl Engine {
         self.jobs.open(job).executor()
     }
 
-    fn turn_class_gates(
-        &mut self,
-        class: Ix<Class>,
-        executor: Ix<Executor>,
-        shared: Shared,
-        turn: fn(&mut Gate) -> bool,
-    ) {
-        let (tenant, kind) = (self.queue.classes[class].tenant, self.queue.classes[class].own_kind());
-        if !shared.kind && turn(&mut self.queue.kinds[kind].gate) {
-            self.reshow_kind(kind);
-        }
-        if !shared.any && turn(&mut self.queue.tenants[tenant].gate) {
-            self.reshow_tenant(tenant);
-        }
-        if turn(&mut self.queue.executors[executor].gate) {
-            self.reshow_executor(executor);
-        }
-    }
-
-    fn turn_key_gates(&mut self, keyset: Option<Ix<KeySet>>, mates: &Mates, turn: fn(&mut Gate) -> bool) {
+    fn change_key_gates(&mut self, keyset: Option<Ix<KeySet>>, mates: &Mates, change: fn(&mut Gate) -> bool) {
         let Some(keyset) = keyset else { return };
         for at in 0..self.queue.keysets[keyset].0.len() {
             let key = self.queue.keysets[keyset].0[at];
-            if !mates.hold_key(&self.jobs, &self.queue, key) && turn(&mut self.queue.keys[key].gate) {
-                self.reshow_key(key);
+            if !mates.hold_key(&self.jobs, &self.queue, key) && change(&mut self.queue.keys[key].gate) {
+                self.queue.reshow_key(&self.workers, key);
             }
         }
     }
+}
 
-    pub(in crate::engine) fn reshow_kind(&mut self, kind: Ix<Kind>) {
-        let classes: Vec<Ix<Class>> = self.queue.kinds[kind].classes.iter().copied().collect();
-        for class in classes {
-            self.reshow_class(class);
+impl Queue {
+    fn change_class_gates(
+        &mut self,
+        workers: &Workers,
+        class: Ix<Class>,
+        executor: Ix<Executor>,
+        shared: Shared,
+        change: fn(&mut Gate) -> bool,
+    ) {
+        let (tenant, kind) = (self.classes[class].tenant, self.classes[class].own_kind());
+        if !shared.kind && change(&mut self.kinds[kind].gate) {
+            self.reshow_kind(workers, kind);
+        }
+        if !shared.any && change(&mut self.tenants[tenant].gate) {
+            self.reshow_tenant(workers, tenant);
+        }
+        if change(&mut self.executors[executor].gate) {
+            self.reshow_executor(workers, executor);
         }
     }
 
-    pub(in crate::engine) fn reshow_tenant(&mut self, tenant: Ix<Tenant>) {
-        let classes: Vec<Ix<Class>> = self.queue.tenants[tenant].classes.iter().copied().collect();
+    pub(in crate::engine) fn reshow_kind(&mut self, workers: &Workers, kind: Ix<Kind>) {
+        let classes: Vec<Ix<Class>> = self.kinds[kind].classes.iter().copied().collect();
         for class in classes {
-            self.reshow_class(class);
+            self.reshow_class(workers, class);
         }
     }
 
-    pub(in crate::engine) fn reshow_executor(&mut self, executor: Ix<Executor>) {
-        let kinds: Vec<Ix<Kind>> = self.queue.executors[executor].kinds.iter().copied().collect();
+    pub(in crate::engine) fn reshow_tenant(&mut self, workers: &Workers, tenant: Ix<Tenant>) {
+        let classes: Vec<Ix<Class>> = self.tenants[tenant].classes.iter().copied().collect();
+        for class in classes {
+            self.reshow_class(workers, class);
+        }
+    }
+
+    pub(in crate::engine) fn reshow_executor(&mut self, workers: &Workers, executor: Ix<Executor>) {
+        let kinds: Vec<Ix<Kind>> = self.executors[executor].kinds.iter().copied().collect();
         for kind in kinds {
-            self.reshow_kind(kind);
+            self.reshow_kind(workers, kind);
         }
         let shared_classes: Vec<Ix<Class>> =
-            self.queue.executors[executor].shared_classes.iter().copied().collect();
+            self.executors[executor].shared_classes.iter().copied().collect();
         for shared_class in shared_classes {
-            self.reshow_class(shared_class);
+            self.reshow_class(workers, shared_class);
         }
     }
 }

@@ -1,24 +1,21 @@
-//! The things that jobs share (tenants, kinds, classes, agents in lanes, sessions, keys): found, made and forgotten.
+//! What jobs share (tenants, kinds, classes, agent queues, keys): each is made for its first user and dropped with the last.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::Belongs;
+use crate::engine::queue::class::ClassKey;
 use crate::engine::queue::{
-    AgentQueue, Class, ClassKey, Demand, Gate, KeyEntry, KeyName, KeySet, Kind, Lane, Tenant,
+    AgentQueue, Class, Demand, Gate, KeyEntry, KeyName, KeySet, Kind, Lane, Queue, Tenant,
 };
-use crate::engine::workers::pool::PlacementRule;
-use crate::settings::{LaneSettings, MAIN_LANE, TenantSettings};
-use crate::{Key, Name, Placement};
+use crate::engine::workers::Workers;
+use crate::engine::workers::pool::{PlacementRule, Route};
+use crate::settings::LaneSettings;
+use crate::{Key, Name, Placement, Settings};
 
-/// Agents that are remembered although they have no job, so that the order of turns is kept.
+/// Agents that are remembered although they have no job, so that the fair order is kept.
 const IDLE_AGENT_QUEUES_MAX: usize = 10_000;
 
 impl Engine {
-    /// The lane that stands for unknown ones.
-    pub(in crate::engine) fn main_lane(&self) -> Ix<Lane> {
-        self.queue.lane_of[&Name::fixed(MAIN_LANE)]
-    }
-
     /// Adds a user of a tenant's jobs of a kind in a lane; handles that are known already save looking them up.
     pub(in crate::engine) fn hold_class(
         &mut self,
@@ -28,7 +25,7 @@ impl Engine {
         placement: Option<PlacementRule>,
         demand: Option<Demand>,
     ) -> Ix<Class> {
-        let demand = self.hold_demand(demand);
+        let demand = self.queue.hold_demand(demand);
         let placement = placement.map(|placement| self.workers.placements.hold(&placement));
         let Belongs { lane, tenant: known_tenant, kind: known_kind, agent_queue: _ } = known;
         let lane = Some(lane);
@@ -39,38 +36,18 @@ impl Engine {
         {
             // The class itself is one user of its placement and its demand.
             self.release_placement(placement);
-            self.release_demand(demand);
+            self.queue.release_demand(demand);
             self.queue.classes.hold_again(class);
             return class;
         }
-        let tenant = self.hold_tenant(tenant);
-        let kind = self.hold_kind(kind);
-        let class = self.queue.classes.hold(&key(tenant, Some(kind)), || Class {
-            tenant,
-            lane,
-            kind: Some(kind),
-            executor: None,
-            placement,
-            demand,
-            route: None,
-            shared_class: None,
-            lanes: Default::default(),
-        });
+        let tenant = self.queue.hold_tenant(&self.settings, tenant);
+        let kind = self.queue.hold_kind(&self.settings, kind);
+        let key = key(tenant, Some(kind));
+        let class = self.queue.classes.hold(&key, || Class::new(key));
         self.queue.tenants[tenant].classes.insert(class);
         self.queue.kinds[kind].classes.insert(class);
         self.regroup_class(class);
         class
-    }
-
-    pub(in crate::engine) fn hold_tenant(&mut self, tenant: &Name) -> Ix<Tenant> {
-        let limits = self.tenant_limits(tenant);
-        self.queue.tenants.hold(tenant, || Tenant {
-            waiting_in: Default::default(),
-            waiting: 0,
-            states: Default::default(),
-            gate: Gate::with_limit(limits.running_max),
-            classes: Default::default(),
-        })
     }
 
     pub(in crate::engine) fn release_class(&mut self, class: Ix<Class>) {
@@ -78,13 +55,13 @@ impl Engine {
             self.queue.classes.release(class)
         {
             self.release_placement(placement);
-            self.release_demand(demand);
+            self.queue.release_demand(demand);
             if let Some(route) = gone.route {
                 self.workers.pool.routes[route].classes.remove(&class);
                 self.release_route(route);
             }
             if let Some(shared_class) = gone.shared_class {
-                self.release_shared_class(shared_class);
+                self.queue.release_shared_class(shared_class);
             }
             self.queue.tenants[tenant].classes.remove(&class);
             self.queue.tenants.release(tenant);
@@ -100,96 +77,27 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn hold_kind(&mut self, name: &Name) -> Ix<Kind> {
-        let settings = self.settings.kinds.get(name);
-        self.queue.kinds.hold(name, || {
-            let settings = settings.cloned().unwrap_or_default();
-            let gate = Gate::with_limit(settings.running_max.unwrap_or(u32::MAX));
-            Kind { settings, gate, executor: None, classes: Default::default() }
-        })
-    }
-
-    pub(in crate::engine) fn tenant_limits(&self, tenant: &Name) -> TenantSettings {
-        *self.settings.tenants.get(tenant).unwrap_or(&self.settings.tenant_default)
-    }
-
-    /// Adds a user of an agent in a lane; a handle that is known already saves looking it up.
-    pub(in crate::engine) fn hold_agent_queue(
-        &mut self,
-        known: Option<Ix<AgentQueue>>,
-        lane: Ix<Lane>,
-        tenant: Ix<Tenant>,
-        agent: &Name,
-    ) -> Ix<AgentQueue> {
-        if let Some(known) = known {
-            if self.queue.agent_queues[known].idle {
-                // The remembered agent has had one user all along: being remembered.
-                self.queue.agent_queues[known].idle = false;
-                self.queue.idle_agent_queues.remove(&(self.queue.agent_queues[known].served, known));
-            } else {
-                self.queue.agent_queues.hold_again(known);
-            }
-            return known;
-        }
-        let weight = self.weight_of(agent);
-        let served = self.queue.starts.saturating_sub(1);
-        let counts = self.queue.forgotten.take_stranger(lane, self.queue.tenants.key(tenant), agent);
-        self.queue.tenants.hold_again(tenant);
-        self.queue.agent_queues.hold(&(lane, tenant, agent.clone()), || AgentQueue {
-            lane,
-            weight,
-            open: 0,
-            waiting: 0,
-            // It enters at the end of the round that goes on now: a name that nobody has seen gains nothing over those
-            // who wait already.
-            served,
-            idle: false,
-            counts,
-            groups: Default::default(),
-        })
-    }
-
-    pub(in crate::engine) fn release_agent_queue(&mut self, agent_queue: Ix<AgentQueue>) {
-        if self.queue.agent_queues.users(agent_queue) > 1 {
-            self.queue.agent_queues.release(agent_queue);
-            return;
-        }
-        self.queue.agent_queues[agent_queue].idle = true;
-        self.queue.idle_agent_queues.insert((self.queue.agent_queues[agent_queue].served, agent_queue));
-        if self.queue.idle_agent_queues.len() > IDLE_AGENT_QUEUES_MAX
-            && let Some((_, oldest)) = self.queue.idle_agent_queues.pop_first()
-            && let Some(((lane, tenant, _), gone)) = self.queue.agent_queues.release(oldest)
-        {
-            self.keep_counts(lane, tenant, &gone.counts);
-            self.queue.tenants.release(tenant);
-        }
-    }
-
-    pub(in crate::engine) fn weight_of(&self, agent: &Name) -> u32 {
-        self.settings.agents.get(agent).map_or(1, |agent| agent.weight.clamp(1, 1_000))
-    }
-
     /// Adds a user of a set of keys; `None` for the empty set.
     pub(in crate::engine) fn hold_keyset(
         &mut self,
         tenant: Ix<Tenant>,
         keys: &[Key],
-        wants: Option<&Placement>,
+        placement: Option<&Placement>,
     ) -> Option<Ix<KeySet>> {
-        if keys.is_empty() && wants.is_none() {
+        if keys.is_empty() && placement.is_none() {
             return None;
         }
         let mut handles = Vec::with_capacity(keys.len());
         for key in keys {
-            let limit = self.key_limit(&key.name);
+            let limit = self.settings.key_limit(&key.name);
             let name = KeyName::Named(tenant, key.name.clone(), key.value.clone());
-            handles.push(self.hold_key(&name, limit));
+            handles.push(self.queue.hold_key(&name, limit));
         }
-        if let Some(affinity) = wants.and_then(|wants| wants.affinity.clone()) {
-            handles.push(self.hold_key(&KeyName::Affinity { tenant, affinity }, u32::MAX));
+        if let Some(affinity) = placement.and_then(|placement| placement.affinity.clone()) {
+            handles.push(self.queue.hold_key(&KeyName::Affinity { tenant, affinity }, u32::MAX));
         }
-        if let Some(first) = wants.and_then(|wants| wants.resources.first()) {
-            let expiries = wants.into_iter().flat_map(|wants| &wants.resources);
+        if let Some(first) = placement.and_then(|placement| placement.resources.first()) {
+            let expiries = placement.into_iter().flat_map(|placement| &placement.resources);
             let expires_at = expiries.filter_map(|resource| resource.expires_at).min();
             handles.push(self.hold_pin(tenant, &first.worker, expires_at));
         }
@@ -207,60 +115,174 @@ impl Engine {
         }
         Some(keyset)
     }
+}
 
-    fn hold_key(&mut self, name: &KeyName, limit: u32) -> Ix<KeyEntry> {
-        self.queue.keys.hold(name, || KeyEntry { gate: Gate::with_limit(limit), sources: Default::default() })
+impl Queue {
+    /// Adds a user of a tenant.
+    pub(in crate::engine) fn hold_tenant(&mut self, settings: &Settings, tenant: &Name) -> Ix<Tenant> {
+        let limits = settings.tenant_limits(tenant);
+        self.tenants.hold(tenant, || Tenant {
+            waiting_in: Default::default(),
+            waiting: 0,
+            states: Default::default(),
+            gate: Gate::with_limit(limits.running_max),
+            classes: Default::default(),
+        })
     }
 
-    pub(in crate::engine) fn key_limit(&self, name: &Name) -> u32 {
-        self.settings.keys.get(name).copied().unwrap_or(self.settings.key_default)
+    /// Adds a user of a kind.
+    pub(in crate::engine) fn hold_kind(&mut self, settings: &Settings, name: &Name) -> Ix<Kind> {
+        let settings = settings.kinds.get(name);
+        self.kinds.hold(name, || {
+            let settings = settings.cloned().unwrap_or_default();
+            let gate = Gate::with_limit(settings.running_max.unwrap_or(u32::MAX));
+            Kind { settings, gate, executor: None, classes: Default::default() }
+        })
     }
 
-    /// Makes a lane that is not there yet, in the place of one that is named no more and has no jobs.
-    pub(in crate::engine) fn add_lane(&mut self, name: &Name, settings: LaneSettings) {
-        let lane = Lane {
-            name: name.clone(),
-            settings,
+    /// Adds a user of an agent in a lane; a handle that is known already saves looking it up.
+    pub(in crate::engine) fn hold_agent_queue(
+        &mut self,
+        settings: &Settings,
+        known: Option<Ix<AgentQueue>>,
+        lane: Ix<Lane>,
+        tenant: Ix<Tenant>,
+        agent: &Name,
+    ) -> Ix<AgentQueue> {
+        if let Some(known) = known {
+            if self.agent_queues[known].idle {
+                // A remembered agent queue has one user: the memory of it.
+                self.agent_queues[known].idle = false;
+                self.idle_agent_queues.remove(&(self.agent_queues[known].served, known));
+            } else {
+                self.agent_queues.hold_again(known);
+            }
+            return known;
+        }
+        let weight = settings.weight_of(agent);
+        let served = self.starts.saturating_sub(1);
+        let counts = self.forgotten.take_unadmitted(lane, self.tenants.key(tenant), agent);
+        self.tenants.hold_again(tenant);
+        self.agent_queues.hold(&(lane, tenant, agent.clone()), || AgentQueue {
+            lane,
+            weight,
             open: 0,
             waiting: 0,
-            share: Default::default(),
-            served: 0,
-            ended: 0,
-            rejections: Default::default(),
-            sources: Default::default(),
-            classes: Default::default(),
-            heads: Default::default(),
-            by_demand: Default::default(),
-            reserved: Default::default(),
-        };
-        let is_free =
-            |lane: &Lane| !self.queue.lane_of.contains_key(&lane.name) && lane.waiting + lane.open == 0;
-        let free = self.queue.lanes.iter().find(|(_, lane)| is_free(lane)).map(|(ix, _)| ix);
+            // It enters at the end of the current round: a new name gains nothing over agents that wait already.
+            served,
+            idle: false,
+            counts,
+            groups: Default::default(),
+        })
+    }
+
+    /// Takes a user of an agent queue away. The last one leaves it remembered, so that the fair order is kept.
+    pub(in crate::engine) fn release_agent_queue(&mut self, agent_queue: Ix<AgentQueue>) {
+        if self.agent_queues.users(agent_queue) > 1 {
+            self.agent_queues.release(agent_queue);
+            return;
+        }
+        self.agent_queues[agent_queue].idle = true;
+        self.idle_agent_queues.insert((self.agent_queues[agent_queue].served, agent_queue));
+        if self.idle_agent_queues.len() > IDLE_AGENT_QUEUES_MAX
+            && let Some((_, oldest)) = self.idle_agent_queues.pop_first()
+            && let Some(((lane, tenant, _), gone)) = self.agent_queues.release(oldest)
+        {
+            self.keep_counts(lane, tenant, &gone.counts);
+            self.tenants.release(tenant);
+        }
+    }
+
+    /// Adds a user of a key; makes it with this limit when it is new.
+    pub(in crate::engine) fn hold_key(&mut self, name: &KeyName, limit: u32) -> Ix<KeyEntry> {
+        self.keys.hold(name, || KeyEntry::with_limit(limit))
+    }
+
+    /// Makes a lane. It gets the handle of a lane that the settings do not name any more and that has no jobs.
+    pub(in crate::engine) fn add_lane(&mut self, name: &Name, settings: LaneSettings) {
+        let lane = Lane::new(name.clone(), settings);
+        let is_free = |lane: &Lane| !self.by_name.contains_key(&lane.name) && lane.is_empty();
+        let free = self.lanes.iter().find(|(_, lane)| is_free(lane)).map(|(ix, _)| ix);
         let ix = match free {
             Some(free) => {
                 self.forget_idle_agent_queues(free);
-                self.queue.forgotten.drop_lane(free);
-                self.queue.lanes[free] = lane;
+                self.forgotten.drop_lane(free);
+                self.lanes[free] = lane;
                 free
             }
-            None => self.queue.lanes.push(lane),
+            None => self.lanes.push(lane),
         };
-        self.queue.lane_of.insert(name.clone(), ix);
+        self.by_name.insert(name.clone(), ix);
     }
 
     fn forget_idle_agent_queues(&mut self, lane: Ix<Lane>) {
         let (gone, kept) = self
-            .queue
             .idle_agent_queues
             .iter()
             .copied()
-            .partition(|&(_, agent_queue)| self.queue.agent_queues[agent_queue].lane == lane);
-        self.queue.idle_agent_queues = kept;
+            .partition(|&(_, agent_queue)| self.agent_queues[agent_queue].lane == lane);
+        self.idle_agent_queues = kept;
         let gone: std::collections::BTreeSet<(u64, Ix<AgentQueue>)> = gone;
         for (_, agent_queue) in gone {
-            if let Some(((_, tenant, _), _)) = self.queue.agent_queues.release(agent_queue) {
-                self.queue.tenants.release(tenant);
+            if let Some(((_, tenant, _), _)) = self.agent_queues.release(agent_queue) {
+                self.tenants.release(tenant);
             }
         }
+    }
+
+    /// Adds a user of a known tenant.
+    pub(in crate::engine) fn hold_tenant_again(&mut self, tenant: Ix<Tenant>) {
+        self.tenants.hold_again(tenant);
+    }
+
+    /// Takes a user of a tenant away.
+    pub(in crate::engine) fn release_tenant(&mut self, tenant: Ix<Tenant>) {
+        self.tenants.release(tenant);
+    }
+
+    /// Takes a user of a kind away.
+    pub(in crate::engine) fn release_kind(&mut self, kind: Ix<Kind>) {
+        self.kinds.release(kind);
+    }
+
+    /// The key of that name, made with one user when it is new, and whether it is.
+    pub(in crate::engine) fn find_or_make_key(&mut self, name: &KeyName, limit: u32) -> (Ix<KeyEntry>, bool) {
+        self.keys.find_or_make(name, || KeyEntry::with_limit(limit))
+    }
+
+    /// Adds a user of a known key.
+    pub(in crate::engine) fn hold_key_again(&mut self, key: Ix<KeyEntry>) {
+        self.keys.hold_again(key);
+    }
+
+    /// Takes a user of a key away. Gives its name back when that was the last one.
+    pub(in crate::engine) fn release_key(&mut self, key: Ix<KeyEntry>) -> Option<KeyName> {
+        self.keys.release(key).map(|(name, _)| name)
+    }
+
+    /// A key lets so many attempts at once from now on.
+    pub(in crate::engine) fn set_key_limit(&mut self, workers: &Workers, key: Ix<KeyEntry>, limit: u32) {
+        self.keys[key].gate.limit = limit;
+        self.reshow_key(workers, key);
+    }
+
+    /// Takes a user of a set of keys away. Gives the keys back when that was the last one.
+    pub(in crate::engine) fn release_keyset(&mut self, keyset: Ix<KeySet>) -> Option<KeySet> {
+        self.keysets.release(keyset)
+    }
+
+    fn hold_demand(&mut self, demand: Option<Demand>) -> Option<Ix<Demand>> {
+        demand.map(|demand| self.demands.hold(&demand))
+    }
+
+    pub(super) fn release_demand(&mut self, demand: Option<Ix<Demand>>) {
+        if let Some(demand) = demand {
+            self.demands.release(demand);
+        }
+    }
+
+    /// The workers that fit a class are those of this route from now on.
+    pub(in crate::engine) fn set_route(&mut self, class: Ix<Class>, route: Option<Ix<Route>>) {
+        self.classes[class].route = route;
     }
 }

@@ -11,26 +11,38 @@ use crate::engine::workers::pool::Worker;
 use crate::worker::Affinity;
 use crate::{Name, Wall};
 
-/// Keys that a job holds together.
+/// The keys of a job. An attempt takes all of them together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct KeySet(pub(in crate::engine) Box<[Ix<KeyEntry>]>);
+pub(in crate::engine) struct KeySet(pub(super) Box<[Ix<KeyEntry>]>);
 
-/// What a key stands for.
+/// What a key is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum KeyName {
     /// A named resource of a tenant.
     Named(Ix<Tenant>, Name, Name),
     /// Jobs that stay together. Always open: it keeps them in bins of their own.
     Affinity { tenant: Ix<Tenant>, affinity: Affinity },
-    /// Jobs that use something on a worker, until then. Always open, too.
+    /// Jobs that use a resource on a worker, until then. Always open, too.
     Pin { worker: Ix<Worker>, expires_at: Option<Wall> },
-    /// Jobs that wait for a free slot of a worker, for any kind (`None`) or for one. No job holds it.
+    /// Jobs that wait for a free slot of a worker, for any kind (`None`) or for one. No attempt takes it.
     Slot { worker: Ix<Worker>, kind: Option<Ix<Kind>>, number: u64 },
 }
 
 /// A named resource, or another thing that jobs wait for together.
 pub(in crate::engine) struct KeyEntry {
-    pub(in crate::engine) gate: Gate,
+    pub(super) gate: Gate,
     /// Sources that hang on it, by lane.
-    pub(in crate::engine) sources: BTreeSet<(Ix<Lane>, SourceKey)>,
+    pub(super) sources: BTreeSet<(Ix<Lane>, SourceKey)>,
+}
+
+impl KeyEntry {
+    pub(super) fn with_limit(limit: u32) -> KeyEntry {
+        KeyEntry { gate: Gate::with_limit(limit), sources: BTreeSet::new() }
+    }
+}
+
+impl KeySet {
+    pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = Ix<KeyEntry>> {
+        self.0.iter().copied()
+    }
 }

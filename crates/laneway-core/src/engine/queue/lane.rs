@@ -14,42 +14,103 @@ use crate::{LaneSettings, Name};
 
 /// A lane and its tree of heads.
 pub(in crate::engine) struct Lane {
-    pub(in crate::engine) name: Name,
-    pub(in crate::engine) settings: LaneSettings,
-    pub(in crate::engine) open: u32,
-    pub(in crate::engine) waiting: u32,
-    /// What tenants have reserved of its queue.
-    pub(in crate::engine) share: Share,
-    pub(in crate::engine) served: u64,
+    pub(super) name: Name,
+    pub(super) settings: LaneSettings,
+    pub(super) open: u32,
+    pub(super) waiting: u32,
+    /// The parts of its queue that are reserved for tenants.
+    pub(super) share: Share,
+    pub(super) served: u64,
     /// Jobs that ended since the last retention sweep.
-    pub(in crate::engine) ended: u32,
-    /// Rejections that it has kept lately.
-    pub(in crate::engine) rejections: RejectionWindow,
-    pub(in crate::engine) sources: Sources<Source>,
-    pub(in crate::engine) classes: BTreeMap<Ix<Class>, ClassHeads>,
-    /// The visible heads of jobs that ask nothing of the machine; the first one is next.
-    pub(in crate::engine) heads: BTreeSet<QueueHead>,
+    pub(super) ended: u32,
+    /// How many rejections it has recorded lately.
+    pub(super) rejections: RejectionWindow,
+    pub(super) sources: Sources<Source>,
+    pub(super) classes: BTreeMap<Ix<Class>, ClassHeads>,
+    /// The visible heads of jobs without a capacity request; the first one is next.
+    pub(super) heads: BTreeSet<QueueHead>,
     /// The visible heads of all others, by their demands.
-    pub(in crate::engine) by_demand: BTreeMap<Ix<Demand>, BTreeSet<QueueHead>>,
-    /// Jobs that are reserved for workers and that nobody has taken, in the order they were.
-    pub(in crate::engine) reserved: BTreeSet<(u64, Ix<Job>)>,
+    pub(super) by_demand: BTreeMap<Ix<Demand>, BTreeSet<QueueHead>>,
+    /// Reserved jobs that no worker has claimed, in the order of their attempts.
+    pub(super) reserved: BTreeSet<(u64, Ix<Job>)>,
 }
 
-/// Agents with bins in one source, in the order of their turns.
+impl Lane {
+    pub(super) fn new(name: Name, settings: LaneSettings) -> Lane {
+        Lane {
+            name,
+            settings,
+            open: 0,
+            waiting: 0,
+            share: Share::default(),
+            served: 0,
+            ended: 0,
+            rejections: RejectionWindow::default(),
+            sources: Sources::default(),
+            classes: BTreeMap::new(),
+            heads: BTreeSet::new(),
+            by_demand: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+        }
+    }
+
+    pub(in crate::engine) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(in crate::engine) fn settings(&self) -> &LaneSettings {
+        &self.settings
+    }
+
+    /// Open attempts.
+    pub(in crate::engine) fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// Waiting jobs.
+    pub(in crate::engine) fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// True while it has as many open attempts as it may.
+    pub(in crate::engine) fn is_full(&self) -> bool {
+        self.open >= self.settings.running_max
+    }
+
+    /// True while it has no jobs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting + self.open == 0
+    }
+
+    /// Jobs of it have ended: the next retention sweep may delete more rows.
+    pub(super) fn count_ended(&mut self, jobs: u32) {
+        self.ended = self.ended.saturating_add(jobs);
+    }
+
+    /// Does this lane start a job before the other one? The lower share of open attempts goes first, then the lane that was
+    /// served longest ago.
+    pub(super) fn goes_before(&self, other: &Lane) -> bool {
+        let mine = u64::from(self.open) * u64::from(other.settings.running_max);
+        let theirs = u64::from(other.open) * u64::from(self.settings.running_max);
+        (mine, self.served, &self.name) < (theirs, other.served, &other.name)
+    }
+}
+
+/// Agents with bins in one source, in fair order.
 #[derive(Default)]
 pub(in crate::engine) struct Source {
-    pub(in crate::engine) agents: BTreeSet<(FairKey, Ix<AgentQueue>)>,
+    pub(super) agents: BTreeSet<(FairKey, Ix<AgentQueue>)>,
     /// What the level above shows of it.
-    pub(in crate::engine) head: Option<(FairKey, Ix<AgentQueue>)>,
+    pub(super) head: Option<(FairKey, Ix<AgentQueue>)>,
 }
 
 /// The heads of all sources of one class in a lane.
 #[derive(Default)]
 pub(in crate::engine) struct ClassHeads {
-    pub(in crate::engine) heads: BTreeSet<QueueHead>,
+    pub(super) heads: BTreeSet<QueueHead>,
     /// What the lane shows of it.
-    pub(in crate::engine) head: Option<QueueHead>,
+    pub(super) head: Option<QueueHead>,
 }
 
-/// A head: whose turn, which agent, and where its bin hangs.
+/// A head: its place in the fair order, its agent queue, and where its bin hangs.
 pub(in crate::engine) type QueueHead = (FairKey, Ix<AgentQueue>, SourceKey);

@@ -1,14 +1,14 @@
 //! The order of jobs, and the order of agents.
 
-/// Whose turn it is; the smallest goes first.
+/// The fair order between agents; the smallest goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::engine) struct FairKey {
     /// Open attempts for its weight. 0 in lanes that go by priority.
-    pub(in crate::engine) load: u64,
+    pub(super) load: u64,
     /// When it was last served. 0 in lanes that go by priority.
-    pub(in crate::engine) served: u64,
+    pub(super) served: u64,
     /// Its best job.
-    pub(in crate::engine) rank: Rank,
+    pub(super) rank: Rank,
 }
 
 /// The order of jobs; the smallest goes first. `seq` makes it unique.
@@ -19,7 +19,7 @@ pub(in crate::engine) struct Rank {
 }
 
 impl Rank {
-    /// Bits for the submit number where it shares a word with the time: enough for a million jobs a second for a century.
+    /// Bits for the submit number where it shares eight bytes with the time: enough for a million jobs a second for a century.
     const SEQ_BITS: u32 = 52;
 
     /// One number first, then the submit number.

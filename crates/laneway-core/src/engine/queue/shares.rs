@@ -1,15 +1,16 @@
 //! Shares of tenants in the queues that they have in common.
 //!
-//! A part of every shared queue (`limits.reserved_percent`) is reserved for the known tenants in equal parts; the rest goes
-//! to whoever comes first. A tenant alone on a server has all of it. A tenant that fills its queues therefore never takes
-//! the room of another one, and a limit is never exceeded. Known are tenants with a token or with settings of their own.
+//! A part of every shared queue (`limits.reserved_percent`) is reserved for the known tenants in equal parts; the rest is for
+//! the first that asks. A tenant alone on a server has all of it. A tenant that fills its queues therefore never takes the
+//! share of another one, and a limit is never exceeded. Known tenants have a token or settings of their own.
 
-use crate::engine::queue::{Lane, Tenant};
 use std::collections::BTreeSet;
 
 use crate::Name;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::Job;
+use crate::engine::queue::{Lane, Queue, Tenant};
 
 /// How much of one queue is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,11 @@ impl Share {
         own.saturating_add(asked).min(self.each) - own.min(self.each)
     }
 
+    /// Is so much of it in use as the tenants have, by these counts?
+    fn agrees_with(&self, counts: impl Iterator<Item = u32>) -> bool {
+        counts.map(|count| count.min(self.each)).sum::<u32>() == self.used
+    }
+
     /// What must stay free for others when a tenant that has `own` asks for one more, beside `asked` that it gets already.
     pub(in crate::engine) fn reserved_from(&self, own: u32, asked: u32) -> u32 {
         if own.saturating_add(asked) < self.each {
@@ -57,60 +63,85 @@ impl Engine {
         known.extend(self.settings.tenants.keys());
         let tenants = u32::try_from(known.len()).unwrap_or(u32::MAX);
         let percent = self.settings.reserved_percent;
-        self.queue.share = Share::of(self.settings.queued_max, tenants, percent);
+        self.queue.recount_shares(self.settings.queued_max, tenants, percent);
         self.workflows.set_share(Share::of(self.settings.runs.open_nodes_max, tenants, percent));
-        for lane in self.queue.lanes.values_mut() {
-            lane.share = Share::of(lane.settings.queued_max, tenants, percent);
+    }
+
+    /// The shares are what the counts say.
+    pub(in crate::engine) fn check_shares(&self) -> Result<(), String> {
+        self.queue.check_shares()?;
+        if !self.workflows.share().agrees_with(self.workflows.nodes_by_tenant()) {
+            return Err("the shares of open runs are miscounted".to_owned());
         }
-        for tenant in self.queue.tenants.handles() {
-            let tenant = &self.queue.tenants[tenant];
-            self.queue.share.moved(0, tenant.waiting);
-            for (&lane, &waiting) in &tenant.waiting_in {
-                self.queue.lanes[lane].share.moved(0, waiting);
-            }
-        }
+        Ok(())
+    }
+}
+
+impl Queue {
+    /// Counts a job that begins to wait.
+    pub(in crate::engine) fn count_waiting(&mut self, job: &Job) {
+        self.waiting += 1;
+        self.agent_queues[job.agent_queue()].waiting += 1;
+        let lane = self.lane_of(job);
+        self.lanes[lane].waiting += 1;
+        self.count_in_shares(lane, self.tenant_of(job));
+    }
+
+    /// Counts a job that no longer waits.
+    pub(in crate::engine) fn uncount_waiting(&mut self, job: &Job) {
+        self.waiting -= 1;
+        self.agent_queues[job.agent_queue()].waiting -= 1;
+        let lane = self.lane_of(job);
+        self.lanes[lane].waiting -= 1;
+        self.uncount_in_shares(lane, self.tenant_of(job));
     }
 
     /// One job more of a tenant waits in a lane.
-    pub(in crate::engine) fn count_in_shares(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>) {
-        let tenant = &mut self.queue.tenants[tenant];
+    fn count_in_shares(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>) {
+        let tenant = &mut self.tenants[tenant];
         tenant.waiting += 1;
-        self.queue.share.moved(tenant.waiting - 1, tenant.waiting);
+        self.share.moved(tenant.waiting - 1, tenant.waiting);
         let waiting = tenant.waiting_in.entry(lane).or_default();
         *waiting += 1;
-        self.queue.lanes[lane].share.moved(*waiting - 1, *waiting);
+        self.lanes[lane].share.moved(*waiting - 1, *waiting);
     }
 
     /// One job less of a tenant waits in a lane.
-    pub(in crate::engine) fn uncount_in_shares(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>) {
-        let tenant = &mut self.queue.tenants[tenant];
+    fn uncount_in_shares(&mut self, lane: Ix<Lane>, tenant: Ix<Tenant>) {
+        let tenant = &mut self.tenants[tenant];
         tenant.waiting -= 1;
-        self.queue.share.moved(tenant.waiting + 1, tenant.waiting);
+        self.share.moved(tenant.waiting + 1, tenant.waiting);
         let waiting = tenant.waiting_in.get_mut(&lane).expect("it waited in this lane");
         *waiting -= 1;
-        self.queue.lanes[lane].share.moved(*waiting + 1, *waiting);
+        self.lanes[lane].share.moved(*waiting + 1, *waiting);
         if *waiting == 0 {
             tenant.waiting_in.remove(&lane);
         }
     }
 
-    /// The shares are what the counts say.
-    pub(in crate::engine) fn check_shares(&self) -> Result<(), String> {
-        let sum = |share: &Share, counts: &mut dyn Iterator<Item = u32>| {
-            counts.map(|count| count.min(share.each)).sum::<u32>() == share.used
-        };
-        let tenants = || self.queue.tenants.handles().into_iter().map(|tenant| &self.queue.tenants[tenant]);
-        if !sum(&self.queue.share, &mut tenants().map(|tenant| tenant.waiting)) {
-            return Err("the shares of the server's queue are miscounted".to_owned());
+    fn recount_shares(&mut self, queued_max: u32, tenants: u32, percent: u8) {
+        self.share = Share::of(queued_max, tenants, percent);
+        for lane in self.lanes.values_mut() {
+            lane.share = Share::of(lane.settings.queued_max, tenants, percent);
         }
-        for (ix, lane) in self.queue.lanes.iter() {
-            let mut counts = tenants().map(|tenant| tenant.waiting_in.get(&ix).copied().unwrap_or(0));
-            if !sum(&lane.share, &mut counts) {
-                return Err(format!("the shares of lane {} are miscounted", lane.name));
+        for (_, _, tenant) in self.tenants.iter() {
+            self.share.moved(0, tenant.waiting);
+            for (&lane, &waiting) in &tenant.waiting_in {
+                self.lanes[lane].share.moved(0, waiting);
             }
         }
-        if !sum(self.workflows.share(), &mut self.workflows.nodes_by_tenant()) {
-            return Err("the shares of open runs are miscounted".to_owned());
+    }
+
+    /// The shares are what the counts say.
+    fn check_shares(&self) -> Result<(), String> {
+        let tenants = || self.tenants.iter().map(|(_, _, tenant)| tenant);
+        if !self.share.agrees_with(tenants().map(|tenant| tenant.waiting)) {
+            return Err("the shares of the server's queue are miscounted".to_owned());
+        }
+        for (ix, lane) in self.lanes.iter() {
+            if !lane.share.agrees_with(tenants().map(|tenant| tenant.waiting_in(ix))) {
+                return Err(format!("the shares of lane {} are miscounted", lane.name));
+            }
         }
         Ok(())
     }

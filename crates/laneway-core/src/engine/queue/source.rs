@@ -9,42 +9,42 @@ use crate::engine::queue::keys::KeyEntry;
 /// Where a bin hangs: ready (neither), on its class, or on one key of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::engine) struct SourceKey {
-    pub(in crate::engine) class: Option<Ix<Class>>,
-    pub(in crate::engine) key: Option<Ix<KeyEntry>>,
+    pub(super) class: Option<Ix<Class>>,
+    pub(super) key: Option<Ix<KeyEntry>>,
 }
 
 impl SourceKey {
-    pub(in crate::engine) const READY: SourceKey = SourceKey { class: None, key: None };
+    pub(super) const READY: SourceKey = SourceKey { class: None, key: None };
 }
 
 /// Something for each source. The ready one, which nearly all need, stands apart from those that hang on a gate.
 #[derive(Default)]
 pub(in crate::engine) struct Sources<T> {
-    pub(in crate::engine) ready: T,
-    pub(in crate::engine) parked: BTreeMap<SourceKey, T>,
+    pub(super) ready: T,
+    pub(super) parked: BTreeMap<SourceKey, T>,
 }
 
 impl<T: Default> Sources<T> {
-    pub(in crate::engine) fn get(&self, source: SourceKey) -> Option<&T> {
+    pub(super) fn get(&self, source: SourceKey) -> Option<&T> {
         if source == SourceKey::READY { Some(&self.ready) } else { self.parked.get(&source) }
     }
 
-    pub(in crate::engine) fn get_mut(&mut self, source: SourceKey) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, source: SourceKey) -> Option<&mut T> {
         if source == SourceKey::READY { Some(&mut self.ready) } else { self.parked.get_mut(&source) }
     }
 
-    pub(in crate::engine) fn get_or_default(&mut self, source: SourceKey) -> &mut T {
+    pub(super) fn get_or_default(&mut self, source: SourceKey) -> &mut T {
         if source == SourceKey::READY { &mut self.ready } else { self.parked.entry(source).or_default() }
     }
 
     /// Forgets what is empty now.
-    pub(in crate::engine) fn prune(&mut self, source: SourceKey) {
+    pub(super) fn prune(&mut self, source: SourceKey) {
         if source != SourceKey::READY {
             self.parked.remove(&source);
         }
     }
 
-    pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = (SourceKey, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SourceKey, &T)> {
         let parked = self.parked.iter().map(|(source, item)| (*source, item));
         std::iter::once((SourceKey::READY, &self.ready)).chain(parked)
     }

@@ -11,7 +11,7 @@ use crate::engine::schedules::Schedules;
 use crate::engine::schedules::firing::FIRINGS_MAX;
 use crate::engine::schedules::log::schedule_event;
 use crate::schedule::{
-    CATCH_UP_MAX, CatchUp, JITTER_MAX, NOTE_BYTES_MAX, NotFired, PAYLOAD_BYTES_MAX, Plan, RunMode,
+    CATCH_UP_MAX, CatchUp, FireMode, JITTER_MAX, NOTE_BYTES_MAX, NotFired, PAYLOAD_BYTES_MAX, Plan,
     SCHEDULE_SELF,
 };
 use crate::settings::ScheduleSettings;
@@ -164,37 +164,37 @@ impl Engine {
         now: Now,
         tenant: Option<&Name>,
         id: ScheduleId,
-        mode: RunMode,
+        mode: FireMode,
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
         let Some(schedule) = self.schedules.get(tenant, id) else { return Reply::NotFound };
         let is_due = schedule.state.next_at.is_some_and(|at| at <= now.wall);
-        let not = |reason| Reply::ScheduleFiredByHand { ran: false, reason: Some(reason), job: None };
+        let not = |reason| Reply::ScheduleFiredByHand { fired: false, reason: Some(reason), job: None };
         if !self.schedules.entries[&id].firings.is_empty() {
             let queued = self.schedules.is_queued(id);
             return not(if queued { NotFired::AlreadyQueued } else { NotFired::AlreadyRunning });
         }
         match mode {
-            RunMode::Force => match self.create_firing(now, id, now.wall, Some(origin), effects) {
+            FireMode::Force => match self.create_firing(now, id, now.wall, Some(origin), effects) {
                 Ok(job) => {
                     self.schedules.store_state(id, &self.jobs, effects);
                     self.schedules.delete_if_over(now, id, &mut self.numbers, effects);
-                    Reply::ScheduleFiredByHand { ran: true, reason: None, job: Some(job) }
+                    Reply::ScheduleFiredByHand { fired: true, reason: None, job: Some(job) }
                 }
                 Err(rejection) => Reply::Rejected(rejection),
             },
-            RunMode::Due if is_due && !self.server.is_draining() => {
+            FireMode::Due if is_due && !self.server.is_draining() => {
                 self.fire(now, id, FIRINGS_MAX, effects);
                 let entry = self.schedules.entries.get(&id);
                 let firings = entry.into_iter().flat_map(|entry| &entry.firings);
                 let newest = firings.max_by_key(|job| self.jobs[**job].seq());
                 match newest.map(|job| self.jobs[*job].id()) {
-                    Some(job) => Reply::ScheduleFiredByHand { ran: true, reason: None, job: Some(job) },
+                    Some(job) => Reply::ScheduleFiredByHand { fired: true, reason: None, job: Some(job) },
                     None => not(NotFired::NotDue),
                 }
             }
-            RunMode::Due => not(NotFired::NotDue),
+            FireMode::Due => not(NotFired::NotDue),
         }
     }
 
@@ -240,7 +240,7 @@ impl Engine {
         self.schedules.check_name(spec, id)?;
         check_fields(spec)?;
         check_template(spec)?;
-        self.check_form(now, &spec.job, self.locate(&spec.job))?;
+        self.check_form(now, &spec.job, self.queue.locate(&spec.job))?;
         self.schedules.check_bytes(spec, id, self.settings.schedules.bytes_max)
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::numbers::Numbers;
 use crate::engine::schedules::log::{schedule_event, stamp};
 use crate::engine::schedules::{Firing, Schedules};
 use crate::engine::{Engine, Restart};
-use crate::schedule::{CatchUp, FiringLogEntry, Overlap, RunStatus, Schedule, ScheduleRef, ScheduleSpec};
+use crate::schedule::{CatchUp, FiringLogEntry, FiringStatus, Overlap, Schedule, ScheduleRef, ScheduleSpec};
 use crate::{
     Change, Effects, EventKind, JobId, JobSpec, Notice, Now, Origin, Reason, ScheduleId, Span, Wall,
 };
@@ -164,21 +164,20 @@ impl Engine {
         }
         let name = template.name.clone();
         spec.schedule = Some(ScheduleRef { id, name, slot, by_hand: by_hand.is_some() });
-        let origin = by_hand.cloned().unwrap_or_else(|| Origin::house("schedule"));
+        let origin = by_hand.cloned().unwrap_or_else(|| Origin::server("schedule"));
         let payload = template.payload.clone();
         self.schedules.firing = Some(id);
-        let submission =
-            Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: false };
+        let submission = Submission::new(spec, payload, origin);
         let submitted = self.submit(now, submission, effects);
         self.schedules.firing = None;
         let submitted = submitted?;
         let entry =
             self.schedules.entries.get_mut(&id).expect("a schedule is not deleted while its job is created");
         let state = &mut entry.schedule.state;
-        state.runs += 1;
+        state.firings += 1;
         // A job that joined a debounce batch has ended already, and its end is the last status.
         if !submitted.state.is_terminal() {
-            state.last_status = Some(RunStatus::Queued);
+            state.last_status = Some(FiringStatus::Queued);
             state.last_error = None;
         }
         let schedule = entry.schedule.clone();
@@ -330,8 +329,8 @@ impl Schedules {
         let spec = &entry.schedule.spec;
         self.unserved.remove(&(spec.tenant.clone(), spec.job.kind.clone()));
         let state = &mut entry.schedule.state;
-        if state.last_status == Some(RunStatus::Queued) {
-            state.last_status = Some(RunStatus::Running);
+        if state.last_status == Some(FiringStatus::Queued) {
+            state.last_status = Some(FiringStatus::Running);
             self.store_state(id, jobs, effects);
         }
     }
@@ -372,7 +371,7 @@ impl Schedules {
             self.over.insert(id);
         }
         let state = &mut entry.schedule.state;
-        state.last_run_at = Some(now.wall);
+        state.last_ended_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
         self.store_state(id, jobs, effects);

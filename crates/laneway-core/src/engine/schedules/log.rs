@@ -5,10 +5,10 @@ use crate::engine::jobs::{Job, Jobs};
 use crate::engine::numbers::Numbers;
 use crate::engine::queue::Queue;
 use crate::engine::schedules::Schedules;
-use crate::schedule::{RECENT_FIRINGS_MAX, RunStatus, ScheduleLine, cut_text};
+use crate::schedule::{FiringStatus, RECENT_FIRINGS_MAX, ScheduleLine, cut_text};
 use crate::{
-    Bytes, Change, Effects, EventKind, Failure, FiringLogEntry, JobState, Name, Now, Origin, Reason,
-    Schedule, ScheduleId, Wall,
+    Bytes, Change, Effects, EventKind, Failure, FiringLogEntry, JobState, Now, Origin, Reason, Schedule,
+    ScheduleId, Wall,
 };
 
 impl Schedules {
@@ -63,7 +63,7 @@ impl Schedules {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let error = cut_text(why.as_bytes());
         if entry.firings.is_empty() {
-            entry.schedule.state.last_status = Some(RunStatus::Skipped);
+            entry.schedule.state.last_status = Some(FiringStatus::Skipped);
             entry.schedule.state.last_error = Some(error.clone());
         }
         let spec = &entry.schedule.spec;
@@ -75,7 +75,7 @@ impl Schedules {
             agent: spec.job.agent.clone(),
             job: None,
             slot,
-            status: RunStatus::Skipped,
+            status: FiringStatus::Skipped,
             summary: None,
             error: Some(error),
             attempts: 0,
@@ -115,22 +115,21 @@ impl Schedules {
         let firing = self.firings.get(&job)?;
         let entry = &jobs[job];
         let status = status_of(entry.state(), reason);
-        let (_, _, agent) = queue.agent_queues.key(entry.agent_queue());
         let error = match (status, error) {
-            (RunStatus::Ok, _) => None,
+            (FiringStatus::Ok, _) => None,
             (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
             (_, None) => Some(text_of(reason).into()),
         };
         Some(FiringLogEntry {
             number: 0,
             schedule: firing.of.id,
-            tenant: queue.tenants.key(queue.classes[entry.class()].tenant).clone(),
+            tenant: queue.owner_of(entry).clone(),
             name: firing.of.name.clone(),
-            agent: Name::clone(agent),
+            agent: queue.agent_of(entry).clone(),
             job: Some(entry.id()),
             slot: firing.of.slot,
             status,
-            summary: result.filter(|_| status == RunStatus::Ok).map(|result| cut_text(result)),
+            summary: result.filter(|_| status == FiringStatus::Ok).map(|result| cut_text(result)),
             error,
             attempts: entry.attempts(),
             duration_ms: firing.began.map_or(0, |began| now.wall.since(began).0),
@@ -157,13 +156,13 @@ pub(super) fn schedule_event(
     numbers.server_event(now, kind, Some(schedule.spec.tenant.clone()), origin, line, effects);
 }
 
-fn status_of(state: JobState, reason: Reason) -> RunStatus {
+fn status_of(state: JobState, reason: Reason) -> FiringStatus {
     match (state, reason) {
-        (JobState::Succeeded, _) => RunStatus::Ok,
-        (JobState::Canceled, _) => RunStatus::Canceled,
-        (_, Reason::TimedOut) => RunStatus::Timeout,
-        (_, Reason::Lost) => RunStatus::Interrupted,
-        _ => RunStatus::Error,
+        (JobState::Succeeded, _) => FiringStatus::Ok,
+        (JobState::Canceled, _) => FiringStatus::Canceled,
+        (_, Reason::TimedOut) => FiringStatus::Timeout,
+        (_, Reason::Lost) => FiringStatus::Interrupted,
+        _ => FiringStatus::Error,
     }
 }
 

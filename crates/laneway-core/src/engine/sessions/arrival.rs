@@ -72,7 +72,7 @@ impl BatchOutlook {
             && spec.keys.iter().all(|key| self.keys.contains(key))
             && self.keys.iter().all(|key| spec.keys.contains(key))
             // Placement constraints are a job's own.
-            && spec.wants.is_none()
+            && spec.placement.is_none()
             && self.bytes.saturating_add(len) <= SESSION_MERGE_BYTES_MAX
     }
 }
@@ -187,14 +187,14 @@ impl Sessions {
         let entry = &self.entries[session];
         let batch = entry.batch.as_ref().map(|batch| {
             let leader = &jobs[batch.leader];
-            let (lane, _, agent) = queue.agent_queues.key(leader.agent_queue());
-            let keys = leader.keyset().map_or(&[][..], |keyset| &queue.keysets[keyset].0);
-            let key = |&key: &Ix<KeyEntry>| match queue.keys.key(key).clone() {
+            let (lane, _, agent) = queue.agent_queue_key(leader.agent_queue());
+            let keys = queue.keys_of(leader);
+            let key = |&key: &Ix<KeyEntry>| match queue.key_name(key).clone() {
                 KeyName::Named(_, name, value) => Some(Key { name, value }),
                 _ => None,
             };
             BatchOutlook {
-                kind: queue.kinds.key(queue.classes[leader.class()].own_kind()).clone(),
+                kind: queue.kind_name(queue.kind_of(leader)).clone(),
                 agent: agent.clone(),
                 lane: *lane,
                 keys: keys.iter().filter_map(key).collect(),
@@ -227,10 +227,10 @@ impl Engine {
         if interrupts || drops_oldest || flushes {
             self.make_way(now, &submission, belongs, (interrupts, drops_oldest, flushes), effects);
             // A job that ended may have been the last of its agent or kind.
-            belongs = self.locate(&submission.spec);
+            belongs = self.queue.locate(&submission.spec);
         }
         let session = submission.spec.session.as_ref().expect("the job has a session");
-        let (window, total_max) = (session.window().unwrap_or_default(), session.burst_max());
+        let (window, total_max) = (session.window().unwrap_or_default(), session.debounce_limit());
         let bytes = submission.payload.len() as u64;
         let begins = if leads { Begins::Collecting(window) } else { Begins::AtOnce };
         let submitted = self.create(now, submission, belongs, begins, effects);

@@ -30,14 +30,14 @@ impl Sessions {
     /// How many jobs of a session wait, in the queue or for a time.
     pub(in crate::engine) fn waiting_count(&self, queue: &Queue, session: Ix<SessionEntry>) -> u32 {
         let entry = &self.entries[session];
-        let in_bin = entry.bin.map_or(0, |bin| queue.bins[bin].jobs.len());
+        let in_bin = entry.bin.map_or(0, |bin| queue.bin_len(bin));
         u32::try_from(in_bin + entry.later.len()).unwrap_or(u32::MAX)
     }
 
     /// The first of the waiting jobs of a session.
     pub(super) fn first_waiting(&self, queue: &Queue, session: Ix<SessionEntry>) -> Option<Ix<Job>> {
         let entry = &self.entries[session];
-        let in_bin = entry.bin.and_then(|bin| queue.bins[bin].jobs.first());
+        let in_bin = entry.bin.and_then(|bin| queue.first_in_bin(bin));
         let later = entry.later.first_key_value().map(|(order, job)| (*order, *job));
         in_bin.into_iter().chain(later).min().map(|(_, job)| job)
     }
@@ -48,7 +48,7 @@ impl Sessions {
         let mut waiting: Vec<(Rank, Ix<Job>)> =
             entry.later.iter().map(|(order, job)| (*order, *job)).collect();
         if let Some(bin) = entry.bin {
-            waiting.extend(queue.bins[bin].jobs.iter());
+            waiting.extend(queue.jobs_in_bin(bin));
         }
         waiting.sort_unstable();
         waiting.into_iter().map(|(_, job)| job).collect()

@@ -89,7 +89,7 @@ impl Sessions {
         change(state);
         state.updated_at = now.wall;
         let SessionState { cutoff, generation, tokens, window, updated_at } = *state;
-        let tenant = queue.tenants.key(tenant).clone();
+        let tenant = queue.tenant_name(tenant).clone();
         let row = SessionRow { tenant, key, cutoff, generation, tokens, window, updated_at };
         effects.changes.push(Change::SessionPut(Box::new(row)));
         self.note_idle(session);
@@ -122,10 +122,10 @@ impl Sessions {
         let Some(state) = self.entries[session].state.take() else { return };
         let (tenant, key) = self.entries.key(session).clone();
         self.idle.remove(tenant, state.updated_at, session);
-        let name = queue.tenants.key(tenant).clone();
+        let name = queue.tenant_name(tenant).clone();
         effects.changes.push(Change::SessionForgotten { tenant: name, key });
         self.entries.release(session);
-        queue.tenants.release(tenant);
+        queue.release_tenant(tenant);
     }
 
     fn view(&self, jobs: &Jobs, queue: &Queue, session: Ix<SessionEntry>) -> SessionView {
@@ -134,8 +134,7 @@ impl Sessions {
         let oldest = self.running(jobs, session).next();
         let next = self.first_waiting(queue, session);
         let running = u32::try_from(self.running(jobs, session).count()).unwrap_or(u32::MAX);
-        let lane_of =
-            |job: Ix<Job>| queue.lanes[queue.agent_queues[jobs[job].agent_queue()].lane].name.clone();
+        let lane_of = |job: Ix<Job>| queue.lane_of_job(&jobs[job]).name().clone();
         SessionView {
             key: self.key_of(session).clone(),
             running,
@@ -182,16 +181,16 @@ impl Engine {
     }
 
     pub(super) fn find_session(&self, tenant: &Name, key: &Name) -> Option<Ix<SessionEntry>> {
-        self.sessions.find(self.queue.tenants.find(tenant)?, key)
+        self.sessions.find(self.queue.find_tenant(tenant)?, key)
     }
 
     /// A session with a state; creates what is not there.
     pub(super) fn session_with_state(&mut self, now: Now, tenant: &Name, key: &Name) -> Ix<SessionEntry> {
-        let tenant = self.hold_tenant(tenant);
+        let tenant = self.queue.hold_tenant(&self.settings, tenant);
         let session = self.sessions.hold(tenant, key);
         if self.sessions.entries[session].state.is_some() {
             self.sessions.release(session);
-            self.queue.tenants.release(tenant);
+            self.queue.release_tenant(tenant);
         } else {
             // The state is one user of the session and of its tenant.
             let state =
@@ -230,7 +229,7 @@ impl Engine {
 
     /// A tenant's sessions by name, those after `after`, `limit` at most.
     pub fn sessions(&self, tenant: &Name, after: Option<&Name>, limit: usize) -> Vec<SessionView> {
-        let Some(tenant) = self.queue.tenants.find(tenant) else { return Vec::new() };
+        let Some(tenant) = self.queue.find_tenant(tenant) else { return Vec::new() };
         let mut first: BTreeMap<&Name, Ix<SessionEntry>> = BTreeMap::new();
         for (session, (owner, key), _) in self.sessions.entries.iter() {
             if *owner != tenant || after.is_some_and(|after| key <= after) {
@@ -247,17 +246,17 @@ impl Engine {
     /// Tenants that have a session, by name.
     pub fn session_tenants(&self) -> Vec<Name> {
         let tenants: std::collections::BTreeSet<&Name> =
-            self.sessions.entries.iter().map(|(_, (owner, _), _)| self.queue.tenants.key(*owner)).collect();
+            self.sessions.entries.iter().map(|(_, (owner, _), _)| self.queue.tenant_name(*owner)).collect();
         tenants.into_iter().cloned().collect()
     }
 
     /// How many sessions run a job of this agent.
     pub fn active_sessions_of(&self, tenant: &Name, agent: &Name) -> u32 {
-        let Some(tenant) = self.queue.tenants.find(tenant) else { return 0 };
+        let Some(tenant) = self.queue.find_tenant(tenant) else { return 0 };
         let runs_one = |session: Ix<SessionEntry>| {
             self.sessions
                 .running(&self.jobs, session)
-                .any(|job| self.queue.agent_queues.key(self.jobs[job].agent_queue()).2 == *agent)
+                .any(|job| *self.queue.agent_of(&self.jobs[job]) == *agent)
         };
         let theirs = self
             .sessions

@@ -98,7 +98,7 @@ impl Engine {
             }
             count += 1;
             let (tenant, key) = self.sessions.entries.key(session).clone();
-            let tenant = self.queue.tenants.key(tenant).clone();
+            let tenant = self.queue.tenant_name(tenant).clone();
             let session = self.session_with_state(now, &tenant, &key);
             self.sessions.change_state(now, session, &self.queue, effects, |state| state.generation += 1);
             for job in running {

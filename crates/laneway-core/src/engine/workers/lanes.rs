@@ -18,7 +18,7 @@ impl Engine {
     pub(in crate::engine) fn skills_of(&self, offer: &WorkerOffer, orders: &Orders) -> Skills {
         let lanes = match &orders.lanes {
             Some(lanes) => &lanes[..],
-            None if offer.lanes.iter().any(|lane| self.queue.lane_of.contains_key(lane)) => &offer.lanes[..],
+            None if offer.lanes.iter().any(|lane| self.queue.has_lane(lane)) => &offer.lanes[..],
             None => &[],
         };
         Skills::of(offer, lanes)
@@ -65,7 +65,7 @@ impl Engine {
             let message = format!("lanes: has {} entries; at most {OFFER_LIST_MAX} are allowed", lanes.len());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
-        if let Some(unknown) = lanes.iter().find(|lane| !self.queue.lane_of.contains_key(*lane)) {
+        if let Some(unknown) = lanes.iter().find(|lane| !self.queue.has_lane(*lane)) {
             let message = format!("lanes: there is no lane {:?}; make it first", unknown.as_str());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }

@@ -32,7 +32,7 @@ impl Engine {
         word: WorkerMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let WorkerMessage { connection, said } = word;
+        let WorkerMessage { connection, report: said } = word;
         let known = self.workers.pool.connections.get(&connection).copied();
         let Some(worker) = known else { return Reply::Stale };
         match said {
@@ -57,7 +57,7 @@ impl Engine {
     fn find_task(&self, worker: Ix<Worker>, task: Task) -> Result<Ix<Job>, Reply> {
         let tenant = self.workers.entries.key(worker).0;
         let found = self.jobs.find(task.job);
-        let Some(job) = found.filter(|&job| self.tenant_of(job) == tenant) else {
+        let Some(job) = found.filter(|&job| self.queue.tenant_of(&self.jobs[job]) == tenant) else {
             return Err(Reply::Stale);
         };
         let current = self.dispatch_seq(job);
@@ -323,7 +323,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let (tenant, name) = self.workers.entries.key(worker);
-        let (tenant, detail) = (self.queue.tenants.key(*tenant).clone(), format!("{name}: {why}"));
+        let (tenant, detail) = (self.queue.tenant_name(*tenant).clone(), format!("{name}: {why}"));
         self.numbers.server_event(now, kind, Some(tenant), origin, detail.into(), effects);
     }
 
@@ -334,19 +334,19 @@ impl Engine {
 
     /// A registered worker by name.
     pub(in crate::engine) fn find_registered(&self, tenant: &Name, worker: &Name) -> Option<Ix<Worker>> {
-        let worker = self.workers.entries.find(&(self.queue.tenants.find(tenant)?, worker.clone()))?;
+        let worker = self.workers.entries.find(&(self.queue.find_tenant(tenant)?, worker.clone()))?;
         self.workers.entries[worker].registration.is_some().then_some(worker)
     }
 
     /// The place of attempts that workers are told of.
     pub(in crate::engine) fn workers_executor(&mut self) -> Ix<Executor> {
         let name = Name::fixed(WORKERS);
-        if let Some(executor) = self.queue.executors.find(&name) {
+        if let Some(executor) = self.queue.find_executor(&name) {
             return executor;
         }
         let (mode, kinds) = (ExecutorMode::Leased, Vec::new());
         self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds, slots: u32::MAX });
-        self.queue.executors.find(&name).expect("it was just made")
+        self.queue.find_executor(&name).expect("it was just made")
     }
 
     /// Until when an attempt lives without being heard of: its own lease, or its worker's.
@@ -391,14 +391,14 @@ impl Engine {
         let open = self.jobs.open(job);
         let to = open.pushed_to().zip(self.connection_of(open)).map(|(worker, connection)| {
             let (tenant, worker) = self.workers.entries.key(worker);
-            let (tenant, worker) = (self.queue.tenants.key(*tenant).clone(), worker.clone());
+            let (tenant, worker) = (self.queue.tenant_name(*tenant).clone(), worker.clone());
             OfferTo { connection, tenant, worker, lease: self.lease_of(job), again }
         });
         Offer {
             seq: Seq(entry.seq()),
             fence: self.jobs.fence_of(job),
-            executor: self.queue.executors.key(open.executor()).clone(),
-            kind: self.queue.kinds.key(self.kind_of(job)).clone(),
+            executor: self.queue.executor_name(open.executor()).clone(),
+            kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[job])).clone(),
             timeout: Some(entry.timeout()),
             deadline: entry.deadline().get(),
             dispatch_seq: self.dispatch_seq(job),
@@ -408,12 +408,12 @@ impl Engine {
 
     fn pressure_for(&self, tenant: Ix<Tenant>) -> crate::worker::Pressure {
         let settings = &self.settings.workers;
-        *settings.pressure_of.get(self.queue.tenants.key(tenant)).unwrap_or(&settings.pressure)
+        *settings.pressure_of.get(self.queue.tenant_name(tenant)).unwrap_or(&settings.pressure)
     }
 
     /// Registered workers by tenant and name; of one tenant, or of all.
     pub fn workers(&self, now: Now, tenant: Option<&Name>) -> Vec<WorkerView> {
-        let theirs = |of: Ix<Tenant>| tenant.is_none_or(|tenant| self.queue.tenants.key(of) == tenant);
+        let theirs = |of: Ix<Tenant>| tenant.is_none_or(|tenant| self.queue.tenant_name(of) == tenant);
         let registered = self.workers.entries.iter().filter(|(_, (of, _), _)| theirs(*of));
         let mut views: Vec<WorkerView> =
             registered.filter_map(|(_, _, worker)| self.view(now, worker)).collect();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
-use crate::engine::queue::{Class, Gate, KeyEntry, KeyName, Kind, Tenant};
+use crate::engine::queue::{Class, KeyEntry, KeyName, Kind, Tenant};
 use crate::engine::workers::pool::{MISSES_MAX, Registration, Worker};
 use crate::worker::{Affinity, AffinityMode, PLACEMENT_LIST_MAX, RESOURCES_MAX};
 use crate::{
@@ -108,20 +108,20 @@ impl Engine {
 
     /// True when the jobs of a class go to workers.
     pub(in crate::engine) fn goes_to_workers(&self, class: Ix<Class>) -> bool {
-        let class = &self.queue.classes[class];
-        class.route.is_some() || (class.placement.is_some() && !self.is_pull(class.demand))
+        let class = self.queue.class(class);
+        class.route().is_some() || (class.placement().is_some() && !self.queue.is_pull(class.demand()))
     }
 
     /// Which worker gets this job now.
     pub(in crate::engine) fn pick(&self, job: Ix<Job>) -> Pick {
         let entry = &self.jobs[job];
-        let class = &self.queue.classes[entry.class()];
+        let class = self.queue.class(entry.class());
         if self.placement_of(entry.class()).is_some_and(|placement| placement.pinned) {
             return self.pick_pinned(job);
         }
-        let Some(route) = class.route else { return Pick::Nobody };
+        let Some(route) = class.route() else { return Pick::Nobody };
         if let Some(affinity) = self.affinity_of(job)
-            && let Some(worker) = self.workers.pool.bindings.worker_of(class.tenant, &affinity.key)
+            && let Some(worker) = self.workers.pool.bindings.worker_of(class.tenant(), &affinity.key)
             && let Some(registration) = self.workers.entries[worker].registration.as_deref()
             // One that cannot run it is no place for it; then the key says nothing.
             && self.fits(registration, entry.class())
@@ -148,7 +148,7 @@ impl Engine {
             return None;
         }
         let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
-        let kind = self.kind_of(job);
+        let kind = self.queue.kind_of(&self.jobs[job]);
         let workers = mates.linked().filter_map(|mate| self.jobs.open(mate).pushed_to());
         workers.into_iter().find(|worker| {
             let registration = self.workers.entries[*worker].registration.as_deref();
@@ -187,7 +187,7 @@ impl Engine {
         worker: Ix<Worker>,
         registration: &Registration,
     ) -> Result<(), Option<Ix<Kind>>> {
-        let kind = self.kind_of(job);
+        let kind = self.queue.kind_of(&self.jobs[job]);
         let (of_chain, of_kind_of_chain) = match self.jobs[job].in_run() {
             true => {
                 let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     fn keys_of(&self, job: Ix<Job>) -> impl Iterator<Item = &KeyName> {
-        self.keys_held_by(job).iter().map(|&key| self.queue.keys.key(key))
+        self.queue.keys_of(&self.jobs[job]).iter().map(|&key| self.queue.key_name(key))
     }
 
     pub(in crate::engine) fn affinity_of(&self, job: Ix<Job>) -> Option<&Affinity> {
@@ -238,7 +238,7 @@ impl Engine {
     /// When what a job uses is gone.
     pub(in crate::engine) fn pin_expiry(&self, job: Ix<Job>) -> Option<Wall> {
         let class = self.jobs[job].class();
-        if self.queue.classes[class].placement.is_none() || !self.goes_to_workers(class) {
+        if self.queue.class(class).placement().is_none() || !self.goes_to_workers(class) {
             return None;
         }
         self.pin_of(job)?.1
@@ -247,7 +247,7 @@ impl Engine {
     /// True for a job that waits for nothing: what it uses is gone, or nobody has it any more.
     pub(in crate::engine) fn is_missing(&self, now: Now, job: Ix<Job>) -> bool {
         let class = self.jobs[job].class();
-        if self.queue.classes[class].placement.is_none() || !self.goes_to_workers(class) {
+        if self.queue.class(class).placement().is_none() || !self.goes_to_workers(class) {
             return false;
         }
         self.pin_expiry(job).is_some_and(|at| at <= now.wall) || self.pick(job) == Pick::Missing
@@ -279,8 +279,7 @@ impl Engine {
         }
         self.workers.pool.gates_made += 1;
         let name = KeyName::Slot { worker, kind, number: self.workers.pool.gates_made };
-        let entry = KeyEntry { gate: Gate::with_limit(0), sources: Default::default() };
-        let key = self.queue.keys.hold(&name, || entry);
+        let key = self.queue.hold_key(&name, 0);
         self.workers.entries.hold_again(worker);
         self.workers.entries[worker].gates.insert(kind, key);
         (key, true)
@@ -301,8 +300,7 @@ impl Engine {
                 },
                 None => false,
             };
-            self.queue.keys[key].gate.limit = u32::from(open);
-            self.reshow_key(key);
+            self.queue.set_key_limit(&self.workers, key, u32::from(open));
         }
     }
 
@@ -310,8 +308,7 @@ impl Engine {
     pub(in crate::engine) fn throw_gates_open(&mut self, worker: Ix<Worker>) {
         let gates = std::mem::take(&mut self.workers.entries[worker].gates);
         for key in gates.into_values() {
-            self.queue.keys[key].gate.limit = 1;
-            self.reshow_key(key);
+            self.queue.set_key_limit(&self.workers, key, 1);
         }
     }
 
@@ -327,14 +324,14 @@ impl Engine {
 
     /// Takes a user of a key away, and what only it used.
     pub(in crate::engine) fn release_key(&mut self, key: Ix<KeyEntry>) {
-        match self.queue.keys.release(key) {
-            Some((KeyName::Slot { worker, kind, .. }, _)) => {
+        match self.queue.release_key(key) {
+            Some(KeyName::Slot { worker, kind, .. }) => {
                 if self.workers.entries[worker].gates.get(&kind) == Some(&key) {
                     self.workers.entries[worker].gates.remove(&kind);
                 }
                 self.workers.entries.release(worker);
             }
-            Some((KeyName::Pin { worker, .. }, _)) => {
+            Some(KeyName::Pin { worker, .. }) => {
                 self.workers.entries[worker].pins -= 1;
                 if self.workers.entries[worker].pins == 0 {
                     self.no_longer_awaited(worker);
@@ -353,12 +350,11 @@ impl Engine {
         expires_at: Option<Wall>,
     ) -> Ix<KeyEntry> {
         let worker = self.hold_worker(tenant, name);
-        let entry = KeyEntry { gate: Gate::with_limit(u32::MAX), sources: Default::default() };
-        let (key, new) = self.queue.keys.find_or_make(&KeyName::Pin { worker, expires_at }, || entry);
+        let (key, new) = self.queue.find_or_make_key(&KeyName::Pin { worker, expires_at }, u32::MAX);
         if !new {
             // The key itself is one user of the worker.
             self.workers.entries.release(worker);
-            self.queue.keys.hold_again(key);
+            self.queue.hold_key_again(key);
             return key;
         }
         self.workers.entries[worker].pins += 1;
@@ -387,7 +383,7 @@ impl Engine {
         if expires_at.is_some_and(|at| at <= now.wall) {
             return;
         }
-        let tenant = self.tenant_of(job);
+        let tenant = self.queue.tenant_of(&self.jobs[job]);
         let bound = self.workers.pool.bindings.worker_of(tenant, &key);
         let Some(entry) = bound else { return self.bind_affinity(tenant, &key, worker, expires_at) };
         if entry != worker {
@@ -419,7 +415,7 @@ impl Engine {
         {
             self.end_binding(tenant, &oldest);
         }
-        let binding = Binding { worker, expires_at, number: self.queue.starts };
+        let binding = Binding { worker, expires_at, number: self.queue.starts() };
         self.workers.pool.bindings.insert(tenant, key, binding);
         if let Some(registration) = self.workers.entries[worker].registration.as_mut() {
             registration.bound.insert(key.clone());

@@ -292,7 +292,7 @@ impl Engine {
         let Some(tenant) = belongs.tenant else { return false };
         let Some(groups) = self.workers.pool.groups_of.get(&tenant) else { return false };
         let (lane, placement) =
-            (&self.queue.lanes[belongs.lane].name, PlacementRule::of(spec.wants.as_deref()));
+            (self.queue.lane(belongs.lane).name(), PlacementRule::of(spec.placement.as_deref()));
         let lacks = |group: Ix<Group>| {
             self.workers.pool.groups[group].skills.lacks(lane, &spec.kind, placement.as_ref())
         };
@@ -302,9 +302,12 @@ impl Engine {
     /// Is there something now that runs the kind of a job? A job that asks for a package or for what one worker has is not
     /// asked about: the kind does not decide there.
     pub(in crate::engine) fn is_served(&self, job: Ix<Job>) -> bool {
-        let class = &self.queue.classes[self.jobs[job].class()];
+        let class = self.queue.class(self.jobs[job].class());
         let kind = class.own_kind();
-        if self.is_pull(class.demand) || class.route.is_some() || self.queue.kinds[kind].executor.is_some() {
+        if self.queue.is_pull(class.demand())
+            || class.route().is_some()
+            || self.queue.kind(kind).executor().is_some()
+        {
             return true;
         }
         if self
@@ -313,18 +316,17 @@ impl Engine {
         {
             return true;
         }
-        let kind = self.queue.kinds.key(kind);
-        let mut groups = self.workers.pool.groups_of.get(&class.tenant).into_iter().flatten();
+        let kind = self.queue.kind_name(kind);
+        let mut groups = self.workers.pool.groups_of.get(&class.tenant()).into_iter().flatten();
         groups.any(|&group| self.workers.pool.groups[group].skills.kinds.binary_search(kind).is_ok())
     }
 
     /// Kinds that are run now for a tenant, [`Engine::KINDS_LISTED_MAX`] at most: by handlers and targets of the server, and
     /// by workers of this tenant alone.
     pub fn kinds_served(&self, tenant: &Name) -> BTreeSet<Name> {
-        let placed =
-            self.queue.kinds.iter().filter(|(_, _, kind)| kind.executor.is_some()).map(|(_, name, _)| name);
+        let placed = self.queue.kinds_with_executor();
         let groups =
-            self.queue.tenants.find(tenant).and_then(|tenant| self.workers.pool.groups_of.get(&tenant));
+            self.queue.find_tenant(tenant).and_then(|tenant| self.workers.pool.groups_of.get(&tenant));
         let groups = groups.into_iter().flatten();
         let offered = groups.flat_map(|&group| &self.workers.pool.groups[group].skills.kinds);
         placed.chain(offered).take(Engine::KINDS_LISTED_MAX).cloned().collect()
@@ -343,10 +345,10 @@ impl Engine {
         let idle_list = self.workers.pool.idle_lists.insert(IdleWorkers::default());
         let mut limited = BTreeMap::new();
         for (kind, limit) in &key.1.kind_limits {
-            let kind = self.hold_kind(kind);
+            let kind = self.queue.hold_kind(&self.settings, kind);
             limited.insert(kind, (self.workers.pool.idle_lists.insert(IdleWorkers::default()), *limit));
         }
-        self.queue.tenants.hold_again(tenant);
+        self.queue.hold_tenant_again(tenant);
         let skills = key.1.clone();
         let group = self.workers.pool.groups.hold(&key, || Group { skills, idle_list, limited });
         self.workers.pool.groups_of.entry(tenant).or_default().insert(group);
@@ -373,19 +375,19 @@ impl Engine {
             self.workers.pool.idle_lists.remove(gone.idle_list);
             for (kind, (idle_list, _)) in gone.limited {
                 self.workers.pool.idle_lists.remove(idle_list);
-                self.queue.kinds.release(kind);
+                self.queue.release_kind(kind);
             }
         }
-        self.queue.tenants.release(tenant);
+        self.queue.release_tenant(tenant);
     }
 
     fn reroute_tenant(&mut self, tenant: Ix<Tenant>) {
-        let classes: Vec<Ix<Class>> = self.queue.tenants[tenant].classes.iter().copied().collect();
+        let classes: Vec<Ix<Class>> = self.queue.classes_of_tenant(tenant);
         let mut changed = false;
         for class in classes {
             if self.reroute_class(class) {
                 changed = true;
-                self.reshow_class(class);
+                self.queue.reshow_class(&self.workers, class);
             }
         }
         if changed {
@@ -395,20 +397,20 @@ impl Engine {
 
     /// Does the static place of its kind run the jobs of this class?
     pub(in crate::engine) fn goes_to_place(&self, class: Ix<Class>) -> bool {
-        let class = &self.queue.classes[class];
-        self.queue.kinds[class.own_kind()].executor.is_some() && class.placement.is_none()
+        let class = self.queue.class(class);
+        self.queue.kind(class.own_kind()).executor().is_some() && class.placement().is_none()
     }
 
     /// Finds the workers that fit a class; true when those are others than before.
     pub(in crate::engine) fn reroute_class(&mut self, class: Ix<Class>) -> bool {
-        let entry = &self.queue.classes[class];
-        let before = entry.route;
-        if before.is_none() && !self.workers.pool.groups_of.contains_key(&entry.tenant) {
+        let entry = self.queue.class(class);
+        let before = entry.route();
+        if before.is_none() && !self.workers.pool.groups_of.contains_key(&entry.tenant()) {
             return false;
         }
         let idle_lists = self.fitting_lists(class);
         let route = (!idle_lists.is_empty()).then(|| self.hold_route(idle_lists));
-        self.queue.classes[class].route = route;
+        self.queue.set_route(class, route);
         if let Some(route) = route {
             self.workers.pool.routes[route].classes.insert(class);
         }
@@ -423,12 +425,12 @@ impl Engine {
 
     /// The idle lists of the groups that fit a class, in order.
     pub(in crate::engine) fn fitting_lists(&self, class: Ix<Class>) -> Box<[Ix<IdleWorkers>]> {
-        let entry = &self.queue.classes[class];
-        let Some(kind) = entry.kind else { return Box::default() };
-        if self.is_pull(entry.demand) || self.goes_to_place(class) {
+        let entry = self.queue.class(class);
+        let Some(kind) = entry.kind() else { return Box::default() };
+        if self.queue.is_pull(entry.demand()) || self.goes_to_place(class) {
             return Box::default();
         }
-        let Some(groups) = self.workers.pool.groups_of.get(&entry.tenant) else { return Box::default() };
+        let Some(groups) = self.workers.pool.groups_of.get(&entry.tenant()) else { return Box::default() };
         if self.placement_of(class).is_some_and(|placement| placement.pinned) {
             return Box::default();
         }
@@ -446,15 +448,15 @@ impl Engine {
 
     /// What the workers of a group do not have that the jobs of a class ask for.
     pub(in crate::engine) fn group_lacks(&self, group: Ix<Group>, class: Ix<Class>) -> Option<Lack> {
-        let entry = &self.queue.classes[class];
-        let lane = &self.queue.lanes[entry.own_lane()].name;
-        let kind = self.queue.kinds.key(entry.own_kind());
+        let entry = self.queue.class(class);
+        let lane = self.queue.lane(entry.own_lane()).name();
+        let kind = self.queue.kind_name(entry.own_kind());
         self.workers.pool.groups[group].skills.lacks(lane, kind, self.placement_of(class))
     }
 
     /// What a class asks of workers beside its kind.
     pub(in crate::engine) fn placement_of(&self, class: Ix<Class>) -> Option<&PlacementRule> {
-        self.queue.classes[class].placement.map(|placement| &self.workers.placements[placement])
+        self.queue.class(class).placement().map(|placement| &self.workers.placements[placement])
     }
 
     fn hold_route(&mut self, idle_lists: Box<[Ix<IdleWorkers>]>) -> Ix<Route> {
@@ -529,7 +531,7 @@ impl Engine {
             }
             let classes: Vec<Ix<Class>> = self.workers.pool.routes[route].classes.iter().copied().collect();
             for class in classes {
-                self.reshow_class(class);
+                self.queue.reshow_class(&self.workers, class);
             }
         }
     }
@@ -559,8 +561,8 @@ impl Engine {
     }
 
     fn turn_slot(&mut self, worker: Ix<Worker>, job: Ix<Job>, mates: &Mates, by: i32) {
-        let kind = self.kind_of(job);
-        let served = self.queue.starts;
+        let kind = self.queue.kind_of(&self.jobs[job]);
+        let served = self.queue.starts();
         let (of_chain, of_kind_of_chain) = mates.slot_at(&self.jobs, &self.queue, worker, kind);
         let Some(registration) = self.workers.entries[worker].registration.as_mut() else { return };
         if !of_chain {

@@ -47,7 +47,7 @@ impl Engine {
             effects.notices.push(Notice::ProbeConnection(other));
             return Reply::Rejected(taken_by(&offer.worker, since));
         }
-        let tenant = self.hold_tenant(&offer.tenant);
+        let tenant = self.queue.hold_tenant(&self.settings, &offer.tenant);
         let worker = self.hold_worker(tenant, &offer.worker);
         // An operator's word is known over a new connection, also when the last task that the worker held is over only now.
         let orders = self.workers.entries[worker]
@@ -62,7 +62,7 @@ impl Engine {
             // The registration was one user of both already.
             Some(_) => {
                 self.workers.entries.release(worker);
-                self.queue.tenants.release(tenant);
+                self.queue.release_tenant(tenant);
             }
             None => *self.workers.pool.registrations.entry(tenant).or_default() += 1,
         }
@@ -137,8 +137,7 @@ impl Engine {
         let settings = &self.settings.workers;
         let tenant = self
             .queue
-            .tenants
-            .find(&offer.tenant)
+            .find_tenant(&offer.tenant)
             .and_then(|tenant| self.workers.pool.registrations.get(&tenant));
         let of_tenant = tenant.copied().unwrap_or(0);
         let full = |what: &str, max: u32| {
@@ -185,7 +184,7 @@ impl Engine {
             pressed: false,
             used,
             used_of,
-            served: self.queue.starts,
+            served: self.queue.starts(),
             full_since: None,
             full_told: false,
             free_slot: None,
@@ -201,7 +200,7 @@ impl Engine {
         let pushed = |job: &&Ix<Job>| self.jobs.open(**job).is_pushed();
         let mut of_kinds: BTreeMap<Ix<Kind>, Vec<&[Level]>> = BTreeMap::new();
         for job in self.workers.entries[worker].held.iter().filter(pushed) {
-            let kind = self.kind_of(*job);
+            let kind = self.queue.kind_of(&self.jobs[*job]);
             of_kinds.entry(kind).or_default().push(self.workflows.open_levels(*job).unwrap_or_default());
         }
         let used = slots(of_kinds.values().flatten().copied());
@@ -316,7 +315,7 @@ impl Engine {
     /// What a worker offers has changed.
     pub(in crate::engine) fn change_offer(&mut self, worker: Ix<Worker>, offer: WorkerOffer) -> Reply {
         let (tenant, name) = self.workers.entries.key(worker).clone();
-        if offer.worker != name || offer.tenant != *self.queue.tenants.key(tenant) {
+        if offer.worker != name || offer.tenant != *self.queue.tenant_name(tenant) {
             let message =
                 "worker: tenant and name are those of the registration; register anew to change them";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
@@ -370,7 +369,7 @@ impl Engine {
             self.await_until(worker, heard_at + self.settings.lease);
         }
         self.workers.entries.release(worker);
-        self.queue.tenants.release(tenant);
+        self.queue.release_tenant(tenant);
     }
 
     /// What was registered over a connection; to be said again to an engine that replaces this one.

@@ -86,7 +86,7 @@ impl Engine {
         if self.jobs[job].state() == JobState::Assigned {
             self.set_state(job, JobState::Queued);
         }
-        self.count_waiting(job);
+        self.queue.count_waiting(&self.jobs[job]);
         self.wait_for_call(now, job, detail, effects);
     }
 
@@ -132,7 +132,7 @@ impl Engine {
         let notice = Notice::Next {
             seq: Seq(self.jobs[caller].seq()),
             fence: self.jobs.fence_of(caller),
-            executor: self.queue.executors.key(open.executor()).clone(),
+            executor: self.queue.executor_name(open.executor()).clone(),
             connection: self.connection_of(open),
             dispatch_seq: open.dispatch_seq(),
             request,

@@ -138,8 +138,8 @@ pub(in crate::engine) struct Shared {
 impl Mates {
     /// In which limits these others hold a slot for a job.
     pub(in crate::engine) fn shared(&self, jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> Shared {
-        let lane = |job: Ix<Job>| queue.agent_queues[jobs[job].agent_queue()].lane;
-        let kind = |job: Ix<Job>| queue.classes[jobs[job].class()].kind;
+        let lane = |job: Ix<Job>| queue.lane_of(&jobs[job]);
+        let kind = |job: Ix<Job>| queue.class(jobs[job].class()).kind();
         Shared {
             any: self.share(|_| true),
             lane: self.share(|mate| lane(mate) == lane(job)),
@@ -157,13 +157,13 @@ impl Mates {
         kind: Ix<Kind>,
     ) -> (bool, bool) {
         let is_here = |mate: Ix<Job>| jobs.open(mate).pushed_to() == Some(worker);
-        let is_kind = |mate: Ix<Job>| queue.classes[jobs[mate].class()].kind == Some(kind);
+        let is_kind = |mate: Ix<Job>| queue.class(jobs[mate].class()).kind() == Some(kind);
         (self.share(is_here), self.share(|mate| is_here(mate) && is_kind(mate)))
     }
 
     /// True when these hold the key for a job.
     pub(in crate::engine) fn hold_key(&self, jobs: &Jobs, queue: &Queue, key: Ix<KeyEntry>) -> bool {
-        self.share(|mate| jobs[mate].keyset().is_some_and(|keyset| queue.keysets[keyset].0.contains(&key)))
+        self.share(|mate| queue.keys_of(&jobs[mate]).contains(&key))
     }
 }
 
@@ -307,8 +307,7 @@ impl Workflows {
 }
 
 fn waits_for_claim(jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> bool {
-    let lane = queue.agent_queues[jobs[job].agent_queue()].lane;
-    queue.lanes[lane].settings.pull.dispatch == Dispatch::Claim
+    queue.lane_of_job(&jobs[job]).settings().pull.dispatch == Dispatch::Claim
 }
 
 impl Engine {
@@ -333,29 +332,30 @@ impl Engine {
 
     fn may_start_called(&self, now: Now, job: Ix<Job>, capacity: Option<&FreeCapacity>) -> bool {
         let entry = &self.jobs[job];
-        let has_executor = self.class_has_room(entry.class()) || self.worker_of_chain(job).is_some();
-        if !has_executor || self.waits_for_a_claim(job) {
+        let has_slot = self.queue.class_has_free_slot(&self.workers, entry.class())
+            || self.worker_of_chain(job).is_some();
+        if !has_slot || self.waits_for_a_claim(job) {
             return false;
         }
         let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
         let shared = mates.shared(&self.jobs, &self.queue, job);
-        let (node, class) =
-            (&self.queue.agent_queues[entry.agent_queue()], &self.queue.classes[entry.class()]);
-        let lane = &self.queue.lanes[node.lane];
-        let keys = self.keys_held_by(job);
+        let (node, class) = (self.queue.agent_queue(entry.agent_queue()), self.queue.class(entry.class()));
+        let lane = self.queue.lane(node.lane());
+        let keys = self.queue.keys_of(&self.jobs[job]);
         shared.any
-            && !lane.settings.paused
+            && !lane.settings().paused
             && !self.jobs[job].is_overdue(now)
             && !self.is_missing(now, job)
-            && (shared.lane || lane.open < lane.settings.running_max)
-            && (shared.agent || node.open < lane.settings.running_per_agent_max)
-            && (shared.kind || self.queue.kinds[class.own_kind()].gate.is_open())
-            && keys.iter().all(|&key| {
-                self.queue.keys[key].gate.is_open() || mates.hold_key(&self.jobs, &self.queue, key)
-            })
+            && (shared.lane || lane.open() < lane.settings().running_max)
+            && (shared.agent || node.open() < lane.settings().running_per_agent_max)
+            && (shared.kind || self.queue.kind(class.own_kind()).is_open())
+            && keys
+                .iter()
+                .all(|&key| self.queue.key_is_open(key) || mates.hold_key(&self.jobs, &self.queue, key))
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
             && self
-                .demand_of_job(job)
+                .queue
+                .demand_of(entry)
                 .is_none_or(|demand| capacity.is_none_or(|capacity| capacity.fits(demand)))
     }
 }

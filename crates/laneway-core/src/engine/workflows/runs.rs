@@ -39,8 +39,8 @@ impl Engine {
         }
         let graph = self.check_run(now, &submission)?;
         let RunSubmission { mut spec, members, definition, origin, prior: _, strict_lanes: _ } = submission;
-        let lane = self.queue.lane_of.get(&spec.lane).copied().unwrap_or_else(|| self.main_lane());
-        spec.lane = self.queue.lanes[lane].name.clone();
+        let lane = self.queue.lane_or_main(&spec.lane);
+        spec.lane = self.queue.lane(lane).name().clone();
         let row = RunRow {
             first: self.numbers.seq_to_come(),
             id: RunId(self.numbers.job_id(now.wall).0),
@@ -98,7 +98,7 @@ impl Engine {
             (false, false) => Begins::Upstream,
         };
         let submission = member.submission(run, above, origin);
-        let belongs = self.locate(&submission.spec);
+        let belongs = self.queue.locate(&submission.spec);
         self.create(now, submission, belongs, begins, effects).job
     }
 
@@ -109,7 +109,7 @@ impl Engine {
         if spec.tags.len() > TAGS_MAX {
             return Err(reject(RejectionCode::Invalid, format!("tags: at most {TAGS_MAX} are allowed")));
         }
-        if submission.strict_lanes && !self.queue.lane_of.contains_key(&spec.lane) {
+        if submission.strict_lanes && !self.queue.has_lane(&spec.lane) {
             self.settings.check_lane(&spec.lane)?;
         }
         let defined = submission.definition.as_ref().map_or(0, |definition| definition.len());
@@ -350,10 +350,8 @@ impl Workflows {
         effects.changes.push(Change::RunMoved { first, state, finished_at });
         if state.is_terminal() {
             self.runs.remove(&row);
-            let lane = queue.lane_of.get(&row.spec.lane).copied();
-            let lane = lane.unwrap_or_else(|| queue.lane_of[&Name::fixed(crate::settings::MAIN_LANE)]);
-            let ended = &mut queue.lanes[lane].ended;
-            *ended = ended.saturating_add(u32::try_from(row.nodes.len()).unwrap_or(u32::MAX));
+            let nodes = u32::try_from(row.nodes.len()).unwrap_or(u32::MAX);
+            queue.count_ended(queue.lane_or_main(&row.spec.lane), nodes);
         }
     }
 
