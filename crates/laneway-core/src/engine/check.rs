@@ -1,7 +1,5 @@
 //! Recounts everything from the jobs and compares: counters are derived, never free-standing.
 
-mod workers;
-
 use std::collections::BTreeMap;
 
 use crate::engine::Engine;
@@ -21,7 +19,7 @@ impl Engine {
         self.queue.check_heads(&self.workers)?;
         self.webhooks.check(&self.jobs)?;
         self.check_units()?;
-        self.check_workers()?;
+        self.workers.check(&self.jobs, &self.queue, &self.workflows)?;
         self.jobs.check_timers(&self.timers)?;
         self.workflows.check(&self.jobs)?;
         self.schedules.check()

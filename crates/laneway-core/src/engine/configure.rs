@@ -30,7 +30,7 @@ impl Engine {
         self.apply_limits();
         self.recount_shares();
         if lanes_changed {
-            self.review_lanes_served();
+            self.workers.lanes_changed(&self.settings, &mut self.queue);
         }
         self.numbers.server_event(now, EventKind::ConfigChanged, None, Some(origin), detail, effects);
         if let Some(bytes) = overrides {

@@ -204,9 +204,9 @@ impl Recovery {
         let executor = engine.queue.find_executor(&open.executor).expect("it was just made");
         let tenant = engine.queue.tenant_of(&engine.jobs[job]);
         let worker = open.holder.as_ref().map(|holder| {
-            let worker = engine.hold_worker(tenant, &holder.worker);
+            let worker = engine.workers.hold(tenant, &holder.worker);
             if open.executor.as_str() != LEASES {
-                engine.workers.entries[worker].boot.clone_from(&holder.boot);
+                engine.workers.set_boot(worker, holder.boot.as_ref());
             }
             worker
         });

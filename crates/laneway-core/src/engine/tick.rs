@@ -16,8 +16,8 @@ impl Engine {
             let Some(job) = self.timers.due(now) else { break };
             self.look_at(now, job, effects);
         }
-        self.watch_workers(now, effects);
-        self.expire_bindings(now);
+        self.check_silent_workers(now, effects);
+        self.workers.expire_bindings(now, &mut self.queue);
         self.fire_schedules(now, effects);
         self.look_at_clock(now, effects);
         if self.clock.sweep_at() <= now.mono {
@@ -46,18 +46,15 @@ impl Engine {
         let sweep_at = self.clock.sweep_at();
         let mono = self.timers.next_mono().map_or(sweep_at, |at| at.min(sweep_at));
         let mono = self.webhooks.next_at(&self.settings.webhooks).map_or(mono, |at| at.min(mono));
-        let mono = self.workers.pool.watch.first().map_or(mono, |&(at, _)| at.min(mono));
+        let mono = self.workers.next_check().map_or(mono, |at| at.min(mono));
         let slot = self.schedules.next_slot().filter(|_| !self.server.is_draining());
-        let wall = [self.timers.next_wall(), slot, self.workers.pool.bindings.next_expiry()]
-            .into_iter()
-            .flatten()
-            .min();
+        let wall = [self.timers.next_wall(), slot, self.workers.next_expiry()].into_iter().flatten().min();
         Wakeup { mono: Some(mono), wall }
     }
 
     /// A process that was stopped got no heartbeats: leases get the lost time back.
     fn notice_stall(&mut self, now: Now) {
-        let watched = self.workers.pool.watch.first().map(|&(at, _)| at);
+        let watched = self.workers.next_check();
         let asked = [self.timers.next_mono(), watched].into_iter().flatten().min();
         self.clock.look(now, asked, self.settings.lease);
     }

@@ -49,7 +49,7 @@ impl Engine {
         }
         let old = self.jobs[job].class();
         let (tenant, kind) = (self.queue.class(old).tenant(), self.queue.class(old).own_kind());
-        let placement = self.placement_of(old).cloned();
+        let placement = self.workers.placement_of(&self.queue, old).cloned();
         let names = (self.queue.tenant_name(tenant).clone(), self.queue.kind_name(kind).clone());
         let node = self.jobs[job].agent_queue();
         let belongs = Belongs {
@@ -138,7 +138,7 @@ impl Engine {
             && node.open() < lane.settings().running_per_agent_max
             && self.queue.class_is_open(&self.workers, entry.class())
             && self.queue.first_closed_key(&self.jobs[job]).is_none()
-            && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
+            && !(self.queue.goes_to_workers(entry.class()) && self.picked_worker(job).is_none())
             && self.queue.demand_of(&self.jobs[job]).is_none_or(|demand| capacity.is_quiet_for(demand))
     }
 

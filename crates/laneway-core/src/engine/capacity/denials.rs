@@ -81,7 +81,7 @@ impl Engine {
         let entry = &self.jobs[job];
         let (lane, tenant, agent) = self.queue.agent_queue_key(entry.agent_queue());
         let open = self.jobs.attempt_of(job);
-        let holder = open.and_then(|open| self.holder_of(open)).map(|holder| holder.worker);
+        let holder = open.and_then(|open| self.workers.holder_of(open)).map(|holder| holder.worker);
         self.capacity.remember(Decision {
             at: now.wall,
             tenant: self.queue.tenant_name(*tenant).clone(),

@@ -3,7 +3,7 @@
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::job::Job;
 use crate::engine::queue::Executor;
-use crate::engine::workers::pool::Worker;
+use crate::engine::workers::Worker;
 use crate::{AttemptEnd, AttemptId, ExecutorMode, Mono, Now, OpenAttempt, Span, Wall};
 
 /// An open attempt.
@@ -92,6 +92,11 @@ impl Open {
     /// When its lease ends. `None`: it is attached and needs no lease.
     pub(in crate::engine) fn lease_until(&self) -> Option<Mono> {
         self.lease_until
+    }
+
+    /// The rest of the timeout of an attempt that has started.
+    pub(in crate::engine) fn time_left(&self, now: Mono) -> Option<Span> {
+        self.timeout_at.map(|at| at.since(now).max(Span(1)))
     }
 
     pub(in crate::engine) fn timeout_at(&self) -> Option<Mono> {

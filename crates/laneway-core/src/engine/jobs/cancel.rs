@@ -69,8 +69,8 @@ impl Engine {
             seq: Seq(self.jobs[job].seq),
             fence: self.jobs.fence_of(job),
             executor: self.queue.executor_name(open.executor).clone(),
-            connection: self.connection_of(open),
-            dispatch_seq: self.dispatch_seq(job),
+            connection: self.workers.connection_of(open),
+            dispatch_seq: self.workflows.dispatch_seq(&self.jobs, job),
         });
     }
 

@@ -55,7 +55,7 @@ impl Engine {
             );
         }
         let job = self.insert_job(&row, belongs);
-        let served = self.is_served(job);
+        let served = self.workers.is_served(&self.queue, self.jobs[job].class());
         self.jobs[job].wake = wake.map(|(wake, _)| wake);
         match (wake, begins) {
             (Some((Wake::NotBefore(_), _)), _) => self.sessions.wait_for_later(&self.jobs, job),

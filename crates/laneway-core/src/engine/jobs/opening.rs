@@ -29,25 +29,25 @@ impl Engine {
     ) -> bool {
         let class = self.queue.class(self.jobs[job].class);
         let (tenant, kind) = (class.tenant(), class.own_kind());
-        let told = if pull { None } else { self.told_worker(job) };
-        let executor = match told {
+        let pushed_to = if pull { None } else { self.picked_worker(job) };
+        let executor = match pushed_to {
             _ if pull => self.leases_executor(),
             Some(_) => self.workers_executor(),
             None => self.queue.kind(kind).executor().expect("a kind that starts has an executor"),
         };
         let leased = self.queue.mode_and_slots(executor).0 == ExecutorMode::Leased;
-        let (lease, until) = match told {
-            Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
+        let (lease, until) = match pushed_to {
+            Some(worker) => (self.workers.lease_at(worker, self.settings.lease), self.settings.ack_timeout),
             None if leased => self.first_lease(job, pull, taker),
             None => Default::default(),
         };
         let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker = match (told, taker) {
+        let worker = match (pushed_to, taker) {
             (Some(worker), _) => {
-                self.workers.entries.hold_again(worker);
+                self.workers.hold_again(worker);
                 Some(worker)
             }
-            (None, Some(taker)) => Some(self.hold_worker(tenant, &taker.holder.worker)),
+            (None, Some(taker)) => Some(self.workers.hold(tenant, &taker.holder.worker)),
             (None, None) => None,
         };
         let entry = &mut self.jobs[job];
@@ -90,7 +90,7 @@ impl Engine {
             started_at: open.started_at,
             lease: open.lease,
             last_event: entry.last_event,
-            holder: self.holder_of(open),
+            holder: self.workers.holder_of(open),
             dispatch_seq: open.dispatch_seq,
         }
     }

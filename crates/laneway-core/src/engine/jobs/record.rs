@@ -89,7 +89,7 @@ impl Engine {
     /// What became of the dispatch that opened a job's attempt; `None` where no worker was told of it.
     pub(in crate::engine) fn dispatch_line(&self, job: Ix<Job>, outcome: &str) -> Option<Box<str>> {
         let open = self.jobs.attempt_of(job)?;
-        let worker = self.workers.entries.key(open.pushed_to()?).1.clone();
+        let worker = self.workers.name_of(open.pushed_to()?).clone();
         let line = DispatchLine { dispatch_seq: open.dispatch_seq, outcome: outcome.into(), worker };
         Some(line.to_string().into())
     }
@@ -143,7 +143,7 @@ impl Engine {
         }
         let keys = entry.keyset.and_then(|keyset| self.queue.release_keyset(keyset));
         for key in keys.iter().flat_map(KeySet::iter) {
-            self.release_key(key);
+            self.workers.release_key(&mut self.queue, key);
         }
         self.release_class(entry.class);
         self.queue.release_agent_queue(entry.agent_queue);

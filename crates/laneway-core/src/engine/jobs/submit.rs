@@ -9,7 +9,8 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Armed, Job, Jobs, MaybeMono, MaybeWall};
 use crate::engine::queue::{AgentQueue, Demand, Kind, Lane, PlannedJobs, Tenant};
 use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
-use crate::engine::workers::pool::PlacementRule;
+use crate::engine::workers::PlacementRule;
+use crate::engine::workers::placement::check_placement;
 use crate::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use crate::{
     CapacityRequest, Effects, JobId, JobRow, JobSpec, JobState, MergedInto, Name, Now, Reply, Seq,
@@ -210,7 +211,7 @@ impl Engine {
         }
         check_capacity_request(&self.settings, &spec.capacity)?;
         if let Some(wants) = &spec.placement {
-            self.check_wants(wants)?;
+            check_placement(wants)?;
         }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
@@ -226,7 +227,8 @@ impl Engine {
         }
         let pull = self.queue.lane(belongs.lane).settings().pull.is_pull();
         let offered = pull || belongs.kind.is_some_and(|kind| self.queue.kind(kind).executor().is_some());
-        let offered = offered || (self.settings.strict_kinds && self.is_offered_by_workers(spec, belongs));
+        let offered =
+            offered || (self.settings.strict_kinds && self.workers.offer(&self.queue, spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: nobody offers {:?}; register a handler or a target for it",

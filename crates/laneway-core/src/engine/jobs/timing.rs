@@ -5,6 +5,7 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::jobs::{Armed, Job, MaybeMono, MaybeWall, Wake};
 use crate::engine::queue::Demand;
+use crate::engine::workers::placement::pin_expiry;
 use crate::{AttemptEnd, Change, Effects, EventKind, JobState, Now, Reason, Seq};
 
 impl Engine {
@@ -30,7 +31,7 @@ impl Engine {
         if due {
             self.become_queued(now, job, Reason::Due, effects);
         }
-        if self.pin_expiry(job).is_some_and(|at| at <= now.wall) {
+        if pin_expiry(&self.queue, &self.jobs[job]).is_some_and(|at| at <= now.wall) {
             return self.fail_missing(now, job, effects);
         }
         if self.jobs[job].state == JobState::Queued {
@@ -102,11 +103,11 @@ impl Engine {
         let stopping = open.stopping;
         if let Some((cause, until)) = stopping
             && until <= now.mono
-            && !self.hears_nothing(open)
+            && !self.workers.is_unreachable(open)
         {
             return self.close_stopped(now, job, cause, effects);
         }
-        let until = self.lease_end(open);
+        let until = self.workers.lease_end(open);
         if self.clock.is_over(now, until) {
             return match (stopping, entry.state) {
                 (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
@@ -140,8 +141,8 @@ impl Engine {
     fn look_at_lingering(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let open = self.jobs.open(job);
         let grace_over =
-            open.stopping.is_some_and(|(_, until)| until <= now.mono) && !self.hears_nothing(open);
-        if grace_over || self.clock.is_over(now, self.lease_end(open)) {
+            open.stopping.is_some_and(|(_, until)| until <= now.mono) && !self.workers.is_unreachable(open);
+        if grace_over || self.clock.is_over(now, self.workers.lease_end(open)) {
             return self.release_lingering(now, job, effects);
         }
         self.extend_to_floor(now, job);
@@ -164,7 +165,7 @@ impl Engine {
 
     /// A lease that is only kept by its worker or by the lost time is written as what it is, so that its timer moves.
     fn extend_to_floor(&mut self, now: Now, job: Ix<Job>) {
-        let end = self.lease_end(self.jobs.open(job));
+        let end = self.workers.lease_end(self.jobs.open(job));
         let floor = end.map_or(self.clock.lease_floor(), |end| end.max(self.clock.lease_floor()));
         let open = self.jobs.open_mut(job);
         if let Some(until) = &mut open.lease_until
@@ -186,7 +187,7 @@ impl Engine {
         if let Some(open) = entry.open {
             let open = &self.jobs.attempts[open];
             // Who hears nothing cannot stop: it runs on until its lease ends.
-            let stop = open.stopping.filter(|_| !self.hears_nothing(open)).map(|(_, until)| until);
+            let stop = open.stopping.filter(|_| !self.workers.is_unreachable(open)).map(|(_, until)| until);
             let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();
             let wall = if asked { MaybeWall::NONE } else { entry.deadline };
@@ -208,7 +209,12 @@ impl Engine {
                 Armed { mono: entry.queue_until, wall: entry.deadline }
             }
             None => {
-                let times = [entry.deadline, entry.near_at, entry.hours_end, self.pin_expiry(job).into()];
+                let times = [
+                    entry.deadline,
+                    entry.near_at,
+                    entry.hours_end,
+                    pin_expiry(&self.queue, &self.jobs[job]).into(),
+                ];
                 let wall = times.into_iter().filter_map(MaybeWall::get).min();
                 Armed { mono: entry.queue_until, wall: wall.into() }
             }

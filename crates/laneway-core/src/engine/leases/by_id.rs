@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::jobs::{Job, Open, Wake};
+use crate::engine::jobs::{Job, Wake};
 use crate::engine::leases::claim::Taker;
 use crate::engine::queue::Executor;
 use crate::lease::{Holder, LeaseMessage, LeaseUpdate, LostPolicy};
@@ -34,7 +34,7 @@ impl Engine {
         if tenant.is_some_and(|tenant| tenant != *owner) {
             return Reply::NotFound;
         }
-        let holder = self.holder_of(self.jobs.open(job));
+        let holder = self.workers.holder_of(self.jobs.open(job));
         if let Some(worker) = worker {
             match holder {
                 Some(holder) if holder.worker != worker => return Reply::NotYours,
@@ -90,17 +90,10 @@ impl Engine {
         self.queue.find_executor(&name).expect("it was just made")
     }
 
-    pub(in crate::engine) fn holder_of(&self, open: &Open) -> Option<Holder> {
-        open.worker().map(|worker| Holder {
-            worker: self.workers.entries.key(worker).1.clone(),
-            pid: open.pid(),
-            boot: self.workers.entries[worker].boot.clone().filter(|_| open.is_pushed()),
-        })
-    }
-
     /// How long an attempt of this job lives without a heartbeat.
     pub(in crate::engine) fn lease_of(&self, job: Ix<Job>) -> Span {
-        if let Some(lease) = self.worker_lease_of(job) {
+        let open = self.jobs.attempt_of(job);
+        if let Some(lease) = open.and_then(|open| self.workers.lease_of(open, self.settings.lease)) {
             return lease;
         }
         let lane = self.queue.lane_of(&self.jobs[job]);

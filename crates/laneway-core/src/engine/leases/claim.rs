@@ -110,11 +110,8 @@ impl Engine {
         if max_cost.is_some_and(|max| demand.cost() > max) {
             return Some(DenyReason::TooBig { cost: demand.cost() });
         }
-        let holds_some = || {
-            let known = tenant.and_then(|tenant| self.workers.entries.find(&(tenant, worker.clone())));
-            known.is_some_and(|worker| !self.workers.entries[worker].held.is_empty())
-        };
-        (demand.unique() && holds_some()).then_some(DenyReason::Unique)
+        let is_busy = || tenant.is_some_and(|tenant| self.workers.is_busy(tenant, worker));
+        (demand.unique() && is_busy()).then_some(DenyReason::Unique)
     }
 
     /// The job that a claim gets from the queue.
@@ -316,7 +313,7 @@ impl Engine {
     /// A job whose attempt is open already: reserved for whoever asks, or held by somebody.
     fn lease_open(&mut self, now: Now, job: Ix<Job>, taker: &Taker<'_>, effects: &mut Effects) -> Reply {
         let open = self.jobs.open(job);
-        let holder = self.holder_of(open);
+        let holder = self.workers.holder_of(open);
         let mine = holder.as_ref().is_some_and(|holder| holder.worker == taker.holder.worker);
         let reserved = self.jobs.is_reserved(job);
         if open.stopping().is_some() || !(mine || reserved) {
@@ -333,7 +330,7 @@ impl Engine {
         let mut grant = self.grant(job, mine);
         if mine {
             // Who has lost it and begins anew must have ended when the attempt is over.
-            grant.timeout = self.time_left(now, job).unwrap_or(grant.timeout);
+            grant.timeout = self.jobs.open(job).time_left(now.mono).unwrap_or(grant.timeout);
         }
         Reply::Granted(Box::new(grant))
     }
@@ -371,11 +368,11 @@ impl Engine {
     ) {
         let tenant = self.queue.tenant_of(&self.jobs[job]);
         let lease = self.lease_of(job);
-        let worker = self.hold_worker(tenant, &taker.holder.worker);
+        let worker = self.workers.hold(tenant, &taker.holder.worker);
         let open = self.jobs.open_mut(job);
         open.claim(worker, taker.holder.pid, now.mono + lease);
         let number = open.number();
-        self.workers.entries[worker].held.insert(job);
+        self.workers.add_held(worker, job);
         self.queue.unreserve(job, &self.jobs[job], number);
         if taker.start && self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);

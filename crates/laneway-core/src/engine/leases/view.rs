@@ -63,7 +63,7 @@ impl Engine {
             agent: agent.clone(),
             lane: self.queue.lane(*lane).name().clone(),
             kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[job])).clone(),
-            holder: self.holder_of(open),
+            holder: self.workers.holder_of(open),
             state: entry.state(),
             cost: self.queue.cost_of(&self.jobs[job]),
             opened_at: open.opened_at(),

@@ -6,7 +6,7 @@ use crate::capacity::QuietRule;
 use crate::engine::collections::slab::Ix;
 use crate::engine::queue::gates::Gate;
 use crate::engine::queue::lane::Lane;
-use crate::engine::workers::pool::{PlacementRule, Route};
+use crate::engine::workers::{PlacementRule, Route};
 use crate::settings::KindSettings;
 use crate::{CapacityRequest, ExecutorMode, JobState, LaneSettings};
 

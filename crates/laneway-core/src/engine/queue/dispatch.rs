@@ -96,14 +96,14 @@ impl Engine {
             self.park(bin, SourceKey { class: Some(class), key: None });
             return false;
         }
-        if self.goes_to_workers(class)
+        if self.queue.goes_to_workers(class)
             && let Pick::Later { worker, kind } = self.pick(job)
         {
-            let (key, new) = self.slot_gate(worker, kind);
+            let (key, new) = self.workers.slot_gate(&mut self.queue, worker, kind);
             self.park(bin, SourceKey { class: Some(class), key: Some(key) });
             if new {
                 // From now on bins that hang on it are its only users.
-                self.release_key(key);
+                self.workers.release_key(&mut self.queue, key);
             }
             return false;
         }

@@ -6,7 +6,7 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Job, Wake};
 use crate::engine::queue::{Class, KeyName};
 use crate::engine::workers::placement::Pick;
-use crate::engine::workers::pool::{Group, Lack};
+use crate::engine::workers::{FittingWorkers, Lack};
 use crate::worker::{Package, Standing};
 use crate::{JobId, JobState, Name, Now, Span, Wall};
 
@@ -404,8 +404,7 @@ impl Engine {
         {
             return false;
         }
-        let groups = self.workers.pool.groups_of.get(&of.tenant);
-        groups.is_none_or(|groups| groups.iter().all(|&group| self.group_lacks(group, class).is_some()))
+        self.workers.none_fits(&self.queue, class)
     }
 
     /// Why no worker takes it.
@@ -415,40 +414,19 @@ impl Engine {
         match self.pick(job) {
             Pick::Worker(_) | Pick::Missing => return,
             Pick::Later { worker, .. } => {
-                let standing = self.workers.entries[worker]
-                    .registration
-                    .as_ref()
-                    .map(|registration| registration.standing());
-                let worker = self.workers.entries.key(worker).1.clone();
+                let standing = self.workers.standing_of(worker);
+                let worker = self.workers.name_of(worker).clone();
                 return holds.push(Hold::WorkerBusy { worker, standing });
             }
-            Pick::Nobody => {}
+            Pick::None => {}
         }
-        let Some(groups) = self.workers.pool.groups_of.get(&class.tenant) else {
+        let of = self.jobs[job].class();
+        let Some(fitting) = self.workers.fitting(&self.queue, of) else {
             return holds.push(Hold::NoExecutor { kind: kind.clone() });
         };
-        let of = self.jobs[job].class();
-        let lacks: Vec<(Ix<Group>, Option<Lack>)> =
-            groups.iter().map(|&group| (group, self.group_lacks(group, of))).collect();
-        let fits = |group: Ix<Group>| lacks.contains(&(group, None));
-        // Who lacks the last thing that is looked at has all the others.
-        let nearest = lacks.iter().map(|(_, lack)| *lack).max().flatten();
-        let (mut fit, mut full, mut draining, mut unwell) = (0, 0, 0, 0);
-        let registrations = self
-            .workers
-            .pool
-            .watch
-            .iter()
-            .filter_map(|(_, worker)| self.workers.entries[*worker].registration.as_deref());
-        for registration in registrations.filter(|registration| fits(registration.group)) {
-            fit += 1;
-            match registration.standing() {
-                Standing::Draining => draining += 1,
-                Standing::Lost | Standing::Away | Standing::Unhealthy => unwell += 1,
-                Standing::Ready | Standing::Late | Standing::Degraded => full += 1,
-            }
-        }
-        let package = || self.placement_of(of).and_then(|placement| placement.package.clone());
+        let FittingWorkers { nearest, fit, full, draining, unwell } = fitting;
+        let package =
+            || self.workers.placement_of(&self.queue, of).and_then(|placement| placement.package().cloned());
         let lacks = nearest.filter(|_| fit == 0).map(|lack| match (lack, package()) {
             (Lack::Package, Some(package)) => Lacks::Package(package),
             (Lack::Feature, _) => Lacks::Features,

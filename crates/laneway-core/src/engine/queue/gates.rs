@@ -48,7 +48,7 @@ impl Engine {
             self.take_units(job);
         }
         if held {
-            self.take_worker(job, &mates);
+            self.workers.take_slot(&self.jobs, &mut self.queue, job, &mates);
         }
     }
 
@@ -71,7 +71,7 @@ impl Engine {
             self.free_units(job);
         }
         if held {
-            self.free_worker(job, &mates);
+            self.workers.free_slot(&self.jobs, &mut self.queue, job, &mates, self.settings.lease);
         }
         self.queue.rekey_agent(&self.workers, agent_queue);
         if let Some(session) = session {

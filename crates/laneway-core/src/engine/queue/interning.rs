@@ -8,7 +8,7 @@ use crate::engine::queue::{
     AgentQueue, Class, Demand, Gate, KeyEntry, KeyName, KeySet, Kind, Lane, Queue, Tenant,
 };
 use crate::engine::workers::Workers;
-use crate::engine::workers::pool::{PlacementRule, Route};
+use crate::engine::workers::{PlacementRule, Route};
 use crate::settings::LaneSettings;
 use crate::{Key, Name, Placement, Settings};
 
@@ -26,7 +26,7 @@ impl Engine {
         demand: Option<Demand>,
     ) -> Ix<Class> {
         let demand = self.queue.hold_demand(demand);
-        let placement = placement.map(|placement| self.workers.placements.hold(&placement));
+        let placement = placement.map(|placement| self.workers.hold_placement(&placement));
         let Belongs { lane, tenant: known_tenant, kind: known_kind, agent_queue: _ } = known;
         let lane = Some(lane);
         let key = |tenant, kind| ClassKey { tenant, lane, kind, executor: None, placement, demand };
@@ -57,8 +57,7 @@ impl Engine {
             self.release_placement(placement);
             self.queue.release_demand(demand);
             if let Some(route) = gone.route {
-                self.workers.pool.routes[route].classes.remove(&class);
-                self.release_route(route);
+                self.workers.forget_class(route, class);
             }
             if let Some(shared_class) = gone.shared_class {
                 self.queue.release_shared_class(shared_class);
@@ -73,7 +72,7 @@ impl Engine {
 
     fn release_placement(&mut self, placement: Option<Ix<PlacementRule>>) {
         if let Some(placement) = placement {
-            self.workers.placements.release(placement);
+            self.workers.release_placement(placement);
         }
     }
 
@@ -99,7 +98,10 @@ impl Engine {
         if let Some(first) = placement.and_then(|placement| placement.resources.first()) {
             let expiries = placement.into_iter().flat_map(|placement| &placement.resources);
             let expires_at = expiries.filter_map(|resource| resource.expires_at).min();
-            handles.push(self.hold_pin(tenant, &first.worker, expires_at));
+            let until = self.clock.born() + self.settings.lease;
+            let awaited_until = (until > self.clock.looked_at()).then_some(until);
+            let worker = (tenant, &first.worker);
+            handles.push(self.workers.hold_pin(&mut self.queue, worker, expires_at, awaited_until));
         }
         if handles.is_empty() {
             return None;

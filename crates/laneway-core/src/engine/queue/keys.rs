@@ -7,7 +7,7 @@ use crate::engine::queue::class::{Kind, Tenant};
 use crate::engine::queue::gates::Gate;
 use crate::engine::queue::lane::Lane;
 use crate::engine::queue::source::SourceKey;
-use crate::engine::workers::pool::Worker;
+use crate::engine::workers::Worker;
 use crate::worker::Affinity;
 use crate::{Name, Wall};
 

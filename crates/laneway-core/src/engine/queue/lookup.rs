@@ -188,6 +188,18 @@ impl Queue {
         demand.is_some_and(|demand| self.demands[demand].pull)
     }
 
+    /// True when the executor of its kind runs the jobs of a class.
+    pub(in crate::engine) fn goes_to_executor(&self, class: Ix<Class>) -> bool {
+        let class = &self.classes[class];
+        self.kinds[class.own_kind()].executor.is_some() && class.placement.is_none()
+    }
+
+    /// True when push workers run the jobs of a class.
+    pub(in crate::engine) fn goes_to_workers(&self, class: Ix<Class>) -> bool {
+        let class = &self.classes[class];
+        class.route.is_some() || (class.placement.is_some() && !self.is_pull(class.demand))
+    }
+
     /// True while some job has a capacity request.
     pub(super) fn has_demands(&self) -> bool {
         !self.demands.is_empty()

@@ -23,12 +23,13 @@ impl Engine {
 
     pub(in crate::engine) fn regroup_class(&mut self, class: Ix<Class>) {
         let (tenant, demand) = (self.queue.classes[class].tenant, self.queue.classes[class].demand);
-        if self.reroute_class(class) {
-            self.throw_gates_of(tenant);
+        if self.workers.reroute_class(&mut self.queue, class) {
+            self.workers.open_slot_gates_of(&mut self.queue, tenant);
         }
         let kind = &self.queue.kinds[self.queue.classes[class].own_kind()];
         // Pull workers name kinds, and push workers are found by them, so each of those kinds has its own bins.
-        let shared = kind.gate.limit == u32::MAX && !self.queue.is_pull(demand) && self.goes_to_place(class);
+        let shared =
+            kind.gate.limit == u32::MAX && !self.queue.is_pull(demand) && self.queue.goes_to_executor(class);
         let executor = kind.executor.filter(|_| shared);
         let shared_class = executor.map(|executor| self.queue.hold_shared_class(tenant, executor, demand));
         let before = std::mem::replace(&mut self.queue.classes[class].shared_class, shared_class);

@@ -86,7 +86,7 @@ impl Engine {
 
     fn hang(&mut self, bin: Ix<Bin>, to: Option<Hanging>) {
         if let Some(key) = self.queue.hang(&self.workers, bin, to) {
-            self.release_key(key);
+            self.workers.release_key(&mut self.queue, key);
         }
     }
 
@@ -232,12 +232,12 @@ impl Queue {
             return true;
         }
         match (class.route, class.placement) {
-            (Some(route), _) => !workers.pool.routes[route].heads.is_empty(),
+            (Some(route), _) => workers.has_free_slot(route),
             (None, None) => {
                 self.kinds[kind].executor.is_some_and(|executor| self.executors[executor].gate.is_open())
             }
             // A job that uses a resource of one worker is checked against that worker itself.
-            (None, Some(placement)) => workers.placements[placement].pinned,
+            (None, Some(placement)) => workers.is_pinned(placement),
         }
     }
 

@@ -555,7 +555,7 @@ fn a_worker_that_goes_may_come_back_for_who_uses_its_resources() {
             wait 5s | pulse c1 | wait 5s | pulse c1 | wait 5s | pulse c1
             wait 5s | pulse c1 | wait 5s | pulse c1 | wait 5s | pulse c1
             drainworker w1
-                worker.drained w1: somebody said so
+                worker.drained w1: an operator drains it
                 drain c1
             submit a1 kind=w pin=w1
             explain a1
@@ -574,7 +574,7 @@ fn a_worker_that_goes_may_come_back_for_who_uses_its_resources() {
                 a1 started #1
                 a1 succeeded #1 (done)
             drainworker w1
-                worker.drained w1: somebody said so
+                worker.drained w1: an operator drains it
                 drain c2
             submit a2 kind=w pin=w1
             gone c2

@@ -250,7 +250,7 @@ fn a_rebind_outlives_connections_offers_and_a_rebuilt_engine() {
                 worker.connected w1: registered over c3, 1 attempts rebound
                 offer m1#1 to c3 again
             drainworker w1
-                worker.drained w1: somebody said so
+                worker.drained w1: an operator drains it
                 drain c3
             rebuild
                 lease 30 s

@@ -452,7 +452,7 @@ fn d13_a_drained_worker_gets_nothing_new_and_ends_what_it_runs() {
                 a1 assigned #1
                 offer a1#1 to c1
             drainworker w1
-                worker.drained w1: somebody said so
+                worker.drained w1: an operator drains it
                 drain c1
             drainworker w9
                 not found

@@ -1,54 +1,70 @@
 //! Which lanes a worker serves.
 //!
-//! What it names when it registers, or what an operator says instead. A worker that names nothing serves every lane, and so
-//! does one that names no lane at all: the words may be its own system's. Once one of them is a lane, all of them count, so
-//! that a lane which comes later, or has gone and still has jobs, finds its worker. Lanes are a part of what makes workers
-//! alike (`pool.rs`): whom a job fits is known before it starts.
+//! The lanes that it names when it registers, or those that an operator sets instead. A worker that names no lane serves
+//! every lane, and so does one that names only unknown lanes: the names may be its own system's. Once one of them is a lane,
+//! all of them count, so that a lane that is added later, or was removed and still has jobs, finds its worker. Lanes are a part
+//! of a worker's skills (`pool.rs`): which workers fit a job is known before it starts.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::record::cut_note;
 use crate::engine::jobs::submit::reject;
-use crate::engine::workers::pool::{Registration, Skills, Worker};
+use crate::engine::queue::Queue;
+use crate::engine::workers::record::Registration;
+use crate::engine::workers::skills::Skills;
+use crate::engine::workers::{Worker, Workers};
 use crate::worker::{OFFER_LIST_MAX, Orders, WorkerOffer};
-use crate::{Effects, EventKind, Name, Now, Origin, RejectionCode, Reply};
+use crate::{Effects, EventKind, Name, Now, Origin, RejectionCode, Reply, Settings};
 
-impl Engine {
-    /// What a worker can do and whom it serves now.
-    pub(in crate::engine) fn skills_of(&self, offer: &WorkerOffer, orders: &Orders) -> Skills {
-        let lanes = match &orders.lanes {
-            Some(lanes) => &lanes[..],
-            None if offer.lanes.iter().any(|lane| self.queue.has_lane(lane)) => &offer.lanes[..],
-            None => &[],
-        };
-        Skills::of(offer, lanes)
-    }
+/// The skills of a worker with this offer and these orders.
+pub(super) fn skills_of(queue: &Queue, offer: &WorkerOffer, orders: &Orders) -> Skills {
+    let lanes = match &orders.lanes {
+        Some(lanes) => &lanes[..],
+        None if offer.lanes.iter().any(|lane| queue.has_lane(lane)) => &offer.lanes[..],
+        None => &[],
+    };
+    Skills::of(offer, lanes)
+}
 
-    /// What a worker offers, or whom it serves, changes: from now on it sits with those that are like it then. What it
-    /// runs goes on.
-    pub(in crate::engine) fn change_registration(
+impl Workers {
+    /// Changes the offer or the orders of a worker, and moves it to the group of its new skills. Its attempts go on.
+    pub(super) fn change_registration(
         &mut self,
+        settings: &Settings,
+        queue: &mut Queue,
         worker: Ix<Worker>,
         change: impl FnOnce(&mut Registration),
     ) {
-        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
-        let connection = registration.connection.take();
-        // It sits nowhere while it moves: without a connection nobody does.
-        self.update_slot(worker);
-        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
+        let connection = self.registered_mut(worker).connection.take();
+        // Without a connection it is in no idle list while it moves.
+        self.update_slot(queue, worker);
+        let registration = self.registered_mut(worker);
         change(registration);
-        let (before, offer, orders) =
-            (registration.group, registration.offer.clone(), registration.orders.clone());
-        let (tenant, skills) = (self.workers.entries.key(worker).0, self.skills_of(&offer, &orders));
-        let group = self.join_group(tenant, skills);
-        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
+        let (before, skills) =
+            (registration.group, skills_of(queue, &registration.offer, &registration.orders));
+        let tenant = self.entries.key(worker).0;
+        let group = self.join_group(settings, queue, tenant, skills);
+        let registration = self.registered_mut(worker);
         (registration.group, registration.connection) = (group, connection);
-        self.leave_group(before);
-        self.update_slot(worker);
-        self.throw_gates_open(worker);
+        self.leave_group(queue, before);
+        self.update_slot(queue, worker);
+        self.open_slot_gates(queue, worker);
     }
 
-    /// Somebody says which lanes a worker serves from now on.
+    /// Lanes were added or removed: names in the offers of workers may be lanes now, or no longer.
+    pub(in crate::engine) fn lanes_changed(&mut self, settings: &Settings, queue: &mut Queue) {
+        for worker in self.entries.handles() {
+            let Some(registration) = self.registration(worker) else { continue };
+            let now = skills_of(queue, &registration.offer, &registration.orders);
+            if now != *self.pool.groups[registration.group].skills {
+                self.change_registration(settings, queue, worker, |_| {});
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// An operator sets which lanes a worker serves.
     pub(in crate::engine) fn rebind_worker(
         &mut self,
         now: Now,
@@ -58,7 +74,9 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(worker) = self.find_registered(tenant, worker) else { return Reply::NotFound };
+        let Some(worker) = self.workers.find_registered(&self.queue, tenant, worker) else {
+            return Reply::NotFound;
+        };
         lanes.sort();
         lanes.dedup();
         if lanes.len() > OFFER_LIST_MAX {
@@ -69,8 +87,7 @@ impl Engine {
             let message = format!("lanes: there is no lane {:?}; make it first", unknown.as_str());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
-        let registration = self.workers.entries[worker].registration.as_ref().expect("it is registered");
-        if registration.orders.lanes.as_ref() == Some(&lanes) {
+        if self.workers.registered_mut(worker).orders.lanes.as_ref() == Some(&lanes) {
             return Reply::Done;
         }
         let names: Vec<&str> = lanes.iter().map(Name::as_str).collect();
@@ -78,20 +95,10 @@ impl Engine {
             true => "serves every lane from now on".to_owned(),
             false => format!("serves {} from now on", names.join(", ")),
         };
-        self.change_registration(worker, |registration| registration.orders.lanes = Some(lanes));
+        let change = |registration: &mut Registration| registration.orders.lanes = Some(lanes);
+        self.workers.change_registration(&self.settings, &mut self.queue, worker, change);
         let why = cut_note(why.into());
         self.worker_event(now, EventKind::WorkerRebound, worker, &why, Some(origin), effects);
         Reply::Done
-    }
-
-    /// Lanes came or went: what workers named may be lanes now, or no longer be any.
-    pub(in crate::engine) fn review_lanes_served(&mut self) {
-        for worker in self.workers.entries.handles() {
-            let Some(registration) = self.workers.entries[worker].registration.as_deref() else { continue };
-            let now = self.skills_of(&registration.offer, &registration.orders);
-            if now != *self.workers.pool.groups[registration.group].skills {
-                self.change_registration(worker, |_| {});
-            }
-        }
     }
 }

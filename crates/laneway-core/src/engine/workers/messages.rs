@@ -1,41 +1,42 @@
-//! What workers say over their connections, and what time does to those that say nothing.
+//! Messages of push workers, and workers that send none.
 //!
-//! The fence of a word is the connection together with the job and the number of its dispatch: what comes over a connection
-//! that lost its place changes nothing. A sign of life keeps all attempts of its worker alive and is never written: the
-//! lease is the worker's, and an attempt whose own has ended looks at it before it is lost.
+//! The fence of a message is the connection together with the job and the number of its dispatch: a message over a replaced
+//! connection changes nothing. A heartbeat keeps all attempts of its worker alive and is never stored: the lease is the
+//! worker's, and an attempt whose own lease is over is lost only when its worker's is, too.
 
 use crate::effect::{Offer, OfferTo};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
-use crate::engine::jobs::{Job, Open, Wake};
-use crate::engine::queue::{Executor, Tenant};
-use crate::engine::workers::pool::{MISSES_MAX, RECENT_MAX, Worker};
-use crate::worker::{Beat, ConnectionId, WorkerMessage, WorkerReport, WorkerView};
+use crate::engine::jobs::{Job, Wake};
+use crate::engine::queue::Executor;
+use crate::engine::workers::Worker;
+use crate::engine::workers::record::MISSES_MAX;
+use crate::worker::{Beat, WorkerMessage, WorkerReport};
 use crate::{
-    AttemptEnd, Change, Effects, EventKind, ExecutorMode, ExecutorOffer, Failure, JobState, Mono, Name,
-    Notice, Now, Origin, Outcome, Reason, Reply, Seq, Span, Task,
+    AttemptEnd, Change, Effects, EventKind, ExecutorMode, ExecutorOffer, Failure, JobState, Name, Notice,
+    Now, Origin, Outcome, Reason, Reply, Seq, Span, Task,
 };
 
-/// The place of all attempts that workers are told of. Nobody else may offer it.
+/// The executor of all attempts of push workers. No other executor may have this name.
 pub(in crate::engine) const WORKERS: &str = "workers";
-/// How long a job that a worker did not take waits, the first time; each time it is twice as long.
+/// How long a job waits that a worker did not accept, the first time; each time it is twice as long.
 const REJECTED: Span = Span::secs(1);
-/// Most workers that one tick looks at.
+/// Most workers that one tick checks.
 const WATCHED_MAX: usize = 1_024;
 
 impl Engine {
-    /// Something is said over a worker's connection.
+    /// A message over a worker's connection.
     pub(in crate::engine) fn worker_message(
         &mut self,
         now: Now,
-        word: WorkerMessage,
+        message: WorkerMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let WorkerMessage { connection, report: said } = word;
+        let WorkerMessage { connection, report } = message;
         let known = self.workers.pool.connections.get(&connection).copied();
         let Some(worker) = known else { return Reply::Stale };
-        match said {
+        match report {
             WorkerReport::Beat(beat) => self.beat(now, worker, beat, effects),
             WorkerReport::Accepted(task) => match self.find_task(worker, task) {
                 Ok(job) => self.accepted(now, job, effects),
@@ -48,19 +49,21 @@ impl Engine {
             WorkerReport::Ended { task, outcome, stored } => {
                 self.task_ended(now, worker, task, outcome, stored, effects)
             }
-            WorkerReport::Offers(offer) => self.change_offer(worker, *offer),
+            WorkerReport::Offers(offer) => {
+                self.workers.change_offer(&self.settings, &mut self.queue, worker, *offer)
+            }
             WorkerReport::Gone => self.connection_gone(now, worker, effects),
         }
     }
 
-    /// The job of a task that this worker holds, or what its word is worth.
+    /// The job of a task that this worker holds, or the reply to its report.
     fn find_task(&self, worker: Ix<Worker>, task: Task) -> Result<Ix<Job>, Reply> {
         let tenant = self.workers.entries.key(worker).0;
         let found = self.jobs.find(task.job);
         let Some(job) = found.filter(|&job| self.queue.tenant_of(&self.jobs[job]) == tenant) else {
             return Err(Reply::Stale);
         };
-        let current = self.dispatch_seq(job);
+        let current = self.workflows.dispatch_seq(&self.jobs, job);
         if task.dispatch_seq > current {
             return Err(Reply::Gap);
         }
@@ -75,13 +78,13 @@ impl Engine {
         Ok(job)
     }
 
-    /// A sign of life, and how the worker is.
+    /// A heartbeat.
     fn beat(&mut self, now: Now, worker: Ix<Worker>, beat: Beat, effects: &mut Effects) -> Reply {
-        let tenant = self.workers.entries.key(worker).0;
-        let pressure = self.pressure_for(tenant);
-        let saturated_after = self.settings.workers.saturated_after;
-        let registration =
-            self.workers.entries[worker].registration.as_mut().expect("a connection has a registered worker");
+        let (settings, tenant) = (&self.settings.workers, self.workers.entries.key(worker).0);
+        let own = settings.pressure_of.get(self.queue.tenant_name(tenant));
+        let pressure = *own.unwrap_or(&settings.pressure);
+        let saturated_after = settings.saturated_after;
+        let registration = self.workers.registered_mut(worker);
         let was_willing = registration.is_willing();
         (registration.heard_at, registration.misses, registration.beat) = (now.mono, 0, beat);
         registration.pressed = registration.is_pressed_at(&pressure);
@@ -89,14 +92,14 @@ impl Engine {
         let pressed = registration.pressed;
         match registration.full_since {
             _ if registration.used < registration.offer.max_parallel => {
-                (registration.full_since, registration.full_told) = (None, false)
+                (registration.full_since, registration.full_noted) = (None, false)
             }
             None => registration.full_since = Some(now.mono),
             Some(_) => {}
         }
-        let saturated = !registration.full_told
+        let saturated = !registration.full_noted
             && registration.full_since.is_some_and(|since| now.mono.since(since) >= saturated_after);
-        registration.full_told |= saturated;
+        registration.full_noted |= saturated;
         if drains {
             let why = if pressed { "its memory or its disk is too full" } else { "it says so" };
             self.worker_event(now, EventKind::WorkerDrained, worker, why, None, effects);
@@ -105,7 +108,7 @@ impl Engine {
             self.worker_event(now, EventKind::WorkerSaturated, worker, "no slot is free", None, effects);
         }
         let lease = self.renew_worker(now, worker, effects);
-        self.update_slot(worker);
+        self.workers.update_slot(&mut self.queue, worker);
         Reply::Alive { lease, stop: false }
     }
 
@@ -117,7 +120,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Span {
         let settings_lease = self.settings.lease;
-        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
+        let registration = self.workers.registered_mut(worker);
         let lease = lease_for(settings_lease, registration.heartbeat);
         registration.lease_until = registration.lease_until.max(now.mono + lease);
         if lease > registration.lease {
@@ -134,7 +137,7 @@ impl Engine {
         lease
     }
 
-    /// The worker took the task; or it still runs one that was offered again.
+    /// The worker accepted the task; or it still runs one that was offered again.
     fn accepted(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
         self.jobs.open_mut(job).acknowledge();
         if self.jobs[job].state() == JobState::Assigned {
@@ -143,7 +146,7 @@ impl Engine {
         self.renew(now, job, effects)
     }
 
-    /// The worker did not take the task.
+    /// The worker rejected the task.
     fn rejected(&mut self, now: Now, job: Ix<Job>, code: &Name, effects: &mut Effects) -> Reply {
         if self.jobs[job].state().is_terminal() {
             self.release_lingering(now, job, effects);
@@ -158,14 +161,14 @@ impl Engine {
         Reply::Done
     }
 
-    /// The worker did not say in time whether it took the task.
+    /// The worker did not accept the task in time.
     pub(in crate::engine) fn unanswered(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         self.tell_stop(job, effects);
         let why = "the last worker did not answer in time";
         self.not_taken(now, job, AttemptEnd::Unanswered.into(), why, effects);
     }
 
-    /// A job that no worker took waits a while, longer each time, and fails when that came too often.
+    /// A job that a worker did not accept waits, longer each time, and fails when that happened too often.
     fn not_taken(
         &mut self,
         now: Now,
@@ -190,7 +193,7 @@ impl Engine {
         }
     }
 
-    /// A task has ended, or is said to have.
+    /// A worker reports the end of a task.
     fn task_ended(
         &mut self,
         now: Now,
@@ -203,30 +206,22 @@ impl Engine {
         let job = match self.find_task(worker, task) {
             Ok(job) => job,
             Err(reply) => {
-                let registration = self.workers.entries[worker]
-                    .registration
-                    .as_ref()
-                    .expect("a connection has a registered worker");
                 let by_result = matches!(stored, Some(AttemptEnd::Succeeded | AttemptEnd::Failed));
-                let known = by_result || registration.recent.contains(&task);
+                let known = by_result || self.workers.registered_mut(worker).recent.contains(&task);
                 return if known { Reply::Duplicate } else { reply };
             }
         };
         let fence = self.jobs.fence_of(job);
-        // The result is remembered first: with it the last attempt of a worker that is away would take its registration with it.
         let reply = self.finish(now, &fence, outcome, effects);
         if reply == Reply::Done
             && let Some(registration) = self.workers.entries[worker].registration.as_mut()
         {
-            if registration.recent.len() == RECENT_MAX {
-                registration.recent.pop_front();
-            }
-            registration.recent.push_back(task);
+            registration.remember(task);
         }
         reply
     }
 
-    /// Somebody wants a worker to take nothing new, or something again.
+    /// An operator drains a worker, or lets it take tasks again.
     pub(in crate::engine) fn drain_worker(
         &mut self,
         now: Now,
@@ -236,53 +231,55 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(worker) = self.find_registered(tenant, worker) else { return Reply::NotFound };
-        let registration = self.workers.entries[worker].registration.as_mut().expect("it is registered");
+        let Some(worker) = self.workers.find_registered(&self.queue, tenant, worker) else {
+            return Reply::NotFound;
+        };
+        let registration = self.workers.registered_mut(worker);
         if registration.orders.drained == drain {
             return Reply::Done;
         }
         registration.orders.drained = drain;
         let connection = registration.connection;
-        self.update_slot(worker);
+        self.workers.update_slot(&mut self.queue, worker);
         if drain {
-            let why = "somebody said so";
+            let why = "an operator drains it";
             self.worker_event(now, EventKind::WorkerDrained, worker, why, Some(origin), effects);
             effects.notices.extend(connection.map(Notice::DrainConnection));
         } else {
-            let detail = format!("worker {} takes tasks again", self.workers.entries.key(worker).1);
+            let detail = format!("worker {} takes tasks again", self.workers.name_of(worker));
             let tenant = Some(tenant.clone());
             self.numbers.server_event(now, EventKind::CallDone, tenant, Some(origin), detail.into(), effects);
         }
         Reply::Done
     }
 
-    /// Looks at workers of which nothing was heard for a while.
-    pub(in crate::engine) fn watch_workers(&mut self, now: Now, effects: &mut Effects) {
+    /// Checks workers that sent no heartbeat for a while.
+    pub(in crate::engine) fn check_silent_workers(&mut self, now: Now, effects: &mut Effects) {
         for _ in 0..WATCHED_MAX {
             match self.workers.pool.watch.first() {
-                Some(&(at, worker)) if at <= now.mono => self.look_at_worker(now, worker, effects),
+                Some(&(at, worker)) if at <= now.mono => self.check_worker(now, worker, effects),
                 _ => return,
             }
         }
     }
 
-    fn look_at_worker(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
+    fn check_worker(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
         let floor = self.clock.lease_floor();
         let Some(registration) = self.workers.entries[worker].registration.as_mut() else {
-            // It was waited for long enough: what it has is not there.
-            self.no_longer_awaited(worker);
-            self.throw_gates_open(worker);
+            // It was awaited long enough: its resources are gone.
+            self.workers.no_longer_awaited(worker);
+            self.workers.open_slot_gates(&mut self.queue, worker);
             return;
         };
         self.workers.pool.watch.remove(&(registration.watch_at, worker));
         if floor > now.mono {
-            // This process heard nobody for a while: what waits to be heard comes first.
+            // This process was stopped for a while: messages that wait in its sockets come first.
             registration.watch_at = floor;
             self.workers.pool.watch.insert((floor, worker));
             return;
         }
         if registration.connection.is_none() {
-            // Nobody expects a sign of life of one that is away; its leases end by themselves.
+            // A disconnected worker sends no heartbeats; its leases end by themselves.
             registration.watch_at = now.mono + registration.heartbeat;
             self.workers.pool.watch.insert((registration.watch_at, worker));
             return;
@@ -291,7 +288,7 @@ impl Engine {
         let missed = now.mono.since(registration.heard_at).0 / every;
         let missed = u8::try_from(missed).unwrap_or(u8::MAX).min(MISSES_MAX);
         let before = std::mem::replace(&mut registration.misses, missed);
-        // One that is lost is looked at again when it was heard of.
+        // A lost worker is checked again after each heartbeat interval.
         let next = if missed == MISSES_MAX {
             now.mono + registration.heartbeat
         } else {
@@ -305,8 +302,8 @@ impl Engine {
         if missed == MISSES_MAX {
             let why = "three heartbeats are missing";
             self.worker_event(now, EventKind::WorkerLost, worker, why, None, effects);
-            self.update_slot(worker);
-            self.end_bindings_of(worker);
+            self.workers.update_slot(&mut self.queue, worker);
+            self.workers.end_bindings_of(&mut self.queue, worker);
         } else if missed == 2 {
             let why = "two heartbeats are missing";
             self.worker_event(now, EventKind::WorkerDegraded, worker, why, None, effects);
@@ -327,18 +324,7 @@ impl Engine {
         self.numbers.server_event(now, kind, Some(tenant), origin, detail.into(), effects);
     }
 
-    /// Adds a user of a worker.
-    pub(in crate::engine) fn hold_worker(&mut self, tenant: Ix<Tenant>, name: &Name) -> Ix<Worker> {
-        self.workers.entries.hold(&(tenant, name.clone()), Worker::default)
-    }
-
-    /// A registered worker by name.
-    pub(in crate::engine) fn find_registered(&self, tenant: &Name, worker: &Name) -> Option<Ix<Worker>> {
-        let worker = self.workers.entries.find(&(self.queue.find_tenant(tenant)?, worker.clone()))?;
-        self.workers.entries[worker].registration.is_some().then_some(worker)
-    }
-
-    /// The place of attempts that workers are told of.
+    /// The executor of attempts of push workers.
     pub(in crate::engine) fn workers_executor(&mut self) -> Ix<Executor> {
         let name = Name::fixed(WORKERS);
         if let Some(executor) = self.queue.find_executor(&name) {
@@ -349,47 +335,11 @@ impl Engine {
         self.queue.find_executor(&name).expect("it was just made")
     }
 
-    /// Until when an attempt lives without being heard of: its own lease, or its worker's.
-    pub(in crate::engine) fn lease_end(&self, open: &Open) -> Option<Mono> {
-        let Some(worker) = open.pushed_to().filter(|_| open.acked()) else { return open.lease_until() };
-        let registration = self.workers.entries[worker].registration.as_ref();
-        open.lease_until().max(registration.map(|registration| registration.lease_until))
-    }
-
-    /// The lease of an attempt that a worker was told of.
-    pub(in crate::engine) fn worker_lease_of(&self, job: Ix<Job>) -> Option<Span> {
-        let open = self.jobs.attempt_of(job)?;
-        let registration = self.workers.entries[open.pushed_to()?].registration.as_ref();
-        Some(registration.map_or(self.settings.lease.max(open.lease()), |registration| registration.lease))
-    }
-
-    /// True for an attempt whose worker has no connection: it hears nothing, and runs on until its lease ends.
-    pub(in crate::engine) fn hears_nothing(&self, open: &Open) -> bool {
-        open.is_pushed() && self.connection_of(open).is_none()
-    }
-
-    pub(in crate::engine) fn connection_of(&self, open: &Open) -> Option<ConnectionId> {
-        self.workers.entries[open.pushed_to()?].registration.as_ref()?.connection
-    }
-
-    /// Which dispatch of a job, or of its run, its latest attempt is. Of a node that is not open it is the latest of its
-    /// run: whatever was sent before is stale.
-    pub(in crate::engine) fn dispatch_seq(&self, job: Ix<Job>) -> u64 {
-        let entry = &self.jobs[job];
-        match self.jobs.attempt_of(job) {
-            None => {
-                let of_run = if entry.in_run() { self.workflows.dispatched(job) } else { None };
-                of_run.unwrap_or(entry.attempts().into())
-            }
-            Some(open) => open.dispatch_seq(),
-        }
-    }
-
     /// The offer of a job's open attempt.
     pub(in crate::engine) fn offer(&self, job: Ix<Job>, again: bool) -> Offer {
         let entry = &self.jobs[job];
         let open = self.jobs.open(job);
-        let to = open.pushed_to().zip(self.connection_of(open)).map(|(worker, connection)| {
+        let to = open.pushed_to().zip(self.workers.connection_of(open)).map(|(worker, connection)| {
             let (tenant, worker) = self.workers.entries.key(worker);
             let (tenant, worker) = (self.queue.tenant_name(*tenant).clone(), worker.clone());
             OfferTo { connection, tenant, worker, lease: self.lease_of(job), again }
@@ -401,49 +351,9 @@ impl Engine {
             kind: self.queue.kind_name(self.queue.kind_of(&self.jobs[job])).clone(),
             timeout: Some(entry.timeout()),
             deadline: entry.deadline().get(),
-            dispatch_seq: self.dispatch_seq(job),
+            dispatch_seq: self.workflows.dispatch_seq(&self.jobs, job),
             to,
         }
-    }
-
-    fn pressure_for(&self, tenant: Ix<Tenant>) -> crate::worker::Pressure {
-        let settings = &self.settings.workers;
-        *settings.pressure_of.get(self.queue.tenant_name(tenant)).unwrap_or(&settings.pressure)
-    }
-
-    /// Registered workers by tenant and name; of one tenant, or of all.
-    pub fn workers(&self, now: Now, tenant: Option<&Name>) -> Vec<WorkerView> {
-        let theirs = |of: Ix<Tenant>| tenant.is_none_or(|tenant| self.queue.tenant_name(of) == tenant);
-        let registered = self.workers.entries.iter().filter(|(_, (of, _), _)| theirs(*of));
-        let mut views: Vec<WorkerView> =
-            registered.filter_map(|(_, _, worker)| self.view(now, worker)).collect();
-        views.sort_by(|a, b| (&a.offer.tenant, &a.offer.worker).cmp(&(&b.offer.tenant, &b.offer.worker)));
-        views
-    }
-
-    /// A registered worker by name.
-    pub fn worker(&self, now: Now, tenant: &Name, worker: &Name) -> Option<WorkerView> {
-        let worker = self.find_registered(tenant, worker)?;
-        self.view(now, &self.workers.entries[worker])
-    }
-
-    fn view(&self, now: Now, worker: &Worker) -> Option<WorkerView> {
-        let registration = worker.registration.as_deref()?;
-        let pushed = |job: &&Ix<Job>| self.jobs.open(**job).is_pushed();
-        let open = u32::try_from(worker.held.iter().filter(pushed).count()).unwrap_or(u32::MAX);
-        Some(WorkerView {
-            offer: registration.offer.clone(),
-            connection: registration.connection,
-            standing: registration.standing(),
-            open,
-            connected_at: registration.connected_at,
-            silent: now.mono.since(registration.heard_at),
-            heartbeat: registration.heartbeat,
-            beat: registration.beat,
-            lanes: self.workers.pool.groups[registration.group].skills.lanes.clone(),
-            orders: registration.orders.clone(),
-            pressed: registration.pressed,
-        })
     }
 }
 

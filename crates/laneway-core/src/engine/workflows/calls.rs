@@ -133,7 +133,7 @@ impl Engine {
             seq: Seq(self.jobs[caller].seq()),
             fence: self.jobs.fence_of(caller),
             executor: self.queue.executor_name(open.executor()).clone(),
-            connection: self.connection_of(open),
+            connection: self.workers.connection_of(open),
             dispatch_seq: open.dispatch_seq(),
             request,
             answer,

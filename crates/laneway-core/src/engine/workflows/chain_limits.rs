@@ -17,7 +17,7 @@ use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Job, Jobs};
 use crate::engine::queue::{KeyEntry, Kind, Queue};
-use crate::engine::workers::pool::Worker;
+use crate::engine::workers::Worker;
 use crate::engine::workflows::Workflows;
 use crate::engine::workflows::open_runs::{MemberEntry, OpenRun};
 use crate::lease::Dispatch;
@@ -352,7 +352,7 @@ impl Engine {
             && keys
                 .iter()
                 .all(|&key| self.queue.key_is_open(key) || mates.hold_key(&self.jobs, &self.queue, key))
-            && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
+            && !(self.queue.goes_to_workers(entry.class()) && self.picked_worker(job).is_none())
             && self
                 .queue
                 .demand_of(entry)

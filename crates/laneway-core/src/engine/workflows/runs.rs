@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::submit::{Begins, Extra, reject};
-use crate::engine::jobs::{Job, Wake};
+use crate::engine::jobs::{Job, Jobs, Wake};
 use crate::engine::numbers::Numbers;
 use crate::engine::queue::Queue;
 use crate::engine::workflows::Workflows;
@@ -301,9 +301,15 @@ impl Workflows {
         Some(number)
     }
 
-    /// How many attempts of a member's run were opened; `None` for a job without an open run.
-    pub(in crate::engine) fn dispatched(&self, job: Ix<Job>) -> Option<u64> {
-        self.runs.run_of(job).map(|(run, _)| run.dispatched)
+    /// The dispatch number of a job's latest attempt, counted in its run or else in the job. For a node without an open
+    /// attempt it is the latest of the run: earlier messages are stale.
+    pub(in crate::engine) fn dispatch_seq(&self, jobs: &Jobs, job: Ix<Job>) -> u64 {
+        let entry = &jobs[job];
+        if let Some(open) = jobs.attempt_of(job) {
+            return open.dispatch_seq();
+        }
+        let run = if entry.in_run() { self.runs.run_of(job) } else { None };
+        run.map_or(entry.attempts().into(), |(run, _)| run.dispatched)
     }
 
     /// A member has ended. The consequences are applied at the end of the command: they end other jobs.
