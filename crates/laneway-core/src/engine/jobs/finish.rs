@@ -7,6 +7,7 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
 use crate::engine::jobs::{Job, Wake};
+use crate::engine::leases::by_id::ends_when_lost;
 use crate::event::ErrorLine;
 use crate::{
     AttemptEnd, Bytes, Change, ClosedAttempt, Effects, EventKind, Failure, Fence, JobEnd, JobState, Now,
@@ -152,7 +153,8 @@ impl Engine {
     /// True when the job may run again after one more attempt of unknown effect.
     fn allows_loss(&self, job: Ix<Job>) -> bool {
         let losses_max = self.jobs.policies[self.jobs[job].policy].losses_max;
-        self.jobs[job].losses < losses_max && !self.ends_when_lost(job)
+        self.jobs[job].losses < losses_max
+            && !ends_when_lost(&self.queue.lane_of_job(&self.jobs[job]).settings().pull)
     }
 
     fn end_lost(&mut self, now: Now, job: Ix<Job>, why: &'static str, effects: &mut Effects) {

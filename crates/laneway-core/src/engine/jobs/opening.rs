@@ -3,7 +3,9 @@
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Job, MaybeMono, Open};
+use crate::engine::leases::by_id::LEASES;
 use crate::engine::leases::claim::Taker;
+use crate::engine::workers::messages::WORKERS;
 use crate::{ExecutorMode, JobState, Now, OpenAttempt, Span};
 
 impl Engine {
@@ -31,8 +33,8 @@ impl Engine {
         let (tenant, kind) = (class.tenant(), class.own_kind());
         let pushed_to = if pull { None } else { self.picked_worker(job) };
         let executor = match pushed_to {
-            _ if pull => self.leases_executor(),
-            Some(_) => self.workers_executor(),
+            _ if pull => self.server_executor(LEASES),
+            Some(_) => self.server_executor(WORKERS),
             None => self.queue.kind(kind).executor().expect("a kind that starts has an executor"),
         };
         let leased = self.queue.mode_and_slots(executor).0 == ExecutorMode::Leased;

@@ -111,7 +111,7 @@ impl Engine {
         if self.clock.is_over(now, until) {
             return match (stopping, entry.state) {
                 (Some((cause, _)), _) => self.close_stopped(now, job, cause, effects),
-                (None, JobState::Assigned) if self.jobs.is_reserved(job) => self.reject(now, job, effects),
+                (None, JobState::Assigned) if self.jobs.is_reserved(job) => self.unclaimed(now, job, effects),
                 (None, JobState::Assigned) if open.worker.is_none() => {
                     self.hand_back(now, job, AttemptEnd::Unanswered.into(), effects)
                 }

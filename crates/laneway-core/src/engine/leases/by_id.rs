@@ -1,4 +1,4 @@
-//! What is said about an attempt that a worker asked for, by the attempt's id alone: it lives, it has ended, it must end.
+//! Messages about a lease, by its id alone: it is alive, it has ended, it is revoked.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
@@ -7,28 +7,28 @@ use crate::engine::jobs::record::JobEvent;
 use crate::engine::jobs::{Job, Wake};
 use crate::engine::leases::claim::Taker;
 use crate::engine::queue::Executor;
-use crate::lease::{Holder, LeaseMessage, LeaseUpdate, LostPolicy};
+use crate::lease::{Holder, LeaseMessage, LeaseUpdate, LostPolicy, PullSettings};
 use crate::{
     AttemptEnd, Change, Effects, EventKind, ExecutorMode, ExecutorOffer, Failure, JobState, Name, Now,
     Reason, Reply, Seq, Span,
 };
 
-/// The place of all attempts that workers ask for. Nobody else may offer it.
+/// The executor of all attempts of pull workers. No other executor may have this name.
 pub(in crate::engine) const LEASES: &str = "leases";
-/// How long a job that nobody took waits before it is reserved again, the first time.
+/// How long a job that no worker claimed waits before it is reserved again, the first time.
 const REJECTED: Span = Span::secs(5);
-/// The same, at most: each time it is twice as long.
+/// The longest such wait: each one is twice as long as the one before.
 pub(in crate::engine) const REJECTED_MAX: Span = Span::mins(5);
 
 impl Engine {
-    /// Something is said about an attempt, by its id alone.
+    /// A message about a lease, by its id alone.
     pub(in crate::engine) fn lease_message(
         &mut self,
         now: Now,
-        word: LeaseMessage,
+        message: LeaseMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let LeaseMessage { lease, tenant, worker, pid, update: said } = word;
+        let LeaseMessage { lease, tenant, worker, pid, update } = message;
         let Some(job) = self.leases.find(lease) else { return Reply::NotFound };
         let owner = self.queue.owner_of(&self.jobs[job]);
         if tenant.is_some_and(|tenant| tenant != *owner) {
@@ -38,9 +38,13 @@ impl Engine {
         if let Some(worker) = worker {
             match holder {
                 Some(holder) if holder.worker != worker => return Reply::NotYours,
-                Some(_) => self.note_pid(job, pid, effects),
-                // Whoever knows the id of a job that is reserved may take it by saying that it lives.
-                None if said == LeaseUpdate::Alive && !self.jobs[job].state().is_terminal() => {
+                Some(_) => {
+                    if pid.is_some_and(|pid| self.jobs.open_mut(job).note_pid(pid)) {
+                        effects.changes.push(Change::HolderChanged(self.open_row(job)));
+                    }
+                }
+                // A worker that knows the id of a reserved job takes it with its first sign of life.
+                None if update == LeaseUpdate::Alive && !self.jobs[job].state().is_terminal() => {
                     let holder = Holder { worker, pid, boot: None };
                     self.bind(now, job, &Taker { holder: &holder, start: true }, effects);
                 }
@@ -48,7 +52,7 @@ impl Engine {
             }
         }
         let fence = self.jobs.fence_of(job);
-        match said {
+        match update {
             LeaseUpdate::Alive => self.start(now, &fence, effects),
             LeaseUpdate::Report => Reply::Done,
             LeaseUpdate::Ended(outcome) => self.finish(now, &fence, outcome, effects),
@@ -56,13 +60,7 @@ impl Engine {
         }
     }
 
-    fn note_pid(&mut self, job: Ix<Job>, pid: Option<u32>, effects: &mut Effects) {
-        if pid.is_some_and(|pid| self.jobs.open_mut(job).note_pid(pid)) {
-            effects.changes.push(Change::HolderChanged(self.open_row(job)));
-        }
-    }
-
-    /// The job has failed because somebody says so; its run holds what it holds until it has ended.
+    /// Fails a job. Its attempt keeps its slots until it has ended.
     fn revoke(&mut self, now: Now, job: Ix<Job>, text: &str, effects: &mut Effects) -> Reply {
         if self.jobs[job].state().is_terminal() {
             return Reply::NotFound;
@@ -79,15 +77,15 @@ impl Engine {
         Reply::Done
     }
 
-    /// The place of attempts that workers ask for.
-    pub(in crate::engine) fn leases_executor(&mut self) -> Ix<Executor> {
-        let name = Name::fixed(LEASES);
+    /// An executor of the server itself: [`LEASES`], or the one of push workers.
+    pub(in crate::engine) fn server_executor(&mut self, name: &'static str) -> Ix<Executor> {
+        let name = Name::fixed(name);
         if let Some(executor) = self.queue.find_executor(&name) {
             return executor;
         }
         let (mode, kinds) = (ExecutorMode::Leased, Vec::new());
         self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds, slots: u32::MAX });
-        self.queue.find_executor(&name).expect("it was just made")
+        self.queue.find_executor(&name).expect("it was just created")
     }
 
     /// How long an attempt of this job lives without a heartbeat.
@@ -100,14 +98,8 @@ impl Engine {
         self.queue.lane(lane).settings().pull.lease.unwrap_or(self.settings.lease)
     }
 
-    /// Does a job whose worker went silent end with that?
-    pub(in crate::engine) fn ends_when_lost(&self, job: Ix<Job>) -> bool {
-        let lane = &self.queue.lane_of_job(&self.jobs[job]).settings().pull;
-        lane.is_pull() && lane.on_lease_lost == LostPolicy::Fail
-    }
-
-    /// Nobody took a job that was reserved: it waits a while, at no other cost, and longer each time.
-    pub(in crate::engine) fn reject(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+    /// No worker claimed a reserved job: it waits a while, at no other cost, and longer each time.
+    pub(in crate::engine) fn unclaimed(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let doubled = self.jobs[job].count_rejection().saturating_sub(1).min(16);
         let wait = Span((REJECTED.0 << doubled).min(REJECTED_MAX.0));
         let ends = self.ends_with_server(job);
@@ -127,8 +119,8 @@ impl Engine {
         reason: Reason,
         effects: &mut Effects,
     ) {
-        // Who waits for a time of day holds nobody up; who waits out a backoff keeps its place, so that its session does not
-        // go on without it.
+        // A job that waits for a time of day blocks no other job. A job that waits for a backoff keeps its position, so that
+        // its session does not go on without it.
         let leaves_queue = matches!(wake, Wake::NotBefore(_)) || self.jobs[job].session().is_none();
         if leaves_queue {
             self.dequeue(job);
@@ -149,4 +141,9 @@ impl Engine {
         let status = self.status_of(job, at);
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq()), status });
     }
+}
+
+/// True when a job ends with the loss of its lease.
+pub(in crate::engine) fn ends_when_lost(pull: &PullSettings) -> bool {
+    pull.is_pull() && pull.on_lease_lost == LostPolicy::Fail
 }

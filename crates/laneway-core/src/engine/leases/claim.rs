@@ -1,38 +1,41 @@
-//! Workers that ask: for the next job that suits, or to run one job now or never.
+//! Claims of pull workers: for the next job that suits, or for one job, now or never.
 //!
-//! A claim looks at the heads of its lane by demand, so it costs as much as there are different demands, not as there are jobs.
-//! With an agent it looks at that agent's bins only, with kinds at the classes of those kinds only. What is said about an
-//! attempt afterwards is in `by_id.rs`.
+//! A claim reads the heads of its lane by demand, so its cost grows with the number of different demands, not of jobs. With
+//! an agent it reads that agent's bins only, with kinds the classes of those kinds only. Later messages about the attempt
+//! are in `by_id.rs`.
 
 use crate::engine::Engine;
 use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::Job;
 use crate::engine::jobs::submit::{Belongs, reject};
-use crate::engine::queue::{AgentQueue, Demand, Lane, QueueHead, Tenant};
+use crate::engine::jobs::{Job, Jobs};
+use crate::engine::queue::{AgentQueue, Demand, Lane, Queue, QueueHead, Tenant};
+use crate::engine::workers::Workers;
 use crate::lease::{
     CLAIM_KINDS_MAX, Claim, Decision, Denial, DenyReason, Dispatch, Grant, Holder, LeaseFor, LeaseRequest,
 };
-use crate::{Change, Effects, JobId, JobSpec, JobState, Name, Now, RejectionCode, Reply, Seq, Submission};
+use crate::{
+    Change, Effects, JobId, JobSpec, JobState, Name, Now, RejectionCode, Reply, Seq, Settings, Submission,
+};
 
-/// Most overdue jobs that one claim ends on its way.
+/// Most overdue jobs that one claim ends.
 const EXPIRIES_MAX: u32 = 64;
 
-/// Who takes a job, and whether it runs from now on.
+/// The worker that takes a job, and whether it runs the job at once.
 pub(in crate::engine) struct Taker<'a> {
     pub(in crate::engine) holder: &'a Holder,
     pub(in crate::engine) start: bool,
 }
 
 impl Engine {
-    /// A worker asks for the next job that suits it.
+    /// A worker claims the next job that suits it.
     pub(in crate::engine) fn claim(&mut self, now: Now, claim: &Claim, effects: &mut Effects) -> Reply {
         if claim.token.as_ref().is_some_and(|token| !self.tokens.is_active(token, now.wall)) {
             return Reply::NotFound;
         }
         let Some(lane) = self.queue.find_lane(&claim.lane) else { return Reply::NotFound };
         if !self.queue.lane(lane).settings().pull.is_pull() {
-            let message = "lane: its jobs are pushed to places; ask in a lane whose workers ask";
+            let message = "lane: its jobs are pushed to executors; claim in a lane for pull workers";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
         if claim.kinds.len() > CLAIM_KINDS_MAX {
@@ -40,7 +43,7 @@ impl Engine {
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
         let taker = Taker { holder: &claim.holder, start: claim.start };
-        if let Some(job) = self.find_reserved(lane, claim) {
+        if let Some(job) = find_reserved(&self.jobs, &self.queue, &self.workers, lane, claim) {
             self.bind(now, job, &taker, effects);
             return Reply::Granted(Box::new(self.grant(job, false)));
         }
@@ -65,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// A worker asks to run one job now, or not at all.
+    /// A worker asks to run one job, now or not at all.
     pub(in crate::engine) fn request_lease(
         &mut self,
         now: Now,
@@ -79,41 +82,6 @@ impl Engine {
         }
     }
 
-    /// The first job that is reserved and suits.
-    fn find_reserved(&self, lane: Ix<Lane>, claim: &Claim) -> Option<Ix<Job>> {
-        let reserved = self.queue.reserved_in(lane);
-        reserved.filter(|&job| self.jobs.open(job).stopping().is_none()).find(|&job| {
-            let demand =
-                self.queue.demand_of(&self.jobs[job]).expect("jobs that workers ask for have a demand");
-            let class = self.queue.class(self.jobs[job].class());
-            self.is_wanted(job, claim)
-                && self.unsuited(Some(class.tenant()), demand, claim.max_cost, &claim.holder.worker).is_none()
-        })
-    }
-
-    fn is_wanted(&self, job: Ix<Job>, claim: &Claim) -> bool {
-        let entry = &self.jobs[job];
-        let class = self.queue.class(entry.class());
-        *self.queue.tenant_name(class.tenant()) == claim.tenant
-            && (claim.kinds.is_empty() || claim.kinds.contains(self.queue.kind_name(class.own_kind())))
-            && claim.agent.as_ref().is_none_or(|agent| *agent == *self.queue.agent_of(entry))
-    }
-
-    /// Why a worker does not get a job that it could find.
-    fn unsuited(
-        &self,
-        tenant: Option<Ix<Tenant>>,
-        demand: Demand,
-        max_cost: Option<u32>,
-        worker: &Name,
-    ) -> Option<DenyReason> {
-        if max_cost.is_some_and(|max| demand.cost() > max) {
-            return Some(DenyReason::TooBig { cost: demand.cost() });
-        }
-        let is_busy = || tenant.is_some_and(|tenant| self.workers.is_busy(tenant, worker));
-        (demand.unique() && is_busy()).then_some(DenyReason::Unique)
-    }
-
     /// The job that a claim gets from the queue.
     fn next_claimed(
         &mut self,
@@ -123,17 +91,17 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<Ix<Job>, DenyReason> {
         let tenant = self.queue.find_tenant(&claim.tenant);
-        let node = match (&claim.agent, tenant) {
+        let agent_queue = match (&claim.agent, tenant) {
             (Some(agent), Some(tenant)) => self.queue.find_agent_queue(lane, tenant, agent),
             _ => None,
         };
-        if let Some(reason) = self.lane_denial(lane, node) {
+        if let Some(reason) = self.lane_denial(lane, agent_queue) {
             return Err(reason);
         }
         let capacity = self.free_capacity(now);
         let mut expiries_left = EXPIRIES_MAX;
         while expiries_left > 0 {
-            let head = self.first_claimable(&capacity, lane, tenant, node, claim)?;
+            let head = first_claimable(&self.queue, &self.workers, &capacity, lane, agent_queue, claim)?;
             let (bin, job) = self.queue.head_of(head);
             if self.jobs[job].is_overdue(now) {
                 expiries_left -= 1;
@@ -146,7 +114,7 @@ impl Engine {
     }
 
     /// Why nothing starts in a lane, or nothing of one agent.
-    fn lane_denial(&self, lane: Ix<Lane>, node: Option<Ix<AgentQueue>>) -> Option<DenyReason> {
+    fn lane_denial(&self, lane: Ix<Lane>, agent_queue: Option<Ix<AgentQueue>>) -> Option<DenyReason> {
         let lane = self.queue.lane(lane);
         let settings = lane.settings();
         if self.server.is_draining() {
@@ -164,46 +132,9 @@ impl Engine {
         if self.queue.open() >= self.settings.running_max {
             return Some(DenyReason::MaxLeases { limit: self.settings.running_max });
         }
-        let full =
-            node.is_some_and(|node| self.queue.agent_queue(node).open() >= settings.running_per_agent_max);
+        let open = agent_queue.map(|agent_queue| self.queue.agent_queue(agent_queue).open());
+        let full = open.is_some_and(|open| open >= settings.running_per_agent_max);
         full.then_some(DenyReason::AgentCap { limit: settings.running_per_agent_max })
-    }
-
-    /// The first head that suits and that the machine takes, or why the first of all does not.
-    fn first_claimable(
-        &self,
-        capacity: &FreeCapacity,
-        lane: Ix<Lane>,
-        tenant: Option<Ix<Tenant>>,
-        node: Option<Ix<AgentQueue>>,
-        claim: &Claim,
-    ) -> Result<QueueHead, DenyReason> {
-        let mut heads = match (node, claim.agent.is_some(), claim.kinds.is_empty()) {
-            (Some(node), _, _) => self.queue.heads_of_agent(&self.workers, node, claim),
-            (None, true, _) => Vec::new(),
-            (None, false, no_kinds) => match tenant {
-                None => Vec::new(),
-                Some(tenant) if no_kinds => self.queue.heads_of_tenant(lane, tenant),
-                Some(tenant) => self.queue.heads_of_kinds(lane, tenant, claim),
-            },
-        };
-        heads.sort_unstable();
-        let mut first = None;
-        for head in heads {
-            let demand = self.queue.demand_of_head(head);
-            let denied = self
-                .unsuited(tenant, demand, claim.max_cost, &claim.holder.worker)
-                .or_else(|| capacity.denial(demand));
-            match denied {
-                None if self.queue.lane(lane).settings().pull.dispatch == Dispatch::Claim => {
-                    return Ok(head);
-                }
-                // It is the dispatcher's to reserve, and it will be in this turn.
-                None => {}
-                Some(reason) => first = first.or(Some(reason)),
-            }
-        }
-        Err(first.unwrap_or(DenyReason::NothingEligible))
     }
 
     fn lease_new(
@@ -225,20 +156,21 @@ impl Engine {
         let belongs = self.queue.locate(spec);
         let lane = self.queue.lane(belongs.lane);
         if waits || !lane.settings().pull.is_pull() {
-            let message = "lease: a new job starts now, in a lane whose workers ask; leave out what it could wait for \
+            let message = "lease: a new job starts now, in a lane for pull workers; leave out what it could wait for \
                            (session, keys, not_before, hours, idempotency_key)";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
         if let Err(rejection) = self.admit(now, spec, belongs, None) {
             return Reply::Rejected(rejection);
         }
-        let demand = Demand::of(&spec.capacity, false, lane.settings()).expect("workers ask for it");
-        let full = self.is_full_for(spec, belongs);
+        let demand =
+            Demand::of(&spec.capacity, false, lane.settings()).expect("jobs of pull workers have a demand");
+        let full = is_full_for(&self.settings, &self.queue, spec, belongs);
         let capacity = self.free_capacity(now);
         let denied = self
             .lane_denial(belongs.lane, belongs.agent_queue)
             .or(full.then_some(DenyReason::Full))
-            .or_else(|| self.unsuited(belongs.tenant, demand, None, &holder.worker))
+            .or_else(|| unsuited(&self.workers, belongs.tenant, demand, None, &holder.worker))
             .or_else(|| capacity.denial(demand));
         if let Some(reason) = denied {
             self.capacity.remember(Decision {
@@ -253,28 +185,13 @@ impl Engine {
             });
             return Reply::Denied(Denial::from(reason));
         }
-        let made = match self.submit(now, submission, effects) {
-            Ok(made) => made,
+        let created = match self.submit(now, submission, effects) {
+            Ok(created) => created,
             Err(rejection) => return Reply::Rejected(rejection),
         };
-        let job = self.jobs.find(made.job).expect("it was just made");
+        let job = self.jobs.find(created.job).expect("it was just created");
         self.open_attempt(now, job, Some(&Taker { holder, start: true }), effects);
         Reply::Granted(Box::new(self.grant(job, false)))
-    }
-
-    /// Would a new job meet a full tenant, kind or agent? Those that nobody uses yet have their limits all the same.
-    fn is_full_for(&self, spec: &JobSpec, belongs: Belongs) -> bool {
-        let tenant = match belongs.tenant {
-            None => self.settings.tenant_limits(&spec.tenant).running_max > 0,
-            Some(tenant) => self.queue.tenant(tenant).is_open(),
-        };
-        let kind = match belongs.kind {
-            None => self.settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max) != Some(0),
-            Some(kind) => self.queue.kind(kind).is_open(),
-        };
-        let agent = belongs.agent_queue.is_some()
-            || self.queue.lane(belongs.lane).settings().running_per_agent_max > 0;
-        !(tenant && kind && agent)
     }
 
     fn lease_job(
@@ -310,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// A job whose attempt is open already: reserved for whoever asks, or held by somebody.
+    /// A job whose attempt is open already: it is reserved, or a worker holds it.
     fn lease_open(&mut self, now: Now, job: Ix<Job>, taker: &Taker<'_>, effects: &mut Effects) -> Reply {
         let open = self.jobs.open(job);
         let holder = self.workers.holder_of(open);
@@ -324,12 +241,12 @@ impl Engine {
         } else if self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);
         } else {
-            // Whoever asks again goes by the lease that it is told now.
+            // A worker that asks again goes by the lease that it gets now.
             self.renew(now, job, effects);
         }
         let mut grant = self.grant(job, mine);
         if mine {
-            // Who has lost it and begins anew must have ended when the attempt is over.
+            // A worker that lost the task and starts it again must have ended when the attempt times out.
             grant.timeout = self.jobs.open(job).time_left(now.mono).unwrap_or(grant.timeout);
         }
         Reply::Granted(Box::new(grant))
@@ -337,12 +254,12 @@ impl Engine {
 
     fn denial_of_job(&mut self, now: Now, job: Ix<Job>, holder: &Holder) -> Option<DenyReason> {
         let entry = &self.jobs[job];
-        let (node, tenant) = (entry.agent_queue(), self.queue.class(entry.class()).tenant());
-        let lane = self.queue.agent_queue(node).lane();
+        let (agent_queue, tenant) = (entry.agent_queue(), self.queue.tenant_of(entry));
+        let lane = self.queue.lane_of(entry);
         if entry.state() == JobState::Scheduled {
             return Some(DenyReason::NotYet);
         }
-        if let Some(reason) = self.lane_denial(lane, Some(node)) {
+        if let Some(reason) = self.lane_denial(lane, Some(agent_queue)) {
             return Some(reason);
         }
         let Some(demand) = self.queue.demand_of(&self.jobs[job]).filter(|demand| demand.pull()) else {
@@ -355,10 +272,10 @@ impl Engine {
         if !self.is_open_but_for_units(now, job, &capacity) {
             return Some(DenyReason::Full);
         }
-        self.unsuited(Some(tenant), demand, None, &holder.worker)
+        unsuited(&self.workers, Some(tenant), demand, None, &holder.worker)
     }
 
-    /// A job that is reserved is taken.
+    /// A worker takes a reserved job.
     pub(in crate::engine) fn bind(
         &mut self,
         now: Now,
@@ -398,4 +315,92 @@ impl Engine {
             again,
         }
     }
+}
+
+/// The first reserved job that suits a claim.
+fn find_reserved(
+    jobs: &Jobs,
+    queue: &Queue,
+    workers: &Workers,
+    lane: Ix<Lane>,
+    claim: &Claim,
+) -> Option<Ix<Job>> {
+    let reserved = queue.reserved_in(lane).filter(|&job| jobs.open(job).stopping().is_none());
+    reserved.into_iter().find(|&job| {
+        let demand = queue.demand_of(&jobs[job]).expect("jobs of pull workers have a demand");
+        let tenant = Some(queue.tenant_of(&jobs[job]));
+        is_wanted(queue, &jobs[job], claim)
+            && unsuited(workers, tenant, demand, claim.max_cost, &claim.holder.worker).is_none()
+    })
+}
+
+fn is_wanted(queue: &Queue, job: &Job, claim: &Claim) -> bool {
+    let class = queue.class(job.class());
+    *queue.tenant_name(class.tenant()) == claim.tenant
+        && (claim.kinds.is_empty() || claim.kinds.contains(queue.kind_name(class.own_kind())))
+        && claim.agent.as_ref().is_none_or(|agent| agent == queue.agent_of(job))
+}
+
+/// Why a worker does not get a job with this demand.
+fn unsuited(
+    workers: &Workers,
+    tenant: Option<Ix<Tenant>>,
+    demand: Demand,
+    max_cost: Option<u32>,
+    worker: &Name,
+) -> Option<DenyReason> {
+    if max_cost.is_some_and(|max| demand.cost() > max) {
+        return Some(DenyReason::TooBig { cost: demand.cost() });
+    }
+    let is_busy = || tenant.is_some_and(|tenant| workers.is_busy(tenant, worker));
+    (demand.unique() && is_busy()).then_some(DenyReason::Unique)
+}
+
+/// The first head that suits a claim and that there is capacity for, or why the first of all is denied.
+fn first_claimable(
+    queue: &Queue,
+    workers: &Workers,
+    capacity: &FreeCapacity,
+    lane: Ix<Lane>,
+    agent_queue: Option<Ix<AgentQueue>>,
+    claim: &Claim,
+) -> Result<QueueHead, DenyReason> {
+    let tenant = queue.find_tenant(&claim.tenant);
+    let mut heads = match (agent_queue, tenant) {
+        (Some(agent_queue), _) => queue.heads_of_agent(workers, agent_queue, claim),
+        (None, Some(tenant)) if claim.agent.is_none() && claim.kinds.is_empty() => {
+            queue.heads_of_tenant(lane, tenant)
+        }
+        (None, Some(tenant)) if claim.agent.is_none() => queue.heads_of_kinds(lane, tenant, claim),
+        (None, _) => Vec::new(),
+    };
+    heads.sort_unstable();
+    let mut first = None;
+    for head in heads {
+        let demand = queue.demand_of_head(head);
+        let denied = unsuited(workers, tenant, demand, claim.max_cost, &claim.holder.worker)
+            .or_else(|| capacity.denial(demand));
+        match denied {
+            None if queue.lane(lane).settings().pull.dispatch == Dispatch::Claim => return Ok(head),
+            // The dispatcher reserves it, in the same command.
+            None => {}
+            Some(reason) => first = first.or(Some(reason)),
+        }
+    }
+    Err(first.unwrap_or(DenyReason::NothingEligible))
+}
+
+/// True when the tenant, the kind or the agent of a new job is at its limit. Names that are not in use yet have limits, too.
+fn is_full_for(settings: &Settings, queue: &Queue, spec: &JobSpec, belongs: Belongs) -> bool {
+    let tenant = match belongs.tenant {
+        None => settings.tenant_limits(&spec.tenant).running_max > 0,
+        Some(tenant) => queue.tenant(tenant).is_open(),
+    };
+    let kind = match belongs.kind {
+        None => settings.kinds.get(&spec.kind).and_then(|kind| kind.running_max) != Some(0),
+        Some(kind) => queue.kind(kind).is_open(),
+    };
+    let agent =
+        belongs.agent_queue.is_some() || queue.lane(belongs.lane).settings().running_per_agent_max > 0;
+    !(tenant && kind && agent)
 }

@@ -1,4 +1,4 @@
-//! The words of a worker about an attempt that it holds: it runs, it still runs, it wrote something.
+//! Messages of a runner about its attempt: it started, it still runs, it wrote log lines.
 
 use crate::command::LogLine;
 use crate::engine::Engine;
@@ -9,7 +9,7 @@ use crate::worker::DispatchLine;
 use crate::{Change, Effects, EventKind, ExecutorMode, Fence, JobState, Now, Reply, Seq};
 
 impl Engine {
-    /// A worker says that it runs what it was offered.
+    /// A runner started its attempt.
     pub(in crate::engine) fn start(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
         let Some(job) = self.jobs.fenced(fence) else { return Reply::Stale };
         if self.jobs[job].state() == JobState::Assigned {
@@ -18,16 +18,15 @@ impl Engine {
         self.renew(now, job, effects)
     }
 
-    /// A worker says that it still runs.
+    /// A heartbeat of one attempt.
     pub(in crate::engine) fn heartbeat(&mut self, now: Now, fence: &Fence, effects: &mut Effects) -> Reply {
-        let found = self.jobs.fenced(fence);
-        match found {
+        match self.jobs.fenced(fence) {
             Some(job) => self.renew(now, job, effects),
             None => Reply::Stale,
         }
     }
 
-    /// A running attempt wrote something.
+    /// An attempt wrote log lines.
     pub(in crate::engine) fn log(
         &mut self,
         fence: &Fence,
@@ -47,7 +46,7 @@ impl Engine {
         let open = self.jobs.open_mut(job);
         open.start(now, timeout, lease);
         if open.pull() {
-            // Whoever knows its fence has taken it.
+            // A runner that knows its fence has claimed it.
             let number = open.number();
             self.queue.unreserve(job, &self.jobs[job], number);
         }
@@ -58,13 +57,13 @@ impl Engine {
         effects.changes.push(Change::AttemptStarted(self.open_row(job)));
     }
 
-    /// The lease starts anew. Timers are left as they are: one that fires too early looks again. A lease is never cut
-    /// short: the answer that says so may get lost, and the runner would go by the longer one.
+    /// Extends the lease. Timers are left as they are: one that fires too early checks again. A lease is never shortened: the
+    /// answer may get lost, and the runner would go by the longer one.
     pub(in crate::engine) fn renew(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) -> Reply {
         let state = self.jobs[job].state();
         let (lease, deadline) = (self.lease_of(job), self.jobs[job].deadline());
         let open = self.jobs.open_mut(job);
-        // Its time may be over although no timer has said so yet: who begins only now must not.
+        // Its time may be over although no timer has fired yet: a runner that starts only now must stop.
         let late = open.timeout_at().is_some_and(|at| at <= now.mono) || deadline.is_due(now.wall);
         let stop = state.is_terminal() || open.stopping().is_some() || late;
         if open.mode() == ExecutorMode::Leased && state != JobState::Assigned {

@@ -676,7 +676,7 @@ fn w11_a_lease_for_a_new_job_is_given_now_or_never() {
             ask a3 worker=w2 cost=91 kind=index
                 rejected: never_fits: cost: is 91, and an idle machine gives 90 at most; ask for less
             ask a3 worker=w2 cost=10 kind=index session=s
-                rejected: invalid: lease: a new job starts now, in a lane whose workers ask; leave out what it could wait for (session, keys, not_before, hours, idempotency_key)
+                rejected: invalid: lease: a new job starts now, in a lane for pull workers; leave out what it could wait for (session, keys, not_before, hours, idempotency_key)
             decisions
                 - w2 panic
                 - w2 needs_more
@@ -848,7 +848,7 @@ fn claims_of_a_lane_that_pushes_and_too_many_kinds_are_rejected() {
         ",
         expect![[r#"
             claim w1
-                rejected: invalid: lane: its jobs are pushed to places; ask in a lane whose workers ask
+                rejected: invalid: lane: its jobs are pushed to executors; claim in a lane for pull workers
             claim w1 lane=nowhere
                 not found
             executor leases leased kinds=far slots=1

@@ -9,13 +9,12 @@ use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::{Job, Wake};
-use crate::engine::queue::Executor;
 use crate::engine::workers::Worker;
 use crate::engine::workers::record::MISSES_MAX;
 use crate::worker::{Beat, WorkerMessage, WorkerReport};
 use crate::{
-    AttemptEnd, Change, Effects, EventKind, ExecutorMode, ExecutorOffer, Failure, JobState, Name, Notice,
-    Now, Origin, Outcome, Reason, Reply, Seq, Span, Task,
+    AttemptEnd, Change, Effects, EventKind, Failure, JobState, Name, Notice, Now, Origin, Outcome, Reason,
+    Reply, Seq, Span, Task,
 };
 
 /// The executor of all attempts of push workers. No other executor may have this name.
@@ -322,17 +321,6 @@ impl Engine {
         let (tenant, name) = self.workers.entries.key(worker);
         let (tenant, detail) = (self.queue.tenant_name(*tenant).clone(), format!("{name}: {why}"));
         self.numbers.server_event(now, kind, Some(tenant), origin, detail.into(), effects);
-    }
-
-    /// The executor of attempts of push workers.
-    pub(in crate::engine) fn workers_executor(&mut self) -> Ix<Executor> {
-        let name = Name::fixed(WORKERS);
-        if let Some(executor) = self.queue.find_executor(&name) {
-            return executor;
-        }
-        let (mode, kinds) = (ExecutorMode::Leased, Vec::new());
-        self.offer_executor(ExecutorOffer { executor: name.clone(), mode, kinds, slots: u32::MAX });
-        self.queue.find_executor(&name).expect("it was just made")
     }
 
     /// The offer of a job's open attempt.
