@@ -1,4 +1,4 @@
-//! Compares what jobs say of themselves with one another, with the index of ids, and with the timers.
+//! Compares the parts of each job with one another, with the index of ids, and with the timers.
 
 use crate::JobState;
 use crate::engine::jobs::Jobs;

@@ -7,7 +7,7 @@ use crate::engine::leases::claim::Taker;
 use crate::{ExecutorMode, JobState, Now, OpenAttempt, Span};
 
 impl Engine {
-    /// The lease that an attempt's runner is told, and how long it may be silent at first.
+    /// The lease that the runner of an attempt gets, and how long it may be silent at first.
     fn first_lease(&self, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
         let lease = self.lease_of(job);
         let lane = self.queue.agent_queue(self.jobs[job].agent_queue).lane();
@@ -29,20 +29,20 @@ impl Engine {
     ) -> bool {
         let class = self.queue.class(self.jobs[job].class);
         let (tenant, kind) = (class.tenant(), class.own_kind());
-        let told = if pull { None } else { self.told_worker(job) };
-        let executor = match told {
+        let push_worker = if pull { None } else { self.told_worker(job) };
+        let executor = match push_worker {
             _ if pull => self.leases_executor(),
             Some(_) => self.workers_executor(),
             None => self.queue.kind(kind).executor().expect("a kind that starts has an executor"),
         };
         let leased = self.queue.mode_and_slots(executor).0 == ExecutorMode::Leased;
-        let (lease, until) = match told {
+        let (lease, until) = match push_worker {
             Some(worker) => (self.lease_at(worker), self.settings.ack_timeout),
             None if leased => self.first_lease(job, pull, taker),
             None => Default::default(),
         };
         let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker = match (told, taker) {
+        let worker = match (push_worker, taker) {
             (Some(worker), _) => {
                 self.workers.entries.hold_again(worker);
                 Some(worker)

@@ -81,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// The shares are what the counts say.
+    /// The shares agree with the counts.
     pub(in crate::engine) fn check_shares(&self) -> Result<(), String> {
         self.queue.check_shares()?;
         let nodes: u32 = self.workflows.runs.nodes_of.values().sum();
@@ -149,7 +149,7 @@ impl Queue {
         }
     }
 
-    /// The shares are what the counts say.
+    /// The shares agree with the counts.
     fn check_shares(&self) -> Result<(), String> {
         let tenants = || self.tenants.iter().map(|(_, _, tenant)| tenant);
         if !self.share.agrees_with(tenants().map(|tenant| tenant.waiting)) {
