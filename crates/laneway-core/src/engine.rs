@@ -135,8 +135,7 @@ impl Engine {
             self.settle_schedules(now, effects);
             self.dispatch(now, effects);
             // A job that expires on its way to a start may be a run that a slot waits for, or a member that others do.
-            if self.workflows.runs.is_settled() && (self.schedules.is_settled() || self.server.is_draining())
-            {
+            if self.workflows.is_settled() && (self.schedules.is_settled() || self.server.is_draining()) {
                 break;
             }
         }
@@ -152,7 +151,7 @@ impl Engine {
     /// A batch and those before it are durable: from now on the store answers for their idempotency keys.
     pub fn committed(&mut self, batch: BatchNumber) {
         self.jobs.committed(batch);
-        self.workflows.runs.fresh_keys.committed(batch);
+        self.workflows.committed(batch);
         self.webhooks.committed(batch);
     }
 

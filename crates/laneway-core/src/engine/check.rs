@@ -23,8 +23,7 @@ impl Engine {
         self.check_units()?;
         self.check_workers()?;
         self.jobs.check_timers(&self.timers)?;
-        self.check_runs()?;
-        self.check_chains()?;
+        self.workflows.check(&self.jobs)?;
         self.schedules.check()
     }
 

@@ -99,7 +99,7 @@ impl Recovery {
     pub fn run(&mut self, row: RunRow, ended: &[EndedMember]) {
         self.nodes.insert(row.id, row.nodes.iter().cloned().zip(0..).collect());
         self.firsts.insert(row.first, row.id);
-        self.engine.resume_run(row, ended);
+        self.engine.workflows.resume(row, ended);
     }
 
     /// Takes up an entry of the run log; the newest come last.
@@ -121,7 +121,7 @@ impl Recovery {
         if let Some(of) = &row.spec.member
             && let Some(nodes) = self.nodes.get(&of.run)
         {
-            engine.resume_dependencies(nodes, of, job);
+            engine.workflows.resume_dependencies(nodes, of, job);
         }
         match row.status.state {
             // Only a member that waits for others, or to be called, is scheduled for no time.
@@ -155,7 +155,7 @@ impl Recovery {
             }
             _ => {
                 self.resume_queue_timeout(job, &row);
-                self.engine.note_queued(job);
+                self.engine.workflows.note_queued(&self.engine.jobs[job], job);
                 self.engine.jobs.begin_hours(job, self.now.wall);
                 self.engine.enqueue(job);
             }
@@ -166,7 +166,7 @@ impl Recovery {
     /// What was waited before the restart counts.
     fn resume_queue_timeout(&mut self, job: Ix<Job>, row: &JobRow) {
         let from = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
-        let from = self.engine.released_at(job).map_or(from, |at| at.max(from));
+        let from = self.engine.workflows.released_at(job).map_or(from, |at| at.max(from));
         let waited = self.now.wall.since(from);
         self.engine.jobs[job].resume_queue_timeout(self.now.mono, waited);
     }
@@ -185,7 +185,7 @@ impl Recovery {
     /// Takes up an open attempt of an ended job: it holds its gates until the attempt has ended.
     pub fn still_running(&mut self, row: JobRow, open: OpenAttempt) {
         let job = self.engine.remember(&row);
-        self.engine.resume_lingering_chain(job, &row);
+        self.engine.workflows.resume_canceled(job, &row);
         self.engine.queue.uncount_waiting(&self.engine.jobs[job]);
         // Which end it was is stored with the job; in memory only one matters: it has ended.
         self.engine.restate(job, JobState::Canceled);
@@ -218,7 +218,7 @@ impl Recovery {
         let from = Resumed { executor, worker, pull, now: self.now.mono, lease, timeout };
         engine.jobs.set_open(Open::resumed(job, open, from));
         if engine.jobs[job].in_run() {
-            engine.resume_member_attempt(job, open.fence.attempt);
+            engine.workflows.resume_member_attempt(job, open.fence.attempt);
         }
         engine.take_gates(job);
         engine.queue.rekey_agent(&engine.workers, engine.jobs[job].agent_queue());
@@ -248,7 +248,7 @@ impl Recovery {
     pub fn finish(self, now: Now, restart: Restart, effects: &mut Effects) -> Engine {
         let Recovery { mut engine, open, unreadable, .. } = self;
         engine.sessions.sort_open(&engine.jobs);
-        engine.resume_dependents();
+        engine.workflows.resume_dependents();
         for id in unreadable {
             engine.schedules.store_state(id, &engine.jobs, effects);
         }

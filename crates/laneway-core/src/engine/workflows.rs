@@ -1,18 +1,51 @@
 //! Workflow runs: their graph, calls between their nodes, and the limits that a chain shares.
 
-pub(in crate::engine) mod calls;
+mod calls;
 pub(in crate::engine) mod chain_limits;
-pub(in crate::engine) mod graph;
-pub(in crate::engine) mod groups;
-pub(in crate::engine) mod recovery;
-pub(in crate::engine) mod runs;
+mod graph;
+mod groups;
+mod open_runs;
+mod recovery;
+mod runs;
 
+use crate::engine::collections::fresh::BatchNumber;
+use crate::engine::queue::shares::Share;
 use chain_limits::Chains;
-use runs::Runs;
+use open_runs::Runs;
 
 /// Every open workflow run and its chains.
 #[derive(Default)]
 pub(in crate::engine) struct Workflows {
-    pub(in crate::engine) runs: Runs,
-    pub(in crate::engine) chains: Chains,
+    runs: Runs,
+    chains: Chains,
+}
+
+impl Workflows {
+    /// True when the consequences of every ended member were applied.
+    pub(in crate::engine) fn is_settled(&self) -> bool {
+        self.runs.is_settled()
+    }
+
+    /// The store knows the idempotency keys of this batch.
+    pub(in crate::engine) fn committed(&mut self, batch: BatchNumber) {
+        self.runs.fresh_keys.committed(batch);
+    }
+
+    /// Sets the parts of the open nodes that are reserved for tenants.
+    pub(in crate::engine) fn set_share(&mut self, mut share: Share) {
+        for &nodes in self.runs.nodes_of.values() {
+            share.moved(0, nodes);
+        }
+        self.runs.share = share;
+    }
+
+    /// The parts of the open nodes that are reserved for tenants.
+    pub(in crate::engine) fn share(&self) -> &Share {
+        &self.runs.share
+    }
+
+    /// How many nodes the open runs of each tenant have.
+    pub(in crate::engine) fn nodes_by_tenant(&self) -> impl Iterator<Item = u32> {
+        self.runs.nodes_of.values().copied()
+    }
 }

@@ -90,7 +90,7 @@ impl Engine {
         self.jobs[job].failures += 1;
         let failures = self.jobs[job].failures;
         // A called node that no caller waits for is not tried again.
-        let awaited = !(self.jobs[job].in_run && self.is_uncalled(job));
+        let awaited = !(self.jobs[job].in_run && self.workflows.is_uncalled(job));
         let policy = &self.jobs.policies[self.jobs[job].policy];
         if failure.retryable && failures <= policy.retries_max && awaited {
             let backoff = policy.backoff;
@@ -144,7 +144,8 @@ impl Engine {
     /// or the job does not go on by itself anyway (a called node without a caller, a lane that cancels at a stop).
     fn may_begin_again(&self, job: Ix<Job>) -> bool {
         let entry = &self.jobs[job];
-        let uncalled = entry.in_run && (self.is_uncalled(job) || self.was_given_up(job));
+        let uncalled =
+            entry.in_run && (self.workflows.is_uncalled(job) || self.workflows.was_given_up(&self.jobs, job));
         let begun = entry.state == JobState::Running;
         !begun || uncalled || self.allows_loss(job) || self.ends_with_server(job)
     }
@@ -196,7 +197,9 @@ impl Engine {
         reason: Reason,
         effects: &mut Effects,
     ) {
-        if self.jobs[job].in_run && (self.is_uncalled(job) || self.was_given_up(job)) {
+        if self.jobs[job].in_run
+            && (self.workflows.is_uncalled(job) || self.workflows.was_given_up(&self.jobs, job))
+        {
             self.put_back(now, job, end, effects);
             return self.resume_awaited(now, job, effects);
         }
@@ -250,7 +253,7 @@ impl Engine {
         ending: JobEnding<'_>,
         effects: &mut Effects,
     ) {
-        let answer = if self.jobs[job].in_run { self.answer_of(job, &ending) } else { None };
+        let answer = if self.jobs[job].in_run { self.workflows.answer_of(job, &ending) } else { None };
         let JobEnding { state, reason, closed, error, result, merged_into, origin } = ending;
         if let Some(answer) = answer {
             let closed = closed.expect("an attempt answers");
@@ -300,7 +303,7 @@ impl Engine {
             self.webhooks.create_delivery(now, entry, tenant, settings, effects);
         }
         if self.jobs[job].in_run {
-            self.member_ended(job, state);
+            self.workflows.member_ended(job, state);
         }
         self.queue.count_end(&self.jobs[job], reason, waited);
         if !self.jobs[job].has_attempt() {
@@ -325,7 +328,7 @@ impl Engine {
         let line = self.dispatch_line(job, closed.code());
         let AttemptEnding { end, failure: error, code: _ } = closed;
         if self.jobs[job].in_run {
-            self.caller_closes(job);
+            self.workflows.caller_closed(job);
         }
         self.free_gates(job);
         let ended = self.jobs[job].open.take().expect("the job has an open attempt");

@@ -45,7 +45,7 @@ impl Engine {
         self.queue.uncount_state(tenant, was);
         self.queue.count_state(tenant, next);
         if self.jobs[job].in_run {
-            self.note_queued(job);
+            self.workflows.note_queued(&self.jobs[job], job);
         }
     }
 

@@ -310,7 +310,7 @@ impl Engine {
             self.schedules.firing_created(job, of, (row.status.attempts > 0).then_some(row.created_at));
         }
         if row.spec.member.is_some() {
-            self.join_run(job, row);
+            self.workflows.join(job, row);
         }
         job
     }

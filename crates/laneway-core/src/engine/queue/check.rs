@@ -98,7 +98,7 @@ impl Queue {
             let class = &self.classes[job.class()];
             let waits = u32::from(!job.has_attempt());
             let open = 1 - waits;
-            let levels = workflows.chains.of.get(&ix).filter(|_| open == 1);
+            let levels = workflows.open_levels(ix).filter(|_| open == 1);
             let mut alone = |scope| match levels {
                 Some(levels) => {
                     of_chains.entry(scope).or_default().push(levels);

@@ -41,7 +41,7 @@ impl Engine {
     /// The job that starts next, or `None` when nothing can start.
     fn next_start(&mut self, now: Now, expiries_left: &mut u32, effects: &mut Effects) -> Option<Ix<Job>> {
         let full = self.queue.open >= self.settings.running_max;
-        if full && self.nobody_is_called() {
+        if full && self.workflows.no_called_node_waits() {
             return None;
         }
         loop {
@@ -125,8 +125,10 @@ impl Engine {
         self.queue.starts += 1;
         let running = self.make_attempt(now, job, demand.is_some_and(|demand| demand.pull), taker);
         if self.jobs[job].in_run() {
-            let number = self.member_starts(now, job, effects);
-            self.jobs.open_mut(job).set_dispatch_seq(number);
+            let attempts = self.jobs[job].attempts();
+            let (queue, numbers) = (&mut self.queue, &mut self.numbers);
+            let number = self.workflows.member_started(now, (job, attempts), queue, numbers, effects);
+            self.jobs.open_mut(job).set_dispatch_seq(number.unwrap_or(attempts.into()));
         }
         self.schedules.firing_started(job, now.wall, &self.jobs, effects);
         self.set_state(job, if running { JobState::Running } else { JobState::Assigned });

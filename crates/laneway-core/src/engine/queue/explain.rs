@@ -282,13 +282,13 @@ impl Engine {
             Some(Wake::Backoff(at)) => holds.push(Hold::Backoff { remaining: at.since(now.mono) }),
             Some(Wake::Debounce(at)) => holds.push(Hold::Debounce { remaining: at.since(now.mono) }),
             Some(Wake::Upstream) => {
-                let mut nodes = self.upstream_of(ix);
+                let mut nodes = self.workflows.upstream_of(ix);
                 let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
                 nodes.truncate(Hold::UPSTREAM_LISTED_MAX);
                 holds.push(Hold::Upstream { nodes, count });
             }
             Some(Wake::Called) => {
-                let by = self.caller_of(ix).unwrap_or_else(|| Name::fixed("another"));
+                let by = self.workflows.caller_of(ix).cloned().unwrap_or_else(|| Name::fixed("another"));
                 holds.push(Hold::Uncalled { by });
             }
             None => {}
@@ -341,7 +341,8 @@ impl Engine {
         let agent_queue = &self.queue.agent_queues[self.jobs[job].agent_queue()];
         let lane = &self.queue.lanes[agent_queue.lane];
         let settings = &lane.settings;
-        let shared = self.shared_with(job, &self.slot_sharers(job));
+        let sharers = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
+        let shared = sharers.shared(&self.jobs, &self.queue, job);
         if settings.paused {
             holds.push(Hold::LanePaused { lane: lane.name.clone() });
         }
@@ -369,7 +370,8 @@ impl Engine {
         let class = &self.queue.classes[self.jobs[job].class()];
         let (tenant, kind) = (&self.queue.tenants[class.tenant], &self.queue.kinds[class.own_kind()]);
         let kind_name = self.queue.kinds.key(class.own_kind());
-        let shared = self.shared_with(job, &self.slot_sharers(job));
+        let sharers = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
+        let shared = sharers.shared(&self.jobs, &self.queue, job);
         if !shared.any && !tenant.gate.is_open() {
             holds.push(Hold::TenantFull { used: tenant.gate.used, limit: tenant.gate.limit });
         }
@@ -483,10 +485,10 @@ impl Engine {
         if keys.is_empty() {
             return;
         }
-        let holders = self.slot_sharers(job);
+        let sharers = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
         for &key in keys {
             let gate = &self.queue.keys[key].gate;
-            if !gate.is_open() && !self.holds_key(&holders, key) {
+            if !gate.is_open() && !sharers.hold_key(&self.jobs, &self.queue, key) {
                 let KeyName::Named(_, name, value) = self.queue.keys.key(key).clone() else { continue };
                 holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
             }

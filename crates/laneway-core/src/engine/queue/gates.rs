@@ -27,9 +27,9 @@ impl Gate {
 impl Engine {
     /// An attempt of `job` opens. It takes no slot where others of its chain have one.
     pub(in crate::engine) fn take_gates(&mut self, job: Ix<Job>) {
-        self.enter_chain(job);
-        let mates = self.mates(job);
-        let shared = self.shared_with(job, &mates);
+        self.workflows.enter_chain(&self.jobs, job);
+        let mates = self.workflows.mates(&self.jobs, job);
+        let shared = mates.shared(&self.jobs, &self.queue, job);
         let entry = &self.jobs[job];
         let (agent_queue, class) = (entry.agent_queue(), entry.class());
         let (keyset, session) = (entry.keyset(), entry.session());
@@ -54,8 +54,8 @@ impl Engine {
 
     /// The attempt of `job` closed. The session's next job may start now.
     pub(in crate::engine) fn free_gates(&mut self, job: Ix<Job>) {
-        let mates = self.leave_chain(job);
-        let shared = self.shared_with(job, &mates);
+        let mates = self.workflows.leave_chain(&self.jobs, job);
+        let shared = mates.shared(&self.jobs, &self.queue, job);
         let entry = &self.jobs[job];
         let (agent_queue, class) = (entry.agent_queue(), entry.class());
         let (keyset, session) = (entry.keyset(), entry.session());
@@ -93,7 +93,7 @@ impl Engine {
         let Some(keyset) = keyset else { return };
         for at in 0..self.queue.keysets[keyset].0.len() {
             let key = self.queue.keysets[keyset].0[at];
-            if !self.holds_key(mates, key) && change(&mut self.queue.keys[key].gate) {
+            if !mates.hold_key(&self.jobs, &self.queue, key) && change(&mut self.queue.keys[key].gate) {
                 self.queue.reshow_key(&self.workers, key);
             }
         }

@@ -64,30 +64,13 @@ impl Engine {
         let tenants = u32::try_from(known.len()).unwrap_or(u32::MAX);
         let percent = self.settings.reserved_percent;
         self.queue.recount_shares(self.settings.queued_max, tenants, percent);
-        self.workflows.runs.share = Share::of(self.settings.runs.open_nodes_max, tenants, percent);
-        for &nodes in self.workflows.runs.nodes_of.values() {
-            self.workflows.runs.share.moved(0, nodes);
-        }
-    }
-
-    /// The open runs of a tenant have so many nodes more or less.
-    pub(in crate::engine) fn count_run_nodes(&mut self, tenant: &Name, change: i64) {
-        let nodes = self.workflows.runs.nodes_of.entry(tenant.clone()).or_default();
-        let before = *nodes;
-        *nodes = u32::try_from(i64::from(before) + change).expect("runs that end were counted");
-        self.workflows.runs.share.moved(before, *nodes);
-        if *nodes == 0 {
-            self.workflows.runs.nodes_of.remove(tenant);
-        }
+        self.workflows.set_share(Share::of(self.settings.runs.open_nodes_max, tenants, percent));
     }
 
     /// The shares agree with the counts.
     pub(in crate::engine) fn check_shares(&self) -> Result<(), String> {
         self.queue.check_shares()?;
-        let nodes: u32 = self.workflows.runs.nodes_of.values().sum();
-        if nodes != self.workflows.runs.nodes
-            || !self.workflows.runs.share.agrees_with(self.workflows.runs.nodes_of.values().copied())
-        {
+        if !self.workflows.share().agrees_with(self.workflows.nodes_by_tenant()) {
             return Err("the shares of open runs are miscounted".to_owned());
         }
         Ok(())

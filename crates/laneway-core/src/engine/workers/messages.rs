@@ -377,16 +377,12 @@ impl Engine {
     pub(in crate::engine) fn dispatch_seq(&self, job: Ix<Job>) -> u64 {
         let entry = &self.jobs[job];
         match self.jobs.attempt_of(job) {
-            None if entry.in_run() => self.dispatched_in_run(job),
-            None => entry.attempts().into(),
+            None => {
+                let of_run = if entry.in_run() { self.workflows.dispatched(job) } else { None };
+                of_run.unwrap_or(entry.attempts().into())
+            }
             Some(open) => open.dispatch_seq(),
         }
-    }
-
-    /// How many attempts of a member's run were opened.
-    fn dispatched_in_run(&self, job: Ix<Job>) -> u64 {
-        let run = self.workflows.runs.members.get(&job).and_then(|(id, _)| self.workflows.runs.open.get(id));
-        run.map_or(self.jobs[job].attempts().into(), |run| run.dispatched)
     }
 
     /// The offer of a job's open attempt.

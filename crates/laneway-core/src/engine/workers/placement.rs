@@ -147,12 +147,13 @@ impl Engine {
         if !entry.in_run() || self.goes_to_place(entry.class()) {
             return None;
         }
-        let (holders, kind) = (self.slot_sharers(job), self.queue.kind_of(&self.jobs[job]));
-        let workers = holders.linked().filter_map(|mate| self.jobs.open(mate).pushed_to());
+        let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
+        let kind = self.queue.kind_of(&self.jobs[job]);
+        let workers = mates.linked().filter_map(|mate| self.jobs.open(mate).pushed_to());
         workers.into_iter().find(|worker| {
             let registration = self.workers.entries[*worker].registration.as_deref();
             registration.is_some_and(|registration| {
-                self.mates_at(*worker, kind, &holders).0
+                mates.slot_at(&self.jobs, &self.queue, *worker, kind).0
                     && self.fits(registration, entry.class())
                     && self.free_for_job(job, *worker, registration).is_ok()
             })
@@ -188,7 +189,10 @@ impl Engine {
     ) -> Result<(), Option<Ix<Kind>>> {
         let kind = self.queue.kind_of(&self.jobs[job]);
         let (of_chain, of_kind_of_chain) = match self.jobs[job].in_run() {
-            true => self.mates_at(worker, kind, &self.slot_sharers(job)),
+            true => {
+                let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
+                mates.slot_at(&self.jobs, &self.queue, worker, kind)
+            }
             false => (false, false),
         };
         match of_chain && registration.is_willing() {

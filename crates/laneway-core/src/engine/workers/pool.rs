@@ -563,7 +563,7 @@ impl Engine {
     fn turn_slot(&mut self, worker: Ix<Worker>, job: Ix<Job>, mates: &Mates, by: i32) {
         let kind = self.queue.kind_of(&self.jobs[job]);
         let served = self.queue.starts();
-        let (of_chain, of_kind_of_chain) = self.mates_at(worker, kind, mates);
+        let (of_chain, of_kind_of_chain) = mates.slot_at(&self.jobs, &self.queue, worker, kind);
         let Some(registration) = self.workers.entries[worker].registration.as_mut() else { return };
         if !of_chain {
             registration.used = registration.used.saturating_add_signed(by);

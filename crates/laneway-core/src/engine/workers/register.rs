@@ -201,10 +201,7 @@ impl Engine {
         let mut of_kinds: BTreeMap<Ix<Kind>, Vec<&[Level]>> = BTreeMap::new();
         for job in self.workers.entries[worker].held.iter().filter(pushed) {
             let kind = self.queue.kind_of(&self.jobs[*job]);
-            of_kinds
-                .entry(kind)
-                .or_default()
-                .push(self.workflows.chains.of.get(job).map_or(&[], |levels| levels));
+            of_kinds.entry(kind).or_default().push(self.workflows.open_levels(*job).unwrap_or_default());
         }
         let used = slots(of_kinds.values().flatten().copied());
         (used, of_kinds.into_iter().map(|(kind, jobs)| (kind, slots(jobs))).collect())

@@ -1,16 +1,16 @@
-//! Calls between nodes of a run: a middleware calls the next element of its chain, and hears how that ended.
+//! Calls between nodes of a run: a middleware calls the next element of its chain, and gets its answer.
 //!
-//! A called node that has ended an attempt answers and waits to be called again; only with its chain's first middleware
-//! does it end itself. A call whose caller is gone is taken back: what runs for it is told to stop, and the node waits to be
-//! called again.
+//! A called node answers when its attempt ends, and waits to be called again; it ends only with the first middleware of its
+//! chain. A call whose caller is gone is withdrawn: its attempt is asked to stop, and the node waits to be called again.
 
 use crate::call::{CALL_PAYLOAD_BYTES_MAX, CallRow, NextAnswer, NextCall, NextCode};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::ending::{AttemptEnding, JobEnding};
 use crate::engine::jobs::record::JobEvent;
-use crate::engine::jobs::{Job, Wake};
-use crate::engine::workflows::runs::{Call, MemberEntry};
+use crate::engine::jobs::{Job, Jobs, Wake};
+use crate::engine::workflows::Workflows;
+use crate::engine::workflows::open_runs::{Call, MemberEntry};
 use crate::{
     AttemptEnd, Bytes, Change, Effects, EventKind, Fence, JobState, Name, Notice, Now, Reason, Reply, RunId,
     Seq, Span,
@@ -21,15 +21,16 @@ impl Engine {
     pub(in crate::engine) fn call_next(&mut self, now: Now, call: NextCall, effects: &mut Effects) -> Reply {
         let NextCall { fence, request, index, timeout, payload } = call;
         let Some(caller) = self.jobs.fenced(&fence) else { return Reply::Stale };
-        let (run, target, job) = match self.callee(caller, &fence, &request, index) {
-            Ok(found) => found,
-            Err(answer) => return Reply::NextAnswered(answer),
-        };
+        let draining = self.server.is_draining();
+        let (run, target, job) =
+            match self.workflows.callee(&self.jobs, caller, &fence, (&request, index), draining) {
+                Ok(found) => found,
+                Err(answer) => return Reply::NextAnswered(answer),
+            };
         if payload.as_ref().is_some_and(|payload| payload.len() > CALL_PAYLOAD_BYTES_MAX) {
             return Reply::NextAnswered(NextAnswer::rejected(NextCode::TooLarge));
         }
-        let member = &self.workflows.runs.open[&run].members[target as usize];
-        let result = member.result.clone();
+        let result = self.workflows.runs.member(run, target).result.clone();
         let row = CallRow {
             target: Seq(self.jobs[job].seq()),
             caller: fence,
@@ -42,66 +43,15 @@ impl Engine {
             result,
         };
         effects.changes.push(Change::CallPut(Box::new(row.clone())));
-        self.member_mut(run, target).call = Some(Box::new(Call { row }));
+        self.workflows.runs.member_mut(run, target).call = Some(Box::new(Call { row }));
         self.jobs.open_mut(caller).await_call(timeout.map(|timeout| now.mono + timeout));
         self.arm(caller);
-        if self.workflows.runs.open[&run].members[target as usize].group {
+        if self.workflows.runs.member(run, target).group {
             self.open_group(now, run, target, effects);
         } else if self.jobs[job].wake() == Some(Wake::Called) {
             self.release_called(now, job, effects);
         }
         Reply::NextCalled
-    }
-
-    /// The element that a call is about, if it may be called now.
-    fn callee(
-        &self,
-        caller: Ix<Job>,
-        fence: &Fence,
-        request: &Name,
-        index: u32,
-    ) -> Result<(RunId, u32, Ix<Job>), NextAnswer> {
-        let rejected = |code| Err(NextAnswer::rejected(code));
-        if self.jobs[caller].state().is_terminal() {
-            return rejected(NextCode::RunFinalised);
-        }
-        let Some(&(id, position)) = self.workflows.runs.members.get(&caller) else {
-            return rejected(NextCode::NoChain);
-        };
-        let run = &self.workflows.runs.open[&id];
-        let Some(link) = &run.members[position as usize].link else { return rejected(NextCode::NoChain) };
-        let Some(target) = link.next.filter(|_| link.index == Some(index)) else {
-            return rejected(NextCode::InvalidChain);
-        };
-        if self.server.is_draining() || self.jobs.open(caller).stopping().is_some() {
-            return rejected(NextCode::Unavailable);
-        }
-        let member = &run.members[target as usize];
-        if let Some(call) = &member.call {
-            match &call.row.answer {
-                Some(answer)
-                    if call.row.caller.attempt_id == fence.attempt_id && call.row.request == *request =>
-                {
-                    return Err(answer.clone());
-                }
-                None if call.row.caller.attempt_id == fence.attempt_id && call.row.request == *request => {
-                    return rejected(NextCode::Duplicate);
-                }
-                None => return rejected(NextCode::TargetNotReady),
-                Some(_) => {}
-            }
-        }
-        // The nodes of a group run once.
-        let Some(job) = member.job.filter(|_| !member.group || member.call.is_none()) else {
-            return rejected(NextCode::TargetNotReady);
-        };
-        // What runs for a caller that is gone ends soon; then the node is there for the next one.
-        let open = self.jobs.attempt_of(job);
-        let given_up = open.is_some_and(|open| matches!(open.stopping(), Some((AttemptEnd::HandedBack, _))));
-        if self.jobs[job].wake() == Some(Wake::Called) || given_up {
-            return Ok((id, target, job));
-        }
-        rejected(NextCode::TargetNotReady)
     }
 
     fn release_called(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
@@ -110,23 +60,7 @@ impl Engine {
         self.arm(job);
     }
 
-    /// What the end of a called node's attempt is to whoever called it; `None`: the node itself ends.
-    pub(in crate::engine) fn answer_of(&self, job: Ix<Job>, ending: &JobEnding<'_>) -> Option<NextAnswer> {
-        let (id, position) = self.workflows.runs.members.get(&job)?;
-        let called = self.workflows.runs.open[id].members[*position as usize].is_called();
-        let closed = ending.closed.as_ref().filter(|_| called)?;
-        match ending.reason {
-            Reason::Done | Reason::Skipped => Some(NextAnswer::Done(ending.result.clone())),
-            Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost => {
-                let message =
-                    closed.failure.as_ref().map_or(NextCode::Failed.message(), |failure| &failure.message);
-                Some(NextAnswer::Failed(NextCode::Failed, message.into()))
-            }
-            _ => None,
-        }
-    }
-
-    /// An attempt of a called node has ended: whoever called hears of it, and the node waits to be called again.
+    /// An attempt of a called node has ended: its caller gets the answer, and the node waits to be called again.
     pub(in crate::engine) fn return_called(
         &mut self,
         now: Now,
@@ -140,14 +74,7 @@ impl Engine {
         self.answer(id, position, answer, effects);
     }
 
-    /// True for a called node that nobody waits for.
-    pub(in crate::engine) fn is_uncalled(&self, job: Ix<Job>) -> bool {
-        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return false };
-        let member = &self.workflows.runs.open[id].members[*position as usize];
-        member.is_called() && !member.is_awaited()
-    }
-
-    /// Closes the attempt of a called node, which waits to be called (again) from then on; if it has been, it goes on.
+    /// Closes the attempt of a called node. The node waits to be called again.
     pub(in crate::engine) fn put_back(
         &mut self,
         now: Now,
@@ -163,8 +90,8 @@ impl Engine {
         self.wait_for_call(now, job, detail, effects);
     }
 
-    /// A called node that waits for nothing else waits to be called. `detail`: what became of its dispatch.
-    pub(in crate::engine) fn wait_for_call(
+    /// A called node waits for a call. `detail`: the outcome of its dispatch.
+    pub(super) fn wait_for_call(
         &mut self,
         now: Now,
         job: Ix<Job>,
@@ -185,15 +112,9 @@ impl Engine {
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq()), status });
     }
 
-    /// Answers the call of a node, if somebody waits for it.
-    pub(in crate::engine) fn answer(
-        &mut self,
-        id: RunId,
-        position: u32,
-        answer: NextAnswer,
-        effects: &mut Effects,
-    ) {
-        let member = self.member_mut(id, position);
+    /// Answers the call of a node, if a caller waits for it.
+    pub(super) fn answer(&mut self, id: RunId, position: u32, answer: NextAnswer, effects: &mut Effects) {
+        let member = self.workflows.runs.member_mut(id, position);
         if let NextAnswer::Done(result) = &answer {
             member.result = result.clone();
         }
@@ -204,7 +125,7 @@ impl Engine {
         let row = call.row.clone();
         let (fence, request) = (row.caller, row.request.clone());
         effects.changes.push(Change::CallPut(Box::new(row)));
-        let Some(caller) = self.attempt_of_caller(&fence) else { return };
+        let Some(caller) = caller_of(&self.jobs, &fence) else { return };
         self.jobs.open_mut(caller).await_call(None);
         self.arm(caller);
         let open = self.jobs.open(caller);
@@ -220,48 +141,19 @@ impl Engine {
         effects.notices.push(notice);
     }
 
-    /// A call has waited as long as it may.
+    /// A call has reached its timeout.
     pub(in crate::engine) fn call_timed_out(&mut self, now: Now, caller: Ix<Job>, effects: &mut Effects) {
         self.jobs.open_mut(caller).await_call(None);
-        let Some((id, target)) = self.called_by(caller) else { return };
+        let Some((id, target)) = self.workflows.called_by(caller) else { return };
         self.answer(id, target, NextAnswer::rejected(NextCode::Timeout), effects);
         self.withdraw_call(now, id, target, effects);
     }
 
-    /// The job whose open attempt has called. It may be bound to another connection by now: then its fence has changed, and
-    /// the attempt is the same.
-    fn attempt_of_caller(&self, fence: &Fence) -> Option<Ix<Job>> {
-        let job = self.jobs.find(fence.job)?;
-        (self.jobs[job].has_attempt() && self.jobs.fence_of(job).attempt_id == fence.attempt_id)
-            .then_some(job)
-    }
-
-    /// The element that a member's open attempt has called and waits for.
-    fn called_by(&self, caller: Ix<Job>) -> Option<(RunId, u32)> {
-        let &(id, position) = self.workflows.runs.members.get(&caller)?;
-        let run = &self.workflows.runs.open[&id];
-        let target = run.members[position as usize].link.as_ref()?.next?;
-        run.members[target as usize].is_awaited().then_some((id, target))
-    }
-
-    /// The attempt of a member closes: what it has called is called by nobody any more. Settled at the end of the turn.
-    pub(in crate::engine) fn caller_closes(&mut self, caller: Ix<Job>) {
-        if let Some(called) = self.called_by(caller) {
-            self.workflows.runs.abandoned.push_back(called);
-        }
-    }
-
-    /// A call whose caller is gone is taken back.
-    pub(in crate::engine) fn abandon_call(
-        &mut self,
-        now: Now,
-        id: RunId,
-        target: u32,
-        effects: &mut Effects,
-    ) {
+    /// Withdraws a call whose caller is gone.
+    pub(super) fn abandon_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
         let Some(run) = self.workflows.runs.open.get(&id) else { return };
-        let Some(call) = run.members[target as usize].call.as_ref() else { return };
-        let caller = self.attempt_of_caller(&call.row.caller);
+        let Some(call) = run.member(target).call.as_ref() else { return };
+        let caller = caller_of(&self.jobs, &call.row.caller);
         let goes_on = caller.is_some_and(|caller| !self.jobs[caller].state().is_terminal());
         if call.row.answer.is_some() || goes_on {
             return;
@@ -270,9 +162,9 @@ impl Engine {
         self.withdraw_call(now, id, target, effects);
     }
 
-    /// Nobody waits for a called node any more: what runs is told to stop, what waits for its turn waits for a call again.
+    /// No caller waits for a called node any more: an attempt is asked to stop, a queued node waits for a call again.
     fn withdraw_call(&mut self, now: Now, id: RunId, target: u32, effects: &mut Effects) {
-        let Some(job) = self.workflows.runs.open[&id].members[target as usize].job else { return };
+        let Some(job) = self.workflows.runs.member(id, target).job else { return };
         if self.jobs[job].wake() == Some(Wake::Called) {
             return;
         }
@@ -287,20 +179,20 @@ impl Engine {
         }
     }
 
-    /// A node that was called comes back while it has been called anew: it goes on at once.
+    /// A called node was put back although it has been called again: it is queued at once.
     pub(in crate::engine) fn resume_awaited(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        if self.jobs[job].wake() == Some(Wake::Called) && !self.is_uncalled(job) {
+        if self.jobs[job].wake() == Some(Wake::Called) && !self.workflows.is_uncalled(job) {
             self.release_called(now, job, effects);
         }
     }
 
-    /// The outermost middleware has ended well: the nodes that it and its inner ones called end with it.
-    pub(in crate::engine) fn finish_chain(&mut self, now: Now, id: RunId, first: u32, effects: &mut Effects) {
+    /// The outermost middleware has succeeded: the nodes that it and the inner ones called end with it.
+    pub(super) fn finish_chain(&mut self, now: Now, id: RunId, first: u32, effects: &mut Effects) {
         let members = &self.workflows.runs.open[&id].members;
         if members[first as usize].link.is_none_or(|link| link.index != Some(0)) {
             return;
         }
-        // By what they depend on: of a node that ended before a restart, its place in the chain is not known.
+        // By dependency: the position in the chain is not known for a node that ended before a restart.
         let called = members.iter().filter(|member| member.is_called() && *member.depends_on == [first]);
         let called: Vec<(Ix<Job>, Option<Bytes>)> =
             called.filter_map(|member| Some((member.job?, member.result.clone()))).collect();
@@ -311,11 +203,11 @@ impl Engine {
         }
         for (job, result) in called {
             if self.jobs.is_reserved(job) {
-                // Nobody has taken it, so nobody must be waited for.
+                // No worker has claimed it, so there is no attempt to wait for.
                 self.put_back(now, job, AttemptEnd::HandedBack.into(), effects);
             }
             if !self.jobs[job].has_attempt() && self.jobs[job].wake() != Some(Wake::Called) {
-                // An inner one has called it, and it waits for its turn in vain.
+                // An inner one has called it, and it need not start any more.
                 self.wait_for_call(now, job, None, effects);
             }
             if self.jobs[job].state() == JobState::Assigned {
@@ -324,28 +216,16 @@ impl Engine {
             if self.jobs[job].has_attempt() {
                 self.ask_to_stop(now, job, AttemptEnd::Canceled, effects);
             }
-            let (id, position) = self.workflows.runs.members[&job];
-            let member = &self.workflows.runs.open[&id].members[position as usize];
-            let was_called = self.jobs[job].attempts() > 0 || (member.group && member.call.is_some());
+            let member = self.workflows.runs.member_of(job);
+            let group_called = member.is_some_and(|member| member.group && member.call.is_some());
+            let was_called = self.jobs[job].attempts() > 0 || group_called;
             let reason = if was_called { Reason::Done } else { Reason::Skipped };
             let ending = JobEnding { result, ..JobEnding::new(JobState::Succeeded, reason) };
             self.end_job(now, job, ending, effects);
         }
     }
 
-    /// A member ended although somebody waits for it.
-    pub(in crate::engine) fn answer_ended(
-        &mut self,
-        id: RunId,
-        position: u32,
-        ended: JobState,
-        effects: &mut Effects,
-    ) {
-        let code = if ended == JobState::Failed { NextCode::Failed } else { NextCode::Cancelled };
-        self.answer(id, position, NextAnswer::rejected(code), effects);
-    }
-
-    /// The latest call of a node, as it was stored.
+    /// Loads the latest call of a node.
     pub(in crate::engine) fn resume_call(&mut self, now: Now, row: CallRow, run: RunId) {
         let Some(open) = self.workflows.runs.open.get_mut(&run) else { return };
         let position = row.target.0.wrapping_sub(open.row.first.0);
@@ -358,12 +238,12 @@ impl Engine {
             return;
         }
         if let Some(target) = target.filter(|target| self.jobs[*target].state() == JobState::Queued) {
-            // It waits for its turn since it was called.
+            // It has been queued since it was called.
             self.jobs[target].resume_queue_timeout(now.mono, now.wall.since(called_at));
             self.arm(target);
         }
         if let Some(until) = until
-            && let Some(caller) = self.attempt_of_caller(&caller)
+            && let Some(caller) = caller_of(&self.jobs, &caller)
         {
             // Stored as a wall time; a clock that was set must not stretch it.
             let rest = until.since(now.wall).0.min(until.since(called_at).0);
@@ -372,8 +252,7 @@ impl Engine {
         }
     }
 
-    /// After a start: what runs for a call that was taken back is told to stop again. Nobody else may wait for it, whoever
-    /// has called since.
+    /// After a start: attempts for withdrawn calls are asked to stop again. A later call does not get their answers.
     pub(in crate::engine) fn stop_outdated(&mut self, now: Now, effects: &mut Effects) {
         let members = self.workflows.runs.open.values().flat_map(|run| &run.members);
         let outdated = members.filter(|member| member.is_called()).filter_map(|member| {
@@ -390,4 +269,100 @@ impl Engine {
             }
         }
     }
+}
+
+impl Workflows {
+    /// The element that a call is about, if it may be called now.
+    fn callee(
+        &self,
+        jobs: &Jobs,
+        caller: Ix<Job>,
+        fence: &Fence,
+        (request, index): (&Name, u32),
+        draining: bool,
+    ) -> Result<(RunId, u32, Ix<Job>), NextAnswer> {
+        let rejected = |code| Err(NextAnswer::rejected(code));
+        if jobs[caller].state().is_terminal() {
+            return rejected(NextCode::RunFinalised);
+        }
+        let Some((run, position)) = self.runs.run_of(caller) else { return rejected(NextCode::NoChain) };
+        let Some(link) = &run.member(position).link else { return rejected(NextCode::NoChain) };
+        let Some(target) = link.next.filter(|_| link.index == Some(index)) else {
+            return rejected(NextCode::InvalidChain);
+        };
+        if draining || jobs.open(caller).stopping().is_some() {
+            return rejected(NextCode::Unavailable);
+        }
+        let member = run.member(target);
+        if let Some(Call { row }) = member.call.as_deref() {
+            let again = row.caller.attempt_id == fence.attempt_id && row.request == *request;
+            match &row.answer {
+                Some(answer) if again => return Err(answer.clone()),
+                None if again => return rejected(NextCode::Duplicate),
+                None => return rejected(NextCode::TargetNotReady),
+                Some(_) => {}
+            }
+        }
+        // The nodes of a group run once.
+        let Some(job) = member.job.filter(|_| !member.group || member.call.is_none()) else {
+            return rejected(NextCode::TargetNotReady);
+        };
+        // An attempt for a caller that is gone ends soon; then the node is ready for the next one.
+        if jobs[job].wake() == Some(Wake::Called) || is_given_up(jobs, job) {
+            return Ok((run.row.id, target, job));
+        }
+        rejected(NextCode::TargetNotReady)
+    }
+
+    /// The answer of a called node whose attempt ends; `None`: the node itself ends.
+    pub(in crate::engine) fn answer_of(&self, job: Ix<Job>, ending: &JobEnding<'_>) -> Option<NextAnswer> {
+        let member = self.runs.member_of(job)?;
+        let closed = ending.closed.as_ref().filter(|_| member.is_called())?;
+        match ending.reason {
+            Reason::Done | Reason::Skipped => Some(NextAnswer::Done(ending.result.clone())),
+            Reason::Permanent | Reason::Exhausted | Reason::TimedOut | Reason::Lost => {
+                let message =
+                    closed.failure.as_ref().map_or(NextCode::Failed.message(), |failure| &failure.message);
+                Some(NextAnswer::Failed(NextCode::Failed, message.into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// True for a called node that no caller waits for.
+    pub(in crate::engine) fn is_uncalled(&self, job: Ix<Job>) -> bool {
+        self.runs.member_of(job).is_some_and(|member| member.is_called() && !member.is_awaited())
+    }
+
+    /// True for a called member whose attempt was asked to stop because its caller is gone.
+    pub(in crate::engine) fn was_given_up(&self, jobs: &Jobs, job: Ix<Job>) -> bool {
+        is_given_up(jobs, job) && self.runs.member_of(job).is_some_and(MemberEntry::is_called)
+    }
+
+    /// The element that a member's open attempt has called and waits for.
+    fn called_by(&self, caller: Ix<Job>) -> Option<(RunId, u32)> {
+        let (run, position) = self.runs.run_of(caller)?;
+        let target = run.member(position).link.as_ref()?.next?;
+        run.member(target).is_awaited().then_some((run.row.id, target))
+    }
+
+    /// The attempt of a member closes: its call has no caller any more. Applied at the end of the command.
+    pub(in crate::engine) fn caller_closed(&mut self, caller: Ix<Job>) {
+        if let Some(called) = self.called_by(caller) {
+            self.runs.abandoned.push_back(called);
+        }
+    }
+}
+
+/// The job whose open attempt made a call. The attempt may be bound to another connection by now: then its fence has
+/// changed, and the attempt is the same.
+fn caller_of(jobs: &Jobs, fence: &Fence) -> Option<Ix<Job>> {
+    let job = jobs.find(fence.job)?;
+    (jobs[job].has_attempt() && jobs.fence_of(job).attempt_id == fence.attempt_id).then_some(job)
+}
+
+/// True for a job whose open attempt was asked to stop and to be handed back.
+fn is_given_up(jobs: &Jobs, job: Ix<Job>) -> bool {
+    let open = jobs.attempt_of(job);
+    open.is_some_and(|open| matches!(open.stopping(), Some((AttemptEnd::HandedBack, _))))
 }

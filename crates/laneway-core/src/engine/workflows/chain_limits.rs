@@ -1,28 +1,30 @@
-//! Limits and middleware chains: all that runs of one chain takes one place in every limit that it shares.
+//! Limits and middleware chains: the running nodes of one chain take one slot in every limit that they share.
 //!
 //! A caller waits for the node that it called, so the two do not work at the same time; a lane that lets one job run at a
-//! time must let them run all the same. A called node needs no place of its own in a limit in which its chain has one, and
-//! goes before whatever waits in the queue: somebody who runs waits for it. Nor does it need a slot of its own on the worker
-//! that runs its chain. Slots of places and units of the machine are really used by each of them and are not shared.
+//! time must let them run all the same. A called node needs no slot of its own in a limit in which its chain has one, and
+//! goes before all queued jobs, because a running node waits for it. Nor does it need a slot of its own on the worker that
+//! runs its chain. Slots of executors and units of the machine are really used by each node and are not shared.
 //!
-//! The nodes of a group that is called may run beside one another: the first of them takes its caller's place, each other
-//! one needs its own. So a chain takes as many places as what runs in its group, but one at least while one of its own
-//! nodes runs. A chain in such a group counts as one of its nodes.
+//! The nodes of a called group may run side by side: the first of them takes its caller's slot, each other one needs its
+//! own. So a chain takes as many slots as nodes of its group run, but at least one while one of its own nodes runs. A chain
+//! in such a group counts as one of its nodes.
 
-use crate::engine::jobs::Job;
-use crate::engine::queue::{KeyEntry, Kind};
-use crate::engine::workers::pool::Worker;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Engine;
 use crate::engine::capacity::FreeCapacity;
 use crate::engine::collections::slab::Ix;
-use crate::engine::workflows::runs::OpenRun;
+use crate::engine::jobs::{Job, Jobs};
+use crate::engine::queue::{KeyEntry, Kind, Queue};
+use crate::engine::workers::pool::Worker;
+use crate::engine::workflows::Workflows;
+use crate::engine::workflows::open_runs::{MemberEntry, OpenRun};
+use crate::lease::Dispatch;
 use crate::{JobRow, JobState, Name, Now, RunId};
 
 /// A chain: its run and its host.
-pub(in crate::engine) type ChainKey = (RunId, Name);
+type ChainKey = (RunId, Name);
 
 /// A chain that a job belongs to, or in whose group it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,22 +34,22 @@ pub(in crate::engine) struct Level {
     linked: bool,
 }
 
-/// What runs of chains, and what waits for its turn.
+/// The nodes of chains that run, and those that are queued.
 #[derive(Default)]
-pub(in crate::engine) struct Chains {
+pub(super) struct Chains {
     /// Jobs with an open attempt, by their chain.
     open: BTreeMap<ChainKey, Running>,
     /// The chains of each of them, the innermost first.
-    pub(in crate::engine) of: BTreeMap<Ix<Job>, Vec<Level>>,
-    /// Called nodes that wait for their turn, the oldest first.
+    of: BTreeMap<Ix<Job>, Vec<Level>>,
+    /// Queued called nodes, the oldest first.
     queued: BTreeSet<(u64, Ix<Job>)>,
-    /// Nodes of called groups that wait for their turn, by the chain of the group.
+    /// Queued nodes of called groups, by the chain of the group.
     queued_inside: BTreeMap<ChainKey, BTreeSet<(u64, Ix<Job>)>>,
     /// The chain of each of those.
     inside_of: BTreeMap<Ix<Job>, ChainKey>,
 }
 
-/// What runs of one chain.
+/// The running nodes of one chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Running {
     /// Its middlewares and its host.
@@ -67,12 +69,12 @@ impl Running {
 pub(in crate::engine) struct Mates(Vec<(bool, Running)>);
 
 impl Mates {
-    /// Does the job need no slot of its own in a limit, because of those who count in it?
+    /// True when the job needs no slot of its own in a limit, because of the mates that count in it.
     pub(in crate::engine) fn share(&self, counts: impl Fn(Ix<Job>) -> bool) -> bool {
         let any = |of: &BTreeSet<Ix<Job>>| of.iter().any(|&mate| counts(mate));
         self.0.iter().any(|(linked, running)| match linked {
             true => any(&running.linked) || any(&running.inside),
-            // The caller's place is there for one of the group.
+            // The caller's slot is free for one of the group.
             false => any(&running.linked) && !any(&running.inside),
         })
     }
@@ -85,7 +87,7 @@ impl Mates {
 
 /// How many slots open attempts take of a limit, by their chains.
 pub(in crate::engine) fn slots<'a>(jobs: impl IntoIterator<Item = &'a [Level]>) -> u32 {
-    /// Is a node of the chain there, how many slots are taken in its group, and the chains around it.
+    /// Whether a node of the chain runs, how many slots are taken in its group, and the chains around it.
     type Tally<'a> = (u32, u32, &'a [Level]);
     let mut total = 0;
     // The innermost chains first.
@@ -123,7 +125,7 @@ impl OpenRun {
     }
 }
 
-/// In which limits others of its chain hold a place for a job.
+/// In which limits others of its chain hold a slot for a job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Shared {
     /// Server and tenant: something of the chain runs.
@@ -133,12 +135,78 @@ pub(in crate::engine) struct Shared {
     pub(in crate::engine) kind: bool,
 }
 
-impl Engine {
-    /// The attempt of an ended job that is taken up after a start: its run may not be known any more.
-    pub(in crate::engine) fn resume_lingering_chain(&mut self, job: Ix<Job>, row: &JobRow) {
+impl Mates {
+    /// In which limits these others hold a slot for a job.
+    pub(in crate::engine) fn shared(&self, jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> Shared {
+        let lane = |job: Ix<Job>| queue.lane_of(&jobs[job]);
+        let kind = |job: Ix<Job>| queue.class(jobs[job].class()).kind();
+        Shared {
+            any: self.share(|_| true),
+            lane: self.share(|mate| lane(mate) == lane(job)),
+            agent: self.share(|mate| jobs[mate].agent_queue() == jobs[job].agent_queue()),
+            kind: self.share(|mate| kind(mate) == kind(job)),
+        }
+    }
+
+    /// Whether these hold a slot for a job at a worker, and one of this kind.
+    pub(in crate::engine) fn slot_at(
+        &self,
+        jobs: &Jobs,
+        queue: &Queue,
+        worker: Ix<Worker>,
+        kind: Ix<Kind>,
+    ) -> (bool, bool) {
+        let is_here = |mate: Ix<Job>| jobs.open(mate).pushed_to() == Some(worker);
+        let is_kind = |mate: Ix<Job>| queue.kind_of(&jobs[mate]) == kind;
+        (self.share(is_here), self.share(|mate| is_here(mate) && is_kind(mate)))
+    }
+
+    /// True when these hold the key for a job.
+    pub(in crate::engine) fn hold_key(&self, jobs: &Jobs, queue: &Queue, key: Ix<KeyEntry>) -> bool {
+        self.share(|mate| queue.keys_of(&jobs[mate]).contains(&key))
+    }
+}
+
+impl Chains {
+    /// What else runs of these chains.
+    fn mates(&self, job: Ix<Job>, levels: impl IntoIterator<Item = Level>) -> Mates {
+        let running = |level: Level| {
+            let mut running = self.open.get(&level.key).cloned().unwrap_or_default();
+            running.side(level.linked).remove(&job);
+            (level.linked, running)
+        };
+        Mates(levels.into_iter().map(running).collect())
+    }
+
+    /// Lists a called node, or a node of a called group, that waits in the queue, and removes one that does not.
+    fn note_queued(&mut self, entry: (u64, Ix<Job>), is_called: bool, around: Option<ChainKey>) {
+        if is_called {
+            self.queued.insert(entry);
+        } else {
+            self.queued.remove(&entry);
+        }
+        let (_, job) = entry;
+        if let Some(key) = self.inside_of.remove(&job)
+            && let Some(jobs) = self.queued_inside.get_mut(&key)
+        {
+            jobs.remove(&entry);
+            if jobs.is_empty() {
+                self.queued_inside.remove(&key);
+            }
+        }
+        if let Some(key) = around {
+            self.inside_of.insert(job, key.clone());
+            self.queued_inside.entry(key).or_default().insert(entry);
+        }
+    }
+}
+
+impl Workflows {
+    /// A canceled job still runs after a start: its run may not be known any more.
+    pub(in crate::engine) fn resume_canceled(&mut self, job: Ix<Job>, row: &JobRow) {
         let Some(of) = &row.spec.member else { return };
         let host = of.chain.as_ref().map(|chain| chain.host.clone());
-        let levels = match self.workflows.runs.open.get(&of.run) {
+        let levels = match self.runs.open.get(&of.run) {
             Some(run) => {
                 let position = |name: &Name| run.row.nodes.iter().position(|node| node == name);
                 run.levels(host, of.within.as_ref().and_then(position).map(|at| at as u32))
@@ -146,158 +214,104 @@ impl Engine {
             None => host.map(|host| Level { key: (of.run, host), linked: true }).into_iter().collect(),
         };
         if !levels.is_empty() {
-            self.workflows.chains.of.insert(job, levels);
+            self.chains.of.insert(job, levels);
         }
+    }
+
+    /// The chains of an open attempt, the innermost first; `None` when it has none.
+    pub(in crate::engine) fn open_levels(&self, job: Ix<Job>) -> Option<&[Level]> {
+        self.chains.of.get(&job).map(Vec::as_slice)
     }
 
     /// The chains that a job belongs to, or in whose groups it is, the innermost first.
-    fn levels_of(&self, job: Ix<Job>) -> Vec<Level> {
-        if !self.jobs[job].in_run() {
+    fn levels_of(&self, jobs: &Jobs, job: Ix<Job>) -> Vec<Level> {
+        if !jobs[job].in_run() {
             return Vec::new();
         }
-        self.workflows.chains.of.get(&job).cloned().unwrap_or_else(|| self.levels_of_member(job))
+        self.chains.of.get(&job).cloned().unwrap_or_else(|| self.levels_of_member(job))
     }
 
     fn levels_of_member(&self, job: Ix<Job>) -> Vec<Level> {
-        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return Vec::new() };
-        let run = &self.workflows.runs.open[id];
-        let member = &run.members[*position as usize];
+        let Some((run, position)) = self.runs.run_of(job) else { return Vec::new() };
+        let member = run.member(position);
         run.levels(member.link.map(|link| run.row.nodes[link.host as usize].clone()), member.within)
     }
 
-    fn mates_of(&self, job: Ix<Job>, levels: impl IntoIterator<Item = Level>) -> Mates {
-        let running = |level: Level| {
-            let mut running = self.workflows.chains.open.get(&level.key).cloned().unwrap_or_default();
-            running.side(level.linked).remove(&job);
-            (level.linked, running)
-        };
-        Mates(levels.into_iter().map(running).collect())
-    }
-
     /// Others of its chains that run.
-    pub(in crate::engine) fn mates(&self, job: Ix<Job>) -> Mates {
-        self.mates_of(job, self.levels_of(job))
+    pub(in crate::engine) fn mates(&self, jobs: &Jobs, job: Ix<Job>) -> Mates {
+        self.chains.mates(job, self.levels_of(jobs, job))
     }
 
-    /// An attempt of a job opens.
-    pub(in crate::engine) fn enter_chain(&mut self, job: Ix<Job>) {
-        let levels = self.levels_of(job);
+    /// An attempt of a job opened.
+    pub(in crate::engine) fn enter_chain(&mut self, jobs: &Jobs, job: Ix<Job>) {
+        let levels = self.levels_of(jobs, job);
         for Level { key, linked } in &levels {
-            self.workflows.chains.open.entry(key.clone()).or_default().side(*linked).insert(job);
+            self.chains.open.entry(key.clone()).or_default().side(*linked).insert(job);
         }
         if !levels.is_empty() {
-            self.workflows.chains.of.insert(job, levels);
+            self.chains.of.insert(job, levels);
         }
     }
 
-    /// The attempt of a job closes.
-    pub(in crate::engine) fn leave_chain(&mut self, job: Ix<Job>) -> Mates {
-        let mates = self.mates(job);
-        for Level { key, linked } in self.workflows.chains.of.remove(&job).into_iter().flatten() {
-            let running = self.workflows.chains.open.entry(key.clone()).or_default();
+    /// The attempt of a job closed. Returns the others of its chains that run.
+    pub(in crate::engine) fn leave_chain(&mut self, jobs: &Jobs, job: Ix<Job>) -> Mates {
+        let mates = self.mates(jobs, job);
+        for Level { key, linked } in self.chains.of.remove(&job).into_iter().flatten() {
+            let running = self.chains.open.entry(key.clone()).or_default();
             running.side(linked).remove(&job);
             if *running == Running::default() {
-                self.workflows.chains.open.remove(&key);
+                self.chains.open.remove(&key);
             }
         }
         mates
     }
 
-    /// In which limits these others hold a place for a job.
-    pub(in crate::engine) fn shared_with(&self, job: Ix<Job>, mates: &Mates) -> Shared {
-        let lane = |job: Ix<Job>| self.queue.lane_of(&self.jobs[job]);
-        let kind = |job: Ix<Job>| self.queue.class(self.jobs[job].class()).kind();
-        Shared {
-            any: mates.share(|_| true),
-            lane: mates.share(|mate| lane(mate) == lane(job)),
-            agent: mates.share(|mate| self.jobs[mate].agent_queue() == self.jobs[job].agent_queue()),
-            kind: mates.share(|mate| kind(mate) == kind(job)),
-        }
-    }
-
-    /// Do these have a slot for a job at a worker, and one of this kind?
-    pub(in crate::engine) fn mates_at(
-        &self,
-        worker: Ix<Worker>,
-        kind: Ix<Kind>,
-        mates: &Mates,
-    ) -> (bool, bool) {
-        let is_here = |mate: Ix<Job>| {
-            let open = self.jobs.open(mate);
-            open.pushed_to() == Some(worker)
-        };
-        let is_kind = |mate: Ix<Job>| self.queue.class(self.jobs[mate].class()).kind() == Some(kind);
-        (mates.share(is_here), mates.share(|mate| is_here(mate) && is_kind(mate)))
-    }
-
-    /// Do these hold the key for a job?
-    pub(in crate::engine) fn holds_key(&self, mates: &Mates, key: Ix<KeyEntry>) -> bool {
-        mates.share(|mate| self.queue.keys_of(&self.jobs[mate]).contains(&key))
-    }
-
-    /// Who holds places for a job that wants to start: of a called node, what runs of its chain; of a node in a group,
-    /// what runs of the chain that waits for the group.
-    pub(in crate::engine) fn slot_sharers(&self, job: Ix<Job>) -> Mates {
-        if !self.jobs[job].in_run() || self.waits_for_a_claim(job) {
+    /// The jobs that hold slots for a queued job: for a called node, what runs of its chain; for a node in a group, what
+    /// runs of the chain that waits for the group.
+    pub(in crate::engine) fn slot_sharers(&self, jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> Mates {
+        if !jobs[job].in_run() || waits_for_claim(jobs, queue, job) {
             return Mates::default();
         }
-        let Some((id, position)) = self.workflows.runs.members.get(&job) else { return Mates::default() };
-        let run = &self.workflows.runs.open[id];
-        let member = &run.members[*position as usize];
+        let Some((run, position)) = self.runs.run_of(job) else { return Mates::default() };
+        let member = run.member(position);
         let groups = run.called_around(member.within);
-        let mut awaited = groups.map(|group| run.members[group as usize].is_awaited());
+        let mut awaited = groups.map(|group| run.member(group).is_awaited());
         let levels = self.levels_of_member(job).into_iter();
         let held = levels.filter(|level| match level.linked {
             true => member.is_called(),
             false => awaited.next().expect("there is a level for each group around"),
         });
-        self.mates_of(job, held)
+        self.chains.mates(job, held)
     }
 
-    fn is_called_node(&self, job: Ix<Job>) -> bool {
-        let found = self.workflows.runs.members.get(&job);
-        found.is_some_and(|(id, position)| {
-            self.workflows.runs.open[id].members[*position as usize].is_called()
-        })
-    }
-
-    /// The chain of the called group that a job is in, for one that is no called node itself.
+    /// The chain of the called group around a job, for one that is not a called node itself.
     fn chain_around(&self, job: Ix<Job>) -> Option<ChainKey> {
-        let (id, position) = self.workflows.runs.members.get(&job)?;
-        let run = &self.workflows.runs.open[id];
-        let member = &run.members[*position as usize];
+        let (run, position) = self.runs.run_of(job)?;
+        let member = run.member(position);
         let group = run.called_around(member.within).next().filter(|_| !member.is_called())?;
-        Some((*id, run.row.nodes[group as usize].clone()))
+        Some((run.row.id, run.row.nodes[group as usize].clone()))
     }
 
-    /// Keeps the lists of called nodes, and nodes of called groups, that wait for their turn.
-    pub(in crate::engine) fn note_queued(&mut self, job: Ix<Job>) {
-        let entry = (self.jobs[job].seq(), job);
-        let queued = self.jobs[job].state() == JobState::Queued;
-        if queued && self.is_called_node(job) {
-            self.workflows.chains.queued.insert(entry);
-        } else {
-            self.workflows.chains.queued.remove(&entry);
-        }
-        if let Some(key) = self.workflows.chains.inside_of.remove(&job)
-            && let Some(jobs) = self.workflows.chains.queued_inside.get_mut(&key)
-        {
-            jobs.remove(&entry);
-            if jobs.is_empty() {
-                self.workflows.chains.queued_inside.remove(&key);
-            }
-        }
-        if let Some(key) = self.chain_around(job).filter(|_| queued) {
-            self.workflows.chains.inside_of.insert(job, key.clone());
-            self.workflows.chains.queued_inside.entry(key).or_default().insert(entry);
-        }
+    /// The state of a member changed: updates the lists of queued called nodes and nodes of called groups.
+    pub(in crate::engine) fn note_queued(&mut self, entry: &Job, job: Ix<Job>) {
+        let queued = entry.state() == JobState::Queued;
+        let is_called = queued && self.runs.member_of(job).is_some_and(MemberEntry::is_called);
+        let around = if queued { self.chain_around(job) } else { None };
+        self.chains.note_queued((entry.seq(), job), is_called, around);
     }
 
-    /// True while no called node waits for its turn.
-    pub(in crate::engine) fn nobody_is_called(&self) -> bool {
-        self.workflows.chains.queued.is_empty() && self.workflows.chains.queued_inside.is_empty()
+    /// True while no called node and no node of a called group is queued.
+    pub(in crate::engine) fn no_called_node_waits(&self) -> bool {
+        self.chains.queued.is_empty() && self.chains.queued_inside.is_empty()
     }
+}
 
+fn waits_for_claim(jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> bool {
+    let lane = queue.lane_of(&jobs[job]);
+    queue.lane(lane).settings().pull.dispatch == Dispatch::Claim
+}
+
+impl Engine {
     /// The called node, or node of a called group, that starts next.
     pub(in crate::engine) fn next_called(
         &self,
@@ -307,25 +321,25 @@ impl Engine {
         let first = |queued: &BTreeSet<(u64, Ix<Job>)>| {
             queued.iter().copied().find(|&(_, job)| self.may_start_called(now, job, capacity))
         };
-        // While something in the group runs, it has the caller's place.
-        let has_place = |key: &ChainKey| {
+        // While a node of the group runs, it has the caller's slot.
+        let has_slot = |key: &ChainKey| {
             let running = self.workflows.chains.open.get(key);
             running.is_some_and(|running| !running.linked.is_empty() && running.inside.is_empty())
         };
-        let inside = self.workflows.chains.queued_inside.iter().filter(|(key, _)| has_place(key));
+        let inside = self.workflows.chains.queued_inside.iter().filter(|(key, _)| has_slot(key));
         let inside = inside.filter_map(|(_, queued)| first(queued));
         first(&self.workflows.chains.queued).into_iter().chain(inside).min().map(|(_, job)| job)
     }
 
     fn may_start_called(&self, now: Now, job: Ix<Job>, capacity: Option<&FreeCapacity>) -> bool {
         let entry = &self.jobs[job];
-        let has_room = self.queue.class_has_free_slot(&self.workers, entry.class())
+        let has_executor = self.queue.class_has_free_slot(&self.workers, entry.class())
             || self.worker_of_chain(job).is_some();
-        if !has_room || self.waits_for_a_claim(job) {
+        if !has_executor || self.waits_for_a_claim(job) {
             return false;
         }
-        let mates = self.slot_sharers(job);
-        let shared = self.shared_with(job, &mates);
+        let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
+        let shared = mates.shared(&self.jobs, &self.queue, job);
         let (node, class) = (self.queue.agent_queue(entry.agent_queue()), self.queue.class(entry.class()));
         let lane = self.queue.lane(node.lane());
         let keys = self.queue.keys_of(&self.jobs[job]);
@@ -336,30 +350,35 @@ impl Engine {
             && (shared.lane || lane.open() < lane.settings().running_max)
             && (shared.agent || node.open() < lane.settings().running_per_agent_max)
             && (shared.kind || self.queue.kind(class.own_kind()).is_open())
-            && keys.iter().all(|&key| self.queue.key_is_open(key) || self.holds_key(&mates, key))
+            && keys
+                .iter()
+                .all(|&key| self.queue.key_is_open(key) || mates.hold_key(&self.jobs, &self.queue, key))
             && !(self.goes_to_workers(entry.class()) && self.told_worker(job).is_none())
             && self
                 .queue
                 .demand_of(entry)
                 .is_none_or(|demand| capacity.is_none_or(|capacity| capacity.fits(demand)))
     }
+}
 
-    /// Recounts what runs of chains, and who waits for its turn.
-    pub(in crate::engine) fn check_chains(&self) -> Result<(), String> {
-        let fault = || Err("chains do not know what runs and waits of them".into());
+impl Workflows {
+    /// Recounts the running and the queued nodes of chains.
+    pub(super) fn check_chains(&self, jobs: &Jobs) -> Result<(), String> {
+        let fault = || Err("the running or queued nodes of chains are miscounted".into());
         let (mut queued, mut inside_of) = (BTreeSet::new(), BTreeMap::new());
         let mut open: BTreeMap<ChainKey, Running> = BTreeMap::new();
-        for (ix, job) in self.jobs.iter().filter(|(_, job)| job.in_run()) {
+        for (ix, job) in jobs.iter().filter(|(_, job)| job.in_run()) {
             if job.state() == JobState::Queued {
-                queued.extend(self.is_called_node(ix).then_some((job.seq(), ix)));
+                let is_called = self.runs.member_of(ix).is_some_and(MemberEntry::is_called);
+                queued.extend(is_called.then_some((job.seq(), ix)));
                 inside_of.extend(self.chain_around(ix).map(|key| (ix, key)));
             }
             if !job.has_attempt() {
                 continue;
             }
-            let levels = self.levels_of(ix);
-            // Of a job that has ended, its run may not be known any more.
-            if self.workflows.runs.members.contains_key(&ix) && levels != self.levels_of_member(ix) {
+            let levels = self.levels_of(jobs, ix);
+            // The run of a canceled job that still runs may not be known any more.
+            if self.runs.members.contains_key(&ix) && levels != self.levels_of_member(ix) {
                 return fault();
             }
             for level in levels {
@@ -368,9 +387,9 @@ impl Engine {
         }
         let mut queued_inside: BTreeMap<ChainKey, BTreeSet<(u64, Ix<Job>)>> = BTreeMap::new();
         for (ix, key) in &inside_of {
-            queued_inside.entry(key.clone()).or_default().insert((self.jobs[*ix].seq(), *ix));
+            queued_inside.entry(key.clone()).or_default().insert((jobs[*ix].seq(), *ix));
         }
-        let known = &self.workflows.chains;
+        let known = &self.chains;
         if (queued, inside_of, queued_inside)
             != (known.queued.clone(), known.inside_of.clone(), known.queued_inside.clone())
             || open != known.open

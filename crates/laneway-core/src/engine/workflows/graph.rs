@@ -5,29 +5,25 @@ use std::collections::BTreeMap;
 use crate::call::{CHAIN_MAX, Chain};
 use crate::engine::jobs::submit::reject;
 use crate::engine::workflows::groups::{Within, enclosing, flow, lower};
-use crate::engine::workflows::runs::Link;
+use crate::engine::workflows::open_runs::Link;
 use crate::run::{BINDINGS_MAX, POINTER_LEN_MAX};
 use crate::{Member, Name, Rejection, RejectionCode, RunSettings};
 
 /// The dependencies of a run by the positions of its nodes. One that exists has no cycle.
-pub(in crate::engine) struct Graph {
+pub(super) struct Graph {
     /// For each node, those it waits for, each once.
-    pub(in crate::engine) depends_on: Vec<Box<[u32]>>,
+    pub(super) depends_on: Vec<Box<[u32]>>,
     /// For each node, its place in a chain.
-    pub(in crate::engine) links: Vec<Option<Link>>,
+    pub(super) links: Vec<Option<Link>>,
     /// For each node, the group that it is in.
-    pub(in crate::engine) within: Within,
+    pub(super) within: Within,
     /// For each node, those that end before it, called groups included.
     flow: Vec<Box<[u32]>>,
 }
 
 impl Graph {
     /// Reads the graph of the nodes, or says which node is wrong and what to do. `defined`: how long the definition is.
-    pub(in crate::engine) fn of(
-        members: &[Member],
-        defined: usize,
-        limits: &RunSettings,
-    ) -> Result<Graph, Rejection> {
+    pub(super) fn of(members: &[Member], defined: usize, limits: &RunSettings) -> Result<Graph, Rejection> {
         if members.is_empty() {
             return Err(invalid("nodes: a run has at least one; add a node".into()));
         }
@@ -189,7 +185,7 @@ impl Graph {
 }
 
 /// For each node, those that wait for it.
-pub(in crate::engine) fn dependents(depends_on: &[Box<[u32]>]) -> Vec<Box<[u32]>> {
+pub(super) fn dependents(depends_on: &[Box<[u32]>]) -> Vec<Box<[u32]>> {
     let mut dependents = vec![Vec::new(); depends_on.len()];
     for (node, above) in (0u32..).zip(depends_on) {
         for &above in above.iter() {
@@ -346,6 +342,6 @@ fn join_chains(
     Ok(())
 }
 
-pub(in crate::engine) fn invalid(message: String) -> Rejection {
+pub(super) fn invalid(message: String) -> Rejection {
     reject(RejectionCode::Invalid, message)
 }

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use crate::call::{NextAnswer, NextCode};
 use crate::engine::Engine;
 use crate::engine::workflows::graph::{Graph, invalid};
-use crate::engine::workflows::runs::{Link, MemberEntry, OpenRun};
+use crate::engine::workflows::open_runs::{Link, MemberEntry, OpenRun};
 use crate::{Effects, JobState, Member, Name, Now, Reason, Rejection, RunId, RunSettings};
 
 /// For each node, the group that it is in.
-pub(in crate::engine) type Within = Vec<Option<u32>>;
+pub(super) type Within = Vec<Option<u32>>;
 
 /// Reads which node is in which group.
-pub(in crate::engine) fn enclosing(
+pub(super) fn enclosing(
     members: &[Member],
     positions: &BTreeMap<&Name, u32>,
     links: &[Option<Link>],
@@ -71,7 +71,7 @@ fn ancestors(within: &[Option<u32>], at: usize) -> impl Iterator<Item = u32> {
 }
 
 /// Makes dependencies of groups those of their nodes. Chains are joined afterwards.
-pub(in crate::engine) fn lower(
+pub(super) fn lower(
     members: &[Member],
     links: &[Option<Link>],
     within: &[Option<u32>],
@@ -128,7 +128,7 @@ fn nodes_of(within: &[Option<u32>], group: u32) -> impl Iterator<Item = u32> {
 
 /// What must have ended before what, chains and groups together: a group that is called ends after its nodes, and so does
 /// the middleware that its chain begins with.
-pub(in crate::engine) fn flow(graph: &Graph, members: &[Member]) -> Vec<Box<[u32]>> {
+pub(super) fn flow(graph: &Graph, members: &[Member]) -> Vec<Box<[u32]>> {
     let mut flow = graph.depends_on.clone();
     for (at, link) in graph.links.iter().enumerate() {
         let Some(link) = link.filter(|_| members[at].group) else { continue };
@@ -149,20 +149,20 @@ pub(in crate::engine) fn flow(graph: &Graph, members: &[Member]) -> Vec<Box<[u32
 
 impl MemberEntry {
     /// True for a group that starts when it is called.
-    pub(in crate::engine) fn is_called_group(&self) -> bool {
+    pub(super) fn is_called_group(&self) -> bool {
         self.group && self.is_called()
     }
 }
 
 impl OpenRun {
     /// The groups around a member, the innermost first.
-    pub(in crate::engine) fn around(&self, position: u32) -> impl Iterator<Item = u32> {
+    pub(super) fn around(&self, position: u32) -> impl Iterator<Item = u32> {
         let within = |at: &u32| self.members[*at as usize].within;
         std::iter::successors(within(&position), move |group| within(group))
     }
 
     /// The groups around a member that start when they are called, and have not been.
-    pub(in crate::engine) fn uncalled_around(&self, position: u32) -> impl Iterator<Item = u32> {
+    pub(super) fn uncalled_around(&self, position: u32) -> impl Iterator<Item = u32> {
         self.around(position).filter(|group| {
             let group = &self.members[*group as usize];
             group.is_called_group() && group.call.is_none()
@@ -178,13 +178,13 @@ impl OpenRun {
 
 impl Engine {
     /// A group that starts when it is called has been: what waits for nothing else may start.
-    pub(in crate::engine) fn open_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
+    pub(super) fn open_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
         let inside = self.workflows.runs.open[&id].live_within(group);
         self.release_members(now, id, &inside, effects);
     }
 
     /// A member has ended well: if it was the last of a group that was called, the caller has its answer.
-    pub(in crate::engine) fn answer_group(&mut self, id: RunId, position: u32, effects: &mut Effects) {
+    pub(super) fn answer_group(&mut self, id: RunId, position: u32, effects: &mut Effects) {
         let run = &self.workflows.runs.open[&id];
         let Some(group) = run.members[position as usize].within else { return };
         if run.members[group as usize].is_called_group() && run.live_within(group).is_empty() {
@@ -193,7 +193,7 @@ impl Engine {
     }
 
     /// A member has not ended well: with a group end the nodes in it, with a node of a called group ends that group.
-    pub(in crate::engine) fn break_group(
+    pub(super) fn break_group(
         &mut self,
         now: Now,
         id: RunId,
@@ -210,16 +210,16 @@ impl Engine {
             self.answer(id, group, NextAnswer::rejected(NextCode::Failed), effects);
         }
         for position in with_it {
-            if let Some(job) = self.workflows.runs.open[&id].members[position as usize].job {
+            if let Some(job) = self.workflows.runs.member(id, position).job {
                 self.cancel_job(now, job, Reason::UpstreamFailed, None, effects);
             }
         }
     }
 
     /// The chain around a group has ended well: what of the group has not started is skipped, what runs is canceled.
-    pub(in crate::engine) fn close_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
+    pub(super) fn close_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
         for position in self.workflows.runs.open[&id].live_within(group) {
-            let Some(job) = self.workflows.runs.open[&id].members[position as usize].job else { continue };
+            let Some(job) = self.workflows.runs.member(id, position).job else { continue };
             if self.jobs[job].attempts() == 0 {
                 if self.jobs[job].state() == JobState::Queued {
                     // It was called with its group, and waits for its turn in vain.

@@ -1,20 +1,19 @@
-//! Members of runs over a restart, and the recount of runs.
+//! Workflow runs after a restart, and the check of runs.
 
 use std::collections::BTreeMap;
 
-use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Job, Wake};
+use crate::engine::jobs::{Job, Jobs, Wake};
+use crate::engine::workflows::Workflows;
 use crate::engine::workflows::graph::dependents;
-use crate::engine::workflows::runs::Link;
+use crate::engine::workflows::open_runs::Link;
 use crate::{EndedMember, MemberOf, Name, RunRow, Wall};
 
-impl Engine {
-    /// Takes up an open run. Its live jobs follow.
-    pub(in crate::engine) fn resume_run(&mut self, row: RunRow, ended: &[EndedMember]) {
-        let (id, first) = (row.id, row.first.0);
-        self.open_run(row);
-        let run = self.workflows.runs.open.get_mut(&id).expect("it was just opened");
+impl Workflows {
+    /// Loads an open run. Its live jobs follow.
+    pub(in crate::engine) fn resume(&mut self, row: RunRow, ended: &[EndedMember]) {
+        let first = row.first.0;
+        let run = self.runs.insert(row);
         for member in ended {
             let position = member.seq.0.wrapping_sub(first) as usize;
             let Some(entry) = run.members.get_mut(position) else { continue };
@@ -26,15 +25,14 @@ impl Engine {
         }
     }
 
-    /// Takes up what a live member waits for. Nodes that are not known are waited for no more than ended ones.
+    /// Loads the dependencies of a live member. It does not wait for unknown nodes.
     pub(in crate::engine) fn resume_dependencies(
         &mut self,
         positions: &BTreeMap<Name, u32>,
         of: &MemberOf,
         job: Ix<Job>,
     ) {
-        let Some(&(id, position)) = self.workflows.runs.members.get(&job) else { return };
-        let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
+        let Some((run, position)) = self.runs.run_of_mut(job) else { return };
         let mut above: Vec<u32> =
             of.depends_on.iter().filter_map(|node| positions.get(node).copied()).collect();
         above.sort_unstable();
@@ -49,9 +47,9 @@ impl Engine {
         });
     }
 
-    /// All members are known: who waits for whom, the other way round.
+    /// All members are known: computes the dependents of each.
     pub(in crate::engine) fn resume_dependents(&mut self) {
-        for run in self.workflows.runs.open.values_mut() {
+        for run in self.runs.open.values_mut() {
             let above: Vec<Box<[u32]>> = run.members.iter().map(|member| member.depends_on.clone()).collect();
             let below = dependents(&above);
             run.members.iter_mut().zip(below).for_each(|(member, below)| member.dependents = below);
@@ -60,24 +58,21 @@ impl Engine {
 
     /// Since when a member may start, as far as that was before a restart.
     pub(in crate::engine) fn released_at(&self, job: Ix<Job>) -> Option<Wall> {
-        let (id, position) = self.workflows.runs.members.get(&job)?;
-        self.workflows.runs.open[id].released_at(*position)
+        let (run, position) = self.runs.run_of(job)?;
+        run.released_at(position)
     }
 
-    /// The attempt of a member that was open over a restart.
+    /// An attempt of a member was open over the restart.
     pub(in crate::engine) fn resume_member_attempt(&mut self, job: Ix<Job>, attempts: u32) {
-        let Some(&(id, position)) = self.workflows.runs.members.get(&job) else { return };
-        let run = self.workflows.runs.open.get_mut(&id).expect("a member's run is open");
+        let Some((run, position)) = self.runs.run_of_mut(job) else { return };
         let was = std::mem::replace(&mut run.members[position as usize].attempts, attempts);
         run.dispatched += u64::from(attempts.saturating_sub(was));
     }
-}
 
-impl Engine {
     /// Recounts all runs from their members.
-    pub(in crate::engine) fn check_runs(&self) -> Result<(), String> {
+    pub(in crate::engine) fn check(&self, jobs: &Jobs) -> Result<(), String> {
         let (mut nodes, mut live) = (0, 0);
-        for (id, run) in &self.workflows.runs.open {
+        for (id, run) in &self.runs.open {
             let fault = |what: &str| Err(format!("run {id}: {what}"));
             nodes += run.row.nodes.len();
             if run.roll_up() != run.row.state {
@@ -91,9 +86,9 @@ impl Engine {
                     return fault("a member is neither live nor ended");
                 }
                 let Some(ix) = member.job else { continue };
-                let job = &self.jobs[ix];
+                let job = &jobs[ix];
                 live += 1;
-                if !job.in_run() || self.workflows.runs.members.get(&ix) != Some(&(*id, position)) {
+                if !job.in_run() || self.runs.members.get(&ix) != Some(&(*id, position)) {
                     return fault("a member does not know its run");
                 }
                 if job.id() != member.id || job.attempts() != member.attempts {
@@ -105,19 +100,23 @@ impl Engine {
                 let (waits, must_wait) =
                     (job.wake() == Some(Wake::Upstream), run.missing(position).next().is_some());
                 if must_wait && !waits {
-                    return fault("a member does not wait for what it depends on");
+                    return fault("a member does not wait for its dependencies");
                 }
                 if waits && !must_wait {
                     return fault("a member waits for nothing");
                 }
             }
         }
-        if nodes != self.workflows.runs.nodes as usize || live != self.workflows.runs.members.len() {
+        let by_tenant: u32 = self.nodes_by_tenant().sum();
+        if nodes != self.runs.nodes as usize
+            || by_tenant != self.runs.nodes
+            || live != self.runs.members.len()
+        {
             return Err(format!("{nodes} nodes and {live} live members of runs were counted otherwise"));
         }
-        if !self.workflows.runs.is_settled() {
-            return Err("an end of a member is not settled".into());
+        if !self.runs.is_settled() {
+            return Err("the consequences of an ended member were not applied".into());
         }
-        Ok(())
+        self.check_chains(jobs)
     }
 }
