@@ -157,7 +157,7 @@ impl Mates {
         kind: Ix<Kind>,
     ) -> (bool, bool) {
         let is_here = |mate: Ix<Job>| jobs.open(mate).pushed_to() == Some(worker);
-        let is_kind = |mate: Ix<Job>| queue.kind_of(&jobs[mate]) == kind;
+        let is_kind = |mate: Ix<Job>| queue.class(jobs[mate].class()).kind() == Some(kind);
         (self.share(is_here), self.share(|mate| is_here(mate) && is_kind(mate)))
     }
 
@@ -307,8 +307,7 @@ impl Workflows {
 }
 
 fn waits_for_claim(jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> bool {
-    let lane = queue.lane_of(&jobs[job]);
-    queue.lane(lane).settings().pull.dispatch == Dispatch::Claim
+    queue.lane_of_job(&jobs[job]).settings().pull.dispatch == Dispatch::Claim
 }
 
 impl Engine {
@@ -333,9 +332,9 @@ impl Engine {
 
     fn may_start_called(&self, now: Now, job: Ix<Job>, capacity: Option<&FreeCapacity>) -> bool {
         let entry = &self.jobs[job];
-        let has_executor = self.queue.class_has_free_slot(&self.workers, entry.class())
+        let has_slot = self.queue.class_has_free_slot(&self.workers, entry.class())
             || self.worker_of_chain(job).is_some();
-        if !has_executor || self.waits_for_a_claim(job) {
+        if !has_slot || self.waits_for_a_claim(job) {
             return false;
         }
         let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
