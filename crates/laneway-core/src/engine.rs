@@ -1,7 +1,8 @@
-//! The engine: holds every live job in memory and decides.
+//! The engine: keeps every live job in memory and makes all decisions.
 //!
 //! `apply` takes one command at one time, changes memory, and appends what follows to `Effects`. Nothing of that leaves the
-//! process before the caller has made it durable. Each folder holds one subject; `apply.rs` says which function carries out
+//! process before the caller has made it durable. Each folder is one room: it owns a struct whose fields only that folder
+//! touches. `Engine` wires the rooms together. `apply.rs` lists which function carries out
 //! which command.
 
 mod apply;
@@ -79,7 +80,7 @@ pub struct Engine {
     tokens: Tokens,
 }
 
-/// When the engine wants to look at the clock again: whichever comes first.
+/// When the engine must look at the clock again: at the first of these times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Wakeup {
     /// On the monotonic clock.

@@ -7,7 +7,7 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::sessions::SessionEntry;
 
 impl Engine {
-    /// Recounts everything from the jobs and compares; says what does not agree.
+    /// Recounts everything from the jobs and compares. Returns the first disagreement.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.jobs.check()?;
         self.queue.check_counts(&self.jobs, &self.workflows)?;
@@ -25,7 +25,7 @@ impl Engine {
         self.schedules.check()
     }
 
-    /// Each session has as many waiting jobs and open attempts as the jobs say.
+    /// Each session has as many waiting jobs and open attempts as it counts.
     fn check_session_counts(&self) -> Result<(), String> {
         let mut recount: BTreeMap<Ix<SessionEntry>, (u32, u32)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
@@ -45,7 +45,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Units, leases and jobs that are reserved are what open attempts say.
+    /// Units, leases and reserved jobs agree with the open attempts.
     fn check_units(&self) -> Result<(), String> {
         let (mut used, mut leases, mut reserved) = (0, 0, 0);
         for (ix, job) in self.jobs.iter() {

@@ -136,7 +136,7 @@ impl Jobs {
         ix
     }
 
-    /// Removes a job, and what only it used of this room.
+    /// Removes a job, with its retry policy and hours where no other job has them.
     fn remove(&mut self, job: Ix<Job>) -> Job {
         let hash = self.hashing.hash(&self.slab[job].id);
         self.by_id.remove(hash, job);

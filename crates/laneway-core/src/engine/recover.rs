@@ -13,7 +13,7 @@ use crate::{
     Settings, Span, TokenRecord, Wall,
 };
 
-/// What the store says besides jobs: where its numbers stand.
+/// The counters of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StoreCounters {
     /// Highest job number ever given, purged ones included.
@@ -141,7 +141,7 @@ impl Recovery {
                 } else if waits_for_wall || row.spec.member.is_some() {
                     Wake::NotBefore(wake_at)
                 } else {
-                    // Nobody joins it any more: what it gathered is not known here. Its own window is all it waits for.
+                    // No job joins it any more: what it collected is not stored. It waits for its own window only.
                     let window =
                         row.spec.session.as_ref().and_then(|session| session.debounce).unwrap_or_default();
                     Wake::Debounce(self.now.mono + Span(wake_at.since(self.now.wall).0.min(window.0)))
@@ -182,7 +182,7 @@ impl Recovery {
         self.take_up(job, &open);
     }
 
-    /// Takes up an open attempt whose job has ended already: it holds its gates until its run has ended.
+    /// Takes up an open attempt of an ended job: it holds its gates until the attempt has ended.
     pub fn still_running(&mut self, row: JobRow, open: OpenAttempt) {
         let job = self.engine.remember(&row);
         self.engine.workflows.resume_canceled(job, &row);
@@ -195,7 +195,7 @@ impl Recovery {
         self.engine.arm(job);
     }
 
-    /// Every open attempt gets its full lease and its full timeout again: nobody could be heard while nobody listened.
+    /// Every open attempt gets its full lease and its full timeout again: no heartbeat could arrive during the restart.
     fn take_up(&mut self, job: Ix<Job>, open: &OpenAttempt) {
         let engine = &mut self.engine;
         let offers_nothing =
@@ -210,7 +210,7 @@ impl Recovery {
             }
             worker
         });
-        // Its runner goes by what it was told, not by what the settings say by now.
+        // Its runner goes by the lease that it knows of, not by the settings of now.
         let lease = engine.lease_of(job).max(open.lease);
         engine.jobs[job].resume_attempt(open.fence.attempt, open.last_event);
         engine.schedules.firing_resumed(job, open.opened_at);
@@ -239,7 +239,7 @@ impl Recovery {
         self.engine.load_session(self.now, &row);
     }
 
-    /// Takes up a delivery that waits. `under_way`: whoever tells it is at it, and will say how it went.
+    /// Takes up a delivery that waits. `under_way`: it is being sent, and its outcome will be reported.
     pub fn delivery(&mut self, row: DeliveryRow, under_way: bool) {
         self.engine.webhooks.resume(self.now, row, under_way, &self.engine.settings.webhooks);
     }
@@ -264,7 +264,7 @@ impl Recovery {
                 let stopping = open.stopping();
                 match stopping {
                     _ if engine.jobs[job].state().is_terminal() => {
-                        engine.release_lingering(now, job, effects)
+                        engine.release_still_running(now, job, effects)
                     }
                     Some((cause, _)) => engine.close_stopped(now, job, cause, effects),
                     None => engine.lose(now, job, effects),

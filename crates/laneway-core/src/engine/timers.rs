@@ -1,4 +1,4 @@
-//! When to look at which job again: one entry for each job and clock, removed exactly when it no longer holds.
+//! When to look at which job again: one entry for each job and clock.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Finding a handle by its key: a hash table of handles that is never walked, so that its order can matter to nobody.
+//! Finding a handle by its key: a hash table of handles that is never walked, so that its order matters to no caller.
 //!
-//! The keys stand where the handles point. Names are client input, so hashes are mixed with the seed of the boot: nobody
-//! outside can choose names that collide.
+//! The keys are in the records. Names are client input, so hashes are mixed with the seed of the boot: no client can choose
+//! names that collide.
 
 use std::hash::{Hash, Hasher};
 
@@ -115,12 +115,12 @@ impl<T> Index<T> {
     }
 }
 
-/// Mixes words by folded multiplication.
+/// Mixes numbers by folded multiplication.
 struct Mixer(u64);
 
 impl Mixer {
-    fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
+    fn mix(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
         self.0 = (product as u64) ^ ((product >> 64) as u64) ^ self.0.rotate_left(23);
     }
 }
@@ -136,21 +136,21 @@ impl Hasher for Mixer {
         self.mix(u64::from_le_bytes(last) ^ ((bytes.len() as u64) << 56));
     }
 
-    fn write_u32(&mut self, word: u32) {
-        self.mix(u64::from(word));
+    fn write_u32(&mut self, number: u32) {
+        self.mix(u64::from(number));
     }
 
-    fn write_u64(&mut self, word: u64) {
-        self.mix(word);
+    fn write_u64(&mut self, number: u64) {
+        self.mix(number);
     }
 
     /// Which variant of an enum it is, a missing handle among them.
-    fn write_isize(&mut self, word: isize) {
-        self.mix(word as u64);
+    fn write_isize(&mut self, number: isize) {
+        self.mix(number as u64);
     }
 
-    fn write_u128(&mut self, word: u128) {
-        self.mix(word as u64 ^ (word >> 64) as u64);
+    fn write_u128(&mut self, number: u128) {
+        self.mix(number as u64 ^ (number >> 64) as u64);
     }
 
     fn finish(&self) -> u64 {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Ends a live job. A run that is under way is told to stop and holds its gates until it has.
+    /// Ends a live job on request. An open attempt is asked to stop and holds its gates until it has.
     pub(in crate::engine) fn cancel(
         &mut self,
         now: Now,
@@ -29,8 +29,8 @@ impl Engine {
         Reply::Canceled { seq, was }
     }
 
-    /// Ends a job. A run that is under way is told to stop and holds its gates until it has; a job that is only reserved has
-    /// nobody who must be waited for.
+    /// Ends a job. An open attempt is asked to stop and holds its gates until it has; a reserved one closes at once, because
+    /// no worker has claimed it.
     pub(in crate::engine) fn cancel_job(
         &mut self,
         now: Now,
@@ -48,7 +48,7 @@ impl Engine {
         self.end_job(now, job, ending, effects);
     }
 
-    /// Tells a run to stop and gives it the grace to do so.
+    /// Asks the runner of an attempt to stop, and begins the stop grace.
     pub(in crate::engine) fn ask_to_stop(
         &mut self,
         now: Now,
@@ -59,11 +59,11 @@ impl Engine {
         let until = now.mono + self.settings.stop_grace;
         self.jobs.open_mut(job).stop(cause, until);
         self.arm(job);
-        self.tell_stop(job, effects);
+        self.send_stop(job, effects);
     }
 
-    /// Tells the runner of an attempt to stop.
-    pub(in crate::engine) fn tell_stop(&self, job: Ix<Job>, effects: &mut Effects) {
+    /// Sends the order to stop to the runner of an attempt.
+    pub(in crate::engine) fn send_stop(&self, job: Ix<Job>, effects: &mut Effects) {
         let open = self.jobs.open(job);
         effects.notices.push(Notice::Stop {
             seq: Seq(self.jobs[job].seq),
@@ -96,7 +96,7 @@ impl Engine {
         Reply::Done
     }
 
-    /// The server stops: admit and start nothing; cancel what waits in lanes that say so.
+    /// The server stops: it admits and starts nothing, and cancels waiting jobs of lanes with that shutdown policy.
     pub(in crate::engine) fn drain(&mut self, now: Now, effects: &mut Effects) -> Reply {
         if !self.server.begin_drain() {
             return Reply::Done;

@@ -1,4 +1,4 @@
-//! Compares what jobs say of themselves with one another, with the index of ids, and with the timers.
+//! Compares the parts of each job with one another, with the index of ids, and with the timers.
 
 use crate::JobState;
 use crate::engine::jobs::Jobs;
@@ -12,16 +12,16 @@ impl Jobs {
             if self.find(job.id) != Some(ix) {
                 return fault("is not found by its id");
             }
-            if job.open.is_some() && job.bin.is_some() {
+            if job.has_attempt() && job.bin.is_some() {
                 return fault("waits and runs at once");
             }
             if job.open.is_some_and(|open| self.attempts[open].job != ix) {
                 return fault("has an attempt of another job");
             }
-            if job.state.is_open() != (job.open.is_some() && !job.state.is_terminal()) {
+            if job.state.is_open() != (job.has_attempt() && !job.state.is_terminal()) {
                 return fault("has a state that contradicts its attempt");
             }
-            if job.state.is_terminal() && job.open.is_none() {
+            if job.state.is_terminal() && !job.has_attempt() {
                 return fault("has ended and is still in memory");
             }
             if job.state == JobState::Queued && job.bin.is_none() {

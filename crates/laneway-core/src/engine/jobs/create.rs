@@ -100,7 +100,7 @@ impl Engine {
     }
 }
 
-/// What a job waits for before it waits for its turn, and until when where that is a time.
+/// What a job waits for before it is queued, and until when where that is a time.
 fn first_wake(now: Now, not_before: Option<Wall>, begins: Begins) -> Option<(Wake, Option<Wall>)> {
     match (not_before, begins) {
         (_, Begins::Upstream) => Some((Wake::Upstream, None)),

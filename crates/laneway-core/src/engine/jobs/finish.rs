@@ -1,6 +1,6 @@
 //! What an ended attempt means: the job is done, is tried again, or has failed.
 //!
-//! The only place where attempts close and jobs end. Closing frees every gate in the same turn.
+//! Attempts close and jobs end only here. Closing frees every gate in the same command.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Engine {
-    /// A runner says that its attempt has ended.
+    /// A runner reports that its attempt has ended.
     pub(in crate::engine) fn finish(
         &mut self,
         now: Now,
@@ -26,13 +26,13 @@ impl Engine {
         let found = self.jobs.fenced(fence);
         let Some(job) = found else { return Reply::Stale };
         if self.jobs[job].state.is_terminal() {
-            self.release_lingering(now, job, effects);
+            self.release_still_running(now, job, effects);
             return Reply::Stale;
         }
         if let Some((cause, _)) = self.jobs.open(job).stopping {
             let done = matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_));
             let asked_back = cause == AttemptEnd::HandedBack;
-            // The result of a run that cannot be repeated counts, although the run was asked to stop.
+            // The result of an attempt that cannot be repeated counts, although it was asked to stop.
             if !(asked_back && done && !self.may_begin_again(job)) {
                 if asked_back && outcome == Outcome::HandedBack {
                     self.hand_back(now, job, cause.into(), effects);
@@ -51,7 +51,7 @@ impl Engine {
             Outcome::Canceled if self.server.is_draining() => self.interrupt(now, job, effects),
             Outcome::Canceled => {
                 let failure =
-                    Failure::retryable("canceled", "the runner stopped although nobody asked it to");
+                    Failure::retryable("canceled", "the runner stopped although it was not asked to");
                 self.fail(now, job, AttemptEnd::Failed, failure, effects);
             }
         }
@@ -66,7 +66,7 @@ impl Engine {
         result: Option<Bytes>,
         effects: &mut Effects,
     ) {
-        // A worker that finishes before it said that it runs has run all the same.
+        // A worker that reports the end before the start has run all the same.
         if self.jobs[job].state == JobState::Assigned {
             self.mark_running(now, job, effects);
         }
@@ -90,7 +90,7 @@ impl Engine {
         }
         self.jobs[job].failures += 1;
         let failures = self.jobs[job].failures;
-        // For whom nobody waits, nobody tries again.
+        // A called node that no caller waits for is not tried again.
         let awaited = !(self.jobs[job].in_run && self.workflows.is_uncalled(job));
         let policy = &self.jobs.policies[self.jobs[job].policy];
         if failure.retryable && failures <= policy.retries_max && awaited {
@@ -102,9 +102,9 @@ impl Engine {
             self.jobs[job].wait_for(Wake::Backoff(now.mono + wait));
             self.set_state(job, JobState::Scheduled);
             self.queue.count_waiting(&self.jobs[job]);
-            let keeps_its_place = self.jobs[job].session.is_some();
-            if keeps_its_place {
-                // It keeps its place, so that the session does not go on without it.
+            let keeps_its_position = self.jobs[job].session.is_some();
+            if keeps_its_position {
+                // It keeps its position, so that the session does not go on without it.
                 self.enqueue(job);
             }
             self.arm(job);
@@ -132,7 +132,8 @@ impl Engine {
         self.end_lost(now, job, "the runner of the last attempt was lost", effects);
     }
 
-    /// The attempt was cut short because its runner stops. That costs nothing, but what allows no loss must not begin twice.
+    /// The attempt was cut short because its runner stops. That does not count, but a job that allows no loss must not begin
+    /// twice.
     fn interrupt(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         if self.may_begin_again(job) {
             return self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects);
@@ -177,14 +178,14 @@ impl Engine {
         effects: &mut Effects,
     ) {
         if self.ends_with_server(job) {
-            // From now on it would wait, and what waits here is canceled when the server stops.
+            // From now on it would wait, and waiting jobs of this lane are canceled when the server stops.
             let ending = JobEnding::new(JobState::Canceled, Reason::Shutdown);
             return self.end_job(now, job, JobEnding { closed: Some(end), ..ending }, effects);
         }
         self.requeue(now, job, end, Reason::HandedBack, effects);
     }
 
-    /// True when the server stops and the lane of the job keeps nothing that waits.
+    /// True when the server stops and the lane of the job cancels waiting jobs then.
     pub(in crate::engine) fn ends_with_server(&self, job: Ix<Job>) -> bool {
         let lane = self.queue.lane_of_job(&self.jobs[job]);
         self.server.is_draining() && lane.settings().on_shutdown == ShutdownPolicy::Cancel
@@ -215,7 +216,7 @@ impl Engine {
         effects.changes.push(Change::JobMoved { seq: Seq(self.jobs[job].seq), status });
     }
 
-    /// A run that was told to stop has ended, or its grace has passed.
+    /// An attempt that was asked to stop has ended, or its grace has passed.
     pub(in crate::engine) fn close_stopped(
         &mut self,
         now: Now,
@@ -236,8 +237,8 @@ impl Engine {
         self.end_job(now, job, ending, effects);
     }
 
-    /// The run of an ended job has ended, or its grace has passed: its gates are free.
-    pub(in crate::engine) fn release_lingering(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+    /// The attempt of an ended job has ended, or its grace has passed: its gates are freed.
+    pub(in crate::engine) fn release_still_running(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let closed = AttemptEnding::from(AttemptEnd::Canceled);
         let detail = self.dispatch_line(job, closed.code());
         let event = JobEvent::new(EventKind::AttemptReleased, None);
@@ -311,12 +312,12 @@ impl Engine {
             self.forget(job);
         } else {
             self.arm(job);
-            // From now on the run counts as one that was told to stop, which an interrupt waits for.
+            // From now on the attempt is one of a canceled job, which an interrupting job waits for.
             self.refresh_session(job);
         }
     }
 
-    /// Closes the open attempt and frees its gates. Gives what became of its dispatch, for the event that tells of it.
+    /// Closes the open attempt and frees its gates. Returns the outcome of its dispatch, for the event of the end.
     pub(in crate::engine) fn close_attempt(
         &mut self,
         now: Now,
@@ -346,7 +347,7 @@ impl Engine {
     }
 }
 
-/// How the end of a job is told.
+/// The event of the end of a job.
 fn kind_of_end(state: JobState) -> EventKind {
     match state {
         JobState::Succeeded => EventKind::JobSucceeded,

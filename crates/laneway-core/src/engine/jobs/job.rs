@@ -8,7 +8,7 @@ use crate::engine::queue::{AgentQueue, Bin, Class, KeySet};
 use crate::engine::sessions::SessionEntry;
 use crate::{JobId, JobState, Mono, Now, RetryPolicy, Span, Wall};
 
-/// A live job, or an ended one whose run has not ended yet. Holds no strings.
+/// A live job, or an ended one whose attempt has not ended yet. Holds no strings.
 pub(in crate::engine) struct Job {
     pub(super) id: JobId,
     pub(super) seq: u64,

@@ -9,7 +9,7 @@ use crate::engine::workers::messages::WORKERS;
 use crate::{ExecutorMode, JobState, Now, OpenAttempt, Span};
 
 impl Engine {
-    /// The lease that an attempt's runner is told, and how long it may be silent at first.
+    /// The lease that the runner of an attempt gets, and how long it may be silent at first.
     fn first_lease(&self, job: Ix<Job>, pull: bool, taker: Option<&Taker<'_>>) -> (Span, Span) {
         let lease = self.lease_of(job);
         let lane = self.queue.agent_queue(self.jobs[job].agent_queue).lane();
@@ -31,20 +31,20 @@ impl Engine {
     ) -> bool {
         let class = self.queue.class(self.jobs[job].class);
         let (tenant, kind) = (class.tenant(), class.own_kind());
-        let pushed_to = if pull { None } else { self.picked_worker(job) };
-        let executor = match pushed_to {
+        let push_worker = if pull { None } else { self.picked_worker(job) };
+        let executor = match push_worker {
             _ if pull => self.server_executor(LEASES),
             Some(_) => self.server_executor(WORKERS),
             None => self.queue.kind(kind).executor().expect("a kind that starts has an executor"),
         };
         let leased = self.queue.mode_and_slots(executor).0 == ExecutorMode::Leased;
-        let (lease, until) = match pushed_to {
+        let (lease, until) = match push_worker {
             Some(worker) => (self.workers.lease_at(worker, self.settings.lease), self.settings.ack_timeout),
             None if leased => self.first_lease(job, pull, taker),
             None => Default::default(),
         };
         let running = !leased || taker.is_some_and(|taker| taker.start);
-        let worker = match (pushed_to, taker) {
+        let worker = match (push_worker, taker) {
             (Some(worker), _) => {
                 self.workers.hold_again(worker);
                 Some(worker)

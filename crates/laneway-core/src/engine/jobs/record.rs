@@ -1,4 +1,4 @@
-//! Writing down what happened: events and rows, in the words of the seam.
+//! Recording what happened: states, events, and the stored form of jobs.
 
 use crate::command::{PUBLISHED_BYTES_MAX, RejectionCode};
 use crate::engine::Engine;
@@ -15,16 +15,16 @@ use crate::{
 pub(in crate::engine) struct JobEvent<'a> {
     pub(in crate::engine) kind: EventKind,
     pub(in crate::engine) reason: Option<Reason>,
-    /// Who asked for it.
+    /// The caller that asked for it.
     pub(in crate::engine) origin: Option<&'a Origin>,
-    /// What went wrong.
+    /// The error.
     pub(in crate::engine) error: Option<Box<ErrorLine>>,
-    /// What became of a dispatch, or why the job is denied.
+    /// The outcome of a dispatch, or why the job is denied.
     pub(in crate::engine) detail: Option<Box<str>>,
 }
 
 impl<'a> JobEvent<'a> {
-    /// An event without anything else to say.
+    /// An event without caller, error or detail.
     pub(in crate::engine) fn new(kind: EventKind, reason: Option<Reason>) -> JobEvent<'a> {
         JobEvent { kind, reason, origin: None, error: None, detail: None }
     }
@@ -86,7 +86,7 @@ impl Engine {
         });
     }
 
-    /// What became of the dispatch that opened a job's attempt; `None` where no worker was told of it.
+    /// The outcome of the dispatch of a job's attempt; `None` where it was not pushed to a worker.
     pub(in crate::engine) fn dispatch_line(&self, job: Ix<Job>, outcome: &str) -> Option<Box<str>> {
         let open = self.jobs.attempt_of(job)?;
         let worker = self.workers.name_of(open.pushed_to()?).clone();
@@ -94,7 +94,7 @@ impl Engine {
         Some(line.to_string().into())
     }
 
-    /// Tells of a message that is to go out. It is nobody's call, so it has no place in the audit list.
+    /// Adds the event of an outbound message. No caller asked for it, so the audit list leaves it out.
     pub(in crate::engine) fn publish(
         &mut self,
         now: Now,
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Forgets a job that has ended and holds no gates, and whatever only it used.
+    /// Forgets a job that has ended and holds no gates, with everything that only it used.
     pub(in crate::engine) fn forget(&mut self, job: Ix<Job>) {
         self.schedules.forget_job(job);
         let armed = self.jobs[job].armed;
@@ -150,7 +150,7 @@ impl Engine {
     }
 }
 
-/// Most bytes of a note about a call: notes are kept for days and stand in memory for those who follow.
+/// Most bytes of a note about a call: notes are kept for days, and in memory for clients that follow the event log.
 const NOTE_BYTES_MAX: usize = 1_024;
 
 /// The note, cut between characters where it is too long.

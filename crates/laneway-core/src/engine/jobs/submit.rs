@@ -1,4 +1,4 @@
-//! Admitting jobs: is there room, has this been asked before, and where does the job wait.
+//! Admitting jobs: is the request valid, was it sent before, is the queue full, and where does the job wait.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
     SessionMode, Settings, Span, Wall,
 };
 
-/// When a full queue may have room again; a queue moves, so soon.
+/// When a client should try a full queue again.
 pub(in crate::engine) const RETRY_SOON: Span = Span::secs(1);
 
 /// Where a job belongs, as far as that is known before it is admitted.
@@ -35,7 +35,7 @@ pub(in crate::engine) struct Belongs {
 /// How a job that may start begins to wait.
 #[derive(Clone, Copy)]
 pub(in crate::engine) enum Begins {
-    /// For its turn.
+    /// In the queue.
     AtOnce,
     /// For others to join it, as long as this window.
     Collecting(Span),
@@ -57,7 +57,7 @@ pub(in crate::engine) struct Extra {
 }
 
 impl Engine {
-    /// Admits one job, or says why not.
+    /// Admits one job, or returns why not.
     pub(in crate::engine) fn submit(
         &mut self,
         now: Now,
@@ -109,7 +109,7 @@ impl Engine {
         Reply::Batch(items.into_iter().map(|item| self.submit(now, item, effects)).collect())
     }
 
-    /// What would be rejected if all items were submitted one after the other.
+    /// The rejections of the items if all were submitted one after the other.
     fn check_batch(&self, now: Now, items: &[Submission]) -> Vec<Option<Rejection>> {
         let mut extra = Extra::default();
         items.iter().map(|item| self.check_item(now, item, &mut extra).err()).collect()
@@ -138,7 +138,7 @@ impl Engine {
         let lane = belongs.lane;
         self.admit(now, spec, belongs, Some(extra))?;
         let joins = self.check_arrival(now, item, belongs, extra)?;
-        // Only now: a rejected item makes no job that a later one of the same key could be.
+        // Only now: a rejected item creates no job that a later item with the same key could return.
         if let (Some(idempotency), Some(key)) = (&spec.idempotency, key) {
             extra.keys.insert(key, idempotency.digest);
         }
@@ -210,8 +210,8 @@ impl Engine {
             return Err(reject(RejectionCode::Invalid, message));
         }
         check_capacity_request(&self.settings, &spec.capacity)?;
-        if let Some(wants) = &spec.placement {
-            check_placement(wants)?;
+        if let Some(placement) = &spec.placement {
+            check_placement(placement)?;
         }
         if let Some(deadline) = spec.deadline {
             if deadline <= now.wall {
@@ -231,7 +231,7 @@ impl Engine {
             offered || (self.settings.strict_kinds && self.workers.offer(&self.queue, spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
-                "kind: nobody offers {:?}; register a handler or a target for it",
+                "kind: no executor offers {:?}; register a handler or a target for it",
                 spec.kind.as_str()
             );
             return Err(reject(RejectionCode::UnknownKind, message));
@@ -239,7 +239,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a stored row into memory: the job, and whatever it shares with others. Puts it in no bin.
+    /// Takes a stored row into memory: the job, and what it shares with others. Puts it in no bin.
     pub(in crate::engine) fn remember(&mut self, row: &JobRow) -> Ix<Job> {
         let belongs = self.queue.locate(&row.spec);
         self.insert_job(row, belongs)
@@ -385,7 +385,7 @@ pub(in crate::engine) fn mismatch(key: &Name) -> Rejection {
     reject(RejectionCode::IdempotencyMismatch, message)
 }
 
-/// A rejection that asking again does not mend.
+/// A rejection that a retry does not change.
 pub(in crate::engine) fn reject(code: RejectionCode, message: impl Into<Box<str>>) -> Rejection {
     Rejection::new(code, message)
 }

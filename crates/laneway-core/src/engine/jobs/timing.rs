@@ -14,7 +14,7 @@ impl Engine {
         match self.jobs[job].state {
             JobState::Scheduled | JobState::Queued => self.look_at_waiting(now, job, effects),
             JobState::Assigned | JobState::Running => self.look_at_open(now, job, effects),
-            _ => self.look_at_lingering(now, job, effects),
+            _ => self.look_at_still_running(now, job, effects),
         }
     }
 
@@ -58,7 +58,7 @@ impl Engine {
         self.jobs.begin_hours(job, now.wall);
         match self.jobs[job].bin {
             None => self.enqueue(job),
-            // It kept its place in its session while it waited.
+            // It kept its position in its session while it waited.
             Some(bin) => self.refresh(bin),
         }
         self.job_event(now, job, JobEvent::new(EventKind::JobQueued, Some(reason)), effects);
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// The deadline of a queued job is near: it goes ahead of others, and asks for less quiet. Once.
+    /// The deadline of a queued job is near: it goes ahead of others, and does not need a quiet machine. Once.
     fn boost(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let demand = self.queue.demand_of(&self.jobs[job]).map(Demand::near_deadline);
         self.dequeue(job);
@@ -121,7 +121,7 @@ impl Engine {
         }
         if stopping.is_none() {
             if entry.deadline.is_due(now.wall) && self.jobs.is_reserved(job) {
-                // Nobody has taken it, so nobody must be waited for.
+                // No worker has claimed it, so there is none to wait for.
                 return self.close_stopped(now, job, AttemptEnd::Expired, effects);
             }
             if entry.deadline.is_due(now.wall) {
@@ -138,32 +138,27 @@ impl Engine {
         self.arm(job);
     }
 
-    fn look_at_lingering(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
+    fn look_at_still_running(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let open = self.jobs.open(job);
         let grace_over =
             open.stopping.is_some_and(|(_, until)| until <= now.mono) && !self.workers.is_unreachable(open);
         if grace_over || self.clock.is_over(now, self.workers.lease_end(open)) {
-            return self.release_lingering(now, job, effects);
+            return self.release_still_running(now, job, effects);
         }
         self.extend_to_floor(now, job);
         self.arm(job);
     }
 
-    /// What is due of a job with an open attempt, whether it has ended or not.
-    pub(in crate::engine) fn look_at_open_or_lingering(
-        &mut self,
-        now: Now,
-        job: Ix<Job>,
-        effects: &mut Effects,
-    ) {
+    /// Does what is due of a job with an open attempt, whether the job has ended or not.
+    pub(in crate::engine) fn look_at_attempt(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         if self.jobs[job].state.is_terminal() {
-            self.look_at_lingering(now, job, effects);
+            self.look_at_still_running(now, job, effects);
         } else {
             self.look_at_open(now, job, effects);
         }
     }
 
-    /// A lease that is only kept by its worker or by the lost time is written as what it is, so that its timer moves.
+    /// A lease that its worker or the lost time keeps alive gets that end itself, so that its timer moves.
     fn extend_to_floor(&mut self, now: Now, job: Ix<Job>) {
         let end = self.workers.lease_end(self.jobs.open(job));
         let floor = end.map_or(self.clock.lease_floor(), |end| end.max(self.clock.lease_floor()));
@@ -186,7 +181,7 @@ impl Engine {
         let entry = &self.jobs[job];
         if let Some(open) = entry.open {
             let open = &self.jobs.attempts[open];
-            // Who hears nothing cannot stop: it runs on until its lease ends.
+            // A worker without a connection gets no order to stop: the attempt runs on until its lease ends.
             let stop = open.stopping.filter(|_| !self.workers.is_unreachable(open)).map(|(_, until)| until);
             let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();

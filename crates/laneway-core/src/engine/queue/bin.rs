@@ -25,7 +25,7 @@ pub(super) struct Hanging {
     pub(super) rank: Rank,
 }
 
-/// What tells bins apart.
+/// The key of a bin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum BinKey {
     Plain { agent_queue: Ix<AgentQueue>, shared_class: Ix<Class>, keyset: Option<Ix<KeySet>> },

@@ -52,7 +52,7 @@ impl Recount {
 }
 
 impl Queue {
-    /// Waiting jobs and open attempts are what the jobs say, in every limit.
+    /// Every limit counts the waiting jobs and open attempts that there are.
     pub(in crate::engine) fn check_counts(&self, jobs: &Jobs, workflows: &Workflows) -> Result<(), String> {
         let Recount { lanes, agent_queues, tenants, kinds, executors, keys, total, states } =
             self.recount(jobs, workflows);
@@ -92,7 +92,7 @@ impl Queue {
     /// Counts again what jobs and open attempts take of every limit.
     fn recount(&self, jobs: &Jobs, workflows: &Workflows) -> Recount {
         let mut count = Recount::default();
-        // What runs of chains, counted in the end: they share slots.
+        // Open attempts of chains are counted in the end: they share slots.
         let mut of_chains: BTreeMap<Scope, Vec<&[Level]>> = BTreeMap::new();
         for (ix, job) in jobs.iter() {
             let class = &self.classes[job.class()];
@@ -182,7 +182,7 @@ impl Queue {
                 && other.executor == self.kinds[own.own_kind()].executor)
     }
 
-    /// What each level shows is the first of the level below, if the gate in between is open.
+    /// Each level shows the first of the level below, if the gate in between is open.
     pub(in crate::engine) fn check_heads(&self, workers: &Workers) -> Result<(), String> {
         for lane in self.lanes.values() {
             let (mut shown, mut by_demand) = (0, 0);

@@ -127,7 +127,7 @@ impl Class {
     }
 }
 
-/// What tells classes apart. A shared class has an executor, every other class a lane and a kind.
+/// The key of a class. A shared class has an executor, every other class a lane and a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct ClassKey {
     pub(super) tenant: Ix<Tenant>,

@@ -1,4 +1,4 @@
-//! Why is my job not running? Every closed gate, with figures.
+//! Why is my job not running? Every closed gate, with its limit and use.
 
 use crate::capacity::{QuietRule, QuietState};
 use crate::engine::Engine;
@@ -15,20 +15,19 @@ use crate::{JobId, JobState, Name, Now, Span, Wall};
 pub struct Explanation {
     /// Its state.
     pub state: JobState,
-    /// Everything that holds it back, in the order in which it is looked at. Empty for a job that runs, or whose turn
-    /// comes next.
+    /// Everything that blocks it, in the order in which it is checked. Empty for a job that runs or starts next.
     pub holds: Vec<Hold>,
-    /// How many jobs of the same agent, lane and needs (or of the same session) go before it; counted up to
+    /// How many jobs of the same agent, lane and demand (or of the same session) go before it; counted up to
     /// [`Explanation::AHEAD_MAX`].
     pub ahead: u64,
 }
 
 impl Explanation {
-    /// Counting stops here: nobody needs the number, and everybody waits for who counts.
+    /// Counting stops here: other commands wait meanwhile.
     pub const AHEAD_MAX: u64 = 10_000;
 }
 
-/// One thing that holds a job back.
+/// One thing that blocks a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// The server is stopping.
@@ -86,14 +85,14 @@ pub enum Hold {
         session: Name,
         /// Tokens used.
         tokens: u64,
-        /// Tokens that the context holds.
+        /// The size of the context, in tokens.
         window: u64,
     },
-    /// It ended the jobs before it, and their runs have not ended.
+    /// It ended the jobs before it, and their attempts have not ended.
     SessionStopping {
         /// The session.
         session: Name,
-        /// Runs that were told to stop.
+        /// Attempts that were asked to stop.
         runs: u32,
     },
     /// The lane is paused.
@@ -142,12 +141,12 @@ pub enum Hold {
         /// Most at once.
         limit: u32,
     },
-    /// Nobody offers the kind.
+    /// No executor offers the kind.
     NoExecutor {
         /// The kind.
         kind: Name,
     },
-    /// Workers are there, and none of them can take it now.
+    /// There are workers, and none of them can take it now.
     NoWorker {
         /// The kind.
         kind: Name,
@@ -162,23 +161,23 @@ pub enum Hold {
         /// Of these, how many are lost, away or not well.
         unwell: u32,
     },
-    /// Only one worker may run it, and that one has no free slot, or is not there.
+    /// Only one worker may run it, and that one has no free slot, or is not connected.
     WorkerBusy {
         /// The worker.
         worker: Name,
-        /// How it stands; `None`: it is not there and may come back.
+        /// Its standing; `None`: it is not connected and may come back.
         standing: Option<Standing>,
     },
-    /// The place that runs the kind is full.
+    /// The executor of the kind is full.
     ExecutorFull {
-        /// The place.
+        /// The executor.
         executor: Name,
         /// Open attempts.
         used: u32,
         /// Most at once.
         limit: u32,
     },
-    /// A resource it needs is taken.
+    /// A key of it is taken.
     KeyFull {
         /// The key's name.
         name: Name,
@@ -198,24 +197,24 @@ pub enum Hold {
     },
     /// The machine has too few free units.
     NoUnits {
-        /// What the job needs.
+        /// What the job asks for.
         cost: u32,
         /// What is free.
         free: u32,
         /// What open attempts may hold together.
         usable: u32,
     },
-    /// Units are kept for a job that was overtaken too often.
+    /// Units are reserved for a job that was bypassed too often.
     Reserved {
         /// That job.
         job: JobId,
     },
-    /// No worker has asked for it.
+    /// No worker has claimed it.
     Unclaimed {
-        /// The lane whose workers ask.
+        /// Its lane.
         lane: Name,
     },
-    /// Others go first in the lane: nothing is closed, its turn has not come.
+    /// Nothing is closed: other jobs of the lane go first.
     Turn,
 }
 
@@ -224,18 +223,18 @@ impl Hold {
     pub const UPSTREAM_LISTED_MAX: usize = 16;
 }
 
-/// What workers do not have that a job asks for.
+/// A placement constraint that no worker fulfils.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lacks {
-    /// Nobody names the kind.
+    /// No worker names the kind.
     Kind,
-    /// Nobody has the package in that version.
+    /// No worker has the package in that version.
     Package(Package),
-    /// Nobody has all the features.
+    /// No worker has all the features.
     Features,
-    /// Nobody carries all the labels.
+    /// No worker has all the labels.
     Labels,
-    /// Nobody serves its lane.
+    /// No worker serves its lane.
     Lane(Name),
 }
 
@@ -255,7 +254,7 @@ impl Engine {
         Some(Explanation { state: entry.state(), holds: self.holds_of(now, ix, ahead), ahead })
     }
 
-    /// The first thing that holds a live job back, for lists: nothing is counted. `None`: it does not wait, or is not there
+    /// The first thing that blocks a live job, for lists: nothing is counted. `None`: it does not wait, or does not exist
     /// for this tenant.
     pub fn first_hold(&self, now: Now, tenant: Option<&Name>, job: JobId) -> Option<Hold> {
         let ix = self.jobs.find(job)?;

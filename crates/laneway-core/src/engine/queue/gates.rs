@@ -43,11 +43,11 @@ impl Engine {
         self.queue.change_class_gates(&self.workers, class, executor, shared, take);
         self.change_key_gates(keyset, &mates, take);
         let open = self.jobs.open(job);
-        let (pull, held) = (open.pull(), open.worker().is_some());
+        let (pull, has_worker) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
             self.take_units(job);
         }
-        if held {
+        if has_worker {
             self.workers.take_slot(&self.jobs, &mut self.queue, job, &mates);
         }
     }
@@ -66,11 +66,11 @@ impl Engine {
         self.queue.change_class_gates(&self.workers, class, executor, shared, free);
         self.change_key_gates(keyset, &mates, free);
         let open = self.jobs.open(job);
-        let (pull, held) = (open.pull(), open.worker().is_some());
+        let (pull, has_worker) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
             self.free_units(job);
         }
-        if held {
+        if has_worker {
             self.workers.free_slot(&self.jobs, &mut self.queue, job, &mates, self.settings.lease);
         }
         self.queue.rekey_agent(&self.workers, agent_queue);

@@ -112,5 +112,5 @@ pub(in crate::engine) struct ClassHeads {
     pub(super) head: Option<QueueHead>,
 }
 
-/// A head: its place in the fair order, its agent queue, and where its bin hangs.
+/// A head: its position in the fair order, its agent queue, and where its bin hangs.
 pub(in crate::engine) type QueueHead = (FairKey, Ix<AgentQueue>, SourceKey);

@@ -67,7 +67,7 @@ impl Engine {
         self.workflows.set_share(Share::of(self.settings.runs.open_nodes_max, tenants, percent));
     }
 
-    /// The shares are what the counts say.
+    /// The shares agree with the counts.
     pub(in crate::engine) fn check_shares(&self) -> Result<(), String> {
         self.queue.check_shares()?;
         if !self.workflows.share().agrees_with(self.workflows.nodes_by_tenant()) {
@@ -132,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// The shares are what the counts say.
+    /// The shares agree with the counts.
     fn check_shares(&self) -> Result<(), String> {
         let tenants = || self.tenants.iter().map(|(_, _, tenant)| tenant);
         if !self.share.agrees_with(tenants().map(|tenant| tenant.waiting)) {

@@ -1,4 +1,4 @@
-//! The block function of ChaCha: what it gives cannot be told from chance, nor continued, by anybody without the key.
+//! The block function of ChaCha: without the key, its output cannot be distinguished from chance, nor continued.
 //!
 //! Sixteen blocks at a time, side by side, in loops that the compiler turns into vector instructions: that makes an id cost
 //! a third. This is not a cipher for data: nothing here is encrypted.

@@ -1,12 +1,12 @@
-//! Randomness from the seed of the boot: ids that nobody can guess, and jitter.
+//! Randomness from the seed of the boot: ids that cannot be guessed, and jitter.
 //!
-//! Ids come from ChaCha with eight rounds: who has seen any number of them learns nothing about the others. Jitter is no
-//! secret and comes from a smaller generator.
+//! Ids come from ChaCha with eight rounds: any number of them reveals nothing about the others. Jitter is no secret and comes
+//! from a smaller generator.
 
 use crate::engine::random::chacha::{ALL_WORDS, LANES, NAMES, Row, make_blocks};
 use crate::{AttemptId, JobId, Seed, Wall};
 
-/// Rounds of ChaCha. The best attack known is on seven, and nobody could carry it out. With eight, ids cost 0.7 % of the
+/// Rounds of ChaCha. The best attack known is on seven, and it is not practical. With eight, ids cost 0.7 % of the
 /// engine's instructions in the cheapest mix of its benchmark; twelve would cost half as much again.
 const ROUNDS: usize = 8;
 
@@ -39,7 +39,7 @@ impl Rng {
         rng
     }
 
-    /// Sixty-four bits that nobody can guess.
+    /// Sixty-four bits that cannot be guessed.
     pub(in crate::engine) fn secret(&mut self) -> u64 {
         loop {
             let rest = self.words.as_flattened().get(self.taken..).unwrap_or_default();

@@ -146,7 +146,7 @@ fn strict_kinds_reject_what_nobody_offers() {
         server strict=yes
             config.changed
         submit a2 kind=unknown
-            rejected: unknown_kind: kind: nobody offers "unknown"; register a handler or a target for it
+            rejected: unknown_kind: kind: no executor offers "unknown"; register a handler or a target for it
     "#]],
     );
 }

@@ -743,7 +743,7 @@ fn a_schedule_that_could_not_be_made_any_more_can_be_switched_off() {
             show a
                 a is off, next never, last none, 0 runs
             toggle a on
-                rejected: unknown_kind: kind: nobody offers "far"; register a handler or a target for it
+                rejected: unknown_kind: kind: no executor offers "far"; register a handler or a target for it
         "#]],
     );
 }

@@ -400,7 +400,7 @@ fn strict_kinds_ask_for_a_worker_that_serves_the_lane() {
                 a1 assigned #1
                 offer a1#1 to c1
             submit b1 kind=v
-                rejected: unknown_kind: kind: nobody offers "v"; register a handler or a target for it
+                rejected: unknown_kind: kind: no executor offers "v"; register a handler or a target for it
         "#]],
     );
 }

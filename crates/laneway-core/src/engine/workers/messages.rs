@@ -148,7 +148,7 @@ impl Engine {
     /// The worker rejected the task.
     fn rejected(&mut self, now: Now, job: Ix<Job>, code: &Name, effects: &mut Effects) -> Reply {
         if self.jobs[job].state().is_terminal() {
-            self.release_lingering(now, job, effects);
+            self.release_still_running(now, job, effects);
         } else if let Some((cause, _)) = self.jobs.open(job).stopping() {
             self.close_stopped(now, job, cause, effects);
         } else {
@@ -162,7 +162,7 @@ impl Engine {
 
     /// The worker did not accept the task in time.
     pub(in crate::engine) fn unanswered(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
-        self.tell_stop(job, effects);
+        self.send_stop(job, effects);
         let why = "the last worker did not answer in time";
         self.not_taken(now, job, AttemptEnd::Unanswered.into(), why, effects);
     }

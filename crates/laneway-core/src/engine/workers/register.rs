@@ -125,7 +125,7 @@ impl Engine {
             let until = self.workers.lease_end(self.jobs.open(job));
             self.jobs.open_mut(job).set_lease_until(until);
             if self.clock.is_over(now, until) {
-                self.look_at_open_or_lingering(now, job, effects);
+                self.look_at_attempt(now, job, effects);
             } else {
                 self.arm(job);
             }
@@ -169,7 +169,7 @@ impl Engine {
     /// An attempt whose process is gone ends with it.
     fn lose_with_process(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         match self.jobs.open(job).stopping() {
-            _ if self.jobs[job].state().is_terminal() => self.release_lingering(now, job, effects),
+            _ if self.jobs[job].state().is_terminal() => self.release_still_running(now, job, effects),
             Some((cause, _)) => self.close_stopped(now, job, cause, effects),
             None => self.lose(now, job, effects),
         }
@@ -183,7 +183,7 @@ impl Engine {
         self.arm(job);
         effects.changes.push(Change::AttemptRebound(self.open_row(job)));
         if stopping || self.jobs[job].state().is_terminal() {
-            self.tell_stop(job, effects);
+            self.send_stop(job, effects);
         } else {
             effects.notices.push(Notice::Offer(self.offer_again(now, job)));
         }
