@@ -204,7 +204,7 @@ impl Engine {
         self.recount_shares_of_tokens();
         if !fits {
             let message =
-                "grace: there is no room for both tokens; rotate without a grace, or revoke a token first";
+                "grace: there is no space for both tokens; rotate without a grace, or revoke a token first";
             return Reply::Rejected(reject(RejectionCode::TooMany, message));
         }
         let expires_at = Some(record.expires_at.map_or(ends_at, |at| at.min(ends_at)));

@@ -90,12 +90,12 @@ impl Workers {
     /// True when the worker of that name holds an attempt.
     pub(in crate::engine) fn is_busy(&self, tenant: Ix<Tenant>, worker: &Name) -> bool {
         let known = self.entries.find(&(tenant, worker.clone()));
-        known.is_some_and(|worker| !self.entries[worker].held.is_empty())
+        known.is_some_and(|worker| !self.entries[worker].attempts.is_empty())
     }
 
     /// The worker holds the attempt of a job.
-    pub(in crate::engine) fn add_held(&mut self, worker: Ix<Worker>, job: Ix<Job>) {
-        self.entries[worker].held.insert(job);
+    pub(in crate::engine) fn add_attempt(&mut self, worker: Ix<Worker>, job: Ix<Job>) {
+        self.entries[worker].attempts.insert(job);
     }
 
     /// The process of a worker, after a restart.

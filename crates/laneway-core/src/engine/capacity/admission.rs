@@ -41,7 +41,7 @@ impl Capacity {
 }
 
 impl Engine {
-    /// A job asks for something else from now on. What it costs never changes.
+    /// Changes the demand of a job. Its cost never changes.
     pub(in crate::engine) fn change_demand(&mut self, job: Ix<Job>, demand: Option<Demand>) {
         let waits = self.jobs[job].bin().is_some();
         if waits {

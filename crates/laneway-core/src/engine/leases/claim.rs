@@ -289,7 +289,7 @@ impl Engine {
         let open = self.jobs.open_mut(job);
         open.claim(worker, taker.holder.pid, now.mono + lease);
         let number = open.number();
-        self.workers.add_held(worker, job);
+        self.workers.add_attempt(worker, job);
         self.queue.unreserve(job, &self.jobs[job], number);
         if taker.start && self.jobs[job].state() == JobState::Assigned {
             self.mark_running(now, job, effects);

@@ -42,7 +42,7 @@ impl Workers {
         for (ix, (tenant, name), worker) in self.entries.iter() {
             let fault = |what: &str| Err(format!("worker {name}: {what}"));
             let theirs = held.get(&ix).cloned().unwrap_or_default();
-            if theirs != worker.held {
+            if theirs != worker.attempts {
                 return fault("does not hold the attempts that it should");
             }
             let (pins, gates) = named.get(&ix).copied().unwrap_or_default();

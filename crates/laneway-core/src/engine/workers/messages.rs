@@ -124,7 +124,7 @@ impl Engine {
         registration.lease_until = registration.lease_until.max(now.mono + lease);
         if lease > registration.lease {
             registration.lease = lease;
-            let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().collect();
+            let held: Vec<Ix<Job>> = self.workers.entries[worker].attempts.iter().copied().collect();
             for job in held {
                 let open = self.jobs.open_mut(job);
                 if open.is_pushed() && open.lengthen_lease(lease) {

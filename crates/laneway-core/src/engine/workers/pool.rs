@@ -350,7 +350,7 @@ impl Workers {
         let open = jobs.open(job);
         let Some(worker) = open.worker() else { return };
         let pushed = open.is_pushed();
-        self.entries[worker].held.insert(job);
+        self.entries[worker].attempts.insert(job);
         if pushed {
             self.change_used(jobs, queue, job, mates, 1);
         }
@@ -368,7 +368,7 @@ impl Workers {
         let open = jobs.open(job);
         let Some(worker) = open.worker() else { return };
         let pushed = open.is_pushed();
-        self.entries[worker].held.remove(&job);
+        self.entries[worker].attempts.remove(&job);
         if pushed {
             self.change_used(jobs, queue, job, mates, -1);
             self.forget_if_away(queue, worker, lease);

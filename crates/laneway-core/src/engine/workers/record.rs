@@ -18,7 +18,7 @@ pub(super) const MISSES_MAX: u8 = 3;
 #[derive(Default)]
 pub(in crate::engine) struct Worker {
     /// Jobs whose open attempts it holds, claimed ones included.
-    pub(super) held: BTreeSet<Ix<Job>>,
+    pub(super) attempts: BTreeSet<Ix<Job>>,
     /// The boot id of the process that has the pushed attempts. They all belong to one process: attempts of another process
     /// are closed when this one registers.
     pub(super) boot: Option<Name>,

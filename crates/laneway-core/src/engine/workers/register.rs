@@ -117,7 +117,7 @@ impl Engine {
     /// Attempts that were kept alive by the lease of their worker get the rest of it as their own lease. Those whose lease
     /// is over end before the new connection can take them over.
     fn settle_leases(&mut self, now: Now, worker: Ix<Worker>, effects: &mut Effects) {
-        let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().collect();
+        let held: Vec<Ix<Job>> = self.workers.entries[worker].attempts.iter().copied().collect();
         for job in held {
             if !self.jobs.open(job).is_pushed() {
                 continue;
@@ -143,7 +143,8 @@ impl Engine {
         effects: &mut Effects,
     ) -> Vec<Fence> {
         let pushed = |job: &Ix<Job>| self.jobs.open(*job).is_pushed();
-        let held: Vec<Ix<Job>> = self.workers.entries[worker].held.iter().copied().filter(pushed).collect();
+        let held: Vec<Ix<Job>> =
+            self.workers.entries[worker].attempts.iter().copied().filter(pushed).collect();
         let same_process = self.workers.entries[worker].boot == boot;
         let is_kept = |job: &Ix<Job>| match tasks {
             TasksKept::All => true,
@@ -158,7 +159,7 @@ impl Engine {
         let rebound = kept.into_iter().map(|job| self.rebind_attempt(now, worker, job, effects)).collect();
         for job in lost {
             // The end of one attempt may have closed another one of the same run.
-            if self.workers.entries[worker].held.contains(&job) {
+            if self.workers.entries[worker].attempts.contains(&job) {
                 self.lose_with_process(now, job, effects);
             }
         }
@@ -190,8 +191,8 @@ impl Engine {
         self.jobs.fence_of(job)
     }
 
-    /// The offer of an attempt that its worker was told of before. Who has lost it and begins anew gets what is left of its
-    /// time, so that it has ended when the attempt is over.
+    /// The second offer of an attempt to its worker. A worker that lost the task and starts it again gets the rest of the
+    /// timeout, so that it has ended when the attempt times out.
     fn offer_again(&self, now: Now, job: Ix<Job>) -> Offer {
         let offer = self.offer(job, true);
         Offer { timeout: self.jobs.open(job).time_left(now.mono).or(offer.timeout), ..offer }
@@ -206,9 +207,9 @@ impl Engine {
     ) -> Reply {
         let registration = self.workers.registered_mut(worker);
         let connection = registration.connection.take().expect("the worker was found by its connection");
-        let held = registration.used;
+        let used = registration.used;
         self.workers.pool.connections.remove(&connection);
-        let why = format!("{connection} is gone, {held} attempts are held");
+        let why = format!("{connection} is gone, {used} attempts are held");
         self.worker_event(now, EventKind::WorkerDisconnected, worker, &why, None, effects);
         self.workers.update_slot(&mut self.queue, worker);
         self.workers.forget_if_away(&mut self.queue, worker, self.settings.lease);
@@ -326,7 +327,7 @@ impl Workers {
         worker: Ix<Worker>,
     ) -> SlotsTaken {
         let mut of_kinds: BTreeMap<Ix<Kind>, Vec<&[Level]>> = BTreeMap::new();
-        for &job in self.entries[worker].held.iter().filter(|job| jobs.open(**job).is_pushed()) {
+        for &job in self.entries[worker].attempts.iter().filter(|job| jobs.open(**job).is_pushed()) {
             let kind = queue.kind_of(&jobs[job]);
             of_kinds.entry(kind).or_default().push(workflows.open_levels(job).unwrap_or_default());
         }
@@ -406,7 +407,7 @@ fn taken_by(worker: &Name, since: Wall) -> Rejection {
     Rejection { retry_after: Some(Span::secs(5)), ..reject(RejectionCode::NameTaken, message) }
 }
 
-/// An offer that says something which can be.
+/// Checks the form of an offer.
 fn check_offer(offer: &WorkerOffer) -> Result<(), Rejection> {
     let WorkerOffer { max_parallel, kind_limits, kinds, packages, features, runtimes, labels, lanes, .. } =
         offer;

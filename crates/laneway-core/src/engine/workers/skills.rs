@@ -84,8 +84,8 @@ impl PlacementRule {
     }
 
     /// `None`: no constraint that makes a class of its own.
-    pub(in crate::engine) fn of(wants: Option<&Placement>) -> Option<PlacementRule> {
-        let Placement { package, features, labels, affinity: _, resources } = wants?;
+    pub(in crate::engine) fn of(placement: Option<&Placement>) -> Option<PlacementRule> {
+        let Placement { package, features, labels, affinity: _, resources } = placement?;
         let pinned = !resources.is_empty();
         if package.is_none() && features.is_empty() && labels.is_empty() && !pinned {
             return None;

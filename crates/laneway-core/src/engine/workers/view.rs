@@ -23,7 +23,7 @@ pub(in crate::engine) struct FittingWorkers {
 impl Workers {
     fn view(&self, now: Now, jobs: &Jobs, worker: Ix<Worker>) -> Option<WorkerView> {
         let registration = self.registration(worker)?;
-        let pushed = self.entries[worker].held.iter().filter(|job| jobs.open(**job).is_pushed());
+        let pushed = self.entries[worker].attempts.iter().filter(|job| jobs.open(**job).is_pushed());
         Some(WorkerView {
             offer: registration.offer.clone(),
             connection: registration.connection,

@@ -13,7 +13,7 @@ use crate::{Member, Name, Rejection, RejectionCode, RunSettings};
 pub(super) struct Graph {
     /// For each node, those it waits for, each once.
     pub(super) depends_on: Vec<Box<[u32]>>,
-    /// For each node, its place in a chain.
+    /// For each node, its position in a chain.
     pub(super) links: Vec<Option<Link>>,
     /// For each node, the group that it is in.
     pub(super) within: Within,
@@ -22,7 +22,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Reads the graph of the nodes, or says which node is wrong and what to do. `defined`: how long the definition is.
+    /// Reads the graph of the nodes, or rejects it with the wrong node and a remedy. `defined`: how long the definition is.
     pub(super) fn of(members: &[Member], defined: usize, limits: &RunSettings) -> Result<Graph, Rejection> {
         if members.is_empty() {
             return Err(invalid("nodes: a run has at least one; add a node".into()));
@@ -247,7 +247,7 @@ fn dependencies(
     Ok(all)
 }
 
-/// Reads the chains: every node that a chain names must say the same of it.
+/// Reads the chains: all nodes of a chain must describe the same chain.
 fn links(members: &[Member], positions: &BTreeMap<&Name, u32>) -> Result<Vec<Option<Link>>, Rejection> {
     for (member, chain) in members.iter().filter_map(|member| Some((member, member.chain.as_ref()?))) {
         check_executor(member, chain)?;
@@ -266,7 +266,7 @@ fn links(members: &[Member], positions: &BTreeMap<&Name, u32>) -> Result<Vec<Opt
     Ok(links)
 }
 
-/// Is the node where it says it is?
+/// Checks the position of a node in its chain.
 fn check_executor(member: &Member, chain: &Chain) -> Result<(), Rejection> {
     let fault = |what: String| Err(invalid(format!("node {:?}: middleware: {what}", member.node.as_str())));
     if chain.middlewares.is_empty() || chain.middlewares.len() > CHAIN_MAX {
@@ -284,7 +284,7 @@ fn check_executor(member: &Member, chain: &Chain) -> Result<(), Rejection> {
     }
 }
 
-/// Do all nodes of the chain say the same of it?
+/// Checks that all nodes of a chain describe the same chain.
 fn check_chain(
     member: &Member,
     chain: &Chain,

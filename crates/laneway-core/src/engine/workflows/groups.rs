@@ -222,7 +222,7 @@ impl Engine {
             let Some(job) = self.workflows.runs.member(id, position).job else { continue };
             if self.jobs[job].attempts() == 0 {
                 if self.jobs[job].state() == JobState::Queued {
-                    // It was called with its group, and waits for its turn in vain.
+                    // It was called with its group, and need not start any more.
                     self.wait_for_call(now, job, None, effects);
                 }
                 self.end_job(now, job, JobEnding::new(JobState::Succeeded, Reason::Skipped), effects);
