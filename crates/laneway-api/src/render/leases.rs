@@ -66,7 +66,7 @@ pub fn capacity(view: &CapacityView, tenant: Option<&Name>) -> wire::Capacity {
         free: view.free,
         leases: view.leases,
         // Whose it is is not known here, so it is told only to those who see everything.
-        next_in_line: view.due.filter(|_| tenant.is_none()).map(|job| job.to_string()),
+        next_in_line: view.next_in_line.filter(|_| tenant.is_none()).map(|job| job.to_string()),
         agents: agents
             .map(|((tenant, agent), units)| wire::AgentUnits {
                 tenant: tenant.to_string(),
