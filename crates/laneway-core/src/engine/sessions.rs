@@ -1,4 +1,4 @@
-//! Sessions: what a new job does to the others of its session, the state that is stored of a session, and how it is stopped.
+//! Sessions: the effect of a new job on the others of its session, the stored state of a session, and its stop.
 
 pub(in crate::engine) mod arrival;
 mod entry;

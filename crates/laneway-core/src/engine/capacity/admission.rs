@@ -1,4 +1,4 @@
-//! What jobs ask of the machine: units, and a state that is quiet enough. And jobs that were bypassed too often.
+//! Admission by capacity: jobs ask for units and for a quiet machine, and jobs that were bypassed too often are next in line.
 //!
 //! Heads of jobs with a demand are listed in their lane by that demand (`Lane::by_demand`), so a reading of the machine, a
 //! start and an end move nothing: whether there is capacity for a demand is computed when the next job is looked for. There

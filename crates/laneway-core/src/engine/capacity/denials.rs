@@ -13,7 +13,7 @@ const DENIED_AGAIN: Span = Span::secs(5);
 /// The longest pause: each one is twice as long as the one before.
 const DENIED_AGAIN_MAX: Span = Span::mins(5);
 
-/// What the machine has too little of.
+/// The reason for a denial: the machine is not quiet enough, or has too few free units.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shortage {
     Quiet,

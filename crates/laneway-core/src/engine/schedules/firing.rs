@@ -1,8 +1,8 @@
 //! How slots fire: a slot whose time has come creates a job, waits, or is skipped with an entry in the firing log.
 //!
 //! The job, the row of its slot and the move to the next slot are changes of one command, so they are durable together or
-//! not at all: a slot creates at most one job, whatever crashes. A slot never fires twice, whatever the clock says, because
-//! no slot up to the last one is ever looked at again.
+//! not at all: a slot creates at most one job, also after a crash. A slot never fires twice, also when the clock is set
+//! back, because no slot up to the last one is ever looked at again.
 
 use crate::command::{Rejection, Submission};
 use crate::engine::collections::slab::Ix;
@@ -90,7 +90,7 @@ impl Engine {
         self.schedules.skip_slot(now, id, slot, why, &mut self.numbers, effects);
     }
 
-    /// Why a slot is skipped: what the firing before it is doing. A job that has not started keeps its position in the
+    /// Why a slot is skipped: the state of the firing before it. A job that has not started keeps its position in the
     /// queue and stands for the slots after it, so that it starts however long it waits, and they do not pile up behind it.
     fn overlap_with(&self, id: ScheduleId) -> String {
         if !self.schedules.is_queued(id) {

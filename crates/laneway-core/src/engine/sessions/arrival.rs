@@ -21,7 +21,7 @@ use crate::{
     Effects, JobSpec, JobState, Key, MergedInto, Name, Now, Origin, Reason, Seq, Session, SessionMode, Wall,
 };
 
-/// What a session looks like to the next job that arrives for it.
+/// The parts of a session that decide about the next job that arrives.
 #[derive(Clone, Default)]
 pub(in crate::engine) struct Outlook {
     /// Jobs that were sent before this time are stale.
@@ -31,7 +31,7 @@ pub(in crate::engine) struct Outlook {
     batch: Option<BatchOutlook>,
 }
 
-/// A batch that still collects: what a job must be like to join it, and how much it has collected.
+/// A debounce batch: the conditions for joining it, and how much it has collected.
 #[derive(Clone)]
 struct BatchOutlook {
     kind: Name,
@@ -173,7 +173,7 @@ pub(in crate::engine) fn check_session(spec: &JobSpec) -> Result<(), Rejection> 
 }
 
 impl Sessions {
-    /// What the session looks like to the next job that arrives for it.
+    /// The outlook of a session for the next job that arrives.
     pub(in crate::engine) fn outlook(
         &self,
         jobs: &Jobs,

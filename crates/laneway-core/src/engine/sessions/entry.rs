@@ -18,7 +18,7 @@ pub(in crate::engine) struct SessionEntry {
     pub(super) later: BTreeMap<Rank, Ix<Job>>,
     /// The debounce batch that collects.
     pub(super) batch: Option<DebounceBatch>,
-    /// What is stored of it beside its jobs.
+    /// Its stored state, if it has one.
     pub(super) state: Option<Box<SessionState>>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct DebounceBatch {
     pub(super) bytes: u64,
 }
 
-/// What is stored of a session beside its jobs.
+/// The stored state of a session.
 pub(super) struct SessionState {
     pub(super) cutoff: Option<Wall>,
     pub(super) generation: u64,

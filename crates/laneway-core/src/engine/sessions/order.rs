@@ -6,7 +6,7 @@ use crate::engine::queue::{Queue, Rank};
 use crate::engine::sessions::entry::SessionState;
 use crate::engine::sessions::{SessionEntry, Sessions};
 
-/// A session goes in the order of its jobs' times, whatever their priorities.
+/// The rank of a job in its session: by its time, not by its priority.
 pub(in crate::engine) fn rank_in_session(job: &Job) -> Rank {
     Rank::by_level(i64::try_from(job.rank_time()).unwrap_or(i64::MAX), job.seq())
 }
@@ -118,7 +118,7 @@ impl Sessions {
         }
     }
 
-    /// Every session: its handle, what it is called, and how many of its jobs wait and are open.
+    /// Every session: its handle, its name, and how many of its jobs wait and are open.
     pub(in crate::engine) fn counts<'a>(
         &'a self,
         queue: &'a Queue,

@@ -184,7 +184,7 @@ impl Engine {
         self.sessions.find(self.queue.find_tenant(tenant)?, key)
     }
 
-    /// A session with a state; creates what is not there.
+    /// A session with a state; creates the session, the state, or both.
     pub(super) fn session_with_state(&mut self, now: Now, tenant: &Name, key: &Name) -> Ix<SessionEntry> {
         let tenant = self.queue.hold_tenant(&self.settings, tenant);
         let session = self.sessions.hold(tenant, key);

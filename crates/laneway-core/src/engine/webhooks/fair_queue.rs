@@ -122,7 +122,8 @@ impl FairQueue {
         self.next_queue(free).and_then(first).or(self.later.first().map(|(at, _)| *at))
     }
 
-    /// The ready queue that is served next. The first tenant has the fewest under way: if its share is used, so are all others'.
+    /// The ready queue that is served next. The first tenant has the fewest under way: if its share is used, so are all
+    /// others'.
     fn next_queue(&self, free: u32) -> Option<QueueKey> {
         let ((open, _), tenant) = self.order.first()?;
         let (_, host) = self.tenants[tenant].ready.first()?;

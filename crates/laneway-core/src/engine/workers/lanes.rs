@@ -2,8 +2,8 @@
 //!
 //! The lanes that it names when it registers, or those that an operator sets instead. A worker that names no lane serves
 //! every lane, and so does one that names only unknown lanes: the names may be its own system's. Once one of them is a lane,
-//! all of them count, so that a lane that is added later, or was removed and still has jobs, finds its worker. Lanes are a part
-//! of a worker's skills (`pool.rs`): which workers fit a job is known before it starts.
+//! all of them count, so that a lane that is added later, or was removed and still has jobs, finds its worker. Lanes are a
+//! part of a worker's skills (`pool.rs`): which workers fit a job is known before it starts.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;

@@ -1,4 +1,4 @@
-//! The pool of push workers: who is registered, who has a free slot, and which workers fit a class.
+//! The pool of push workers: groups of workers, their free slots, and which workers fit a class.
 //!
 //! Workers with an equal offer form a group. The members of a group that have a free slot are in its idle lists by load:
 //! one idle list for all kinds, and one for each kind that the group limits. A route is the set of idle lists whose workers
@@ -51,7 +51,7 @@ pub(in crate::engine) struct Route {
     pub(super) classes: BTreeSet<Ix<Class>>,
 }
 
-/// All registered workers, by what they can run.
+/// All registered workers, grouped by their skills.
 pub(super) struct WorkerPool {
     pub(super) connections: BTreeMap<ConnectionId, Ix<Worker>>,
     /// By tenant and skills.

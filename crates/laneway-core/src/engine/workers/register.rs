@@ -40,7 +40,7 @@ const HEARTBEAT_MAX: Span = Span::mins(10);
 /// Slots that the pushed attempts of a worker take, and the same by kind.
 pub(super) type SlotsTaken = (u32, BTreeMap<Ix<Kind>, u32>);
 
-/// What a new registration is made of.
+/// The parts of a new registration.
 struct New {
     connection: ConnectionId,
     offer: WorkerOffer,

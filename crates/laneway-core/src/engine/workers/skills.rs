@@ -3,7 +3,7 @@
 use crate::worker::{Package, WorkerOffer};
 use crate::{Name, Placement};
 
-/// What the workers of a group have in common, each list sorted.
+/// The skills that the workers of a group share, each list sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Skills {
     pub(super) kinds: Vec<Name>,

@@ -63,7 +63,7 @@ impl Running {
     }
 }
 
-/// Others that run of a job's chains: for each chain whether the job is linked to it, and what else runs of it.
+/// The running nodes of a job's chains beside the job: for each chain, whether the job is linked to it, and the others.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Mates(Vec<(bool, Running)>);
 
@@ -167,7 +167,7 @@ impl Mates {
 }
 
 impl Chains {
-    /// What else runs of these chains.
+    /// The other running nodes of these chains.
     fn mates(&self, job: Ix<Job>, levels: impl IntoIterator<Item = Level>) -> Mates {
         let running = |level: Level| {
             let mut running = self.open.get(&level.key).cloned().unwrap_or_default();
@@ -265,8 +265,8 @@ impl Workflows {
         mates
     }
 
-    /// The jobs that hold slots for a queued job: for a called node, what runs of its chain; for a node in a group, what
-    /// runs of the chain that waits for the group.
+    /// The jobs that hold slots for a queued job: for a called node, the running nodes of its chain; for a node in a group,
+    /// those of the chain that waits for the group.
     pub(in crate::engine) fn slot_sharers(&self, jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> Mates {
         if !jobs[job].in_run() || queue.waits_for_claim(&jobs[job]) {
             return Mates::default();

@@ -59,7 +59,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// The nodes in an order in which every node comes after those it waits for; a cycle has none.
+    /// The nodes in an order in which every node follows its dependencies; a cycle has none.
     fn order(&self, members: &[Member]) -> Result<Vec<u32>, Rejection> {
         let dependents = dependents(&self.flow);
         let mut missing: Vec<usize> = self.flow.iter().map(|nodes| nodes.len()).collect();
@@ -87,7 +87,7 @@ impl Graph {
         )))
     }
 
-    /// A cycle among the nodes that still miss something: from any of them, back along what is missing.
+    /// A cycle among the nodes with missing dependencies: from any of them, back along the missing ones.
     fn cycle(&self, missing: &[usize]) -> Vec<u32> {
         let start = missing.iter().position(|missing| *missing > 0).expect("a node is left over");
         let mut way = vec![start as u32];
@@ -122,7 +122,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Data comes only from nodes that have ended by then.
+    /// Checks that bindings read only from nodes that have ended by then.
     fn check_bindings(
         &self,
         members: &[Member],

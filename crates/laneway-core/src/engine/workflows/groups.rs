@@ -1,9 +1,9 @@
 //! Groups: nodes of a run that stand for other nodes of it.
 //!
-//! A group runs nothing itself. Its nodes wait for whatever the group depends on, and the group succeeds when all of them
-//! have: which is a matter of dependencies, and settled when the run is checked. A group that is the host of a middleware
-//! chain starts when it is called: until then its nodes wait, and their end is the answer. When a group does not end well,
-//! the nodes in it that have not ended are canceled.
+//! A group runs nothing itself. Its nodes wait for the dependencies of the group, and the group succeeds when all of them
+//! have. Both are expressed as dependencies when the run is checked. A group that is the host of a middleware chain starts
+//! when it is called: until then its nodes wait, and their end is the answer. When a group fails or is canceled, the nodes in
+//! it that have not ended are canceled.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(super) fn lower(
         return Ok(());
     }
     let given: Vec<Box<[u32]>> = depends_on.to_vec();
-    // What each group waits for before its nodes may start, those around it included.
+    // The dependencies of each group, those of the groups around it included.
     let starts = |group: u32| {
         let around = std::iter::once(group).chain(ancestors(within, group as usize));
         let of_chain = |group: u32| {
@@ -126,8 +126,8 @@ fn nodes_of(within: &[Option<u32>], group: u32) -> impl Iterator<Item = u32> {
     (0u32..).zip(within).filter(move |(_, of)| **of == Some(group)).map(|(at, _)| at)
 }
 
-/// What must have ended before what, chains and groups together: a group that is called ends after its nodes, and so does
-/// the middleware that its chain begins with.
+/// For each node, the nodes that end before it, chains and groups included: a called group ends after its nodes, and so
+/// does the first middleware of its chain.
 pub(super) fn flow(graph: &Graph, members: &[Member]) -> Vec<Box<[u32]>> {
     let mut flow = graph.depends_on.clone();
     for (at, link) in graph.links.iter().enumerate() {
@@ -177,13 +177,13 @@ impl OpenRun {
 }
 
 impl Engine {
-    /// A group that starts when it is called has been: what waits for nothing else may start.
+    /// A group was called: releases those of its nodes that wait for no other.
     pub(super) fn open_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
         let inside = self.workflows.runs.open[&id].live_within(group);
         self.release_members(now, id, &inside, effects);
     }
 
-    /// A member has ended well: if it was the last of a group that was called, the caller has its answer.
+    /// A member has succeeded: if it was the last of a called group, the caller gets its answer.
     pub(super) fn answer_group(&mut self, id: RunId, position: u32, effects: &mut Effects) {
         let run = &self.workflows.runs.open[&id];
         let Some(group) = run.members[position as usize].within else { return };
@@ -192,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// A member has not ended well: with a group end the nodes in it, with a node of a called group ends that group.
+    /// A member failed or was canceled: a group ends with all its nodes, and a called group ends with any of its nodes.
     pub(super) fn break_group(
         &mut self,
         now: Now,
@@ -216,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// The chain around a group has ended well: what of the group has not started is skipped, what runs is canceled.
+    /// The chain around a group has succeeded: nodes of the group that have not started are skipped, the others canceled.
     pub(super) fn close_group(&mut self, now: Now, id: RunId, group: u32, effects: &mut Effects) {
         for position in self.workflows.runs.open[&id].live_within(group) {
             let Some(job) = self.workflows.runs.member(id, position).job else { continue };
