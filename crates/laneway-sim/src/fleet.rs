@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use laneway_core::zoo::{Bug, let_out};
-
 use crate::faulty::StoreKind;
 use crate::violation::Violation;
 use crate::world::{Outcome, Plan, World};
@@ -125,29 +123,4 @@ pub fn run_checked(seed: u64, steps: u32, store: StoreKind) -> Outcome {
         }
     }
     outcome
-}
-
-/// How a bug of the zoo was caught.
-#[derive(Clone, Debug)]
-pub struct Caught {
-    /// The bug.
-    pub bug: Bug,
-    /// Worlds that were needed.
-    pub seeds: u64,
-    /// The world that caught it.
-    pub seed: u64,
-    /// The rule that it broke.
-    pub violation: Violation,
-}
-
-/// Lets a bug out and runs worlds until one catches it. `None`: it was not caught within `seeds` worlds.
-pub fn hunt(bug: Bug, first: u64, seeds: u64, steps: u32) -> Option<Caught> {
-    let_out(Some(bug));
-    let found = (first..first + seeds).find_map(|seed| {
-        let outcome =
-            World::run(Plan { seed, steps, diary: 0, fingerprint: false, store: StoreKind::Memory });
-        outcome.violation.map(|violation| Caught { bug, seeds: seed - first + 1, seed, violation })
-    });
-    let_out(None);
-    found
 }

@@ -3,7 +3,7 @@
 //! One number gives one world: its clocks, its clients, its runs, its faults and everything that happens in it. The
 //! house inside is `laneway_runtime::Driver` with the real engine, over a store that fails on demand. After every turn
 //! the checker compares what became durable and what was told with the rules of the house, and every decision of the
-//! engine with a naive reference. The zoo in `laneway_core::zoo` holds bugs that the checker must catch.
+//! engine with a naive reference. Mutants are known bugs that it must catch.
 //!
 //! What it does not play: threads, sockets, real disks. Those have tests of their own.
 
@@ -16,6 +16,7 @@ pub mod fleet;
 pub mod history;
 pub mod ledger;
 pub mod marathon;
+pub mod mutants;
 mod panics;
 pub mod reference;
 pub mod rng;
@@ -25,6 +26,6 @@ pub mod violation;
 pub mod world;
 
 pub use faulty::StoreKind;
-pub use fleet::{Caught, Fleet, hunt};
+pub use fleet::Fleet;
 pub use violation::Violation;
 pub use world::{Outcome, Plan, World};

@@ -1,13 +1,12 @@
-//! The command line of the simulator: many seeds, one seed again with its story, or the zoo.
+//! The command line of the simulator: many seeds, one seed again with its story, or the mutants.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use laneway_core::zoo::{Bug, let_out};
 use laneway_sim::marathon::{Finish, Marathon};
-use laneway_sim::{Fleet, Plan, StoreKind, World, hunt};
+use laneway_sim::{Fleet, Plan, StoreKind, World, mutants};
 
 /// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every turn.
 #[derive(Parser)]
@@ -34,9 +33,12 @@ struct Arguments {
     /// Run on real SQLite files in the directory for temporary files. Slower, for fewer seeds.
     #[arg(long)]
     sqlite: bool,
-    /// Let the bugs of the zoo out, one by one or only the one named, and show how each is caught.
-    #[arg(long, num_args = 0..=1, default_missing_value = "all")]
-    zoo: Option<String>,
+    /// Build the simulator with known bugs, switch them on one by one or only the one named, and print how each is caught.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, conflicts_with_all = ["seed", "time", "sqlite"])]
+    mutants: Option<Option<String>>,
+    /// Replay the seed with this mutant on.
+    #[arg(long, value_name = "NAME", requires = "seed")]
+    mutant: Option<String>,
     /// Let 1,000 schedules that come every second run for this long of simulated time, with crashes: 10h, 30m.
     #[arg(long, value_parser = parse_span)]
     marathon: Option<Duration>,
@@ -46,6 +48,13 @@ impl Arguments {
     fn store(&self) -> StoreKind {
         if self.sqlite { StoreKind::Sqlite } else { StoreKind::Memory }
     }
+
+    /// The arguments of a program that replays this seed.
+    fn replayed(&self, seed: u64) -> Vec<String> {
+        let arguments = format!("--seed {seed} --steps {} --lines {}", self.steps, self.lines);
+        let sqlite = self.sqlite.then(|| "--sqlite".to_owned());
+        arguments.split(' ').map(str::to_owned).chain(sqlite).collect()
+    }
 }
 
 fn main() -> ExitCode {
@@ -53,10 +62,13 @@ fn main() -> ExitCode {
     if let Some(length) = arguments.marathon {
         return marathon(length);
     }
-    match (&arguments.zoo, arguments.seed) {
-        (Some(word), None) => zoo(&arguments, word),
-        (word, Some(seed)) => replay(&arguments, seed, word.as_deref()),
-        (None, None) => fleet(&arguments),
+    if let Some(only) = &arguments.mutants {
+        return mutants::run_all(only.as_deref(), arguments.steps);
+    }
+    match (arguments.seed, &arguments.mutant) {
+        (Some(seed), Some(mutant)) => mutants::replay(mutant, &arguments.replayed(seed)),
+        (Some(seed), None) => replay(&arguments, seed),
+        (None, _) => fleet(&arguments),
     }
 }
 
@@ -120,11 +132,7 @@ fn fleet(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
-    if let Some(word) = bug {
-        let Some(bug) = find_bug(word) else { return unknown_bug(word) };
-        let_out(Some(bug));
-    }
+fn replay(arguments: &Arguments, seed: u64) -> ExitCode {
     let outcome = World::run(Plan {
         seed,
         steps: arguments.steps,
@@ -147,36 +155,6 @@ fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn zoo(arguments: &Arguments, word: &str) -> ExitCode {
-    let bugs: Vec<Bug> = match (word, find_bug(word)) {
-        ("all", _) => Bug::ALL.to_vec(),
-        (_, Some(bug)) => vec![bug],
-        (_, None) => return unknown_bug(word),
-    };
-    let (first, end) = arguments.seeds;
-    let mut missed = false;
-    for bug in bugs {
-        match hunt(bug, first, end.saturating_sub(first), arguments.steps) {
-            Some(caught) => println!("{:<34} {:>5}  {}", bug.as_str(), caught.seeds, caught.violation),
-            None => {
-                missed = true;
-                println!("{:<34}  not caught", bug.as_str());
-            }
-        }
-    }
-    if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn find_bug(word: &str) -> Option<Bug> {
-    Bug::ALL.iter().copied().find(|bug| bug.as_str() == word)
-}
-
-fn unknown_bug(word: &str) -> ExitCode {
-    let known: Vec<&str> = Bug::ALL.iter().map(|bug| bug.as_str()).collect();
-    eprintln!("there is no bug called {word:?}; the zoo has: {}", known.join(", "));
-    ExitCode::from(2)
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {

@@ -125,8 +125,6 @@ impl World {
             }
             Err(error) => {
                 self.must_be_planned(&noted, &error)?;
-                let leaked = self.house.as_mut().map(Driver::leaked).unwrap_or_default();
-                self.leaks_nothing(&commands, &leaked)?;
                 self.diary.note(|| format!("the house dies: {error}"));
                 self.reboot()
             }
@@ -224,14 +222,6 @@ impl World {
         hold("S1", given.as_ref() == Some(&wanted), || {
             format!("a run of job {} is given {given:?} and not {wanted:?}", offer.seq.0)
         })
-    }
-
-    /// What a failed turn lets out all the same must be durable.
-    fn leaks_nothing(&mut self, commands: &[Command], leaked: &Committed) -> Checked {
-        for (command, reply) in commands.iter().zip(&leaked.replies) {
-            self.checker.told(command, reply, &Expected::Free)?;
-        }
-        leaked.notices.iter().try_for_each(|notice| self.checker.noticed(notice))
     }
 
     fn heard(&mut self, command: &Command, reply: &Reply, at: u64) {
