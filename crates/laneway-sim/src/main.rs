@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use laneway_sim::marathon::{Finish, Marathon};
-use laneway_sim::{Fleet, Plan, StoreKind, World, mutants};
+use laneway_sim::{Plan, Series, StoreKind, World, mutants};
 
-/// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every turn.
+/// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every batch.
 #[derive(Parser)]
 #[command(name = "laneway-sim")]
 struct Arguments {
@@ -24,7 +24,7 @@ struct Arguments {
     /// Steps with faults in each world.
     #[arg(long, default_value_t = 500)]
     steps: u32,
-    /// Lines of a replayed seed's story.
+    /// Lines of the log of a replayed seed.
     #[arg(long, default_value_t = 50)]
     lines: usize,
     /// Threads; as many as there are cores when left out.
@@ -39,7 +39,7 @@ struct Arguments {
     /// Replay the seed with this mutant on.
     #[arg(long, value_name = "NAME", requires = "seed")]
     mutant: Option<String>,
-    /// Let 1,000 schedules that come every second run for this long of simulated time, with crashes: 10h, 30m.
+    /// Fire 1,000 schedules every second for this long of simulated time, with crashes: 10h, 30m.
     #[arg(long, value_parser = parse_span)]
     marathon: Option<Duration>,
 }
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     match (arguments.seed, &arguments.mutant) {
         (Some(seed), Some(mutant)) => mutants::replay(mutant, &arguments.replayed(seed)),
         (Some(seed), None) => replay(&arguments, seed),
-        (None, _) => fleet(&arguments),
+        (None, _) => series(&arguments),
     }
 }
 
@@ -77,10 +77,10 @@ fn marathon(length: Duration) -> ExitCode {
     let began = Instant::now();
     let plan = Marathon { seed: 1, schedules: 1_000, length: span, shortest: 1, longest: 1 };
     match plan.run() {
-        Ok(Finish { slots, crashes, turns }) => {
+        Ok(Finish { slots, crashes, batches }) => {
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "{slots} slots came exactly once, with {crashes} crashes in {turns} turns, in {seconds:.1} s"
+                "{slots} slots fired exactly once, with {crashes} crashes in {batches} batches, in {seconds:.1} s"
             );
             ExitCode::SUCCESS
         }
@@ -91,7 +91,7 @@ fn marathon(length: Duration) -> ExitCode {
     }
 }
 
-fn fleet(arguments: &Arguments) -> ExitCode {
+fn series(arguments: &Arguments) -> ExitCode {
     let threads =
         arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let (first, end) = arguments.seeds;
@@ -105,24 +105,30 @@ fn fleet(arguments: &Arguments) -> ExitCode {
             std::io::stderr().flush().ok();
         }
     };
-    let fleet =
-        Fleet { first, end, steps: arguments.steps, threads, time: arguments.time, store: arguments.store() };
-    let tally = fleet.run(&progress);
+    let series = Series {
+        first,
+        end,
+        steps: arguments.steps,
+        threads,
+        time: arguments.time,
+        store: arguments.store(),
+    };
+    let totals = series.run(&progress);
     if shows {
         eprintln!();
     }
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{} seeds from {first} in {seconds:.1} s ({:.0}/s): {} steps, {} turns, {} decisions compared, {} jobs, {} restarts",
-        tally.seeds,
-        tally.seeds as f64 / seconds,
-        tally.steps,
-        tally.turns,
-        tally.decisions,
-        tally.jobs,
-        tally.restarts
+        "{} seeds from {first} in {seconds:.1} s ({:.0}/s): {} steps, {} batches, {} decisions compared, {} jobs, {} restarts",
+        totals.seeds,
+        totals.seeds as f64 / seconds,
+        totals.steps,
+        totals.batches,
+        totals.decisions,
+        totals.jobs,
+        totals.restarts
     );
-    match tally.broken {
+    match totals.broken {
         None => ExitCode::SUCCESS,
         Some((seed, violation)) => {
             println!("seed {seed} breaks {violation}");
@@ -136,17 +142,22 @@ fn replay(arguments: &Arguments, seed: u64) -> ExitCode {
     let outcome = World::run(Plan {
         seed,
         steps: arguments.steps,
-        diary: arguments.lines,
+        log_lines: arguments.lines,
         fingerprint: true,
         store: arguments.store(),
     });
     println!("{:#?}", outcome.shape);
-    for line in &outcome.diary {
+    for line in &outcome.log {
         println!("{line}");
     }
     println!(
-        "seed {seed}: {} steps, {} turns, {} decisions compared, {} jobs, {} restarts, fingerprint {:016x}",
-        outcome.steps, outcome.turns, outcome.decisions, outcome.jobs, outcome.restarts, outcome.fingerprint
+        "seed {seed}: {} steps, {} batches, {} decisions compared, {} jobs, {} restarts, fingerprint {:016x}",
+        outcome.steps,
+        outcome.batches,
+        outcome.decisions,
+        outcome.jobs,
+        outcome.restarts,
+        outcome.fingerprint
     );
     match outcome.violation {
         None => ExitCode::SUCCESS,

@@ -68,7 +68,8 @@ pub fn load(workspace: &Path) -> Result<(Mutant, Vec<Mutant>), String> {
     let shared = read_text(&folder.join(SHARED)).and_then(|text| Mutant::parse(SHARED, &text))?;
     let mut mutants = Vec::new();
     for path in list(&folder)? {
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".mutant"));
+        let name =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".mutant"));
         if let Some(name) = name {
             mutants.push(Mutant::parse(name, &read_text(&path)?)?);
         }
@@ -118,6 +119,12 @@ impl Mutant {
         }
         Ok(Mutant { name: name.to_owned(), description: description.to_owned(), edits })
     }
+
+    /// True when its edits contain its own switch.
+    pub fn has_switch(&self) -> bool {
+        let switch = format!("mutant::on(\"{}\")", self.name);
+        self.edits.iter().any(|edit| edit.text.contains(&switch))
+    }
 }
 
 impl Edit {
@@ -155,7 +162,8 @@ fn read_text(path: &Path) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "It is late.\n\n@@ a.rs\nlet x = 1;\n@@ after\nlet x = x + 1;\n\n@@ a.rs\n2\n@@ instead\n3\n";
+    const TEXT: &str =
+        "It is late.\n\n@@ a.rs\nlet x = 1;\n@@ after\nlet x = x + 1;\n\n@@ a.rs\n2\n@@ instead\n3\n";
 
     #[test]
     fn edits_apply_in_order() {
@@ -177,7 +185,12 @@ mod tests {
 
     #[test]
     fn a_file_without_edits_is_no_mutant() {
-        for text in ["", "One line.", "One line.\n\n@@ a.rs\nfind\n@@ behind\ntext\n", "Two\nlines.\n@@ a.rs\nx\n@@ after\ny\n"] {
+        for text in [
+            "",
+            "One line.",
+            "One line.\n\n@@ a.rs\nfind\n@@ behind\ntext\n",
+            "Two\nlines.\n@@ a.rs\nx\n@@ after\ny\n",
+        ] {
             assert!(Mutant::parse("late", text).is_err(), "{text:?}");
         }
     }

@@ -31,17 +31,24 @@ pub fn build() -> Result<PathBuf, String> {
     let target = program.ancestors().nth(2).ok_or("this program is not in a target directory")?;
     let copy = target.join("mutants");
     let mut sources = mutated_sources(&workspace)?;
-    let switch = sources.remove("crates/laneway-sim/mutants/switch.rs").ok_or("mutants/switch.rs does not exist")?;
+    let switch =
+        sources.remove("crates/laneway-sim/mutants/switch.rs").ok_or("mutants/switch.rs does not exist")?;
     sources.insert("crates/laneway-core/src/mutant.rs".to_owned(), switch);
     write_copy(&copy, &sources)?;
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--quiet", "--bin", PROGRAM, "--target-dir"]).arg(target).current_dir(&copy);
+    cargo
+        .args(["build", "--release", "--quiet", "--bin", PROGRAM, "--target-dir"])
+        .arg(target)
+        .current_dir(&copy);
     CARGO_VARIABLES.iter().for_each(|name| {
         cargo.env_remove(name);
     });
     let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
-        return Err(format!("the mutated sources do not compile:\n{}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!(
+            "the mutated sources do not compile:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
     }
     Ok(target.join("release").join(PROGRAM).with_extension(env::consts::EXE_EXTENSION))
 }

@@ -1,4 +1,4 @@
-//! The machine as the reference sees it: units counted anew every time, who was overtaken, and what a claim must get.
+//! The machine as the reference sees it: units counted anew every time, bypassed jobs, and what a claim must get.
 
 use laneway_core::{CapacityRequest, Claim, Dispatch, LoadReading, Name, QuietRule, QuietState, Seq};
 
@@ -19,20 +19,20 @@ pub struct Need {
     pub unique: bool,
 }
 
-/// How much room the machine has.
+/// The free capacity of the machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Capacity {
     /// How quiet it is.
     pub quiet: QuietState,
     /// Units that open attempts may hold.
     pub usable: u32,
-    /// Units that nobody holds.
+    /// Units that no attempt holds.
     pub free: u32,
     /// The job that goes next among those with a cost, and its cost.
     pub due: Option<(Seq, u32)>,
 }
 
-impl Room {
+impl Capacity {
     /// Is it quiet enough?
     pub fn is_quiet_for(&self, rule: Option<QuietRule>) -> bool {
         rule.is_none_or(|rule| rule.allows(self.quiet))
@@ -61,20 +61,20 @@ impl Reference {
         self.lane(&entry.lane).is_some_and(|lane| lane.pull.dispatch == Dispatch::Claim)
     }
 
-    /// How much room there is now. A due job that waits for a claim has its chance once its units are free.
-    pub fn room(&mut self, ledger: &Ledger, moment: Moment) -> Room {
-        let mut room = self.room_without_due(ledger, moment);
-        while let Some((seq, cost, claimed)) = self.first_due(ledger, moment, &room) {
-            if cost > room.free || !claimed {
-                room.due = Some((seq, cost));
+    /// The free capacity now. A job that is next in line and waits for a claim has its chance once its units are free.
+    pub fn capacity(&mut self, ledger: &Ledger, moment: Moment) -> Capacity {
+        let mut capacity = self.capacity_without_due(ledger, moment);
+        while let Some((seq, cost, claimed)) = self.first_due(ledger, moment, &capacity) {
+            if cost > capacity.free || !claimed {
+                capacity.due = Some((seq, cost));
                 break;
             }
             self.forget_bypassed(seq);
         }
-        room
+        capacity
     }
 
-    /// A probe said something, a while ago by the clock of the house. What is older than what is known counts nothing.
+    /// A probe took a reading, a while ago by the clock of the server. A reading that is older than the known one is ignored.
     pub fn take_reading(&mut self, moment: Moment, reading: LoadReading) {
         if self.reading.is_some_and(|(_, known)| reading.at < known.at) {
             return;
@@ -85,7 +85,7 @@ impl Reference {
     }
 
     /// Whether or not a job is due.
-    pub fn room_without_due(&self, ledger: &Ledger, moment: Moment) -> Room {
+    pub fn capacity_without_due(&self, ledger: &Ledger, moment: Moment) -> Capacity {
         let settings = &self.settings.capacity;
         let fresh = |at: u64| moment.at - at < settings.stale_after.0;
         let (busy, quiet) = match self.reading {
@@ -95,35 +95,35 @@ impl Reference {
         };
         let usable = settings.usable(busy);
         let used: u32 = ledger.open().map(|entry| entry.row.spec.needs.cost).sum();
-        Room { quiet, usable, free: usable.saturating_sub(used), due: None }
+        Capacity { quiet, usable, free: usable.saturating_sub(used), due: None }
     }
 
-    fn first_due(&self, ledger: &Ledger, moment: Moment, room: &Room) -> Option<(Seq, u32, bool)> {
+    fn first_due(&self, ledger: &Ledger, moment: Moment, capacity: &Capacity) -> Option<(Seq, u32, bool)> {
         let jobs = self.due.iter().filter_map(|seq| ledger.jobs.get(seq));
         let mut held = jobs.filter(|entry| {
-            self.need(entry).cost <= room.usable
+            self.need(entry).cost <= capacity.usable
                 && entry.is_waiting()
                 && !is_overdue(moment, entry)
-                && self.is_open_but_for_units(ledger, entry, room)
+                && self.is_open_but_for_units(ledger, entry, capacity)
         });
         held.next().map(|entry| (entry.row.seq, self.need(entry).cost, self.waits_for_a_claim(entry)))
     }
 
-    /// A job is about to start: older ones that only others' units hold back are overtaken, of every lane the first of
+    /// A job is about to start: older ones that wait only for units are bypassed, of every lane the first of
     /// every need; in a lane that waits for claims only by claims of that lane.
     pub fn bypasses(&mut self, ledger: &Ledger, moment: Moment, starter: Seq) {
         let Some(starter) = ledger.jobs.get(&starter) else { return };
         if self.need(starter).cost == 0 {
             return;
         }
-        let room = self.room(ledger, moment);
+        let capacity = self.capacity(ledger, moment);
         let held = |entry: &&Entry| {
             let cost = self.need(entry).cost;
             let elsewhere = self.waits_for_a_claim(entry) && entry.lane != starter.lane;
-            cost > room.free
-                && cost <= room.usable
+            cost > capacity.free
+                && cost <= capacity.usable
                 && !elsewhere
-                && self.is_open_but_for_units(ledger, entry, &room)
+                && self.is_open_but_for_units(ledger, entry, &capacity)
         };
         let held: Vec<&Entry> = ledger.waiting().filter(held).collect();
         let mut groups: Vec<(&Name, Need)> =
@@ -180,10 +180,10 @@ impl Reference {
 
     /// The job that a claim must get from the queue of a lane that waits for claims.
     pub fn claim_choice(&mut self, ledger: &Ledger, moment: Moment, claim: &Claim) -> Option<Seq> {
-        let room = self.room(ledger, moment);
+        let capacity = self.capacity(ledger, moment);
         let waiting = ledger.waiting().filter(|entry| self.waits_for_a_claim(entry));
         let suitable = waiting.filter(|entry| {
-            self.suits(ledger, entry, claim) && self.is_eligible(ledger, moment, entry, &room)
+            self.suits(ledger, entry, claim) && self.is_eligible(ledger, moment, entry, &capacity)
         });
         self.first_in_lane(ledger, &claim.lane, suitable)
     }

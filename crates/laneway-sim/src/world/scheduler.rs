@@ -1,4 +1,4 @@
-//! The house from outside: it starts, takes turns, fails, starts again; and after every turn the checker is asked.
+//! The server from outside: it starts, takes batches, fails, starts again; and after every batch the checker is asked.
 
 use laneway_core::command::{AdminCommand, DeliveryCommand, ScheduleCommand, WorkflowCommand};
 use std::collections::VecDeque;
@@ -11,12 +11,12 @@ use laneway_core::{
 use laneway_runtime::{Committed, Driver};
 use laneway_store::StoreError;
 
-use super::{HEAL_TURNS_MAX, World};
+use super::{HEAL_BATCHES_MAX, World};
+use crate::attempts::Phase;
 use crate::checker::{Expected, Given};
 use crate::clock::Moment;
 use crate::faulty::{Fault, Noted};
 use crate::panics::caught;
-use crate::runs::Phase;
 use crate::violation::{Checked, Violation, hold};
 
 impl World {
@@ -28,20 +28,20 @@ impl World {
             let moment = self.clock.moment();
             self.checker.restarted(settings.clone(), moment);
             self.plan_fault();
-            let seed = self.rng.word();
+            let seed = self.rng.next_u64();
             let store = self.disk.handle().map_err(|error| Violation::new("I1", error.to_string()))?;
             let result = caught(|| Driver::recover(store, settings, seed, moment.now))?;
             let noted = self.take_notes();
             let given = Given { moment, commands: &[], restart: true };
             self.checker.follow(given, &noted, &[])?;
             match result {
-                Ok(mut house) => {
-                    self.diary.note(|| format!("the house starts ({})", self.boots));
-                    let told = house.recovered();
-                    self.offers = house.engine().offers();
-                    self.house = Some(house);
-                    self.stops_told(&told, given)?;
-                    self.notices_told(&told, moment.at)?;
+                Ok(mut driver) => {
+                    self.log.note(|| format!("the server starts ({})", self.boots));
+                    let committed = driver.recovered();
+                    self.offers = driver.engine().offers();
+                    self.driver = Some(driver);
+                    self.follow_stops(&committed, given)?;
+                    self.notices_published(&committed, moment.at)?;
                     return self.is_recovered();
                 }
                 Err(error) => self.must_be_planned(&noted, &error)?,
@@ -53,30 +53,30 @@ impl World {
     /// The process ends, with everything attached to it, and another one starts.
     pub(super) fn reboot(&mut self) -> Checked {
         self.restarts += 1;
-        self.house = None;
-        self.attached_runs_die();
-        self.news.clear();
+        self.driver = None;
+        self.attached_attempts_die();
+        self.deliveries.clear();
         // Every connection died with the process.
-        self.hands.clear();
+        self.sockets.clear();
         self.clock.advance(Span(self.rng.below(5_000)));
         self.clock.reboot(self.rng.below(1 << 40));
-        self.runs_look_at_clock();
+        self.attempts_look_at_clock();
         self.boot()?;
-        self.offer_places()
+        self.offer_executors()
     }
 
-    /// Every place says again what it offers.
-    pub(super) fn offer_places(&mut self) -> Checked {
+    /// Every executor offers its kinds again.
+    pub(super) fn offer_executors(&mut self) -> Checked {
         for at in 0..self.executors.len() {
             let offer = self.executors[at].clone();
             if !offer.kinds.is_empty() {
-                self.turn(vec![Command::Admin(AdminCommand::Offer(offer))])?;
+                self.batch(vec![Command::Admin(AdminCommand::Offer(offer))])?;
             }
         }
         Ok(())
     }
 
-    /// Settings come from the disk: what was kept last, or what the house was first started with.
+    /// Settings come from the disk: what was kept last, or what the server was first started with.
     fn kept_settings(&self) -> Result<Settings, Violation> {
         let stored = self.disk.read().map_err(|error| Violation::new("I1", error.to_string()))?;
         let kept = stored.overrides.and_then(|bytes| bytes.get(..8).and_then(|bytes| bytes.try_into().ok()));
@@ -87,54 +87,54 @@ impl World {
             .ok_or_else(|| Violation::new("I1", "settings were kept that never were"))
     }
 
-    /// One turn of the house, and everything that must be true after it.
-    pub(super) fn turn(&mut self, commands: Vec<Command>) -> Checked {
+    /// One batch of the server, and everything that must be true after it.
+    pub(super) fn batch(&mut self, commands: Vec<Command>) -> Checked {
         let moment = self.clock.moment();
-        if !commands.is_empty() && self.checker.crew_is_due(moment) {
+        if !commands.is_empty() && self.checker.workers_are_due(moment) {
             // What a look at the clock changes about workers must not fall between commands and what follows from them.
             let boots = self.boots;
-            self.turn(Vec::new())?;
+            self.batch(Vec::new())?;
             if self.boots != boots {
                 // They were for a process that is gone; what it had under way went with it.
                 return Ok(());
             }
         }
-        self.turns += 1;
+        self.batches += 1;
         self.plan_fault();
         let moment = self.clock.moment();
         let expected = commands.first().map_or(Expected::Free, |first| self.checker.expect(first, moment));
         for command in &commands {
-            self.diary.note(|| format!("{:>9} {command:?}", moment.at));
+            self.log.note(|| format!("{:>9} {command:?}", moment.at));
         }
         let mut inbox: VecDeque<Command> = commands.iter().cloned().collect();
-        let house = self.house.as_mut().expect("a house runs between starts");
+        let driver = self.driver.as_mut().expect("a process runs between starts");
         let result = caught(|| {
-            let batch = house.apply(moment.now, &mut inbox)?;
-            house.commit(batch)
+            let batch = driver.apply(moment.now, &mut inbox)?;
+            driver.commit(batch)
         })?;
         let noted = self.take_notes();
         let given = Given { moment, commands: &commands, restart: false };
         self.checker.follow(given, &noted, &self.offers)?;
         match result {
-            Ok(told) => {
+            Ok(committed) => {
                 let rebuilt = noted.iter().any(|note| matches!(note, Noted::Loaded));
                 let expected = if rebuilt { Expected::Free } else { expected };
-                self.stops_told(&told, given)?;
-                self.all_told(&commands, &told, &expected, moment)?;
+                self.follow_stops(&committed, given)?;
+                self.results_published(&commands, &committed, &expected, moment)?;
                 self.is_sound(moment)
             }
             Err(error) => {
                 self.must_be_planned(&noted, &error)?;
-                self.diary.note(|| format!("the house dies: {error}"));
+                self.log.note(|| format!("the server dies: {error}"));
                 self.reboot()
             }
         }
     }
 
-    /// Where a stop is all that happens, nothing is written, and the notice alone says so.
-    fn stops_told(&mut self, told: &Committed, given: Given<'_>) -> Checked {
-        told.notices.iter().try_for_each(|notice| match notice {
-            Notice::Stop { seq, fence, .. } => self.checker.told_to_stop(*seq, fence, given),
+    /// Where a stop is all that happens, nothing is written, and the notice is the only sign of it.
+    fn follow_stops(&mut self, committed: &Committed, given: Given<'_>) -> Checked {
+        committed.notices.iter().try_for_each(|notice| match notice {
+            Notice::Stop { seq, fence, .. } => self.checker.asked_to_stop(*seq, fence, given),
             _ => Ok(()),
         })
     }
@@ -156,10 +156,10 @@ impl World {
         self.disk.heal();
         let noted = self.disk.noted();
         for note in &noted {
-            self.diary.mark(note);
+            self.log.mark(note);
             match note {
                 Noted::Written(effects) => self.note_written(effects),
-                other => self.diary.note(|| format!("          disk: {other:?}")),
+                other => self.log.note(|| format!("          disk: {other:?}")),
             }
         }
         noted
@@ -168,63 +168,63 @@ impl World {
     fn note_written(&mut self, effects: &Effects) {
         for change in &effects.changes {
             if !matches!(change, Change::JobsPruned { .. } | Change::EventsPruned { .. }) {
-                self.diary.note(|| format!("          {change:?}"));
+                self.log.note(|| format!("          {change:?}"));
             }
         }
     }
 
-    /// The house may only fail when its disk did.
+    /// The server may only fail when its disk did.
     fn must_be_planned(&self, noted: &[Noted], error: &StoreError) -> Checked {
         let planned = noted.iter().any(|note| matches!(note, Noted::Failed(_)));
-        hold("I7", planned, || format!("the house fails although its disk is well: {error}"))
+        hold("I7", planned, || format!("the server fails although its disk is well: {error}"))
     }
 
-    fn all_told(
+    fn results_published(
         &mut self,
         commands: &[Command],
-        told: &Committed,
+        committed: &Committed,
         expected: &Expected,
         moment: Moment,
     ) -> Checked {
-        self.diary.mark(&told.replies);
-        hold("I6", told.replies.len() == commands.len(), || {
-            format!("{} commands get {} replies", commands.len(), told.replies.len())
+        self.log.mark(&committed.replies);
+        hold("I6", committed.replies.len() == commands.len(), || {
+            format!("{} commands get {} replies", commands.len(), committed.replies.len())
         })?;
-        for (at, (command, reply)) in commands.iter().zip(&told.replies).enumerate() {
-            self.diary.note(|| format!("          -> {reply:?}"));
+        for (at, (command, reply)) in commands.iter().zip(&committed.replies).enumerate() {
+            self.log.note(|| format!("          -> {reply:?}"));
             let expected = if at == 0 { expected } else { &Expected::Free };
-            self.checker.told(command, reply, expected)?;
-            self.heard(command, reply, moment.at);
+            self.checker.answered(command, reply, expected)?;
+            self.reply_received(command, reply, moment.at);
         }
-        self.notices_told(told, moment.at)
+        self.notices_published(committed, moment.at)
     }
 
-    fn notices_told(&mut self, told: &Committed, at: u64) -> Checked {
-        for notice in &told.notices {
-            self.diary.mark(notice);
+    fn notices_published(&mut self, committed: &Committed, at: u64) -> Checked {
+        for notice in &committed.notices {
+            self.log.mark(notice);
             self.checker.noticed(notice)?;
             self.payloads_agree(notice)?;
-            self.place_heard(notice, at)?;
+            self.notice_received(notice, at)?;
         }
-        self.settle_runs()
+        self.settle_attempts()
     }
 
-    /// A run is given the payloads of all jobs that it runs for, in the order in which they came.
+    /// An attempt is given the payloads of all jobs that it runs for, in the order in which they came.
     fn payloads_agree(&self, notice: &Notice) -> Checked {
-        let (Notice::Offer(offer), Some(house)) = (notice, &self.house) else { return Ok(()) };
+        let (Notice::Offer(offer), Some(driver)) = (notice, &self.driver) else { return Ok(()) };
         let Some(wanted) = self.checker.payloads_of(offer.seq) else { return Ok(()) };
-        let read = house.reader().payloads(&[offer.seq]);
+        let read = driver.reader().payloads(&[offer.seq]);
         let given = read
             .as_ref()
             .ok()
             .and_then(|jobs| jobs.first())
             .map(|job| std::iter::once(&job.payload).chain(&job.merged).cloned().collect::<Vec<_>>());
         hold("S1", given.as_ref() == Some(&wanted), || {
-            format!("a run of job {} is given {given:?} and not {wanted:?}", offer.seq.0)
+            format!("an attempt of job {} is given {given:?} and not {wanted:?}", offer.seq.0)
         })
     }
 
-    fn heard(&mut self, command: &Command, reply: &Reply, at: u64) {
+    fn reply_received(&mut self, command: &Command, reply: &Reply, at: u64) {
         match (command, reply) {
             (Command::Submit(submission), Reply::Submitted(submitted)) => {
                 self.remember_job(submitted.job, submission.spec.tenant.clone());
@@ -242,21 +242,21 @@ impl World {
             (
                 Command::Admin(AdminCommand::Offer(_)) | Command::Admin(AdminCommand::Withdraw(_)),
                 Reply::Done,
-            ) => self.place_changed(command),
-            (Command::Delivery(DeliveryCommand::Tried { .. }), _) => self.news_heard(command),
-            _ => self.run_heard(command, reply, at),
+            ) => self.executor_changed(command),
+            (Command::Delivery(DeliveryCommand::Tried { .. }), _) => self.delivery_answered(command),
+            _ => self.attempt_answered(command, reply, at),
         }
     }
 
-    /// Between turns the house rests: nothing is left undone, and its memory agrees with itself.
+    /// Between batches the server rests: nothing is left undone, and its memory agrees with itself.
     fn is_sound(&mut self, moment: Moment) -> Checked {
-        let engine = self.house.as_ref().expect("a house runs between starts").engine();
+        let engine = self.driver.as_ref().expect("a process runs between starts").engine();
         self.offers = engine.offers();
         let agrees = caught(|| engine.check_invariants())?;
         agrees.map_err(|story| Violation::new("I18", story))?;
         self.checker.nothing_left(moment).map_err(|violation| {
             let waiting = self.checker.ledger.waiting().map(|entry| {
-                let holds = engine.explain(moment.now, None, entry.row.id).map(|told| told.holds);
+                let holds = engine.explain(moment.now, None, entry.row.id).map(|committed| committed.holds);
                 format!("job {} is held by {holds:?}", entry.row.seq.0)
             });
             let story = waiting.collect::<Vec<_>>().join("; ");
@@ -268,14 +268,14 @@ impl World {
         let wakeup = engine.next_wakeup();
         let sleeps = self.clock.until(wakeup.mono, wakeup.wall).map_or(u64::MAX, |span| span.0);
         hold("L5", sleeps > 0, || {
-            "the house looked at the clock and wants to look again at once".to_owned()
+            "the server looked at the clock and wants to look again at once".to_owned()
         })?;
         self.checker.wakes_in_time(moment, moment.at.saturating_add(sleeps))
     }
 
-    /// A house that just started knows every live job and every open attempt, in the state that is durable.
+    /// A server that just started knows every live job and every open attempt, in the state that is durable.
     fn is_recovered(&mut self) -> Checked {
-        let engine = self.house.as_ref().expect("a house runs between starts").engine();
+        let engine = self.driver.as_ref().expect("a process runs between starts").engine();
         for entry in self.checker.ledger.jobs.values().filter(|entry| entry.end.is_none()) {
             let state = engine.state_of(entry.row.id);
             hold("I1", state == Some(entry.state), || {
@@ -311,14 +311,14 @@ impl World {
         self.checker.tables_agree(&self.disk)
     }
 
-    /// Faults stop, everything is open again, runs are quick: everything must come to an end.
+    /// Faults stop, everything is open again, attempts are quick: everything must come to an end.
     pub(super) fn heal(&mut self) -> Checked {
         self.healed = true;
-        self.diary.note(|| "the world heals".to_owned());
+        self.log.note(|| "the world heals".to_owned());
         if self.checker.reference.draining {
             self.reboot()?;
         }
-        self.turn(vec![Command::Admin(AdminCommand::StorageLow(false))])?;
+        self.batch(vec![Command::Admin(AdminCommand::StorageLow(false))])?;
         self.put_schedules_to_rest()?;
         let mut settings = self.checker.reference.settings.clone();
         for lane in self.shape.real_lanes() {
@@ -326,24 +326,24 @@ impl World {
         }
         open_up(&mut settings);
         let command = self.configure_with(settings, true);
-        self.turn(vec![command])?;
-        for offer in self.healed_places() {
-            self.turn(vec![Command::Admin(AdminCommand::Withdraw(offer.executor.clone()))])?;
+        self.batch(vec![command])?;
+        for offer in self.healed_executors() {
+            self.batch(vec![Command::Admin(AdminCommand::Withdraw(offer.executor.clone()))])?;
         }
-        for offer in self.healed_places() {
-            self.turn(vec![Command::Admin(AdminCommand::Offer(offer))])?;
+        for offer in self.healed_executors() {
+            self.batch(vec![Command::Admin(AdminCommand::Offer(offer))])?;
         }
-        self.heal_crew()?;
+        self.heal_workers()?;
         let began = self.clock.moment().at;
-        let mut turns = 0;
+        let mut batches = 0;
         while !self.checker.ledger.jobs.is_empty()
             || self.checker.ledger.waiting_deliveries().next().is_some()
         {
-            turns += 1;
-            hold("L1", turns < HEAL_TURNS_MAX, || self.who_is_left())?;
+            batches += 1;
+            hold("L1", batches < HEAL_BATCHES_MAX, || self.who_is_left())?;
             self.heal_a_little(began)?;
         }
-        self.checker.everybody_has_heard()?;
+        self.checker.every_delivery_was_tried()?;
         self.checker.tables_agree(&self.disk)
     }
 
@@ -358,33 +358,34 @@ impl World {
                     Command::Schedule(ScheduleCommand::Toggle { tenant: None, id, enabled: false, origin })
                 }
             };
-            self.turn(vec![command])?;
+            self.batch(vec![command])?;
         }
         Ok(())
     }
 
-    /// A run that can be heard comes to its end; when there is none, time passes until something is due.
+    /// An attempt that can reach the server ends; when there is none, time passes until something is due.
     fn heal_a_little(&mut self, began: u64) -> Checked {
         self.heal_pulse()?;
-        if let Some(at) = self.runs.iter().position(|run| !run.cut && self.is_connected(run)) {
-            let run = &self.runs[at];
-            let command = match run.phase {
-                _ if run.at.is_some() => self.task_ends(at, Ending::Succeeded(None)),
-                Phase::Offered => Command::Start(run.fence),
+        if let Some(at) = self.attempts.iter().position(|attempt| !attempt.cut && self.is_connected(attempt))
+        {
+            let attempt = &self.attempts[at];
+            let command = match attempt.phase {
+                _ if attempt.at.is_some() => self.task_ends(at, Ending::Succeeded(None)),
+                Phase::Offered => Command::Start(attempt.fence),
                 _ => self.finish(at, Ending::Succeeded(None)),
             };
-            return self.turn(vec![command]);
+            return self.batch(vec![command]);
         }
-        if let Some(command) = self.tell() {
-            return self.turn(vec![command]);
+        if let Some(command) = self.end_delivery() {
+            return self.batch(vec![command]);
         }
         let moment = self.clock.moment();
         match self.checker.next_due(moment) {
-            // Straight to what is due: the house itself would also wake to look for old rows.
+            // Straight to what is due: the server itself would also wake to look for old rows.
             Some(due) => {
                 self.clock.advance(Span(due.saturating_sub(moment.at)));
-                self.runs_look_at_clock();
-                self.turn(Vec::new())?;
+                self.attempts_look_at_clock();
+                self.batch(Vec::new())?;
             }
             None => self.wake()?,
         }
@@ -392,17 +393,17 @@ impl World {
     }
 
     fn who_is_left(&self) -> String {
-        let engine = self.house.as_ref().expect("a house runs between starts").engine();
+        let engine = self.driver.as_ref().expect("a process runs between starts").engine();
         let now = self.clock.moment().now;
         let left = self.checker.ledger.jobs.values().map(|entry| {
-            let holds = engine.explain(now, None, entry.row.id).map(|told| told.holds);
+            let holds = engine.explain(now, None, entry.row.id).map(|committed| committed.holds);
             format!("job {} is {} and held by {holds:?}", entry.row.seq.0, entry.state)
         });
         format!("not ended long after the world healed: {}", left.collect::<Vec<_>>().join("; "))
     }
 
-    /// Every kind has a place with room.
-    fn healed_places(&self) -> Vec<ExecutorOffer> {
+    /// Every kind has an executor with free slots.
+    fn healed_executors(&self) -> Vec<ExecutorOffer> {
         let mut executors = self.shape.executors.clone();
         for executor in &mut executors {
             executor.slots = executor.slots.max(1);
@@ -415,7 +416,7 @@ impl World {
         executors
     }
 
-    /// Somebody looks: what is shown is what is durable, and nothing of another tenant.
+    /// A client reads: it sees what is durable, and nothing of another tenant.
     pub(super) fn look(&mut self) -> Checked {
         if self.rng.chance(20) {
             self.checker.tables_agree(&self.disk)?;
@@ -423,12 +424,12 @@ impl World {
         let (owner, session) = self.some_session();
         let tenant = self.rng.chance(60).then(|| self.rng.pick(&self.shape.tenants).clone());
         let now = self.clock.moment().now;
-        let engine = self.house.as_ref().expect("a house runs between starts").engine();
+        let engine = self.driver.as_ref().expect("a process runs between starts").engine();
         self.checker.stats_agree(tenant.as_ref(), &engine.stats(tenant.as_ref()))?;
         self.checker.session_agrees(&owner, &session, engine.session(&owner, &session).as_ref())?;
         for (job, _) in self.known_jobs.iter().take(6) {
-            let told = engine.explain(now, tenant.as_ref(), *job);
-            self.checker.explained(tenant.as_ref(), *job, told.as_ref())?;
+            let committed = engine.explain(now, tenant.as_ref(), *job);
+            self.checker.explained(tenant.as_ref(), *job, committed.as_ref())?;
         }
         Ok(())
     }

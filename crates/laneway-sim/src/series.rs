@@ -12,7 +12,7 @@ const TWICE_EVERY: u64 = 100;
 
 /// Worlds to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Fleet {
+pub struct Series {
     /// The first seed.
     pub first: u64,
     /// The seed after the last one.
@@ -27,15 +27,15 @@ pub struct Fleet {
     pub store: StoreKind,
 }
 
-/// What a fleet did.
+/// What a series did.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Totals {
     /// Worlds that came to their end.
     pub seeds: u64,
     /// Steps with faults.
     pub steps: u64,
-    /// Turns of the house.
-    pub turns: u64,
+    /// Batches of the server.
+    pub batches: u64,
     /// Decisions compared with the reference.
     pub decisions: u64,
     /// Jobs stored.
@@ -51,30 +51,31 @@ struct Counters {
     next: AtomicU64,
     seeds: AtomicU64,
     steps: AtomicU64,
-    turns: AtomicU64,
+    batches: AtomicU64,
     decisions: AtomicU64,
     jobs: AtomicU64,
     restarts: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Fleet {
+impl Series {
     /// Runs all worlds. `progress` is called now and then with the number of worlds done.
-    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Tally {
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Totals {
         let counters = Counters { next: AtomicU64::new(self.first), ..Counters::default() };
         let began = Instant::now();
         let broken = std::thread::scope(|scope| {
-            let crews: Vec<_> = (0..self.threads.max(1))
-                .map(|_| scope.spawn(|| self.crew(&counters, began, progress)))
+            let threads: Vec<_> = (0..self.threads.max(1))
+                .map(|_| scope.spawn(|| self.workers(&counters, began, progress)))
                 .collect();
-            let found = crews.into_iter().filter_map(|crew| crew.join().expect("a world's panic is caught"));
+            let found =
+                threads.into_iter().filter_map(|workers| workers.join().expect("a world's panic is caught"));
             found.min_by_key(|(seed, _)| *seed)
         });
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Tally {
+        Totals {
             seeds: count(&counters.seeds),
             steps: count(&counters.steps),
-            turns: count(&counters.turns),
+            batches: count(&counters.batches),
             decisions: count(&counters.decisions),
             jobs: count(&counters.jobs),
             restarts: count(&counters.restarts),
@@ -82,7 +83,7 @@ impl Fleet {
         }
     }
 
-    fn crew(
+    fn workers(
         &self,
         counters: &Counters,
         began: Instant,
@@ -97,7 +98,7 @@ impl Fleet {
             let outcome = run_checked(seed, self.steps, self.store);
             let done = counters.seeds.fetch_add(1, Ordering::Relaxed) + 1;
             counters.steps.fetch_add(u64::from(outcome.steps), Ordering::Relaxed);
-            counters.turns.fetch_add(outcome.turns, Ordering::Relaxed);
+            counters.batches.fetch_add(outcome.batches, Ordering::Relaxed);
             counters.decisions.fetch_add(outcome.decisions, Ordering::Relaxed);
             counters.jobs.fetch_add(outcome.jobs, Ordering::Relaxed);
             counters.restarts.fetch_add(u64::from(outcome.restarts), Ordering::Relaxed);
@@ -113,7 +114,7 @@ impl Fleet {
 /// Runs one world; every hundredth one twice, and both must be equal byte for byte.
 pub fn run_checked(seed: u64, steps: u32, store: StoreKind) -> Outcome {
     let twice = seed.is_multiple_of(TWICE_EVERY);
-    let plan = Plan { seed, steps, diary: 0, fingerprint: twice, store };
+    let plan = Plan { seed, steps, log_lines: 0, fingerprint: twice, store };
     let mut outcome = World::run(plan);
     if twice && outcome.violation.is_none() {
         let again = World::run(plan);

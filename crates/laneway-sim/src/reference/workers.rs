@@ -8,22 +8,22 @@ use laneway_core::{ConnectionId, JobSpec, Name, Placement, Settings, Task, Tasks
 
 use crate::ledger::{Entry, Ledger};
 
-/// The place of attempts that workers are told of.
+/// The executor of attempts of push workers.
 pub const WORKERS: &str = "workers";
 /// Results whose tasks are remembered of each worker.
 const RECENT_MAX: usize = 256;
 
 /// A tenant and a worker's name, or an affinity key.
-pub type Who = (Name, Name);
+pub type WorkerKey = (Name, Name);
 
 /// All workers.
 #[derive(Debug, Clone, Default)]
-pub struct Crew {
+pub struct WorkerPool {
     /// Those that are registered.
-    pub members: BTreeMap<Who, Member>,
+    pub members: BTreeMap<WorkerKey, Member>,
     /// Whose a connection is.
-    pub connections: BTreeMap<ConnectionId, Who>,
-    bindings: BTreeMap<Who, Binding>,
+    pub connections: BTreeMap<ConnectionId, WorkerKey>,
+    bindings: BTreeMap<WorkerKey, Binding>,
 }
 
 /// A registered worker.
@@ -38,14 +38,14 @@ pub struct Member {
     /// How often it gives a sign of life, in milliseconds.
     pub heartbeat: u64,
     /// When it last did.
-    pub heard: u64,
-    /// It was said to be lost.
+    pub reachable: u64,
+    /// It was reported lost.
     pub lost: bool,
     beat: Beat,
-    /// What an operator said of it.
+    /// The operator's orders for it.
     orders: Orders,
     pressed: bool,
-    /// The longest lease that it was told.
+    /// The longest lease that was reported to it.
     pub lease: u64,
     /// Until when its signs of life keep its attempts.
     pub lease_until: u64,
@@ -83,11 +83,11 @@ impl Member {
 
     /// Three signs of life are missing.
     pub fn is_silent(&self, at: u64) -> bool {
-        self.connection.is_some() && at.saturating_sub(self.heard) >= 3 * self.heartbeat
+        self.connection.is_some() && at.saturating_sub(self.reachable) >= 3 * self.heartbeat
     }
 }
 
-/// Must a worker run it, whatever places there are?
+/// Must a worker run it, whatever executors there are?
 pub fn wants_worker(spec: &JobSpec) -> bool {
     spec.wants.as_ref().is_some_and(|wants| {
         let Placement { package, features, labels, affinity: _, resources } = &**wants;
@@ -126,20 +126,20 @@ fn lease_for(settings: &Settings, heartbeat: u64) -> u64 {
     settings.lease.0.max(3 * heartbeat)
 }
 
-/// Attempts that a worker was told of.
-pub fn held<'a>(ledger: &'a Ledger, who: &'a Who) -> impl Iterator<Item = &'a Entry> {
+/// Attempts that a worker was given.
+pub fn held<'a>(ledger: &'a Ledger, who: &'a WorkerKey) -> impl Iterator<Item = &'a Entry> {
     ledger.open().filter(move |entry| is_held(entry, who))
 }
 
-/// Is its attempt one that this worker was told of?
-pub fn is_held(entry: &Entry, who: &Who) -> bool {
+/// Is its attempt one that this worker was given?
+pub fn is_held(entry: &Entry, who: &WorkerKey) -> bool {
     let open = entry.open.as_ref();
     let holder = open.filter(|open| open.executor.as_str() == WORKERS).and_then(|open| open.holder.as_ref());
     entry.row.spec.tenant == who.0 && holder.is_some_and(|holder| holder.worker == who.1)
 }
 
-impl Crew {
-    /// A worker registers, or takes its place again.
+impl WorkerPool {
+    /// A worker registers, or registers again.
     pub fn register(&mut self, settings: &Settings, register: &Register, at: u64, starts: u64) {
         let Register { connection, offer, heartbeat, orders, boot, tasks: _ } = register;
         let who = (offer.tenant.clone(), offer.worker.clone());
@@ -153,7 +153,7 @@ impl Crew {
             connection: Some(*connection),
             boot: boot.clone(),
             heartbeat: heartbeat.0,
-            heard: at,
+            reachable: at,
             lost: false,
             beat: Beat::default(),
             orders: before.as_ref().map_or_else(|| orders.clone(), |member| member.orders.clone()),
@@ -176,9 +176,9 @@ impl Crew {
         })
     }
 
-    /// What must be said again to an engine that was built anew.
+    /// The registrations that an engine that was built anew must get again.
     pub fn registrations(&self) -> Vec<Register> {
-        let of = |(connection, who): (&ConnectionId, &Who)| {
+        let of = |(connection, who): (&ConnectionId, &WorkerKey)| {
             let member = self.members.get(who)?;
             let heartbeat = laneway_core::Span(member.heartbeat);
             let (offer, orders) = (member.offer.clone(), member.orders.clone());
@@ -188,8 +188,8 @@ impl Crew {
         self.connections.iter().filter_map(of).collect()
     }
 
-    /// The member that speaks over this connection.
-    pub fn speaks(&self, connection: ConnectionId) -> Option<&Who> {
+    /// The worker of this connection.
+    pub fn worker_of(&self, connection: ConnectionId) -> Option<&WorkerKey> {
         self.connections.get(&connection)
     }
 
@@ -202,7 +202,7 @@ impl Crew {
         let relief = if member.pressed { pressure.relief } else { 0 };
         let over = |share: Option<u16>, limit: u16| share.is_some_and(|share| share >= limit - relief);
         member.pressed = over(beat.memory, pressure.memory) || over(beat.disk, pressure.disk);
-        (member.beat, member.heard, member.lost) = (beat, at, false);
+        (member.beat, member.reachable, member.lost) = (beat, at, false);
         let lease = lease_for(settings, member.heartbeat);
         member.lease = member.lease.max(lease);
         member.lease_until = member.lease_until.max(at + lease);
@@ -216,14 +216,14 @@ impl Crew {
     }
 
     /// An operator wants a worker to drain, or no longer.
-    pub fn drain(&mut self, who: &Who, drain: bool) {
+    pub fn drain(&mut self, who: &WorkerKey, drain: bool) {
         if let Some(member) = self.members.get_mut(who) {
             member.orders.drained = drain;
         }
     }
 
-    /// An operator says which lanes a worker serves. One that is not there changes nothing.
-    pub fn rebind(&mut self, settings: &Settings, who: &Who, lanes: &[Name]) {
+    /// An operator sets which lanes a worker serves. One that is not there changes nothing.
+    pub fn rebind(&mut self, settings: &Settings, who: &WorkerKey, lanes: &[Name]) {
         if let Some(member) = self.members.get_mut(who)
             && lanes.iter().all(|lane| is_lane(settings, lane))
         {
@@ -241,7 +241,7 @@ impl Crew {
     }
 
     /// One without a connection that holds nothing is forgotten.
-    pub fn forget_away(&mut self, ledger: &Ledger, who: &Who) {
+    pub fn forget_away(&mut self, ledger: &Ledger, who: &WorkerKey) {
         let away = self.members.get(who).is_some_and(|member| member.connection.is_none());
         if away && held(ledger, who).next().is_none() {
             self.members.remove(who);
@@ -250,47 +250,54 @@ impl Crew {
     }
 
     /// A worker is lost.
-    pub fn lost(&mut self, who: &Who) {
+    pub fn lost(&mut self, who: &WorkerKey) {
         if let Some(member) = self.members.get_mut(who) {
             member.lost = true;
         }
         self.unbind(who);
     }
 
-    fn unbind(&mut self, who: &Who) {
+    fn unbind(&mut self, who: &WorkerKey) {
         self.bindings.retain(|(tenant, _), binding| *tenant != who.0 || binding.worker != who.1);
     }
 
-    /// Has a binding expired that the house has not looked at?
+    /// Has a binding expired that the server has not looked at?
     pub fn has_expired(&self, wall: Wall) -> bool {
         self.bindings.values().any(|binding| binding.expires_at.is_some_and(|at| at <= wall))
     }
 
-    /// The house looked at the clock.
+    /// The server looked at the clock.
     pub fn expire(&mut self, wall: Wall) {
         self.bindings.retain(|_, binding| binding.expires_at.is_none_or(|at| at > wall));
     }
 
-    /// Does somebody offer to run it?
+    /// Does a worker offer to run it?
     pub fn is_offered(&self, settings: &Settings, lane: &Name, spec: &JobSpec) -> bool {
         self.members.values().any(|member| member.fits(settings, lane, spec))
     }
 
     /// Has it a slot for this job? `shared`: what runs of its chain there has one for it.
-    fn is_free(&self, ledger: &Ledger, who: &Who, member: &Member, entry: &Entry, shared: bool) -> bool {
+    fn is_free(
+        &self,
+        ledger: &Ledger,
+        who: &WorkerKey,
+        member: &Member,
+        entry: &Entry,
+        shared: bool,
+    ) -> bool {
         let kind = &entry.row.spec.kind;
         let limit = member.offer.kind_limits.iter().find(|(of, _)| of == kind);
         let here = |other: &Entry| is_held(other, who);
         let of_kind = |other: &Entry| here(other) && other.row.spec.kind == *kind;
         let is_open = |limit: u32, counts: &dyn Fn(&Entry) -> bool| {
-            ledger.executors(counts) < limit || (shared && ledger.chain_has_place(entry, counts))
+            ledger.executors(counts) < limit || (shared && ledger.chain_has_slot(entry, counts))
         };
         member.is_willing()
             && is_open(member.offer.max_parallel, &here)
             && limit.is_none_or(|(_, limit)| is_open(*limit, &of_kind))
     }
 
-    /// Workers of which one must get the job: several where nothing tells them apart; none where it must wait. `shared`: its
+    /// Workers of which one must get the job: several where they are equal; none where it must wait. `shared`: its
     /// chain's slots are its own, too.
     pub fn pick(&self, settings: &Settings, ledger: &Ledger, entry: &Entry, shared: bool) -> Vec<Name> {
         let (lane, spec) = (&entry.lane, &entry.row.spec);
@@ -315,18 +322,19 @@ impl Crew {
                 return Vec::new();
             }
         }
-        let candidates: Vec<(&Who, &Member)> = self
+        let candidates: Vec<(&WorkerKey, &Member)> = self
             .members
             .iter()
             .filter(|(who, member)| fits(member) && self.is_free(ledger, who, member, entry, shared))
             .collect();
-        let has_chain = |who: &Who| shared && ledger.chain_has_place(entry, &|other| is_held(other, who));
+        let has_chain =
+            |who: &WorkerKey| shared && ledger.chain_has_slot(entry, &|other| is_held(other, who));
         let of_chain: Vec<Name> =
             candidates.iter().filter(|(who, _)| has_chain(who)).map(|(who, _)| who.1.clone()).collect();
         if !of_chain.is_empty() {
             return of_chain;
         }
-        let load = |who: &Who, member: &Member| {
+        let load = |who: &WorkerKey, member: &Member| {
             let used = u64::from(ledger.executors(&|other| is_held(other, who)));
             ((used << 32) / u64::from(member.offer.max_parallel), member.served)
         };

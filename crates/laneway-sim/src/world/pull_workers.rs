@@ -1,11 +1,11 @@
-//! Workers that ask for work, whoever speaks by a lease's id, and the probe that says how the machine is.
+//! Pull workers, messages by lease id, and the probe that reports the load of the machine.
 
 use laneway_core::command::{AdminCommand, LeaseCommand};
 use laneway_core::lease::{Grant, LeaseFor, LeaseMessage, LeaseRequest, LeaseUpdate};
 use laneway_core::{Claim, Command, Holder, LoadReading, Name, QuietState, Reply};
 
 use super::World;
-use crate::runs::Run;
+use crate::attempts::SimAttempt;
 
 impl World {
     /// A probe looks at the machine.
@@ -53,7 +53,7 @@ impl World {
         if lanes.is_empty() { Name::fixed("main") } else { self.rng.pick(&lanes).clone() }
     }
 
-    /// A worker asks to run one job now: a new one, or one that it has heard of.
+    /// A worker requests to run one job now: a new one, or one that it knows.
     pub(super) fn request(&mut self) -> Option<Command> {
         let holder = self.holder();
         let what = if self.rng.chance(50) {
@@ -76,7 +76,7 @@ impl World {
         Some(Command::Lease(LeaseCommand::Request(Box::new(LeaseRequest { what, holder }))))
     }
 
-    /// Somebody speaks by a lease's id: mostly its holder, or a stranger, or an operator who takes it away.
+    /// A message by lease id: mostly of its holder, or of another worker, or of an operator who revokes the lease.
     pub(super) fn lease_message(&mut self) -> Option<Command> {
         let open = self.checker.ledger.open().filter_map(|entry| entry.open.clone());
         let mut leases: Vec<_> = open.filter(|open| open.executor.as_str() == "leases").collect();
@@ -86,8 +86,8 @@ impl World {
         let at = self.rng.below(leases.len() as u64) as usize;
         let open = leases.swap_remove(at);
         let holder = open.holder.map(|holder| holder.worker);
-        let run = self.runs.iter().position(|run| run.fence == open.fence);
-        let mut word = LeaseMessage {
+        let attempt = self.attempts.iter().position(|attempt| attempt.fence == open.fence);
+        let mut message = LeaseMessage {
             lease: open.fence.attempt_id,
             tenant: self.rng.chance(10).then(|| self.rng.pick(&self.shape.tenants).clone()),
             worker: None,
@@ -96,43 +96,44 @@ impl World {
         };
         match self.rng.below(10) {
             0 => {
-                word.said = LeaseUpdate::Revoke("enough".into());
-                return Some(Command::Lease(LeaseCommand::Message(Box::new(word))));
+                message.said = LeaseUpdate::Revoke("enough".into());
+                return Some(Command::Lease(LeaseCommand::Message(Box::new(message))));
             }
-            // Whoever knows the fence of a job that is set aside may take it without a name.
+            // A caller that knows the fence of a reserved job may start it without a name.
             2 if holder.is_none() => return Some(Command::Start(open.fence)),
             1 => {
-                word.worker = Some(self.holder().worker);
-                word.said = if self.rng.chance(50) {
+                message.worker = Some(self.holder().worker);
+                message.said = if self.rng.chance(50) {
                     LeaseUpdate::Report
                 } else {
                     LeaseUpdate::Ended(self.outcome())
                 };
-                let stranger = word.worker != holder;
-                return stranger.then(|| Command::Lease(LeaseCommand::Message(Box::new(word))));
+                let is_other = message.worker != holder;
+                return is_other.then(|| Command::Lease(LeaseCommand::Message(Box::new(message))));
             }
             _ => {}
         }
-        // A run that nobody hears says nothing, and one that has ended says nothing more.
-        let run = run.filter(|&run| !self.runs[run].cut && self.runs[run].lives())?;
-        word.worker = holder;
-        if self.runs[run].works() && self.rng.chance(40) {
-            word.said = LeaseUpdate::Ended(self.outcome());
-            self.runs[run].phase = crate::runs::Phase::Ended;
+        // An attempt that is cut off reports nothing, and one that has ended reports nothing more.
+        let attempt =
+            attempt.filter(|&attempt| !self.attempts[attempt].cut && self.attempts[attempt].lives())?;
+        message.worker = holder;
+        if self.attempts[attempt].works() && self.rng.chance(40) {
+            message.said = LeaseUpdate::Ended(self.outcome());
+            self.attempts[attempt].phase = crate::attempts::Phase::Ended;
         }
-        Some(Command::Lease(LeaseCommand::Message(Box::new(word))))
+        Some(Command::Lease(LeaseCommand::Message(Box::new(message))))
     }
 
     /// What a worker makes of the answer to what it asked.
-    pub(super) fn worker_heard(&mut self, reply: &Reply, at: u64) {
+    pub(super) fn claim_answered(&mut self, reply: &Reply, at: u64) {
         let Reply::Granted(grant) = reply else { return };
         let grant: &Grant = grant;
-        if self.runs.iter().any(|run| run.fence == grant.fence) {
+        if self.attempts.iter().any(|attempt| attempt.fence == grant.fence) {
             return;
         }
-        let mut run = Run::granted(grant, at);
-        run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
-        run.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
-        self.runs.push(run);
+        let mut attempt = SimAttempt::granted(grant, at);
+        attempt.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
+        attempt.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
+        self.attempts.push(attempt);
     }
 }

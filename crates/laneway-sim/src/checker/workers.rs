@@ -1,4 +1,4 @@
-//! Workers that are told: I10 and I11 (an attempt belongs to one connection, and only what that one says counts), I12 (a
+//! Push workers: I10 and I11 (an attempt belongs to one connection, and only reports over that one count), I12 (a
 //! result counts once), I37 (a worker gets what it can run, no more than it takes, and nothing while it must not), I38 (an
 //! attempt is given to at most one process of a worker, and is lost with it).
 
@@ -12,71 +12,71 @@ use laneway_core::{
 use super::{Checker, Given};
 use crate::clock::Moment;
 use crate::ledger::Entry;
-use crate::reference::crew::{WORKERS, Who, held, is_held, is_lane, pin, pin_expiry, wants_worker};
+use crate::reference::workers::{WORKERS, WorkerKey, held, is_held, is_lane, pin, pin_expiry, wants_worker};
 use crate::violation::{Checked, Violation, hold};
 
-/// What a word about a task finds.
+/// What a message about a task finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskFound {
-    /// A run of this worker that goes on.
+    /// An attempt of this worker that goes on.
     Running,
-    /// A run of this worker that was told to stop.
+    /// An attempt of this worker that was asked to stop.
     Stopping,
-    /// Nothing that the worker may speak about.
+    /// Nothing that the worker may report about.
     Nothing,
-    /// Another worker's run.
+    /// An attempt of another worker.
     Others,
     /// Nothing yet: the number is too high.
     Ahead,
 }
 
-/// What a word over a connection must be answered.
+/// The answer that a message over a connection must get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WordAnswer {
+pub struct TaskAnswer {
     found: TaskFound,
     /// The result was taken before.
     taken: bool,
 }
 
 impl Checker {
-    /// Workers come and go at the moment they say so.
-    pub(super) fn prepare_crew(&mut self, command: &Command, moment: Moment, rebuilds: bool) {
+    /// Workers come and go at the moment of their message.
+    pub(super) fn prepare_workers(&mut self, command: &Command, moment: Moment, rebuilds: bool) {
         if let Command::Worker(WorkerCommand::Register(register)) = command {
-            // A rebuilt engine has just heard of all its connections.
+            // A rebuilt engine has just got all its registrations again.
             let at = if rebuilds { 0 } else { moment.at };
-            if self.reference.crew.is_taken(register, at) {
+            if self.reference.workers.is_taken(register, at) {
                 return self.denied.push(register.connection);
             }
         }
         let starts = self.reference.starts();
         let (settings, ledger) = (&self.reference.settings, &self.ledger);
-        let crew = &mut self.reference.crew;
+        let workers = &mut self.reference.workers;
         match command {
             Command::Worker(WorkerCommand::Register(register)) => {
-                crew.register(settings, register, moment.at, starts)
+                workers.register(settings, register, moment.at, starts)
             }
             Command::Worker(WorkerCommand::Drain { tenant, worker, drain, .. }) => {
-                crew.drain(&(tenant.clone(), worker.clone()), *drain);
+                workers.drain(&(tenant.clone(), worker.clone()), *drain);
             }
             Command::Worker(WorkerCommand::Rebind { tenant, worker, lanes, .. }) => {
-                crew.rebind(settings, &(tenant.clone(), worker.clone()), lanes);
+                workers.rebind(settings, &(tenant.clone(), worker.clone()), lanes);
             }
-            Command::Worker(WorkerCommand::Message(word)) => match &word.said {
-                WorkerReport::Beat(beat) => crew.beat(settings, word.connection, *beat, moment.at),
-                WorkerReport::Offers(offer) => crew.offers(word.connection, offer),
-                WorkerReport::Gone => crew.gone(ledger, word.connection),
+            Command::Worker(WorkerCommand::Message(message)) => match &message.said {
+                WorkerReport::Beat(beat) => workers.beat(settings, message.connection, *beat, moment.at),
+                WorkerReport::Offers(offer) => workers.offers(message.connection, offer),
+                WorkerReport::Gone => workers.gone(ledger, message.connection),
                 _ => {}
             },
             _ => {}
         }
     }
 
-    /// A sign of life keeps all that its worker took; a word that it took something begins that.
-    pub(super) fn hear_worker(&mut self, word: &WorkerMessage, at: u64) {
-        let Some(who) = self.reference.crew.speaks(word.connection).cloned() else { return };
-        let Some(member) = self.reference.crew.members.get(&who) else { return };
+    /// A heartbeat renews all that its worker accepted; the message that accepts a task starts its lease.
+    pub(super) fn receive_worker_message(&mut self, message: &WorkerMessage, at: u64) {
+        let Some(who) = self.reference.workers.worker_of(message.connection).cloned() else { return };
+        let Some(member) = self.reference.workers.members.get(&who) else { return };
         let (until, lease) = (member.lease_until, member.lease);
-        if let WorkerReport::Accepted(task) = word.said
+        if let WorkerReport::Accepted(task) = message.said
             && let Some(seq) = self.task_of(&who, task).map(|entry| entry.row.seq)
             && let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut())
         {
@@ -94,8 +94,8 @@ impl Checker {
         }
     }
 
-    /// The open attempt that a worker may speak about.
-    fn task_of(&self, who: &Who, task: Task) -> Option<&Entry> {
+    /// The open attempt that a worker may report about.
+    fn task_of(&self, who: &WorkerKey, task: Task) -> Option<&Entry> {
         let entry = self.ledger.find(task.job)?;
         let open = entry.open.as_ref()?;
         let mine = open.executor.as_str() == WORKERS
@@ -104,25 +104,26 @@ impl Checker {
         (mine && task.dispatch_seq == open.dispatch_seq).then_some(entry)
     }
 
-    pub(super) fn expect_worker(&self, word: &WorkerMessage) -> Option<WordAnswer> {
-        let task = match &word.said {
+    pub(super) fn expect_worker(&self, message: &WorkerMessage) -> Option<TaskAnswer> {
+        let task = match &message.said {
             WorkerReport::Accepted(task)
             | WorkerReport::Rejected(task, _)
             | WorkerReport::Ended { task, .. } => *task,
             _ => return None,
         };
-        let nothing = WordAnswer { found: TaskFound::Nothing, taken: false };
-        let Some(who) = self.reference.crew.speaks(word.connection) else { return Some(nothing) };
+        let nothing = TaskAnswer { found: TaskFound::Nothing, taken: false };
+        let Some(who) = self.reference.workers.worker_of(message.connection) else { return Some(nothing) };
         let entry = self.ledger.find(task.job);
         if entry.is_some_and(|entry| entry.row.spec.member.is_some() && entry.open.is_none()) {
-            // How far its run has counted is not kept here.
+            // How far the numbers of its workflow run have come is not kept here.
             return None;
         }
-        let taken = self.reference.crew.members.get(who).is_some_and(|member| member.recent.contains(&task));
-        Some(WordAnswer { found: self.find_task(who, task), taken })
+        let taken =
+            self.reference.workers.members.get(who).is_some_and(|member| member.recent.contains(&task));
+        Some(TaskAnswer { found: self.find_task(who, task), taken })
     }
 
-    fn find_task(&self, who: &Who, task: Task) -> TaskFound {
+    fn find_task(&self, who: &WorkerKey, task: Task) -> TaskFound {
         let known = self.ledger.ids.get(&task.job).and_then(|seq| self.ledger.jobs.get(seq));
         let Some(entry) = known.filter(|entry| entry.row.spec.tenant == who.0) else {
             return TaskFound::Nothing;
@@ -143,51 +144,57 @@ impl Checker {
         }
     }
 
-    /// An answer over a connection was told.
-    pub(super) fn told_worker(
+    /// A message over a connection was answered.
+    pub(super) fn worker_answered(
         &self,
-        word: &WorkerMessage,
+        message: &WorkerMessage,
         reply: &Reply,
-        wanted: Option<WordAnswer>,
+        wanted: Option<TaskAnswer>,
     ) -> Checked {
-        let known = self.reference.crew.speaks(word.connection).is_some();
-        let same = match (&word.said, reply) {
-            // A connection that is gone by now was somebody's when it said so; what it says twice is stale.
+        let known = self.reference.workers.worker_of(message.connection).is_some();
+        let same = match (&message.said, reply) {
+            // A connection that is gone by now had a worker when it reported so; a second report is stale.
             (WorkerReport::Gone, reply) => matches!(reply, Reply::Done | Reply::Stale) && !known,
             (WorkerReport::Beat(_), Reply::Alive { lease, .. }) => {
-                let who = self.reference.crew.speaks(word.connection);
-                let member = who.and_then(|who| self.reference.crew.members.get(who));
+                let who = self.reference.workers.worker_of(message.connection);
+                let member = who.and_then(|who| self.reference.workers.members.get(who));
                 let settings = self.reference.settings.lease.0;
                 member.is_some_and(|member| lease.0 == settings.max(3 * member.heartbeat))
             }
             (WorkerReport::Offers(_), Reply::Done) => known,
             (WorkerReport::Beat(_) | WorkerReport::Offers(_), reply) => *reply == Reply::Stale && !known,
-            (said, reply) => match wanted {
+            (report, reply) => match wanted {
                 None => true,
-                Some(WordAnswer { taken: true, .. }) if matches!(said, WorkerReport::Ended { .. }) => {
+                Some(TaskAnswer { taken: true, .. }) if matches!(report, WorkerReport::Ended { .. }) => {
                     *reply == Reply::Duplicate
                 }
-                Some(WordAnswer { found, .. }) => {
-                    answers(said, found, reply) || self.is_stopped_now(said, reply)
+                Some(TaskAnswer { found, .. }) => {
+                    answers(report, found, reply) || self.is_stopped_now(report, reply)
                 }
             },
         };
-        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.said))
+        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", message.said))
     }
 
-    /// Does somebody who may say so end or reject this attempt in this turn?
-    pub(super) fn worker_word_about<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a WorkerReport> {
+    /// Does its worker end or reject this attempt in this batch?
+    pub(super) fn worker_report_about<'a>(
+        &self,
+        given: Given<'a>,
+        entry: &Entry,
+    ) -> Option<&'a WorkerReport> {
         given.commands.iter().find_map(|command| {
-            let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
-            let who = self.reference.crew.speaks(word.connection)?;
-            let task = ending_task(&word.said)?;
-            self.task_of(who, task).is_some_and(|found| found.row.seq == entry.row.seq).then_some(&word.said)
+            let Command::Worker(WorkerCommand::Message(message)) = command else { return None };
+            let who = self.reference.workers.worker_of(message.connection)?;
+            let task = ending_task(&message.said)?;
+            self.task_of(who, task)
+                .is_some_and(|found| found.row.seq == entry.row.seq)
+                .then_some(&message.said)
         })
     }
 
-    /// Whose time was over is told so when it takes its task, and was stopped in this turn.
-    fn is_stopped_now(&self, said: &WorkerReport, reply: &Reply) -> bool {
-        let (WorkerReport::Accepted(task), Reply::Alive { stop: true, .. }) = (said, reply) else {
+    /// A worker that accepts a task whose time was over is asked to stop it; the task was stopped in this batch.
+    fn is_stopped_now(&self, report: &WorkerReport, reply: &Reply) -> bool {
+        let (WorkerReport::Accepted(task), Reply::Alive { stop: true, .. }) = (report, reply) else {
             return false;
         };
         let seq = self.ledger.ids.get(&task.job);
@@ -195,16 +202,16 @@ impl Checker {
         run.is_some_and(|run| run.stop.is_some())
     }
 
-    /// What a worker says about how its attempt ended.
+    /// The outcome that a worker reports for its attempt.
     pub(super) fn worker_outcome<'a>(&self, given: Given<'a>, entry: &Entry) -> Option<&'a Outcome> {
-        match self.worker_word_about(given, entry)? {
+        match self.worker_report_about(given, entry)? {
             WorkerReport::Ended { outcome, .. } => Some(outcome),
             _ => None,
         }
     }
 
     /// The same about an attempt that this commit has closed already.
-    pub(super) fn ended_word<'a>(
+    pub(super) fn ended_report<'a>(
         &self,
         given: Given<'a>,
         entry: &Entry,
@@ -212,9 +219,9 @@ impl Checker {
         holder: Option<&Name>,
     ) -> Option<&'a Outcome> {
         given.commands.iter().find_map(|command| {
-            let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
-            let who = self.reference.crew.speaks(word.connection)?;
-            match &word.said {
+            let Command::Worker(WorkerCommand::Message(message)) = command else { return None };
+            let who = self.reference.workers.worker_of(message.connection)?;
+            match &message.said {
                 WorkerReport::Ended { task, outcome, .. }
                     if task.job == entry.row.id
                         && task.dispatch_seq == dispatch_seq
@@ -229,7 +236,7 @@ impl Checker {
     }
 
     /// A rebind is taken exactly when its lanes are there.
-    pub(super) fn told_rebind(&self, lanes: &[Name], reply: &Reply) -> Checked {
+    pub(super) fn rebind_answered(&self, lanes: &[Name], reply: &Reply) -> Checked {
         let known = lanes.iter().all(|lane| is_lane(&self.reference.settings, lane));
         let same = match reply {
             Reply::NotFound => true,
@@ -242,7 +249,7 @@ impl Checker {
 
     /// A registration is denied exactly while another process of that name answers; and whatever another process had is
     /// closed with it.
-    pub(super) fn told_register(&self, register: &Register, reply: &Reply) -> Checked {
+    pub(super) fn register_answered(&self, register: &Register, reply: &Reply) -> Checked {
         let denied = self.denied.contains(&register.connection);
         let same = match reply {
             Reply::Registered(_) => !denied,
@@ -251,7 +258,7 @@ impl Checker {
         };
         hold("I38", same, || format!("the registration of {} is answered {reply:?}", register.connection))?;
         let who = (register.offer.tenant.clone(), register.offer.worker.clone());
-        let Some(member) = self.reference.crew.members.get(&who) else { return Ok(()) };
+        let Some(member) = self.reference.workers.members.get(&who) else { return Ok(()) };
         let boot = |entry: &Entry| {
             let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
             holder.and_then(|holder| holder.boot.clone())
@@ -263,7 +270,7 @@ impl Checker {
         })
     }
 
-    /// Has another process of its worker come in this turn, which does not have this attempt?
+    /// Has another process of its worker come in this batch, which does not have this attempt?
     pub(super) fn lost_its_process(&self, given: Given<'_>, entry: &Entry, open: &OpenAttempt) -> bool {
         given.commands.iter().any(|command| match command {
             Command::Worker(WorkerCommand::Register(register)) => {
@@ -284,7 +291,7 @@ impl Checker {
         let wrong = |what: String| Err(Violation::new("I37", format!("job {} {what}", open.seq.0)));
         let Some(holder) = &open.holder else { return wrong("goes to workers and to none of them".into()) };
         let who = (spec.tenant.clone(), holder.worker.clone());
-        let Some(member) = self.reference.crew.members.get(&who) else {
+        let Some(member) = self.reference.workers.members.get(&who) else {
             return wrong(format!("goes to {}, who is not there", holder.worker));
         };
         if !member.fits(&self.reference.settings, &entry.lane, spec) {
@@ -293,14 +300,14 @@ impl Checker {
         }
         let here = |other: &Entry| is_held(other, &who);
         let used = self.ledger.executors(&here);
-        if used >= member.offer.max_parallel && !self.ledger.chain_has_place(entry, &here) {
+        if used >= member.offer.max_parallel && !self.ledger.chain_has_slot(entry, &here) {
             return wrong(format!("is number {} at {}, who takes {used}", used + 1, holder.worker));
         }
         let placed = self.reference.executors.iter().any(|executor| executor.kinds.contains(&spec.kind));
         if placed && !wants_worker(spec) && !self.rebuilding {
-            return wrong("goes to a worker although a place runs its kind".into());
+            return wrong("goes to a worker although an executor runs its kind".into());
         }
-        let wanted = self.reference.crew.pick(&self.reference.settings, &self.ledger, entry, true);
+        let wanted = self.reference.workers.pick(&self.reference.settings, &self.ledger, entry, true);
         if !wanted.contains(&holder.worker) {
             return wrong(format!("goes to {} and not to {wanted:?}", holder.worker));
         }
@@ -319,24 +326,24 @@ impl Checker {
         if !by_result || stopped || closed.open.executor.as_str() != WORKERS {
             return;
         }
-        let said = given.commands.iter().find_map(|command| {
-            let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
-            let task = ending_task(&word.said)?;
-            let found = self.task_of(self.reference.crew.speaks(word.connection)?, task)?;
-            (found.row.seq == entry.row.seq).then_some((word, task))
+        let report = given.commands.iter().find_map(|command| {
+            let Command::Worker(WorkerCommand::Message(message)) = command else { return None };
+            let task = ending_task(&message.said)?;
+            let found = self.task_of(self.reference.workers.worker_of(message.connection)?, task)?;
+            (found.row.seq == entry.row.seq).then_some((message, task))
         });
-        // Whoever rejected it first has not ended it.
-        let said = said.filter(|(word, _)| match &word.said {
-            // A run that was cut short and cannot be repeated is lost, and so is one that went silent.
+        // A worker that rejected it first has not ended it.
+        let report = report.filter(|(message, _)| match &message.said {
+            // An attempt that was interrupted and cannot be repeated is lost, and so is one that went silent.
             WorkerReport::Ended { outcome, .. } if closed.end == AttemptEnd::Lost => {
                 matches!(outcome, Outcome::Interrupted | Outcome::Canceled)
             }
             WorkerReport::Ended { .. } => true,
             _ => false,
         });
-        let said = said.map(|(word, task)| (word.connection, task));
-        if let Some((connection, task)) = said {
-            self.reference.crew.took(connection, task);
+        let report = report.map(|(message, task)| (message.connection, task));
+        if let Some((connection, task)) = report {
+            self.reference.workers.took(connection, task);
         }
     }
 
@@ -348,7 +355,7 @@ impl Checker {
             return;
         };
         let who = (entry.row.spec.tenant.clone(), holder.worker.clone());
-        self.reference.crew.forget_away(&self.ledger, &who);
+        self.reference.workers.forget_away(&self.ledger, &who);
     }
 
     /// An attempt belongs to another connection of its worker: because that has just come, and in time.
@@ -369,7 +376,7 @@ impl Checker {
             })
             .collect();
         hold("I11", self.rebuilding || !came.is_empty(), || {
-            format!("job {} is rebound, and nobody came", open.seq.0)
+            format!("job {} is rebound, and no worker registered", open.seq.0)
         })?;
         let kept = self.rebuilding || came.iter().any(|register| keeps(register, open));
         hold("I38", kept, || format!("job {} is rebound to a process that does not have it", open.seq.0))?;
@@ -380,15 +387,15 @@ impl Checker {
         })
     }
 
-    /// True for a run whose worker has no connection: it hears nothing, and goes on until its lease ends.
+    /// True for an attempt whose worker has no connection: it gets no messages, and goes on until its lease ends.
     pub(super) fn hears_nothing(&self, entry: &Entry) -> bool {
         let open = entry.open.as_ref().filter(|open| open.executor.as_str() == WORKERS);
         let Some(holder) = open.and_then(|open| open.holder.as_ref()) else { return false };
         let who = (entry.row.spec.tenant.clone(), holder.worker.clone());
-        self.reference.crew.members.get(&who).is_none_or(|member| member.connection.is_none())
+        self.reference.workers.members.get(&who).is_none_or(|member| member.connection.is_none())
     }
 
-    /// The same run, over another connection: it must be taken up again.
+    /// The same attempt, over another connection: it must be accepted again.
     pub(super) fn rebound(&mut self, open: &OpenAttempt, moment: Moment) {
         let ack = self.reference.settings.ack_timeout.0;
         let Some(tenant) = self.ledger.jobs.get(&open.seq).map(|entry| entry.row.spec.tenant.clone()) else {
@@ -396,9 +403,9 @@ impl Checker {
         };
         let Some(worker) = open.holder.as_ref().map(|holder| holder.worker.clone()) else { return };
         let who = (tenant, worker);
-        // A rebuilt engine has been told of its workers up to this one.
-        while !self.reference.crew.members.contains_key(&who) && self.register_again(moment) {}
-        let lease = self.reference.crew.members.get(&who).map_or(0, |member| member.lease);
+        // A rebuilt engine has the registrations of its workers up to this one.
+        while !self.reference.workers.members.contains_key(&who) && self.register_again(moment) {}
+        let lease = self.reference.workers.members.get(&who).map_or(0, |member| member.lease);
         let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
         let wait = if run.started.is_some() { lease } else { ack };
         run.lease_until = run.lease_until.max(moment.at + wait);
@@ -413,7 +420,7 @@ impl Checker {
         }
     }
 
-    /// What is rebound is offered again or told to stop, and nothing else is.
+    /// What is rebound is offered again or asked to stop, and nothing else is.
     pub(super) fn everything_is_offered_again(&self, effects: &Effects) -> Checked {
         let rebound: Vec<&Fence> = effects
             .changes
@@ -435,7 +442,7 @@ impl Checker {
         Ok(())
     }
 
-    /// What events say of workers.
+    /// The events about workers.
     pub(super) fn follow_worker_event(&mut self, event: &Event, moment: Moment) -> Checked {
         if event.kind != EventKind::WorkerLost {
             return Ok(());
@@ -445,30 +452,31 @@ impl Checker {
             return Err(Violation::new("I37", format!("{event:?} names no worker")));
         };
         let who = (tenant, worker);
-        let silent = self.reference.crew.members.get(&who).is_some_and(|member| member.is_silent(moment.at));
-        hold("I37", silent, || format!("worker {} is called lost and was heard of", who.1))?;
-        self.reference.crew.lost(&who);
+        let silent =
+            self.reference.workers.members.get(&who).is_some_and(|member| member.is_silent(moment.at));
+        hold("I37", silent, || format!("worker {} is called lost and was not silent", who.1))?;
+        self.reference.workers.lost(&who);
         Ok(())
     }
 
-    /// Silence is noticed, unless the house itself was held up.
+    /// Silence is noticed, unless the server itself was held up.
     pub fn no_silent_worker(&self, moment: Moment) -> Checked {
         let silent = self
             .reference
-            .crew
+            .workers
             .members
             .iter()
             .find(|(_, member)| member.is_silent(moment.at) && !member.lost && self.floor <= moment.at);
         hold("L3", silent.is_none(), || {
-            format!("worker {:?} is silent for long, and nobody noticed", silent.map(|(who, _)| &who.1))
+            format!("worker {:?} is silent for long, and is not reported lost", silent.map(|(who, _)| &who.1))
         })
     }
 
-    /// How long an attempt that a worker was told of lives without a sign of life.
+    /// How long an attempt of a push worker lives without a heartbeat.
     pub(super) fn worker_lease_of(&self, entry: &Entry) -> Option<u64> {
         let open = entry.open.as_ref().filter(|open| is_pushed(open))?;
         let worker = open.holder.as_ref().map(|holder| holder.worker.clone())?;
-        let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
+        let member = self.reference.workers.members.get(&(entry.row.spec.tenant.clone(), worker));
         let alone = self.reference.settings.lease.0.max(open.lease.0);
         Some(member.map_or(alone, |member| member.lease))
     }
@@ -477,22 +485,22 @@ impl Checker {
     pub(super) fn worker_lease_until(&self, open: &OpenAttempt) -> u64 {
         let Some(entry) = self.ledger.jobs.get(&open.seq).filter(|_| is_pushed(open)) else { return 0 };
         let Some(worker) = open.holder.as_ref().map(|holder| holder.worker.clone()) else { return 0 };
-        let member = self.reference.crew.members.get(&(entry.row.spec.tenant.clone(), worker));
+        let member = self.reference.workers.members.get(&(entry.row.spec.tenant.clone(), worker));
         member.map_or(0, |member| member.lease_until)
     }
 
     /// Would a look at the clock change who may get what?
-    pub fn crew_is_due(&self, moment: Moment) -> bool {
-        let crew = &self.reference.crew;
-        crew.members.values().any(|member| member.is_silent(moment.at) && !member.lost)
-            || crew.has_expired(moment.now.wall)
+    pub fn workers_are_due(&self, moment: Moment) -> bool {
+        let workers = &self.reference.workers;
+        workers.members.values().any(|member| member.is_silent(moment.at) && !member.lost)
+            || workers.has_expired(moment.now.wall)
     }
 
     /// Is a job that uses something on a worker without hope?
     pub(super) fn is_missing(&self, entry: &Entry, moment: Moment) -> bool {
         let spec = &entry.row.spec;
         let Some(worker) = pin(spec) else { return false };
-        let member = self.reference.crew.members.get(&(spec.tenant.clone(), worker.clone()));
+        let member = self.reference.workers.members.get(&(spec.tenant.clone(), worker.clone()));
         let settings = &self.reference.settings;
         let there = member.is_some_and(|member| !member.lost && member.fits(settings, &entry.lane, spec));
         !there || pin_expiry(spec).is_some_and(|at| at <= moment.now.wall)
@@ -505,9 +513,9 @@ impl Checker {
     }
 }
 
-/// The task that is ended by a word, or rejected.
-fn ending_task(said: &WorkerReport) -> Option<Task> {
-    match said {
+/// The task that a report ends or rejects.
+fn ending_task(report: &WorkerReport) -> Option<Task> {
+    match report {
         WorkerReport::Ended { task, .. } | WorkerReport::Rejected(task, _) => Some(*task),
         _ => None,
     }
@@ -524,8 +532,8 @@ fn keeps(register: &Register, open: &OpenAttempt) -> bool {
     }
 }
 
-fn answers(said: &WorkerReport, found: TaskFound, reply: &Reply) -> bool {
-    match (found, said) {
+fn answers(report: &WorkerReport, found: TaskFound, reply: &Reply) -> bool {
+    match (found, report) {
         (TaskFound::Nothing, _) => *reply == Reply::Stale,
         (TaskFound::Others, _) => *reply == Reply::NotYours,
         (TaskFound::Ahead, _) => *reply == Reply::Gap,

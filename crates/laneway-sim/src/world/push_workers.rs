@@ -1,4 +1,4 @@
-//! Workers with connections: they register, take tasks, say the same thing twice, lose their connections and come back.
+//! Push workers: they register, take tasks, send messages twice, lose their connections and come back.
 
 use laneway_core::command::WorkerCommand;
 use laneway_core::effect::{Offer, OfferTo};
@@ -10,21 +10,21 @@ use laneway_core::{
 };
 
 use super::World;
-use crate::reference::crew;
+use crate::attempts::{At, Phase, SimAttempt};
+use crate::reference::workers;
 use crate::rng::Rng;
-use crate::runs::{At, Phase, Run};
 use crate::violation::{Checked, hold};
 
 /// Connections that are remembered, those that are out included.
-const REMEMBERED_HANDS: usize = 8;
-/// Tasks that somebody may speak about again.
+const REMEMBERED_SOCKETS: usize = 8;
+/// Tasks that a worker may report about again.
 const REMEMBERED_TASKS: usize = 16;
 /// Names of workers.
 const WORKERS: [&str; 3] = ["r1", "r2", "r3"];
 
 /// One connection, as the world knows it.
 #[derive(Clone, Debug)]
-pub(super) struct Hand {
+pub(super) struct Socket {
     pub(super) connection: ConnectionId,
     pub(super) offer: WorkerOffer,
     /// The socket is still there as far as its worker knows.
@@ -38,7 +38,7 @@ pub(super) struct Hand {
 pub(super) struct Process {
     /// Never given to another one.
     pub(super) number: u64,
-    /// The boot id that it tells, if it is of the sort that does.
+    /// The boot id that it sends, if it sends one.
     pub(super) boot: Option<Name>,
 }
 
@@ -46,7 +46,7 @@ impl World {
     /// A worker connects: its first process, the same one again, one that replaces a process that has crashed, or a second
     /// one beside a process that lives.
     pub(super) fn connect(&mut self) -> Command {
-        let who = self.whoever_connects();
+        let who = self.connecting_worker();
         let heartbeat = Span(self.rng.between(1, 20) * 1_000);
         let offer = self.draw_offer(who.0.clone(), who.1.clone());
         let dice = self.rng.below(100);
@@ -64,9 +64,9 @@ impl World {
             }
         };
         self.processes.insert(who.clone(), process.clone());
-        for hand in &mut self.hands {
+        for socket in &mut self.sockets {
             // A process has one connection: its older one is one that it gave up.
-            hand.live &= (&hand.offer.tenant, &hand.offer.worker) != (&who.0, &who.1);
+            socket.live &= (&socket.offer.tenant, &socket.offer.worker) != (&who.0, &who.1);
         }
         self.register(offer, heartbeat, process)
     }
@@ -74,60 +74,61 @@ impl World {
     fn start_process(&mut self) -> Process {
         self.processes_started += 1;
         let number = self.processes_started;
-        // One in four is of the old sort, which tells no boot id.
+        // One in four is of the old sort, which sends no boot id.
         let boot = self.rng.chance(75).then(|| Name::new(&format!("b{number}")).expect("a short name"));
         Process { number, boot }
     }
 
     /// A process dies, and everything that it ran with it.
     fn crash(&mut self, process: &Process) {
-        self.diary.note(|| format!("process {} crashes", process.number));
-        let theirs = |run: &Run| run.at.as_ref().is_some_and(|at| at.process == process.number);
-        while let Some(at) = self.runs.iter().position(theirs) {
-            self.forget_run(at);
+        self.log.note(|| format!("process {} crashes", process.number));
+        let theirs =
+            |attempt: &SimAttempt| attempt.at.as_ref().is_some_and(|at| at.process == process.number);
+        while let Some(at) = self.attempts.iter().position(theirs) {
+            self.forget_attempt(at);
         }
     }
 
     /// Has a worker a connection, as far as its process knows?
-    fn is_live(&self, who: &crew::Who) -> bool {
-        let theirs = |hand: &Hand| (&hand.offer.tenant, &hand.offer.worker) == (&who.0, &who.1);
-        self.hands.iter().any(|hand| hand.live && theirs(hand))
+    fn is_live(&self, who: &workers::WorkerKey) -> bool {
+        let theirs = |socket: &Socket| (&socket.offer.tenant, &socket.offer.worker) == (&who.0, &who.1);
+        self.sockets.iter().any(|socket| socket.live && theirs(socket))
     }
 
     /// A registration was answered.
-    pub(super) fn register_heard(&mut self, register: &Register, reply: &Reply) {
-        let Some(at) = self.hands.iter().position(|hand| hand.connection == register.connection) else {
+    pub(super) fn register_answered(&mut self, register: &Register, reply: &Reply) {
+        let Some(at) = self.sockets.iter().position(|socket| socket.connection == register.connection) else {
             return;
         };
         if !matches!(reply, Reply::Registered(_)) {
-            self.hands[at].live = false;
+            self.sockets[at].live = false;
             return;
         }
-        let process = self.hands[at].process.clone();
+        let process = self.sockets[at].process.clone();
         let who = (register.offer.tenant.clone(), register.offer.worker.clone());
         if let Some(before) = self.processes.insert(who.clone(), process.clone())
             && before != process
         {
-            // Whoever may come although another process was there has come after its end.
+            // A process that may register although another one was there has come after its end.
             self.crash(&before);
-            for hand in &mut self.hands {
-                let theirs = (&hand.offer.tenant, &hand.offer.worker) == (&who.0, &who.1);
-                hand.live &= !theirs || hand.process == process;
+            for socket in &mut self.sockets {
+                let theirs = (&socket.offer.tenant, &socket.offer.worker) == (&who.0, &who.1);
+                socket.live &= !theirs || socket.process == process;
             }
         }
     }
 
     /// Mostly one that holds something and has lost its connection, if there is one.
-    fn whoever_connects(&mut self) -> (Name, Name) {
+    fn connecting_worker(&mut self) -> (Name, Name) {
         let open = self.checker.ledger.open().filter_map(|entry| {
-            let open = entry.open.as_ref().filter(|open| open.executor.as_str() == crew::WORKERS)?;
+            let open = entry.open.as_ref().filter(|open| open.executor.as_str() == workers::WORKERS)?;
             Some((entry.row.spec.tenant.clone(), open.holder.as_ref()?.worker.clone()))
         });
-        let is_there = |who: &crew::Who| {
-            let member = self.checker.reference.crew.members.get(who);
+        let is_there = |who: &workers::WorkerKey| {
+            let member = self.checker.reference.workers.members.get(who);
             member.is_some_and(|member| member.connection.is_some())
         };
-        let away: Vec<crew::Who> = open.filter(|who| !is_there(who)).collect();
+        let away: Vec<workers::WorkerKey> = open.filter(|who| !is_there(who)).collect();
         if !away.is_empty() && self.rng.chance(60) {
             return self.rng.pick(&away).clone();
         }
@@ -137,16 +138,16 @@ impl World {
     fn register(&mut self, offer: WorkerOffer, heartbeat: Span, process: Process) -> Command {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
-        if self.hands.len() == REMEMBERED_HANDS {
-            let out = self.hands.iter().position(|hand| !hand.live).unwrap_or(0);
-            self.hands.remove(out);
+        if self.sockets.len() == REMEMBERED_SOCKETS {
+            let out = self.sockets.iter().position(|socket| !socket.live).unwrap_or(0);
+            self.sockets.remove(out);
         }
-        let has = self.runs.iter().filter_map(|run| {
-            let at = run.at.as_ref().filter(|at| at.process == process.number)?;
-            Some(Task { job: run.fence.job, dispatch_seq: at.dispatch_seq })
+        let has = self.attempts.iter().filter_map(|attempt| {
+            let at = attempt.at.as_ref().filter(|at| at.process == process.number)?;
+            Some(Task { job: attempt.fence.job, dispatch_seq: at.dispatch_seq })
         });
         let (tasks, boot) = (TasksKept::Listed(has.collect()), process.boot.clone());
-        self.hands.push(Hand { connection, offer: offer.clone(), live: true, process });
+        self.sockets.push(Socket { connection, offer: offer.clone(), live: true, process });
         let orders = Orders::default();
         Command::Worker(WorkerCommand::Register(Box::new(Register {
             connection,
@@ -179,36 +180,36 @@ impl World {
         }
     }
 
-    fn some_hand(&mut self) -> Option<Hand> {
-        if self.hands.is_empty() {
+    fn some_socket(&mut self) -> Option<Socket> {
+        if self.sockets.is_empty() {
             return None;
         }
-        let at = self.rng.below(self.hands.len() as u64) as usize;
-        Some(self.hands[at].clone())
+        let at = self.rng.below(self.sockets.len() as u64) as usize;
+        Some(self.sockets[at].clone())
     }
 
     /// A connection ends: one that was probed and did not answer, mostly one that is there, now and then one that lost its
-    /// place long ago.
+    /// registration long ago.
     pub(super) fn disconnect(&mut self) -> Option<Command> {
         let dead = |connection: &ConnectionId| {
-            !self.hands.iter().any(|hand| hand.live && hand.connection == *connection)
+            !self.sockets.iter().any(|socket| socket.live && socket.connection == *connection)
         };
         if let Some(probed) = std::mem::take(&mut self.probed).into_iter().find(dead) {
-            return Some(said(probed, WorkerReport::Gone));
+            return Some(message(probed, WorkerReport::Gone));
         }
-        let hand = self.some_hand()?;
-        for known in &mut self.hands {
-            known.live &= known.connection != hand.connection;
+        let socket = self.some_socket()?;
+        for known in &mut self.sockets {
+            known.live &= known.connection != socket.connection;
         }
-        Some(said(hand.connection, WorkerReport::Gone))
+        Some(message(socket.connection, WorkerReport::Gone))
     }
 
     /// A worker gives a sign of life, or offers something else.
     pub(super) fn pulse(&mut self) -> Option<Command> {
-        let hand = self.some_hand()?;
+        let socket = self.some_socket()?;
         if self.rng.chance(8) {
-            let offer = self.draw_offer(hand.offer.tenant.clone(), hand.offer.worker.clone());
-            return Some(said(hand.connection, WorkerReport::Offers(Box::new(offer))));
+            let offer = self.draw_offer(socket.offer.tenant.clone(), socket.offer.worker.clone());
+            return Some(message(socket.connection, WorkerReport::Offers(Box::new(offer))));
         }
         let rng = &mut self.rng;
         let beat = Beat {
@@ -218,7 +219,7 @@ impl World {
             disk: rng.chance(10).then(|| rng.between(850, 1_000) as u16),
             ..Beat::default()
         };
-        Some(said(hand.connection, WorkerReport::Beat(beat)))
+        Some(message(socket.connection, WorkerReport::Beat(beat)))
     }
 
     /// An operator wants a worker to drain, or no longer.
@@ -231,7 +232,7 @@ impl World {
         })
     }
 
-    /// An operator says which lanes a worker serves: now and then every one, or one that is not there.
+    /// An operator sets which lanes a worker serves: now and then every one, or one that is not there.
     pub(super) fn rebind_worker(&mut self) -> Command {
         let there = if self.rng.chance(10) { &self.shape.lanes[..] } else { self.shape.real_lanes() };
         Command::Worker(WorkerCommand::Rebind {
@@ -242,54 +243,54 @@ impl World {
         })
     }
 
-    /// Somebody says something about a task: again, too late, over another connection, or with a wrong number.
-    pub(super) fn speak_about_a_task(&mut self) -> Option<Command> {
-        let hand = self.some_hand()?;
+    /// A message about a task arrives: again, too late, over another connection, or with a wrong number.
+    pub(super) fn report_task_again(&mut self) -> Option<Command> {
+        let socket = self.some_socket()?;
         if self.old_tasks.is_empty() {
             return None;
         }
         let at = self.rng.below(self.old_tasks.len() as u64) as usize;
         let (connection, mut task) = self.old_tasks[at];
-        let connection = if self.rng.chance(60) { connection } else { hand.connection };
+        let connection = if self.rng.chance(60) { connection } else { socket.connection };
         match self.rng.below(8) {
             0 => task.dispatch_seq += 1,
             1 => task.dispatch_seq = task.dispatch_seq.saturating_sub(1),
             _ => {}
         }
         let what = match self.rng.below(5) {
-            // A run that goes on is not ended behind its back by who runs it.
+            // An attempt that goes on is not ended by another message of its worker.
             _ if self.is_running(connection, task) => WorkerReport::Accepted(task),
             0 => WorkerReport::Accepted(task),
             1 => WorkerReport::Rejected(task, Name::fixed("E.INTERNAL")),
             _ => WorkerReport::Ended { task, outcome: self.outcome(), stored: None },
         };
-        Some(said(connection, what))
+        Some(message(connection, what))
     }
 
-    /// Would the house take a word about this task for the word of a run that lives?
+    /// Would the server accept a message about this task for an attempt that lives?
     fn is_running(&self, connection: ConnectionId, task: Task) -> bool {
-        self.runs.iter().any(|run| {
-            let at = run.at.as_ref();
-            run.fence.job == task.job
+        self.attempts.iter().any(|attempt| {
+            let at = attempt.at.as_ref();
+            attempt.fence.job == task.job
                 && at.is_some_and(|at| at.dispatch_seq == task.dispatch_seq && at.connection == connection)
         })
     }
 
-    /// A run at a worker says the next thing.
-    pub(super) fn task_speaks(&mut self, at: usize) -> Option<Command> {
-        let run = &self.runs[at];
-        let (phase, stops) = (run.phase, run.told_to_stop && !run.stubborn);
-        let task_at = run.at.clone()?;
-        let task = Task { job: run.fence.job, dispatch_seq: task_at.dispatch_seq };
+    /// An attempt at a worker reports.
+    pub(super) fn task_reports(&mut self, at: usize) -> Option<Command> {
+        let attempt = &self.attempts[at];
+        let (phase, stops) = (attempt.phase, attempt.asked_to_stop && !attempt.stubborn);
+        let task_at = attempt.at.clone()?;
+        let task = Task { job: attempt.fence.job, dispatch_seq: task_at.dispatch_seq };
         let connection = task_at.connection;
         let dice = self.rng.below(100);
         let what = match phase {
             Phase::Offered if dice < 70 => WorkerReport::Accepted(task),
             Phase::Offered if dice < 85 => {
-                self.runs[at].phase = Phase::Ended;
+                self.attempts[at].phase = Phase::Ended;
                 WorkerReport::Rejected(task, Name::fixed("E.CMD.CONCURRENCY_VIOLATION"))
             }
-            // Its word is lost on the way.
+            // Its message is lost on the way.
             Phase::Offered if dice < 95 => return None,
             Phase::Working if !task_at.accepted && dice < 70 => WorkerReport::Accepted(task),
             Phase::Working if stops && dice < 80 => return Some(self.task_ends(at, Outcome::Canceled)),
@@ -300,18 +301,18 @@ impl World {
             }
         };
         self.remember_task(connection, task);
-        Some(said(connection, what))
+        Some(message(connection, what))
     }
 
-    /// A run at a worker has ended, and says so.
+    /// An attempt at a worker has ended, and reports it.
     pub(super) fn task_ends(&mut self, at: usize, outcome: Outcome) -> Command {
-        let run = &mut self.runs[at];
-        run.phase = Phase::Ended;
+        let attempt = &mut self.attempts[at];
+        attempt.phase = Phase::Ended;
         let (connection, dispatch_seq) =
-            run.at.as_ref().map_or((ConnectionId(0), 0), |at| (at.connection, at.dispatch_seq));
-        let task = Task { job: run.fence.job, dispatch_seq };
+            attempt.at.as_ref().map_or((ConnectionId(0), 0), |at| (at.connection, at.dispatch_seq));
+        let task = Task { job: attempt.fence.job, dispatch_seq };
         self.remember_task(connection, task);
-        said(connection, WorkerReport::Ended { task, outcome, stored: None })
+        message(connection, WorkerReport::Ended { task, outcome, stored: None })
     }
 
     fn remember_task(&mut self, connection: ConnectionId, task: Task) {
@@ -321,69 +322,70 @@ impl World {
         self.old_tasks.push_back((connection, task));
     }
 
-    /// Can a run at a worker be heard?
-    pub(super) fn is_connected(&self, run: &Run) -> bool {
-        run.at
-            .as_ref()
-            .is_none_or(|at| self.hands.iter().any(|hand| hand.live && hand.connection == at.connection))
+    /// Can an attempt at a worker reach the server?
+    pub(super) fn is_connected(&self, attempt: &SimAttempt) -> bool {
+        attempt.at.as_ref().is_none_or(|at| {
+            self.sockets.iter().any(|socket| socket.live && socket.connection == at.connection)
+        })
     }
 
     /// What a worker makes of an answer.
-    pub(super) fn hand_heard(&mut self, word: &WorkerMessage, reply: &Reply, at: u64) {
-        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&word.said, reply) {
-            let theirs = |run: &&mut Run| {
-                run.at.as_ref().is_some_and(|at| at.connection == word.connection && at.accepted)
+    pub(super) fn message_answered(&mut self, message: &WorkerMessage, reply: &Reply, at: u64) {
+        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&message.said, reply) {
+            let theirs = |attempt: &&mut SimAttempt| {
+                attempt.at.as_ref().is_some_and(|at| at.connection == message.connection && at.accepted)
             };
-            for run in self.runs.iter_mut().filter(theirs).filter(|run| run.works()) {
-                run.renewed(at, lease.0);
+            for attempt in self.attempts.iter_mut().filter(theirs).filter(|attempt| attempt.works()) {
+                attempt.renewed(at, lease.0);
             }
             return;
         }
-        let task = match &word.said {
+        let task = match &message.said {
             WorkerReport::Accepted(task)
             | WorkerReport::Rejected(task, _)
             | WorkerReport::Ended { task, .. } => *task,
             _ => return,
         };
-        let found = self.runs.iter().position(|run| {
-            let at = run.at.as_ref();
-            run.fence.job == task.job
+        let found = self.attempts.iter().position(|attempt| {
+            let at = attempt.at.as_ref();
+            attempt.fence.job == task.job
                 && at.is_some_and(|at| {
-                    at.connection == word.connection && at.dispatch_seq == task.dispatch_seq
+                    at.connection == message.connection && at.dispatch_seq == task.dispatch_seq
                 })
         });
         let Some(found) = found else { return };
-        match (&word.said, reply) {
+        match (&message.said, reply) {
             (WorkerReport::Accepted(_), Reply::Alive { lease, stop }) => {
-                let run = &mut self.runs[found];
-                if let Some(at) = run.at.as_mut() {
+                let attempt = &mut self.attempts[found];
+                if let Some(at) = attempt.at.as_mut() {
                     at.accepted = true;
                 }
-                match run.phase {
-                    Phase::Offered if *stop => run.phase = Phase::Ended,
+                match attempt.phase {
+                    Phase::Offered if *stop => attempt.phase = Phase::Ended,
                     Phase::Ended => {}
-                    _ => run.renewed(at, lease.0),
+                    _ => attempt.renewed(at, lease.0),
                 }
-                run.told_to_stop |= *stop;
+                attempt.asked_to_stop |= *stop;
             }
-            _ => self.forget_run(found),
+            _ => self.forget_attempt(found),
         }
     }
 
-    /// A worker hears of a task, perhaps of one that it knows. What is sent over a dead connection reaches nobody.
-    pub(super) fn hand_offered(&mut self, offer: &Offer, to: &OfferTo, at: u64) -> Checked {
-        let hand = self.hands.iter().find(|hand| hand.live && hand.connection == to.connection);
-        let Some(process) = hand.map(|hand| hand.process.number) else { return Ok(()) };
+    /// A worker gets a task, perhaps one that it knows. A message over a dead connection is lost.
+    pub(super) fn task_offered(&mut self, offer: &Offer, to: &OfferTo, at: u64) -> Checked {
+        let socket = self.sockets.iter().find(|socket| socket.live && socket.connection == to.connection);
+        let Some(process) = socket.map(|socket| socket.process.number) else { return Ok(()) };
         let task = (offer.fence.job, offer.dispatch_seq);
         let first = *self.given_to.entry(task).or_insert(process);
         hold("I38", first == process, || {
             format!("dispatch {} of job {} is given to two processes", offer.dispatch_seq, offer.seq.0)
         })?;
-        let known = self.runs.iter().position(|run| run.fence.attempt_id == offer.fence.attempt_id);
-        if let Some(known) = known.filter(|&known| self.runs[known].lives()) {
-            let run = &mut self.runs[known];
-            run.fence = offer.fence;
-            run.at = Some(At {
+        let known =
+            self.attempts.iter().position(|attempt| attempt.fence.attempt_id == offer.fence.attempt_id);
+        if let Some(known) = known.filter(|&known| self.attempts[known].lives()) {
+            let attempt = &mut self.attempts[known];
+            attempt.fence = offer.fence;
+            attempt.at = Some(At {
                 connection: to.connection,
                 process,
                 dispatch_seq: offer.dispatch_seq,
@@ -392,21 +394,21 @@ impl World {
             return Ok(());
         }
         if let Some(known) = known {
-            self.forget_run(known);
+            self.forget_attempt(known);
         }
-        let mut run = Run::new(offer, true, at);
+        let mut attempt = SimAttempt::new(offer, true, at);
         let open = self.checker.ledger.fits(&offer.fence).and_then(|entry| entry.open.as_ref());
-        run.timed = to.again && open.is_some_and(|open| open.started_at.is_some());
-        run.at = Some(At {
+        attempt.timed = to.again && open.is_some_and(|open| open.started_at.is_some());
+        attempt.at = Some(At {
             connection: to.connection,
             process,
             dispatch_seq: offer.dispatch_seq,
             accepted: false,
         });
-        run.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
-        run.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
-        run.caller = self.caller_of(&offer.fence);
-        self.runs.push(run);
+        attempt.stubborn = !self.healed && self.rng.chance(self.shape.faults.stubborn);
+        attempt.cut = !self.healed && self.rng.chance(self.shape.faults.cut);
+        attempt.caller = self.caller_of(&offer.fence);
+        self.attempts.push(attempt);
         Ok(())
     }
 
@@ -437,12 +439,12 @@ impl World {
     }
 
     /// The world heals: old connections end, and every tenant has one worker that can do everything.
-    pub(super) fn heal_crew(&mut self) -> Checked {
+    pub(super) fn heal_workers(&mut self) -> Checked {
         let connections: Vec<ConnectionId> =
-            self.checker.reference.crew.connections.keys().copied().collect();
-        self.hands.clear();
+            self.checker.reference.workers.connections.keys().copied().collect();
+        self.sockets.clear();
         for connection in connections {
-            self.turn(vec![said(connection, WorkerReport::Gone)])?;
+            self.batch(vec![message(connection, WorkerReport::Gone)])?;
         }
         for tenant in self.shape.tenants.clone() {
             let offer = WorkerOffer {
@@ -461,7 +463,7 @@ impl World {
                 None => self.start_process(),
             };
             let command = self.register(offer, Span::mins(10), process);
-            self.turn(vec![command])?;
+            self.batch(vec![command])?;
         }
         Ok(())
     }
@@ -470,20 +472,20 @@ impl World {
     pub(super) fn heal_pulse(&mut self) -> Checked {
         let at = self.clock.moment().at;
         let silent = |connection: ConnectionId, world: &World| {
-            let crew = &world.checker.reference.crew;
-            let member = crew.speaks(connection).and_then(|who| crew.members.get(who));
-            member.is_some_and(|member| at.saturating_sub(member.heard) >= member.heartbeat)
+            let workers = &world.checker.reference.workers;
+            let member = workers.worker_of(connection).and_then(|who| workers.members.get(who));
+            member.is_some_and(|member| at.saturating_sub(member.reachable) >= member.heartbeat)
         };
         let silent: Vec<ConnectionId> =
-            self.hands.iter().map(|hand| hand.connection).filter(|c| silent(*c, self)).collect();
+            self.sockets.iter().map(|socket| socket.connection).filter(|c| silent(*c, self)).collect();
         for connection in silent {
-            self.turn(vec![said(connection, WorkerReport::Beat(Beat::default()))])?;
+            self.batch(vec![message(connection, WorkerReport::Beat(Beat::default()))])?;
         }
         Ok(())
     }
 }
 
-fn said(connection: ConnectionId, said: WorkerReport) -> Command {
+fn message(connection: ConnectionId, said: WorkerReport) -> Command {
     Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection, said })))
 }
 

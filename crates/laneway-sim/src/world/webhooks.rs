@@ -1,13 +1,13 @@
-//! Those who tell news of ended jobs, and those who want to hear it again.
+//! Receivers of webhooks, and clients that request a webhook again.
 
 use laneway_core::command::DeliveryCommand;
 use laneway_core::{Command, JobId, Origin, Seq, Span, TryOutcome};
 
 use super::World;
 
-/// News that the house wants told.
+/// Tries of webhook deliveries that the server handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct DeliveryTry {
     pub(super) seq: Seq,
     pub(super) job: JobId,
     pub(super) number: u32,
@@ -15,12 +15,12 @@ pub(super) struct News {
 
 impl World {
     /// A call has ended, one way or another.
-    pub(super) fn tell(&mut self) -> Option<Command> {
-        if self.news.is_empty() {
+    pub(super) fn end_delivery(&mut self) -> Option<Command> {
+        if self.deliveries.is_empty() {
             return None;
         }
-        let News { seq, number, .. } = *self.rng.pick(&self.news);
-        // Now and then somebody speaks of a try that is over.
+        let DeliveryTry { seq, number, .. } = *self.rng.pick(&self.deliveries);
+        // Now and then the report is about a try that is over.
         let number = if !self.healed && self.rng.chance(5) { number - 1 } else { number };
         let outcome = match self.rng.below(10) {
             _ if self.healed => TryOutcome::Answered(200),
@@ -28,13 +28,13 @@ impl World {
             4..6 => TryOutcome::Answered(500),
             6 => TryOutcome::Answered(410),
             7 => TryOutcome::NotAllowed("it is not allowed".into()),
-            _ => TryOutcome::Unanswered("nobody answers".into()),
+            _ => TryOutcome::Unanswered("no answer".into()),
         };
         let took = Span(self.rng.below(10_000));
         Some(Command::Delivery(DeliveryCommand::Tried { seq, number, took, outcome }))
     }
 
-    /// Somebody wants to hear the news again, perhaps somebody else's.
+    /// A client requests a webhook again, perhaps one of another tenant.
     pub(super) fn redeliver(&mut self) -> Option<Command> {
         let (job, owner) = match self.known_jobs.len() {
             0 => return None,
@@ -53,10 +53,10 @@ impl World {
         }))
     }
 
-    /// What was said about a try is not said again.
-    pub(super) fn news_heard(&mut self, command: &Command) {
+    /// The end of a try is not reported again.
+    pub(super) fn delivery_answered(&mut self, command: &Command) {
         if let Command::Delivery(DeliveryCommand::Tried { seq, number, .. }) = command {
-            self.news.retain(|news| (news.seq, news.number) != (*seq, *number));
+            self.deliveries.retain(|deliveries| (deliveries.seq, deliveries.number) != (*seq, *number));
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write};
 
-/// The diary of one world.
+/// The log of one world.
 #[derive(Debug)]
-pub struct Diary {
+pub struct Log {
     lines: VecDeque<String>,
     lines_max: usize,
     print: Option<Fnv>,
@@ -24,14 +24,14 @@ impl Write for Fnv {
     }
 }
 
-impl Diary {
-    /// A diary that keeps this many lines, and a fingerprint if one is wanted.
-    pub fn new(lines_max: usize, fingerprint: bool) -> Diary {
+impl Log {
+    /// A log that keeps this many lines, and a fingerprint if one is wanted.
+    pub fn new(lines_max: usize, fingerprint: bool) -> Log {
         let print = fingerprint.then_some(Fnv(0xCBF2_9CE4_8422_2325));
-        Diary { lines: VecDeque::new(), lines_max, print }
+        Log { lines: VecDeque::new(), lines_max, print }
     }
 
-    /// Keeps a line. It is only made when somebody wants it.
+    /// Keeps a line. It is only made when lines are kept.
     pub fn note(&mut self, line: impl FnOnce() -> String) {
         if self.lines_max == 0 {
             return;

@@ -1,33 +1,33 @@
-//! The runs that the world acts out: what really happens at places after an attempt was offered.
+//! Simulated attempts: what really happens at executors after an attempt was offered.
 //!
-//! A run knows only what it was told. An attached one works from the moment it hears of its attempt and dies with the
+//! An attempt knows only what it was sent. An attached one works from the moment it gets its offer and dies with the
 //! process. A leased one asks before it works, and stops by itself when its lease or its timeout ends by its own clock,
-//! so that nothing runs twice at the same time, whatever the house believes.
+//! so that no job runs twice at the same time, whatever the state of the server is.
 
 use laneway_core::effect::Offer;
 use laneway_core::lease::Grant;
 use laneway_core::{ConnectionId, Fence, JobId, JobState, Name};
 
-/// One run.
+/// One simulated attempt.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SimAttempt {
     /// The attempt.
     pub fence: Fence,
     /// Where it runs.
     pub executor: Name,
-    /// True: it lives by heartbeats and outlives the house's process.
+    /// True: it lives by heartbeats and outlives the server's process.
     pub leased: bool,
     /// What it does.
     pub phase: Phase,
-    /// It was told to stop.
-    pub told_to_stop: bool,
-    /// It does not listen when it is told to stop.
+    /// It was asked to stop.
+    pub asked_to_stop: bool,
+    /// It does not listen when it is asked to stop.
     pub stubborn: bool,
-    /// Nobody hears it.
+    /// Its reports do not reach the server.
     pub cut: bool,
-    /// For one at a worker: over which connection it was told of.
+    /// For one at a worker: over which connection it was offered.
     pub at: Option<At>,
-    /// Its time runs since it was told of the attempt: it was given what is left of it.
+    /// Its time runs since it was offered: it was given what is left of it.
     pub timed: bool,
     /// For a middleware: what it has called.
     pub caller: Option<Caller>,
@@ -37,10 +37,10 @@ pub struct Run {
     lease_until: u64,
 }
 
-/// What a middleware's run knows of its calls.
+/// What an attempt of a middleware knows of its calls.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Its place in its chain.
+    /// Its position in its chain.
     pub index: u32,
     /// Calls it has made.
     pub calls: u32,
@@ -48,39 +48,39 @@ pub struct Caller {
     pub waits: bool,
 }
 
-/// Where a worker's run stands.
+/// The worker's view of an attempt.
 #[derive(Clone, Debug)]
 pub struct At {
-    /// The connection over which it was told of.
+    /// The connection over which it was offered.
     pub connection: ConnectionId,
-    /// The worker's process that was told.
+    /// The worker's process that got the offer.
     pub process: u64,
     /// Which dispatch of the job it is.
     pub dispatch_seq: u64,
-    /// The house heard over this connection that it was taken.
+    /// It was accepted over this connection.
     pub accepted: bool,
 }
 
-/// What a run does.
+/// What an attempt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It knows of the attempt and has not begun.
     Offered,
     /// It works.
     Working,
-    /// It has really ended, but perhaps nobody knows.
+    /// It has really ended, perhaps without a report.
     Ended,
 }
 
-impl Run {
-    /// A run that just heard of its attempt.
-    pub fn new(offer: &Offer, leased: bool, at: u64) -> Run {
-        Run {
+impl SimAttempt {
+    /// An attempt that was just offered.
+    pub fn new(offer: &Offer, leased: bool, at: u64) -> SimAttempt {
+        SimAttempt {
             fence: offer.fence,
             executor: offer.executor.clone(),
             leased,
             phase: if leased { Phase::Offered } else { Phase::Working },
-            told_to_stop: false,
+            asked_to_stop: false,
             stubborn: false,
             cut: false,
             at: None,
@@ -92,15 +92,15 @@ impl Run {
         }
     }
 
-    /// A run that its worker asked for.
-    pub fn granted(grant: &Grant, at: u64) -> Run {
+    /// An attempt that its worker requested.
+    pub fn granted(grant: &Grant, at: u64) -> SimAttempt {
         let running = grant.state == JobState::Running;
-        Run {
+        SimAttempt {
             fence: grant.fence,
             executor: Name::fixed("leases"),
             leased: true,
             phase: if running { Phase::Working } else { Phase::Offered },
-            told_to_stop: false,
+            asked_to_stop: false,
             stubborn: false,
             cut: false,
             at: None,
@@ -122,7 +122,7 @@ impl Run {
         self.phase == Phase::Working
     }
 
-    /// It was told that it may work on for this long, counted from when it asked.
+    /// It may work on for this long, counted from when it asked.
     pub fn renewed(&mut self, asked_at: u64, lease: u64) {
         if self.phase == Phase::Offered {
             self.phase = Phase::Working;
@@ -133,7 +133,7 @@ impl Run {
         self.lease_until = asked_at.saturating_add(lease);
     }
 
-    /// Time passes: a leased run stops by itself when its lease or its timeout ends.
+    /// Time passes: a leased attempt stops by itself when its lease or its timeout ends.
     pub fn looks_at_clock(&mut self, at: u64) {
         if self.leased
             && self.works()
@@ -144,9 +144,10 @@ impl Run {
     }
 }
 
-/// Two runs of one job that work at the same time, if there are any.
-pub fn doubled(runs: &[Run]) -> Option<JobId> {
-    let mut working: Vec<JobId> = runs.iter().filter(|run| run.works()).map(|run| run.fence.job).collect();
+/// A job with two attempts that work at the same time, if there is one.
+pub fn doubled(attempts: &[SimAttempt]) -> Option<JobId> {
+    let mut working: Vec<JobId> =
+        attempts.iter().filter(|attempt| attempt.works()).map(|attempt| attempt.fence.job).collect();
     working.sort_unstable();
     working.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
