@@ -1,4 +1,4 @@
-//! The command line of the simulator: many seeds, one seed again with its story, or the mutants.
+//! The command line of the simulator: many seeds, one seed again with its log, or the mutants.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

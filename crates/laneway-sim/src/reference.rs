@@ -17,7 +17,7 @@ use laneway_core::{
 
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
-pub use units::{Capacity, Need};
+pub use units::{Capacity, Demand};
 use workers::{WorkerPool, pin_expiry, wants_worker};
 
 /// The reference. The checker sets its settings and executors from the commands that the engine got.
@@ -137,7 +137,7 @@ impl Reference {
             return None;
         }
         let capacity = self.capacity(ledger, moment);
-        if let Some((due, cost)) = capacity.due
+        if let Some((due, cost)) = capacity.next_in_line
             && cost <= capacity.free
             && !self.draining
         {
@@ -204,8 +204,8 @@ impl Reference {
         shared: bool,
     ) -> bool {
         !is_overdue(moment, entry)
-            && (self.need(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
-            && capacity.has_units_for(self.need(entry).cost)
+            && (self.demand(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
+            && capacity.has_units_for(self.demand(entry).cost)
             && self.has_slots(ledger, entry, capacity, shared)
     }
 
@@ -220,7 +220,7 @@ impl Reference {
             return false;
         }
         let Some(lane) = self.lane(&entry.lane) else { return false };
-        if !capacity.is_quiet_for(self.need(entry).rule) {
+        if !capacity.is_quiet_for(self.demand(entry).rule) {
             return false;
         }
         let executor = self.executors.iter().find(|executor| executor.kinds.contains(&spec.kind));

@@ -65,10 +65,10 @@ impl Series {
         let began = Instant::now();
         let broken = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads.max(1))
-                .map(|_| scope.spawn(|| self.workers(&counters, began, progress)))
+                .map(|_| scope.spawn(|| self.run_seeds(&counters, began, progress)))
                 .collect();
             let found =
-                threads.into_iter().filter_map(|workers| workers.join().expect("a world's panic is caught"));
+                threads.into_iter().filter_map(|thread| thread.join().expect("a world's panic is caught"));
             found.min_by_key(|(seed, _)| *seed)
         });
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Series {
         }
     }
 
-    fn workers(
+    fn run_seeds(
         &self,
         counters: &Counters,
         began: Instant,

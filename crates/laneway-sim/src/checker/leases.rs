@@ -160,15 +160,16 @@ impl Checker {
     pub(super) fn machine_takes(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
         let capacity = self.reference.capacity(&self.ledger, given.moment);
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
-        let need = self.reference.need(entry);
-        hold("I17", need.cost <= capacity.free, || {
-            format!("job {} costs {} of {} free units", open.seq.0, need.cost, capacity.free)
+        let demand = self.reference.demand(entry);
+        hold("I17", demand.cost <= capacity.free, || {
+            format!("job {} costs {} of {} free units", open.seq.0, demand.cost, capacity.free)
         })?;
-        hold("I17", capacity.is_quiet_for(need.rule), || {
+        hold("I17", capacity.is_quiet_for(demand.rule), || {
             format!("job {} starts in a machine that is {}", open.seq.0, capacity.quiet.as_str())
         })?;
-        let due =
-            capacity.due.filter(|(seq, cost)| *seq != open.seq && *cost > capacity.free && need.cost > 0);
+        let due = capacity
+            .next_in_line
+            .filter(|(seq, cost)| *seq != open.seq && *cost > capacity.free && demand.cost > 0);
         hold("I25", due.is_none(), || {
             format!(
                 "job {} bypasses job {}, which was bypassed too often",

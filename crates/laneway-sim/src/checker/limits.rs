@@ -121,7 +121,7 @@ impl Checker {
     fn age_goes_first(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
         let capacity = self.reference.capacity(&self.ledger, given.moment);
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
-        let due = capacity.due.is_some_and(|(seq, _)| seq == open.seq);
+        let due = capacity.next_in_line.is_some_and(|(seq, _)| seq == open.seq);
         let due = due || self.ledger.chain_has_slot(entry, &|_| true);
         if open.executor.as_str() == LEASES && open.holder.is_some() || due || entry.row.status.near_deadline
         {
