@@ -303,7 +303,7 @@ impl Checker {
 
     /// When a job's deadline is near.
     pub(super) fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
-        let needs = &spec.needs;
+        let needs = &spec.capacity;
         if needs.quiet.is_none() && needs.expected_duration.is_none() {
             return None;
         }
@@ -367,7 +367,7 @@ pub(super) fn outcome_about<'a>(
         Command::Lease(LeaseCommand::Message(message))
             if message.lease == about.attempt_id && may_say(message) =>
         {
-            match &message.said {
+            match &message.update {
                 LeaseUpdate::Ended(outcome) => Some(outcome),
                 _ => None,
             }

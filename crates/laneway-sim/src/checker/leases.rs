@@ -150,7 +150,7 @@ impl Checker {
         let open = entry.and_then(|entry| entry.open.as_ref());
         let held = open.and_then(|open| open.holder.as_ref()).is_some_and(|holder| holder.worker == *worker);
         hold("I6", held, || format!("{worker} is granted {grant:?}, which is not durable"))?;
-        let cost = entry.map_or(0, |entry| entry.row.spec.needs.cost);
+        let cost = entry.map_or(0, |entry| entry.row.spec.capacity.cost);
         hold("I17", cost == grant.cost, || {
             format!("{worker} is granted a cost of {}, it is {cost}", grant.cost)
         })
@@ -213,7 +213,7 @@ impl Checker {
             |entry: &&Entry| message.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant);
         let Some(entry) = entry.filter(leased).filter(owned) else { return LeaseAnswer::NotFound };
         let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
-        let takes = holder.is_none() && message.said == LeaseUpdate::Alive && entry.end.is_none();
+        let takes = holder.is_none() && message.update == LeaseUpdate::Alive && entry.end.is_none();
         let mine = message
             .worker
             .as_ref()
@@ -222,7 +222,7 @@ impl Checker {
             return LeaseAnswer::NotYours;
         }
         let found = fence.map_or(Found::Nothing, |fence| self.find(&fence));
-        match (&message.said, found) {
+        match (&message.update, found) {
             (LeaseUpdate::Revoke(_), _) if entry.end.is_some() => LeaseAnswer::NotFound,
             (LeaseUpdate::Report | LeaseUpdate::Revoke(_), _) | (LeaseUpdate::Ended(_), Found::Running) => {
                 LeaseAnswer::Done
@@ -258,7 +258,7 @@ impl Checker {
 
     /// A message by lease id that is accepted renews the lease.
     pub(super) fn receive_lease_message(&mut self, message: &LeaseMessage, moment: Moment) {
-        if message.said != LeaseUpdate::Alive
+        if message.update != LeaseUpdate::Alive
             || !matches!(self.expect_lease_message(message), LeaseAnswer::Alive(_))
         {
             return;
@@ -293,7 +293,7 @@ pub(super) fn revoke_about(given: Given<'_>, entry: &Entry) -> bool {
     given.commands.iter().any(|command| match command {
         Command::Lease(LeaseCommand::Message(message)) => {
             message.lease == open.fence.attempt_id
-                && matches!(message.said, LeaseUpdate::Revoke(_))
+                && matches!(message.update, LeaseUpdate::Revoke(_))
                 && message.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
         }
         _ => false,

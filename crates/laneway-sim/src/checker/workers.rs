@@ -61,7 +61,7 @@ impl Checker {
             Command::Worker(WorkerCommand::Rebind { tenant, worker, lanes, .. }) => {
                 workers.rebind(settings, &(tenant.clone(), worker.clone()), lanes);
             }
-            Command::Worker(WorkerCommand::Message(message)) => match &message.said {
+            Command::Worker(WorkerCommand::Message(message)) => match &message.report {
                 WorkerReport::Beat(beat) => workers.beat(settings, message.connection, *beat, moment.at),
                 WorkerReport::Offers(offer) => workers.offers(message.connection, offer),
                 WorkerReport::Gone => workers.gone(ledger, message.connection),
@@ -76,7 +76,7 @@ impl Checker {
         let Some(who) = self.reference.workers.worker_of(message.connection).cloned() else { return };
         let Some(member) = self.reference.workers.members.get(&who) else { return };
         let (until, lease) = (member.lease_until, member.lease);
-        if let WorkerReport::Accepted(task) = message.said
+        if let WorkerReport::Accepted(task) = message.report
             && let Some(seq) = self.task_of(&who, task).map(|entry| entry.row.seq)
             && let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut())
         {
@@ -105,7 +105,7 @@ impl Checker {
     }
 
     pub(super) fn expect_worker(&self, message: &WorkerMessage) -> Option<TaskAnswer> {
-        let task = match &message.said {
+        let task = match &message.report {
             WorkerReport::Accepted(task)
             | WorkerReport::Rejected(task, _)
             | WorkerReport::Ended { task, .. } => *task,
@@ -152,7 +152,7 @@ impl Checker {
         wanted: Option<TaskAnswer>,
     ) -> Checked {
         let known = self.reference.workers.worker_of(message.connection).is_some();
-        let same = match (&message.said, reply) {
+        let same = match (&message.report, reply) {
             // A connection that is gone by now had a worker when it reported so; a second report is stale.
             (WorkerReport::Gone, reply) => matches!(reply, Reply::Done | Reply::Stale) && !known,
             (WorkerReport::Beat(_), Reply::Alive { lease, .. }) => {
@@ -173,7 +173,7 @@ impl Checker {
                 }
             },
         };
-        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", message.said))
+        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", message.report))
     }
 
     /// Does its worker end or reject this attempt in this batch?
@@ -185,10 +185,10 @@ impl Checker {
         given.commands.iter().find_map(|command| {
             let Command::Worker(WorkerCommand::Message(message)) = command else { return None };
             let who = self.reference.workers.worker_of(message.connection)?;
-            let task = ending_task(&message.said)?;
+            let task = ending_task(&message.report)?;
             self.task_of(who, task)
                 .is_some_and(|found| found.row.seq == entry.row.seq)
-                .then_some(&message.said)
+                .then_some(&message.report)
         })
     }
 
@@ -221,7 +221,7 @@ impl Checker {
         given.commands.iter().find_map(|command| {
             let Command::Worker(WorkerCommand::Message(message)) = command else { return None };
             let who = self.reference.workers.worker_of(message.connection)?;
-            match &message.said {
+            match &message.report {
                 WorkerReport::Ended { task, outcome, .. }
                     if task.job == entry.row.id
                         && task.dispatch_seq == dispatch_seq
@@ -328,12 +328,12 @@ impl Checker {
         }
         let report = given.commands.iter().find_map(|command| {
             let Command::Worker(WorkerCommand::Message(message)) = command else { return None };
-            let task = ending_task(&message.said)?;
+            let task = ending_task(&message.report)?;
             let found = self.task_of(self.reference.workers.worker_of(message.connection)?, task)?;
             (found.row.seq == entry.row.seq).then_some((message, task))
         });
         // A worker that rejected it first has not ended it.
-        let report = report.filter(|(message, _)| match &message.said {
+        let report = report.filter(|(message, _)| match &message.report {
             // An attempt that was interrupted and cannot be repeated is lost, and so is one that went silent.
             WorkerReport::Ended { outcome, .. } if closed.end == AttemptEnd::Lost => {
                 matches!(outcome, Outcome::Interrupted | Outcome::Canceled)

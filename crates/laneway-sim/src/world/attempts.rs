@@ -178,7 +178,7 @@ impl World {
             Command::Finish(..) => true,
             // A message of another worker or of an operator is not the attempt's own.
             Command::Lease(LeaseCommand::Message(message)) => {
-                matches!(message.said, LeaseUpdate::Ended(_)) && *reply != Reply::NotYours
+                matches!(message.update, LeaseUpdate::Ended(_)) && *reply != Reply::NotYours
             }
             _ => false,
         };

@@ -92,18 +92,18 @@ impl World {
             tenant: self.rng.chance(10).then(|| self.rng.pick(&self.shape.tenants).clone()),
             worker: None,
             pid: self.rng.chance(20).then_some(9),
-            said: LeaseUpdate::Alive,
+            update: LeaseUpdate::Alive,
         };
         match self.rng.below(10) {
             0 => {
-                message.said = LeaseUpdate::Revoke("enough".into());
+                message.update = LeaseUpdate::Revoke("enough".into());
                 return Some(Command::Lease(LeaseCommand::Message(Box::new(message))));
             }
             // A caller that knows the fence of a reserved job may start it without a name.
             2 if holder.is_none() => return Some(Command::Start(open.fence)),
             1 => {
                 message.worker = Some(self.holder().worker);
-                message.said = if self.rng.chance(50) {
+                message.update = if self.rng.chance(50) {
                     LeaseUpdate::Report
                 } else {
                     LeaseUpdate::Ended(self.outcome())
@@ -118,7 +118,7 @@ impl World {
             attempt.filter(|&attempt| !self.attempts[attempt].cut && self.attempts[attempt].lives())?;
         message.worker = holder;
         if self.attempts[attempt].works() && self.rng.chance(40) {
-            message.said = LeaseUpdate::Ended(self.outcome());
+            message.update = LeaseUpdate::Ended(self.outcome());
             self.attempts[attempt].phase = crate::attempts::Phase::Ended;
         }
         Some(Command::Lease(LeaseCommand::Message(Box::new(message))))

@@ -228,7 +228,7 @@ impl World {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             drain: self.rng.chance(50),
-            origin: Origin::house("operator"),
+            origin: Origin::server("operator"),
         })
     }
 
@@ -239,7 +239,7 @@ impl World {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             lanes: some_lanes(&mut self.rng, there),
-            origin: Origin::house("operator"),
+            origin: Origin::server("operator"),
         })
     }
 
@@ -331,7 +331,7 @@ impl World {
 
     /// What a worker makes of an answer.
     pub(super) fn message_answered(&mut self, message: &WorkerMessage, reply: &Reply, at: u64) {
-        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&message.said, reply) {
+        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&message.report, reply) {
             let theirs = |attempt: &&mut SimAttempt| {
                 attempt.at.as_ref().is_some_and(|at| at.connection == message.connection && at.accepted)
             };
@@ -340,7 +340,7 @@ impl World {
             }
             return;
         }
-        let task = match &message.said {
+        let task = match &message.report {
             WorkerReport::Accepted(task)
             | WorkerReport::Rejected(task, _)
             | WorkerReport::Ended { task, .. } => *task,
@@ -354,7 +354,7 @@ impl World {
                 })
         });
         let Some(found) = found else { return };
-        match (&message.said, reply) {
+        match (&message.report, reply) {
             (WorkerReport::Accepted(_), Reply::Alive { lease, stop }) => {
                 let attempt = &mut self.attempts[found];
                 if let Some(at) = attempt.at.as_mut() {
@@ -485,8 +485,8 @@ impl World {
     }
 }
 
-fn message(connection: ConnectionId, said: WorkerReport) -> Command {
-    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection, said })))
+fn message(connection: ConnectionId, report: WorkerReport) -> Command {
+    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection, report })))
 }
 
 fn package() -> Package {
