@@ -43,7 +43,7 @@ impl Checker {
                     format!("job {job} is {}, and explained as {}", entry.state, explanation.state)
                 })?;
                 hold("X2", explanation.holds.is_empty() != entry.is_waiting(), || {
-                    format!("job {job} is {}, and is held by {:?}", entry.state, explanation.holds)
+                    format!("job {job} is {}, and is blocked by {:?}", entry.state, explanation.holds)
                 })
             }
             _ => {

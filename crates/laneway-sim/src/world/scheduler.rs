@@ -257,7 +257,7 @@ impl World {
         self.checker.nothing_left(moment).map_err(|violation| {
             let waiting = self.checker.ledger.waiting().map(|entry| {
                 let holds = engine.explain(moment.now, None, entry.row.id).map(|committed| committed.holds);
-                format!("job {} is held by {holds:?}", entry.row.seq.0)
+                format!("job {} is blocked by {holds:?}", entry.row.seq.0)
             });
             let story = waiting.collect::<Vec<_>>().join("; ");
             Violation::new(violation.rule, format!("{}: {story}", violation.story))
