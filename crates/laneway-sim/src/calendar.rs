@@ -1,4 +1,4 @@
-//! What the committed changes say of schedules: rows, slots that came, the run log. Plain lists, and when slots must be by
+//! Schedules by the committed changes: rows, slots that fired, the firing log. Plain lists, and when slots must be by
 //! the plainest arithmetic there is.
 //!
 //! It judges no policies: that is the work of `checker/slots.rs`.
@@ -16,9 +16,9 @@ pub struct Calendar {
     pub schedules: BTreeMap<ScheduleId, Schedule>,
     /// Every slot that ever came.
     pub slots: BTreeSet<(ScheduleId, Wall)>,
-    /// Every entry of the run log that was ever written.
+    /// Every entry of the firing log that was ever written.
     pub logs: BTreeMap<u64, FiringLogEntry>,
-    /// Jobs with an entry of the run log.
+    /// Jobs with an entry of the firing log.
     pub logged: BTreeSet<JobId>,
     /// Schedules that are gone.
     pub gone: BTreeSet<ScheduleId>,
@@ -35,14 +35,14 @@ impl Calendar {
                 self.schedules.insert(schedule.id, Schedule::clone(schedule));
             }
             Change::ScheduleMoved { id, enabled, state } => {
-                let Some(schedule) = self.schedules.get_mut(id) else { return Err(stranger(*id)) };
+                let Some(schedule) = self.schedules.get_mut(id) else { return Err(unknown(*id)) };
                 let (was, is) = (schedule.state.last_slot, state.last_slot);
                 hold("I27", is >= was, || format!("the last slot of {id} falls from {was:?} to {is:?}"))?;
                 schedule.spec.enabled = *enabled;
                 schedule.state = (**state).clone();
             }
             Change::ScheduleRemoved(id) => {
-                self.schedules.remove(id).ok_or_else(|| stranger(*id))?;
+                self.schedules.remove(id).ok_or_else(|| unknown(*id))?;
                 self.gone.insert(*id);
             }
             Change::SlotFired { schedule, slot, .. } => {
@@ -51,9 +51,11 @@ impl Calendar {
             }
             Change::FiringLogged(log) => {
                 let fresh = log.job.is_none_or(|job| self.logged.insert(job));
-                hold("I26", fresh, || format!("the run {:?} is logged twice", log.job))?;
+                hold("I26", fresh, || format!("the firing {:?} is logged twice", log.job))?;
                 let last = self.logs.last_key_value().map_or(0, |(number, _)| *number);
-                hold("I7", log.number > last, || format!("run {} is logged after run {last}", log.number))?;
+                hold("I7", log.number > last, || {
+                    format!("firing {} is logged after firing {last}", log.number)
+                })?;
                 self.logs.insert(log.number, FiringLogEntry::clone(log));
             }
             Change::FiringLogPruned { ended_before, .. } => {
@@ -65,7 +67,7 @@ impl Calendar {
     }
 }
 
-fn stranger(id: ScheduleId) -> Violation {
+fn unknown(id: ScheduleId) -> Violation {
     Violation::new("I2", format!("a change of schedule {id}, which is not stored"))
 }
 

@@ -1,24 +1,24 @@
-//! The checker: follows everything that becomes durable and everything that is told, and says which rule is broken.
+//! The checker: follows everything that becomes durable and everything that is published, and reports which rule is broken.
 //!
-//! It is asked after every turn. It never looks into the engine: what it knows comes from the disk's notes, from the
-//! commands that were given, and from the replies and notices that were told. The rules carry the names of the list in
+//! It is asked after every batch. It never looks into the engine: what it knows comes from the disk's notes, from the
+//! commands that were given, and from the replies and notices that were published. The rules carry the names of the list in
 //! `docs/decisions/0003-simulator.md`.
 
 mod admission;
 mod calls;
 mod causes;
-mod crew;
 mod deliveries;
 mod follow;
 mod leases;
 mod limits;
 mod promptness;
+mod published;
 mod runs;
 mod sessions;
-mod shown;
 mod slots;
 mod tables;
-mod told;
+mod views;
+mod workers;
 
 use laneway_core::command::{AdminCommand, LeaseCommand, WorkerCommand};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,15 +36,15 @@ use crate::reference::Reference;
 use crate::violation::{Checked, Violation, hold};
 
 pub use admission::Verdict;
-use deliveries::CommitNews;
+use deliveries::CommitDeliveries;
+pub use published::Expected;
 use sessions::Sessions;
-pub use told::Expected;
 
 /// The checker of one world.
 pub struct Checker {
     /// What is durable.
     pub ledger: Ledger,
-    /// Who must run next.
+    /// Finds the job that must run next.
     pub reference: Reference,
     /// Decisions of the engine that were compared with the reference.
     pub decisions: u64,
@@ -52,7 +52,7 @@ pub struct Checker {
     started_at: u64,
     /// Engine time for ordering at that moment.
     rank_base: u64,
-    /// True while storage is said to run low.
+    /// True while storage is reported to be low.
     pub storage_low: bool,
     watches: BTreeMap<Seq, Watch>,
     /// When jobs ended, by the time that really passes.
@@ -64,30 +64,30 @@ pub struct Checker {
     reoffered: Vec<ExecutorOffer>,
     /// True while commits of a rebuilt engine are followed.
     rebuilding: bool,
-    /// A change of settings that takes hold with the event that says so.
+    /// A change of settings that takes effect with its event.
     pending_settings: Option<Settings>,
-    /// Runs that the turn under way tells to stop.
+    /// Attempts that the current batch asks to stop.
     stopping: Vec<Fence>,
-    /// True while a turn is followed that begins all sessions anew.
+    /// True while a batch is followed that begins all sessions anew.
     resetting: bool,
     sessions: Sessions,
     slots: slots::Slots,
-    /// What the commit that is being followed says of news.
-    news: CommitNews,
+    /// The webhook deliveries of the commit that is being followed.
+    deliveries: CommitDeliveries,
     /// Jobs that the commit that is being followed keeps as rejected.
     rejected: BTreeSet<Seq>,
     /// Jobs that the commit that is being followed cancels (true), or lets succeed.
     canceled_now: BTreeMap<Seq, bool>,
     /// Registrations that a rebuilt engine is given again, after its offers.
     reregistered: Vec<Register>,
-    /// Connections whose registration the turn under way must deny.
+    /// Connections whose registration the current batch must deny.
     denied: Vec<ConnectionId>,
     /// Attempts that the commit that is being followed closes because their worker did not answer.
     unanswered: Vec<Fence>,
     calls: calls::Calls,
-    /// When the house last looked at the clock.
+    /// When the server last looked at the clock.
     looked_at: u64,
-    /// No lease ends before this time: the house was held up, perhaps.
+    /// No lease ends before this time: the server was held up, perhaps.
     floor: u64,
 }
 
@@ -101,24 +101,24 @@ struct Watch {
     /// Since when it could have started for the first time.
     since: u64,
     /// Its open attempt, as time goes.
-    run: Option<RunWatch>,
+    run: Option<AttemptWatch>,
 }
 
 /// What the checker keeps of an open attempt.
 #[derive(Clone, Debug)]
-struct RunWatch {
+struct AttemptWatch {
     leased: bool,
     opened: u64,
     started: Option<u64>,
     /// Until when it may be silent.
     lease_until: u64,
-    /// When it was told to stop, and until when it may take to do so.
+    /// When it was asked to stop, and until when it may take to do so.
     stop: Option<(u64, u64)>,
-    /// It was told to stop so that its session begins anew: its job is queued again.
+    /// It was asked to stop so that its session begins anew: its job is queued again.
     reset: bool,
-    /// It was told to stop because nobody waits for its answer any more.
+    /// It was asked to stop because no caller waits for its answer any more.
     withdrawn: bool,
-    /// Somebody asked for it.
+    /// A pull worker requested it.
     held: bool,
     /// Its worker took it over the connection that it has now.
     acked: bool,
@@ -132,7 +132,7 @@ struct KeyUse {
     digest: [u8; 32],
 }
 
-/// One turn, as it was given.
+/// One batch, as it was given.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
     /// When.
@@ -144,7 +144,7 @@ pub struct Given<'a> {
 }
 
 impl Checker {
-    /// For a house that was just started with these settings on an empty disk.
+    /// For a server that was just started with these settings on an empty disk.
     pub fn new(settings: Settings) -> Checker {
         Checker {
             ledger: Ledger::default(),
@@ -164,7 +164,7 @@ impl Checker {
             resetting: false,
             sessions: Sessions::default(),
             slots: slots::Slots::default(),
-            news: CommitNews::default(),
+            deliveries: CommitDeliveries::default(),
             rejected: BTreeSet::new(),
             canceled_now: BTreeMap::new(),
             reregistered: Vec::new(),
@@ -176,7 +176,7 @@ impl Checker {
         }
     }
 
-    /// A new process starts with these settings and no places.
+    /// A new process starts with these settings and no executors.
     pub fn restarted(&mut self, settings: Settings, moment: Moment) {
         self.reference = Reference::new(settings);
         self.storage_low = false;
@@ -186,7 +186,7 @@ impl Checker {
         self.reference.takes_up(&self.ledger);
     }
 
-    /// Follows what the disk noted during one turn. `offers` is what the places offered before it.
+    /// Follows what the disk noted during one batch. `offers` is what the executors offered before it.
     pub fn follow(&mut self, given: Given<'_>, noted: &[Noted], offers: &[ExecutorOffer]) -> Checked {
         self.rebuilding = false;
         self.stopping.clear();
@@ -198,8 +198,8 @@ impl Checker {
         }
         for command in given.commands {
             self.prepare(command, given.moment, rebuilds);
-            self.prepare_crew(command, given.moment, rebuilds);
-            self.hear(command, given.moment);
+            self.prepare_workers(command, given.moment, rebuilds);
+            self.receive(command, given.moment);
         }
         for note in noted {
             match note {
@@ -209,9 +209,9 @@ impl Checker {
                     self.reoffered.reverse();
                     self.reference.executors.clear();
                     while self.register_again(given.moment) {}
-                    self.reregistered = self.reference.crew.registrations();
+                    self.reregistered = self.reference.workers.registrations();
                     self.reregistered.reverse();
-                    self.reference.crew = Default::default();
+                    self.reference.workers = Default::default();
                     self.rebuilding = true;
                     self.rearm(given.moment);
                     self.slots_restarted(given.moment, false);
@@ -230,30 +230,30 @@ impl Checker {
         }
         while self.register_again(given.moment) {}
         self.looks_at_clock(given.moment);
-        // A configuration that left no event was not taken: the turn failed, and the process with it.
+        // A configuration that left no event was not taken: the batch failed, and the process with it.
         self.pending_settings = None;
         Ok(())
     }
 
-    /// A rebuilt engine is told of its next worker.
+    /// A rebuilt engine gets the registration of its next worker.
     fn register_again(&mut self, moment: Moment) -> bool {
         let Some(register) = self.reregistered.pop() else { return false };
         let starts = self.reference.starts();
-        self.reference.crew.register(&self.reference.settings, &register, moment.at, starts);
+        self.reference.workers.register(&self.reference.settings, &register, moment.at, starts);
         true
     }
 
-    /// The house looks at the clock. If it comes late, leases may get the lost time back, but no more than one of them.
+    /// The server looks at the clock. If it comes late, leases may get the lost time back, but no more than one of them.
     fn looks_at_clock(&mut self, moment: Moment) {
         let late = moment.at.saturating_sub(self.looked_at);
         self.looked_at = moment.at;
         if late > 1_000 {
             self.floor = self.floor.max(moment.at + late.min(self.reference.settings.lease.0));
         }
-        self.reference.crew.expire(moment.now.wall);
+        self.reference.workers.expire(moment.now.wall);
     }
 
-    /// Settings, places and the like leave no change: they hold from the moment they are asked for.
+    /// Settings, executors and the like leave no change: they hold from the moment of their command.
     fn prepare(&mut self, command: &Command, moment: Moment, rebuilds: bool) {
         match command {
             Command::Admin(AdminCommand::Configure { settings, .. }) if rebuilds => {
@@ -276,7 +276,7 @@ impl Checker {
         }
     }
 
-    /// What a server that begins to stop in this commit must cancel: what waits in lanes that say so. (What is handed
+    /// What a server that begins to stop in this commit must cancel: what waits in lanes with that policy. (What is handed
     /// back later is kept.)
     fn doomed(&self, given: Given<'_>, effects: &Effects) -> Vec<Seq> {
         let began = effects.events.iter().any(|event| event.kind == EventKind::DrainBegan);
@@ -289,13 +289,13 @@ impl Checker {
         self.ledger.waiting().filter(|entry| cancels(&entry.lane)).map(|entry| entry.row.seq).collect()
     }
 
-    /// A word about an open attempt makes its lease start anew, and is heard before the clock is looked at.
-    fn hear(&mut self, command: &Command, moment: Moment) {
-        if let Command::Lease(LeaseCommand::Message(word)) = command {
-            return self.hear_lease_word(word, moment);
+    /// A report about an open attempt renews its lease, and counts before the clock is looked at.
+    fn receive(&mut self, command: &Command, moment: Moment) {
+        if let Command::Lease(LeaseCommand::Message(message)) = command {
+            return self.receive_lease_message(message, moment);
         }
-        if let Command::Worker(WorkerCommand::Message(word)) = command {
-            return self.hear_worker(word, moment.at);
+        if let Command::Worker(WorkerCommand::Message(message)) = command {
+            return self.receive_worker_message(message, moment.at);
         }
         let (Command::Start(fence) | Command::Heartbeat(fence)) = command else { return };
         let Some(entry) = self.ledger.fits(fence) else { return };
@@ -308,7 +308,7 @@ impl Checker {
         }
     }
 
-    /// A kind belongs to one place.
+    /// A kind belongs to one executor.
     fn may_offer(&self, offer: &ExecutorOffer) -> bool {
         let others = self.reference.executors.iter().filter(|executor| executor.executor != offer.executor);
         others.flat_map(|executor| &executor.kinds).all(|kind| !offer.kinds.contains(kind))
@@ -329,22 +329,22 @@ impl Checker {
         for event in &effects.events {
             self.follow_worker_event(event, given.moment)?;
         }
-        self.unanswered = crew::unanswered(effects);
+        self.unanswered = workers::unanswered(effects);
         self.slots_bring(effects);
         self.members_stop(effects);
         self.calls_begin(effects);
         for notice in &effects.notices {
             if let Notice::Stop { seq, fence, .. } = notice {
-                self.told_to_stop(*seq, fence, given)?;
+                self.asked_to_stop(*seq, fence, given)?;
             }
         }
         let doomed = self.doomed(given, effects);
-        self.news = CommitNews::default();
+        self.deliveries = CommitDeliveries::default();
         self.rejected = rejected(effects);
         for change in &effects.changes {
             self.follow_change(given, change)?;
         }
-        self.all_news_is_kept()?;
+        self.deliveries_are_stored()?;
         self.everything_is_offered(effects)?;
         self.everything_is_offered_again(effects)?;
         self.sessions_rest()?;
@@ -357,7 +357,7 @@ impl Checker {
         self.ledger.close_commit(effects)
     }
 
-    /// Every attempt that opens is offered to somebody, in the same order.
+    /// Every attempt that opens is offered to an executor, in the same order.
     fn everything_is_offered(&self, effects: &Effects) -> Checked {
         let opened = effects.changes.iter().filter_map(|change| match change {
             Change::AttemptOpened(open) if open.executor.as_str() != leases::LEASES => Some(&open.fence),
@@ -384,7 +384,7 @@ impl Checker {
     fn moved(&mut self, seq: Seq, was: Option<JobState>, status: &JobStatus, moment: Moment) {
         let Some(entry) = self.ledger.jobs.get(&seq) else { return };
         if was == Some(JobState::Queued) {
-            // Nobody took it: it waits as long as that is said.
+            // No worker accepted it: it waits as long as the change states.
             let due = status.wake_at.map_or(0, |at| moment.at + at.since(moment.now.wall).0);
             let watch = self.watches.entry(seq).or_default();
             (watch.not_before, watch.due) = (due, Some(due));
@@ -417,7 +417,7 @@ impl Checker {
     fn opened(&mut self, open: &OpenAttempt, moment: Moment) {
         let leased = open.mode == ExecutorMode::Leased;
         let wait = self.first_wait(open);
-        let run = RunWatch {
+        let run = AttemptWatch {
             leased,
             opened: moment.at,
             started: open.started_at.map(|_| moment.at),
@@ -450,9 +450,9 @@ impl Checker {
         }
     }
 
-    /// An attempt runs, or somebody holds it from now on.
+    /// An attempt runs, or has a holder from now on.
     fn started(&mut self, open: &OpenAttempt, moment: Moment) {
-        let pushed = crew::is_pushed(open);
+        let pushed = workers::is_pushed(open);
         let until = self.worker_lease_until(open);
         let lease = self.ledger.jobs.get(&open.seq).map_or(0, |entry| self.lease_of(entry));
         let Some(run) = self.watches.get_mut(&open.seq).and_then(|watch| watch.run.as_mut()) else { return };
@@ -470,7 +470,7 @@ impl Checker {
     /// An engine was built from rows: leases and timeouts begin anew, waiting times go on by the wall clock.
     fn rearm(&mut self, moment: Moment) {
         self.started_at = moment.at;
-        self.bursts_end();
+        self.debounce_batches_end();
         let stored = self.ledger.waiting().filter(|entry| !entry.is_never_due()).chain(self.ledger.open());
         let stored = stored.filter(|entry| entry.end.is_none()).map(|entry| entry.row.rank_time).max();
         self.rank_base = stored.unwrap_or(0).max(u64::try_from(moment.now.wall.0).unwrap_or(0));
@@ -491,15 +491,15 @@ impl Checker {
             let Some(watch) = self.watches.get_mut(seq) else { continue };
             if let Some(run) = &mut watch.run {
                 if run.leased {
-                    // Its runner goes by what it was told, whatever the settings say by now.
-                    let told = entry.open.as_ref().map_or(0, |open| open.lease.0);
+                    // Its runner goes by the lease that was reported to it, whatever the settings are by now.
+                    let answer = entry.open.as_ref().map_or(0, |open| open.lease.0);
                     let lease = pull_lease(&entry.lane).unwrap_or(settings.lease);
-                    run.lease_until = moment.at + lease.0.max(told);
+                    run.lease_until = moment.at + lease.0.max(answer);
                 }
                 run.opened = moment.at;
                 run.started = run.started.map(|_| moment.at);
-                // A run that outlives its job gets its grace anew; any other is asked again when its time comes.
-                // So is one that nobody waits for: it is told to stop again.
+                // An attempt that outlives its job gets its grace anew; any other is asked again when its time comes.
+                // So is one that no caller waits for: it is asked to stop again.
                 run.withdrawn = outdated.contains(seq);
                 let stops = entry.end.is_some() || run.withdrawn;
                 run.stop = stops.then(|| (moment.at, moment.at + settings.stop_grace.0));
@@ -522,7 +522,7 @@ impl Checker {
                 watch.not_before = moment.at + wake_at.since(moment.now.wall).0.min(longest);
                 watch.due = Some(watch.not_before);
             }
-            if let (true, Some(wake_at)) = (entry.gathers(), entry.wake_at()) {
+            if let (true, Some(wake_at)) = (entry.collects(), entry.wake_at()) {
                 let window =
                     row.spec.session.as_ref().and_then(|session| session.debounce).unwrap_or_default();
                 watch.due = Some(moment.at + wake_at.since(moment.now.wall).0.min(window.0));
@@ -537,7 +537,7 @@ impl Checker {
 
     /// The engine's choice is the reference's (I23).
     fn right_choice(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
-        let pushed = crew::is_pushed(open);
+        let pushed = workers::is_pushed(open);
         if open.holder.is_some() && !pushed {
             return self.right_answer(given, open);
         }
@@ -551,7 +551,7 @@ impl Checker {
             if choice == Some(open.seq) && right.is_ok() {
                 return Ok(());
             }
-            // A rebuilt engine gets its places back one by one and uses each at once.
+            // A rebuilt engine gets its executors back one by one and uses each at once.
             if self.rebuilding
                 && let Some(offer) = self.reoffered.pop()
             {
@@ -562,7 +562,7 @@ impl Checker {
                 continue;
             }
             right?;
-            let wanted = choice.map_or("nobody".to_owned(), |seq| format!("job {}", seq.0));
+            let wanted = choice.map_or("no job".to_owned(), |seq| format!("job {}", seq.0));
             return Err(Violation::new("I23", format!("job {} starts where {wanted} must", open.seq.0)));
         }
     }

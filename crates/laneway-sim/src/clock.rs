@@ -1,4 +1,4 @@
-//! The world's clocks: the time that really passes, and the two clocks that the house is shown.
+//! The world's clocks: the time that really passes, and the two clocks that the server reads.
 //!
 //! Real time only goes on. The monotonic clock follows it but begins anew with each process; the wall clock may be set
 //! to anything at any moment.
@@ -21,7 +21,7 @@ pub struct Clock {
 pub struct Moment {
     /// The time that has really passed, in milliseconds.
     pub at: u64,
-    /// What the house is shown.
+    /// What the server reads.
     pub now: Now,
 }
 
@@ -47,12 +47,12 @@ impl Clock {
         self.mono_offset = mono_offset;
     }
 
-    /// Somebody sets the wall clock.
+    /// The wall clock is set.
     pub fn set_wall(&mut self, by_ms: i64) {
         self.wall_offset += by_ms;
     }
 
-    /// How long until a point of the house's clocks; zero when it has passed.
+    /// How long until a point of the server's clocks; zero when it has passed.
     pub fn until(&self, mono: Option<Mono>, wall: Option<Wall>) -> Option<Span> {
         let now = self.moment().now;
         let by_mono = mono.map(|at| at.since(now.mono));

@@ -1,7 +1,7 @@
 //! A store that fails on demand, around the one in memory or the one in SQLite.
 //!
 //! Every handle shares one disk: a process that crashed leaves it as its last commit left it, and the next process
-//! opens it again. What was really written is noted down for the checker, whatever the caller was told.
+//! opens it again. What was really written is noted down for the checker, whatever the caller got.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +15,23 @@ use laneway_store::{
 
 use crate::shape::POISON_KIND;
 
-/// The disk, seen from outside the house.
+/// The disk, seen from outside the server.
 #[derive(Clone)]
 pub struct Disk(Arc<Mutex<State>>);
 
-/// A handle for one process of the house.
+/// A handle for one process of the server.
 pub struct FaultyStore(Disk);
 
 /// What the disk is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum StoreKind {
     /// Maps in memory: fast, for many seeds.
     #[default]
     Memory,
     /// A real SQLite file in a directory of its own, opened anew by each process.
     Sqlite,
+    /// Any other store, made by this function: one that breaks a promise on purpose, for a test of the checker.
+    Other(fn() -> Box<dyn Store>),
 }
 
 /// What happens to a commit.
@@ -44,7 +46,7 @@ pub enum Fault {
 /// What the disk saw, in order.
 #[derive(Clone, Debug)]
 pub enum Noted {
-    /// Somebody read everything to build an engine.
+    /// Everything was read to build an engine.
     Loaded,
     /// This was written.
     Written(Box<Effects>),
@@ -75,6 +77,7 @@ struct State {
 enum Medium {
     Memory(MemoryStore),
     Sqlite(Box<SqliteFile>),
+    Other(Box<dyn Store>),
 }
 
 /// A SQLite store and its directory, which goes when the world ends.
@@ -96,6 +99,7 @@ impl Disk {
         let medium = match kind {
             StoreKind::Memory => Medium::Memory(MemoryStore::new()),
             StoreKind::Sqlite => Medium::Sqlite(Box::new(SqliteFile::new()?)),
+            StoreKind::Other(make) => Medium::Other(make()),
         };
         Ok(Disk::of(medium))
     }
@@ -140,7 +144,7 @@ impl Disk {
     pub fn fork(&self) -> Option<Disk> {
         match &self.state().medium {
             Medium::Memory(store) => Some(Disk::of(Medium::Memory(store.clone()))),
-            Medium::Sqlite(_) => None,
+            Medium::Sqlite(_) | Medium::Other(_) => None,
         }
     }
 
@@ -154,6 +158,7 @@ impl State {
         match &mut self.medium {
             Medium::Memory(store) => store,
             Medium::Sqlite(file) => file.store.as_mut().expect("it is open between processes, too"),
+            Medium::Other(store) => store.as_mut(),
         }
     }
 
@@ -194,7 +199,7 @@ impl SqliteFile {
 impl Drop for SqliteFile {
     fn drop(&mut self) {
         self.store = None;
-        // What cannot be removed is left to whoever cleans up temporary files.
+        // A directory that cannot be removed is left to the cleanup of temporary files.
         std::fs::remove_dir_all(&self.dir).ok();
     }
 }

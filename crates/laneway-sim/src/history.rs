@@ -1,7 +1,7 @@
-//! The same rules, read from outside: checks what a real server left in its store against what its clients were told.
+//! The same rules, read from outside: compares what a real server left in its store with what it acknowledged.
 //!
-//! The simulator's checker sees every commit. A server that was killed leaves its trail of events and its tables; this
-//! reads both, folds the trail, and demands that it obeys the rules and agrees with the tables. It looks only at
+//! The simulator's checker sees every commit. A server that was killed leaves its event log and its tables; this
+//! reads both, folds the log, and demands that it obeys the rules and agrees with the tables. It looks only at
 //! committed state and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,9 @@ const PAGE: usize = 5_000;
 /// What was found, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Events in the trail.
+    /// Events in the log.
     pub events: u64,
-    /// Jobs in the trail.
+    /// Jobs in the log.
     pub jobs: u64,
     /// Jobs that have ended.
     pub ended: u64,
@@ -28,7 +28,7 @@ pub struct Found {
     pub lost: u64,
 }
 
-/// One job, as its events tell it.
+/// One job, by its events.
 struct Life {
     state: JobState,
     attempt: u32,
@@ -37,8 +37,8 @@ struct Life {
     last_event: u64,
 }
 
-/// Folds the trail from its first event.
-struct Trail<'a> {
+/// Folds the event log from its first event.
+struct EventLog<'a> {
     reader: &'a dyn Reader,
     settings: &'a Settings,
     lives: BTreeMap<JobId, Life>,
@@ -49,14 +49,14 @@ struct Trail<'a> {
     found: Found,
 }
 
-/// Checks the whole trail, the tables, and that every job a client was told of is there. The trail must be complete: no
+/// Checks the whole event log, the tables, and that every acknowledged job is there. The log must be complete: no
 /// retention has run.
 pub fn check(
     reader: &dyn Reader,
     settings: &Settings,
     acked: &BTreeSet<JobId>,
 ) -> Result<Found, crate::Violation> {
-    let mut trail = Trail {
+    let mut log = EventLog {
         reader,
         settings,
         lives: BTreeMap::new(),
@@ -74,7 +74,7 @@ pub fn check(
                 format!("event {} follows event {after}", event.number)
             })?;
             after = event.number;
-            trail.event(event)?;
+            log.event(event)?;
         }
         if page.items.is_empty() && page.next.is_none_or(|next| next <= after) {
             break;
@@ -83,15 +83,15 @@ pub fn check(
     let verified = reader.verify_events().map_err(broken_store)?;
     hold("I7", verified == after, || format!("the chain of hashes covers {verified} of {after} events"))?;
     for job in acked {
-        hold("I1", trail.lives.contains_key(job), || format!("job {job} was acknowledged and is not there"))?;
+        hold("I1", log.lives.contains_key(job), || format!("job {job} was acknowledged and is not there"))?;
     }
-    trail.agrees_with_tables()?;
-    trail.found.events = after;
-    trail.found.jobs = trail.lives.len() as u64;
-    Ok(trail.found)
+    log.agrees_with_tables()?;
+    log.found.events = after;
+    log.found.jobs = log.lives.len() as u64;
+    Ok(log.found)
 }
 
-impl Trail<'_> {
+impl EventLog<'_> {
     fn event(&mut self, event: &Event) -> Checked {
         let Some(line) = &event.job else { return Ok(()) };
         let number = event.number;
@@ -99,10 +99,10 @@ impl Trail<'_> {
             let spec = &self.view(line.id)?.row.spec;
             let later = spec.not_before.is_some_and(|at| at > event.at);
             // One that joins others ends at once, which both states allow.
-            let gathers = spec.session.as_ref().is_some_and(|session| {
+            let collects = spec.session.as_ref().is_some_and(|session| {
                 session.window().is_some() && session.mode != laneway_core::SessionMode::Interrupt
             });
-            let state = if later || gathers { JobState::Scheduled } else { JobState::Queued };
+            let state = if later || collects { JobState::Scheduled } else { JobState::Queued };
             let life = Life { state, attempt: 0, open: false, last_event: number };
             let known = self.lives.insert(line.id, life).is_some();
             return hold("I2", !known, || format!("job {} was submitted twice", line.id));
@@ -143,7 +143,9 @@ impl Trail<'_> {
             EventKind::JobSucceeded => self.end(number, line, JobState::Succeeded),
             EventKind::JobFailed => self.end(number, line, JobState::Failed),
             EventKind::JobCanceled => self.end(number, line, JobState::Canceled),
-            _ => hold("I9", false, || format!("event {number} has no place in a job's life: {}", event.kind)),
+            _ => hold("I9", false, || {
+                format!("event {number} does not fit the state of its job: {}", event.kind)
+            }),
         }
     }
 
@@ -169,7 +171,7 @@ impl Trail<'_> {
     fn end(&mut self, number: u64, line: &JobLine, state: JobState) -> Checked {
         self.step(number, line, state)?;
         self.found.ended += 1;
-        // A canceled run holds its gates until it has ended; every other end comes with the end of its run.
+        // A canceled attempt holds its gates until it has ended; every other end comes with the end of the attempt.
         if state == JobState::Canceled { Ok(()) } else { self.close(line) }
     }
 
@@ -198,20 +200,20 @@ impl Trail<'_> {
     fn view(&mut self, id: JobId) -> Result<&JobView, crate::Violation> {
         if !self.views.contains_key(&id) {
             let view = self.reader.job(id).map_err(broken_store)?;
-            hold("I7", view.is_some(), || format!("job {id} is in the trail and not in the tables"))?;
+            hold("I7", view.is_some(), || format!("job {id} is in the event log and not in the tables"))?;
             self.views.insert(id, view.expect("just held"));
         }
         Ok(&self.views[&id])
     }
 
     fn agrees_with_tables(&mut self) -> Checked {
-        let told: Vec<(JobId, JobState, u32, bool)> =
+        let folded: Vec<(JobId, JobState, u32, bool)> =
             self.lives.iter().map(|(id, life)| (*id, life.state, life.attempt, life.open)).collect();
-        for (id, state, attempt, open) in told {
+        for (id, state, attempt, open) in folded {
             let view = self.view(id)?;
             let stored = view.state();
             hold("I7", stored == state, || {
-                format!("job {id} is {stored} in the tables and {state} in the trail")
+                format!("job {id} is {stored} in the tables and {state} in the event log")
             })?;
             let attempts = match (&view.end, &view.open) {
                 (Some(end), _) => end.attempts,
@@ -219,10 +221,10 @@ impl Trail<'_> {
                 (None, None) => view.row.status.attempts,
             };
             hold("I10", attempts == attempt, || {
-                format!("job {id}: {attempts} attempts stored, {attempt} in the trail")
+                format!("job {id}: {attempts} attempts stored, {attempt} in the event log")
             })?;
             hold("I19", view.open.is_some() == open, || {
-                format!("job {id}: its open attempt and the trail disagree")
+                format!("job {id}: its open attempt and the event log disagree")
             })?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What the committed changes and events say, kept in plain lists.
+//! The state that follows from the committed changes and events, kept in plain lists.
 //!
 //! The ledger follows the stream of durable effects and nothing else. It rejects whatever the life of a job does not
 //! allow, and it keeps two pictures of every job that must agree: one from the changes, one from the events. It judges
@@ -17,10 +17,10 @@ use laneway_core::{
 use crate::calendar::Calendar;
 use crate::violation::{Checked, Violation, hold};
 
-/// Everything that is durable, as far as the changes tell.
+/// Everything that is durable, as far as the changes show it.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Jobs that are live, and ended ones whose last run still holds its gates.
+    /// Jobs that are live, and ended ones whose last attempt still holds its gates.
     pub jobs: BTreeMap<Seq, Entry>,
     /// Jobs that have ended and run no more.
     pub ended: BTreeMap<Seq, Entry>,
@@ -36,11 +36,11 @@ pub struct Ledger {
     pub tokens: BTreeMap<Name, TokenRecord>,
     /// What is known of sessions beside their jobs.
     pub sessions: BTreeMap<(Name, Name), SessionRow>,
-    /// Schedules, slots and the run log.
+    /// Schedules, slots and the firing log.
     pub calendar: Calendar,
     /// Every delivery that is or was owed, as it was put last.
     pub deliveries: BTreeMap<Seq, DeliveryRow>,
-    /// Runs by their first jobs, ended ones included.
+    /// Workflow runs by their first jobs, ended ones included.
     pub runs: BTreeMap<Seq, RunEntry>,
     /// The latest call of every node that was called.
     pub calls: BTreeMap<Seq, CallRow>,
@@ -50,7 +50,7 @@ pub struct Ledger {
     touched: BTreeSet<Seq>,
 }
 
-/// One run.
+/// One simulated attempt.
 #[derive(Clone, Debug)]
 pub struct RunEntry {
     /// The row as stored.
@@ -66,13 +66,13 @@ pub struct RunEntry {
 pub struct Entry {
     /// The row as stored. Its status is written when the job moves, not when an attempt opens.
     pub row: JobRow,
-    /// The lane it really runs in: its row's, or `main` once a house was built that does not know that one.
+    /// The lane it really runs in: its row's, or `main` once a server was built that does not know that one.
     pub lane: Name,
-    /// Its place in the order of its lane and session: its row's, unless its time came sooner. The checker sets it.
+    /// Its position in the order of its lane and session: its row's, unless its time came sooner. The checker sets it.
     pub rank_time: u64,
     /// Attempts opened so far.
     pub attempts: u32,
-    /// Where it stands by the changes. An ended job's is terminal even while a run lingers.
+    /// Where it stands by the changes. An ended job's is terminal even while its attempt is still running.
     pub state: JobState,
     /// The open attempt.
     pub open: Option<OpenAttempt>,
@@ -88,15 +88,15 @@ pub struct Entry {
     pub purgeable: bool,
     /// Until when its first attempt must open, on the world's own clock. The checker sets it.
     pub queue_until: Option<u64>,
-    /// An attempt closed in this commit, and nothing has said yet what becomes of the job.
+    /// An attempt closed in this commit, and no change of the job has followed yet.
     between: bool,
     /// The picture that the events give.
-    trail: Trail,
+    by_events: JobEvents,
 }
 
-/// What the events alone say of a job.
+/// The state of a job by its events alone.
 #[derive(Clone, Debug, Default)]
-struct Trail {
+struct JobEvents {
     /// `None`: submitted, and either scheduled or queued.
     state: Option<JobState>,
     /// Number of the latest event.
@@ -104,7 +104,7 @@ struct Trail {
 }
 
 impl Entry {
-    /// True while the job waits for a time or for its turn.
+    /// True while the job waits for a time or in the queue.
     pub fn is_waiting(&self) -> bool {
         self.end.is_none() && self.open.is_none()
     }
@@ -123,7 +123,7 @@ impl Entry {
     }
 
     /// True for a job that waits for others of its session to join it.
-    pub fn gathers(&self) -> bool {
+    pub fn collects(&self) -> bool {
         let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
         let member = self.row.spec.member.is_some();
         self.state == JobState::Scheduled && self.attempts == 0 && !by_wall && !member
@@ -219,7 +219,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the events of a commit, then compares what they say with what its changes said.
+    /// Takes the events of a commit, then compares them with its changes.
     pub fn close_commit(&mut self, effects: &Effects) -> Checked {
         for event in &effects.events {
             self.event(event)?;
@@ -227,7 +227,7 @@ impl Ledger {
         for seq in std::mem::take(&mut self.touched) {
             let Some(entry) = self.jobs.get(&seq) else { continue };
             hold("I9", !entry.between, || {
-                format!("an attempt of job {} closed and nothing says what becomes of the job", seq.0)
+                format!("an attempt of job {} closed and no change of the job follows", seq.0)
             })?;
             entry.agrees()?;
             if entry.end.is_some() && entry.open.is_none() {
@@ -279,7 +279,7 @@ impl Ledger {
             purgeable: false,
             queue_until: None,
             between: false,
-            trail: Trail::default(),
+            by_events: JobEvents::default(),
         };
         self.jobs.insert(seq, entry);
         self.touched.insert(seq);
@@ -294,7 +294,7 @@ impl Ledger {
         let note = entry.state == JobState::Queued && status.state == JobState::Queued;
         // A released member may have to wait for its time.
         let later = entry.waits_upstream() && status.state == JobState::Scheduled;
-        // A node that is called waits for its next call when it has answered, or when nobody waits for it any more.
+        // A node that is called waits for its next call when it has answered, or when no caller waits for it any more.
         let returns = entry.is_called() && status.state == JobState::Scheduled && status.wake_at.is_none();
         let edge = (note || later || returns || entry.state.allows(status.state))
             && matches!(status.state, JobState::Scheduled | JobState::Queued);
@@ -432,7 +432,7 @@ impl Ledger {
         let seq = end.seq.0;
         hold("I8", entry.end.is_none(), || format!("job {seq} ends twice"))?;
         // A rejection that is kept is made and ended in one commit; nothing else leads there.
-        let kept_rejection = end.state == JobState::Rejected && entry.trail.last == 0;
+        let kept_rejection = end.state == JobState::Rejected && entry.by_events.last == 0;
         let edge = end.state.is_terminal() && (entry.state.allows(end.state) || kept_rejection);
         hold("I9", edge, || format!("job {seq} goes from {} to {}", entry.state, end.state))?;
         let old = &entry.row.status;
@@ -508,10 +508,10 @@ impl Ledger {
             ));
         };
         self.touched.insert(line.seq);
-        hold("I7", line.previous == entry.trail.last, || {
+        hold("I7", line.previous == entry.by_events.last, || {
             format!(
                 "event {} of job {} names {} as the one before it, not {}",
-                event.number, line.seq.0, line.previous, entry.trail.last
+                event.number, line.seq.0, line.previous, entry.by_events.last
             )
         })?;
         let spec = &entry.row.spec;
@@ -523,16 +523,16 @@ impl Ledger {
         hold("X1", event.tenant.as_ref() == Some(&spec.tenant), || {
             format!("event {} of job {} belongs to another tenant", event.number, line.seq.0)
         })?;
-        entry.trail.last = event.number;
+        entry.by_events.last = event.number;
         entry.events.push(event.number);
-        entry.trail.follow(event.kind, line.reason).map_err(|story| {
+        entry.by_events.follow(event.kind, line.reason).map_err(|story| {
             Violation::new("I9", format!("event {} of job {}: {story}", event.number, line.seq.0))
         })
     }
 }
 
-impl Trail {
-    /// Goes where the event says. The edge must be one of THE table.
+impl JobEvents {
+    /// Takes the transition of the event. It must be one of THE table.
     fn follow(&mut self, kind: EventKind, reason: Option<Reason>) -> Result<(), String> {
         let next = match kind {
             EventKind::JobSubmitted => return Ok(()),
@@ -573,22 +573,22 @@ impl Entry {
     /// The picture of the events is the picture of the changes.
     fn agrees(&self) -> Checked {
         let seq = self.row.seq.0;
-        let same = match self.trail.state {
+        let same = match self.by_events.state {
             None => matches!(self.state, JobState::Scheduled | JobState::Queued),
             Some(state) => state == self.state,
         };
         hold("I7", same, || {
-            format!("events say that job {seq} is {:?}, changes say {}", self.trail.state, self.state)
+            format!("by its events job {seq} is {:?}, by its changes {}", self.by_events.state, self.state)
         })?;
         let last = match (&self.open, &self.end) {
             (Some(open), _) => open.last_event,
             (None, Some(end)) => end.last_event,
             (None, None) => self.row.status.last_event,
         };
-        // A run that outlives its job gets one more event when it ends, and there is no row left to name it.
+        // An attempt that outlives its job gets one more event when it ends, and there is no row left to name it.
         let released = self.end.is_some();
-        hold("I7", last == self.trail.last || released, || {
-            format!("the latest event of job {seq} is {}, its row says {last}", self.trail.last)
+        hold("I7", last == self.by_events.last || released, || {
+            format!("the latest event of job {seq} is {}, its row has {last}", self.by_events.last)
         })
     }
 

@@ -1,15 +1,14 @@
-//! The command line of the simulator: many seeds, one seed again with its story, or the zoo.
+//! The command line of the simulator: many seeds, one seed again with its log, or the mutants.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use laneway_core::zoo::{Bug, let_out};
 use laneway_sim::marathon::{Finish, Marathon};
-use laneway_sim::{Fleet, Plan, StoreKind, World, hunt};
+use laneway_sim::{Plan, Series, StoreKind, World, mutants};
 
-/// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every turn.
+/// Runs seeded worlds against the engine, the loop and a failing store, and checks every rule after every batch.
 #[derive(Parser)]
 #[command(name = "laneway-sim")]
 struct Arguments {
@@ -25,7 +24,7 @@ struct Arguments {
     /// Steps with faults in each world.
     #[arg(long, default_value_t = 500)]
     steps: u32,
-    /// Lines of a replayed seed's story.
+    /// Lines of the log of a replayed seed.
     #[arg(long, default_value_t = 50)]
     lines: usize,
     /// Threads; as many as there are cores when left out.
@@ -34,10 +33,13 @@ struct Arguments {
     /// Run on real SQLite files in the directory for temporary files. Slower, for fewer seeds.
     #[arg(long)]
     sqlite: bool,
-    /// Let the bugs of the zoo out, one by one or only the one named, and show how each is caught.
-    #[arg(long, num_args = 0..=1, default_missing_value = "all")]
-    zoo: Option<String>,
-    /// Let 1,000 schedules that come every second run for this long of simulated time, with crashes: 10h, 30m.
+    /// Build the simulator with known bugs, switch them on one by one or only the one named, and print how each is caught.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, conflicts_with_all = ["seed", "time", "sqlite"])]
+    mutants: Option<Option<String>>,
+    /// Replay the seed with this mutant on.
+    #[arg(long, value_name = "NAME", requires = "seed")]
+    mutant: Option<String>,
+    /// Fire 1,000 schedules every second for this long of simulated time, with crashes: 10h, 30m.
     #[arg(long, value_parser = parse_span)]
     marathon: Option<Duration>,
 }
@@ -46,6 +48,13 @@ impl Arguments {
     fn store(&self) -> StoreKind {
         if self.sqlite { StoreKind::Sqlite } else { StoreKind::Memory }
     }
+
+    /// The arguments of a program that replays this seed.
+    fn replayed(&self, seed: u64) -> Vec<String> {
+        let arguments = format!("--seed {seed} --steps {} --lines {}", self.steps, self.lines);
+        let sqlite = self.sqlite.then(|| "--sqlite".to_owned());
+        arguments.split(' ').map(str::to_owned).chain(sqlite).collect()
+    }
 }
 
 fn main() -> ExitCode {
@@ -53,10 +62,13 @@ fn main() -> ExitCode {
     if let Some(length) = arguments.marathon {
         return marathon(length);
     }
-    match (&arguments.zoo, arguments.seed) {
-        (Some(word), None) => zoo(&arguments, word),
-        (word, Some(seed)) => replay(&arguments, seed, word.as_deref()),
-        (None, None) => fleet(&arguments),
+    if let Some(only) = &arguments.mutants {
+        return mutants::run_all(only.as_deref(), arguments.steps);
+    }
+    match (arguments.seed, &arguments.mutant) {
+        (Some(seed), Some(mutant)) => mutants::replay(mutant, &arguments.replayed(seed)),
+        (Some(seed), None) => replay(&arguments, seed),
+        (None, _) => series(&arguments),
     }
 }
 
@@ -65,10 +77,10 @@ fn marathon(length: Duration) -> ExitCode {
     let began = Instant::now();
     let plan = Marathon { seed: 1, schedules: 1_000, length: span, shortest: 1, longest: 1 };
     match plan.run() {
-        Ok(Finish { slots, crashes, turns }) => {
+        Ok(Finish { slots, crashes, batches }) => {
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "{slots} slots came exactly once, with {crashes} crashes in {turns} turns, in {seconds:.1} s"
+                "{slots} slots fired exactly once, with {crashes} crashes in {batches} batches, in {seconds:.1} s"
             );
             ExitCode::SUCCESS
         }
@@ -79,7 +91,7 @@ fn marathon(length: Duration) -> ExitCode {
     }
 }
 
-fn fleet(arguments: &Arguments) -> ExitCode {
+fn series(arguments: &Arguments) -> ExitCode {
     let threads =
         arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let (first, end) = arguments.seeds;
@@ -93,24 +105,30 @@ fn fleet(arguments: &Arguments) -> ExitCode {
             std::io::stderr().flush().ok();
         }
     };
-    let fleet =
-        Fleet { first, end, steps: arguments.steps, threads, time: arguments.time, store: arguments.store() };
-    let tally = fleet.run(&progress);
+    let series = Series {
+        first,
+        end,
+        steps: arguments.steps,
+        threads,
+        time: arguments.time,
+        store: arguments.store(),
+    };
+    let totals = series.run(&progress);
     if shows {
         eprintln!();
     }
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{} seeds from {first} in {seconds:.1} s ({:.0}/s): {} steps, {} turns, {} decisions compared, {} jobs, {} restarts",
-        tally.seeds,
-        tally.seeds as f64 / seconds,
-        tally.steps,
-        tally.turns,
-        tally.decisions,
-        tally.jobs,
-        tally.restarts
+        "{} seeds from {first} in {seconds:.1} s ({:.0}/s): {} steps, {} batches, {} decisions compared, {} jobs, {} restarts",
+        totals.seeds,
+        totals.seeds as f64 / seconds,
+        totals.steps,
+        totals.batches,
+        totals.decisions,
+        totals.jobs,
+        totals.restarts
     );
-    match tally.broken {
+    match totals.broken {
         None => ExitCode::SUCCESS,
         Some((seed, violation)) => {
             println!("seed {seed} breaks {violation}");
@@ -120,25 +138,26 @@ fn fleet(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
-    if let Some(word) = bug {
-        let Some(bug) = find_bug(word) else { return unknown_bug(word) };
-        let_out(Some(bug));
-    }
+fn replay(arguments: &Arguments, seed: u64) -> ExitCode {
     let outcome = World::run(Plan {
         seed,
         steps: arguments.steps,
-        diary: arguments.lines,
+        log_lines: arguments.lines,
         fingerprint: true,
         store: arguments.store(),
     });
     println!("{:#?}", outcome.shape);
-    for line in &outcome.diary {
+    for line in &outcome.log {
         println!("{line}");
     }
     println!(
-        "seed {seed}: {} steps, {} turns, {} decisions compared, {} jobs, {} restarts, fingerprint {:016x}",
-        outcome.steps, outcome.turns, outcome.decisions, outcome.jobs, outcome.restarts, outcome.fingerprint
+        "seed {seed}: {} steps, {} batches, {} decisions compared, {} jobs, {} restarts, fingerprint {:016x}",
+        outcome.steps,
+        outcome.batches,
+        outcome.decisions,
+        outcome.jobs,
+        outcome.restarts,
+        outcome.fingerprint
     );
     match outcome.violation {
         None => ExitCode::SUCCESS,
@@ -147,36 +166,6 @@ fn replay(arguments: &Arguments, seed: u64, bug: Option<&str>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn zoo(arguments: &Arguments, word: &str) -> ExitCode {
-    let bugs: Vec<Bug> = match (word, find_bug(word)) {
-        ("all", _) => Bug::ALL.to_vec(),
-        (_, Some(bug)) => vec![bug],
-        (_, None) => return unknown_bug(word),
-    };
-    let (first, end) = arguments.seeds;
-    let mut missed = false;
-    for bug in bugs {
-        match hunt(bug, first, end.saturating_sub(first), arguments.steps) {
-            Some(caught) => println!("{:<34} {:>5}  {}", bug.as_str(), caught.seeds, caught.violation),
-            None => {
-                missed = true;
-                println!("{:<34}  not caught", bug.as_str());
-            }
-        }
-    }
-    if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn find_bug(word: &str) -> Option<Bug> {
-    Bug::ALL.iter().copied().find(|bug| bug.as_str() == word)
-}
-
-fn unknown_bug(word: &str) -> ExitCode {
-    let known: Vec<&str> = Bug::ALL.iter().map(|bug| bug.as_str()).collect();
-    eprintln!("there is no bug called {word:?}; the zoo has: {}", known.join(", "));
-    ExitCode::from(2)
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {

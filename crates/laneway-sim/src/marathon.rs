@@ -1,7 +1,7 @@
-//! A long run of many schedules over a house that crashes: every slot must come exactly once (I26).
+//! A long run of many schedules over a server that crashes: every slot must come exactly once (I26).
 //!
 //! Worlds are small and full of chance; this is large and plain. Schedules that catch up on everything and never skip,
-//! runs that end at once, a process that dies at any moment: between two turns, before a commit, or after one whose
+//! attempts that end at once, a process that dies at any moment: between two batches, before a commit, or after one whose
 //! answer was lost. What came is checked against a count, so that a long run needs no memory.
 
 use laneway_core::command::{AdminCommand, ScheduleCommand};
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use laneway_core::command::Origin;
 use laneway_core::settings::{LaneSettings, TenantSettings};
 use laneway_core::{
-    Bytes, CatchUp, Change, Command, Effects, ExecutorMode, ExecutorOffer, JobSpec, Name, Notice, Outcome,
-    Overlap, Reply, ScheduleId, ScheduleSpec, Settings, Span, Timing, Wall,
+    CatchUp, Change, Command, Effects, ExecutorMode, ExecutorOffer, JobSpec, Name, Notice, Outcome, Overlap,
+    Reply, ScheduleId, ScheduleSpec, Settings, Span, Timing, Wall,
 };
 use laneway_runtime::Driver;
 
@@ -22,7 +22,7 @@ use crate::violation::{Checked, Violation, hold};
 
 /// More than ever waits or runs here.
 const PLENTY: u32 = 1_000_000;
-/// In so many simulated seconds the house crashes once, on average.
+/// In so many simulated seconds the server crashes once, on average.
 const SECONDS_A_CRASH: u64 = 120;
 
 /// How long and how many.
@@ -45,10 +45,10 @@ pub struct Marathon {
 pub struct Finish {
     /// Slots that came, each once.
     pub slots: u64,
-    /// How often the house died.
+    /// How often the server died.
     pub crashes: u64,
-    /// Turns of the house.
-    pub turns: u64,
+    /// Batches of the server.
+    pub batches: u64,
 }
 
 /// A schedule: its next slot and its interval.
@@ -61,15 +61,15 @@ struct Track {
     rng: Rng,
     clock: Clock,
     disk: Disk,
-    house: Option<Driver>,
+    driver: Option<Driver>,
     schedules: BTreeMap<ScheduleId, Expected>,
-    /// What runs will say in the next turn.
-    words: VecDeque<Command>,
+    /// What attempts report in the next batch.
+    reports: VecDeque<Command>,
     slots: u64,
     made: u64,
     logged: u64,
     crashes: u64,
-    turns: u64,
+    batches: u64,
 }
 
 impl Marathon {
@@ -80,35 +80,35 @@ impl Marathon {
             clock: Clock::new(rng.below(1 << 40)),
             disk: Disk::new(StoreKind::Memory).map_err(|error| Violation::new("I1", error.to_string()))?,
             rng,
-            house: None,
+            driver: None,
             schedules: BTreeMap::new(),
-            words: VecDeque::new(),
+            reports: VecDeque::new(),
             slots: 0,
             made: 0,
             logged: 0,
             crashes: 0,
-            turns: 0,
+            batches: 0,
         };
         track.boot()?;
         for number in 0..self.schedules {
             let every = Span::secs(track.rng.between(self.shortest, self.longest));
-            track.turn(VecDeque::from([put(number, every)]))?;
+            track.batch(VecDeque::from([put(number, every)]))?;
         }
         let end = track.clock.moment().at + self.length.0;
         while track.clock.moment().at < end {
             track.step()?;
         }
         track.rest()?;
-        Ok(Finish { slots: track.slots, crashes: track.crashes, turns: track.turns })
+        Ok(Finish { slots: track.slots, crashes: track.crashes, batches: track.batches })
     }
 }
 
 impl Track {
-    /// Runs end, or time passes until the next slot, or the house crashes.
+    /// Attempts end, or time passes until the next slot, or the server crashes.
     fn step(&mut self) -> Checked {
-        let words = std::mem::take(&mut self.words);
-        if words.is_empty() {
-            let wakeup = self.house.as_ref().expect("a house runs").engine().next_wakeup();
+        let reports = std::mem::take(&mut self.reports);
+        if reports.is_empty() {
+            let wakeup = self.driver.as_ref().expect("a process runs").engine().next_wakeup();
             let span = self.clock.until(wakeup.mono, wakeup.wall).unwrap_or(Span::secs(1));
             self.clock.advance(span);
             let seconds = span.0.div_ceil(1_000).max(1);
@@ -120,25 +120,25 @@ impl Track {
                 }
             }
         }
-        self.turn(words)
+        self.batch(reports)
     }
 
-    fn turn(&mut self, mut commands: VecDeque<Command>) -> Checked {
-        self.turns += 1;
+    fn batch(&mut self, mut commands: VecDeque<Command>) -> Checked {
+        self.batches += 1;
         let now = self.clock.moment().now;
-        let house = self.house.as_mut().expect("a house runs");
-        let outcome = house.apply(now, &mut commands).and_then(|batch| house.commit(batch));
+        let driver = self.driver.as_mut().expect("a process runs");
+        let outcome = driver.apply(now, &mut commands).and_then(|batch| driver.commit(batch));
         let noted = self.disk.noted();
         self.disk.heal();
         noted.iter().try_for_each(|note| self.follow(note))?;
-        let Ok(told) = outcome else { return self.crash() };
-        self.words = commands;
-        for reply in &told.replies {
+        let Ok(committed) = outcome else { return self.crash() };
+        self.reports = commands;
+        for reply in &committed.replies {
             hold("I20", !matches!(reply, Reply::Rejected(_)), || format!("rejected: {reply:?}"))?;
         }
-        for notice in told.notices {
+        for notice in committed.notices {
             if let Notice::Offer(offer) = notice {
-                self.words.push_back(Command::Finish(offer.fence, Outcome::Succeeded(None)));
+                self.reports.push_back(Command::Finish(offer.fence, Outcome::Succeeded(None)));
             }
         }
         Ok(())
@@ -147,8 +147,8 @@ impl Track {
     /// The process dies, and another one starts some time later.
     fn crash(&mut self) -> Checked {
         self.crashes += 1;
-        self.house = None;
-        self.words.clear();
+        self.driver = None;
+        self.reports.clear();
         self.clock.advance(Span(self.rng.below(20_000)));
         self.clock.reboot(self.rng.below(1 << 40));
         self.boot()
@@ -156,11 +156,11 @@ impl Track {
 
     fn boot(&mut self) -> Checked {
         let failed = |error: laneway_store::StoreError| Violation::new("I7", error.to_string());
-        let (seed, now) = (self.rng.word(), self.clock.moment().now);
-        let mut house =
+        let (seed, now) = (self.rng.next_u64(), self.clock.moment().now);
+        let mut driver =
             Driver::recover(self.disk.handle().map_err(failed)?, settings(), seed, now).map_err(failed)?;
-        house.recovered();
-        self.house = Some(house);
+        driver.recovered();
+        self.driver = Some(driver);
         self.disk.noted().iter().try_for_each(|note| self.follow(note))?;
         let kinds = vec![Name::fixed("beat")];
         let offer = ExecutorOffer {
@@ -169,7 +169,7 @@ impl Track {
             kinds,
             slots: PLENTY,
         };
-        self.turn(VecDeque::from([Command::Admin(AdminCommand::Offer(offer))]))
+        self.batch(VecDeque::from([Command::Admin(AdminCommand::Offer(offer))]))
     }
 
     /// Every slot is the one after the last of its schedule, and has its job in the same commit.
@@ -201,14 +201,14 @@ impl Track {
         })
     }
 
-    /// No slot is left behind, and every run is in the log.
+    /// No slot is left behind, and every firing is in the log.
     fn rest(&mut self) -> Checked {
-        let mut turns = 0;
+        let mut batches = 0;
         while self.logged < self.made || self.is_behind() {
-            turns += 1;
-            hold("L1", turns < 10_000, || format!("{} of {} runs have ended", self.logged, self.made))?;
-            let words = std::mem::take(&mut self.words);
-            self.turn(words)?;
+            batches += 1;
+            hold("L1", batches < 10_000, || format!("{} of {} firings have ended", self.logged, self.made))?;
+            let reports = std::mem::take(&mut self.reports);
+            self.batch(reports)?;
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ fn settings() -> Settings {
 }
 
 fn put(number: u32, every: Span) -> Command {
-    let name = Name::new(&format!("schedule{number}")).expect("a word and a number are a name");
+    let name = Name::new(&format!("schedule{number}")).expect("letters and digits are a name");
     let job =
         JobSpec { agent: Name::fixed("clock"), ..JobSpec::new(Name::fixed("default"), Name::fixed("beat")) };
     let spec = ScheduleSpec {

@@ -1,4 +1,4 @@
-//! Panics of the house, caught and told like any other broken rule.
+//! Panics of the server, caught and reported like any other broken rule.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -13,7 +13,7 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Runs a part of the house. Its panic becomes a violation; panics elsewhere are left alone.
+/// Runs a part of the server. Its panic becomes a violation; panics elsewhere are left alone.
 pub fn caught<T>(part: impl FnOnce() -> T) -> Result<T, Violation> {
     HOOK.call_once(|| {
         let usual = take_hook();
@@ -26,7 +26,7 @@ pub fn caught<T>(part: impl FnOnce() -> T) -> Result<T, Violation> {
         }));
     });
     CATCHING.set(true);
-    // What the house was doing is thrown away with the house, so it does not matter how it was left.
+    // What the server was doing is thrown away with the server, so it does not matter how it was left.
     let result = catch_unwind(AssertUnwindSafe(part));
     CATCHING.set(false);
     result.map_err(|_| Violation::new("panic", LAST.take()))

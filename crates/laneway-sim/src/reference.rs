@@ -1,11 +1,11 @@
-//! The naive reference scheduler: says who runs next by looking at everything, every time.
+//! The naive reference scheduler: finds the next job by looking at everything, every time.
 //!
 //! It knows nothing of gates, bins and heads. It reads the ledger's plain lists, recounts every limit from the open
-//! attempts, and applies the documented order word for word. The engine must agree with it on every attempt it opens,
+//! attempts, and applies the documented order literally. The engine must agree with it on every attempt it opens,
 //! in order (I23), and must have left nothing eligible behind when it rests (I24c).
 
-pub mod crew;
 mod units;
+pub mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,21 +17,21 @@ use laneway_core::{
 
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
-use crew::{Crew, pin_expiry, wants_worker};
-pub use units::{Need, Room};
+pub use units::{Capacity, Demand};
+use workers::{WorkerPool, pin_expiry, wants_worker};
 
-/// The reference. Settings and places are set by whoever knows what the engine was told.
+/// The reference. The checker sets its settings and executors from the commands that the engine got.
 #[derive(Debug, Clone)]
 pub struct Reference {
     /// The settings in force.
     pub settings: Settings,
     /// Lanes that settings named earlier, while the engine lives.
     old_lanes: BTreeMap<Name, LaneSettings>,
-    /// Lanes that the engine remembers, in the order of their rooms.
-    rooms: Vec<Name>,
+    /// Lanes that the engine remembers, in the order of their slots in memory.
+    lane_slots: Vec<Name>,
     /// Lanes that new jobs may come to.
     taking_jobs: BTreeSet<Name>,
-    /// What the places offer.
+    /// What the executors offer.
     pub executors: Vec<ExecutorOffer>,
     /// True once the server stops.
     pub draining: bool,
@@ -43,14 +43,14 @@ pub struct Reference {
     lane_served: BTreeMap<Name, u64>,
     /// When an agent was last served in a lane.
     agent_served: BTreeMap<Party, u64>,
-    /// What the machine was last said to be, and when.
+    /// The last reading of the machine, and when it was taken.
     pub reading: Option<(u64, LoadReading)>,
-    /// How often a job was overtaken.
+    /// How often a job was bypassed.
     bypassed: BTreeMap<Seq, u32>,
-    /// Jobs that were overtaken too often.
+    /// Jobs that were bypassed too often.
     due: BTreeSet<Seq>,
-    /// Workers that are told what to run.
-    pub crew: Crew,
+    /// The push workers.
+    pub workers: WorkerPool,
 }
 
 /// An agent of a tenant in a lane: what a fair lane shares among.
@@ -70,14 +70,14 @@ pub fn same_party(a: &Entry, b: &Entry) -> bool {
 }
 
 impl Reference {
-    /// For an engine that was just built with these settings and no places.
+    /// For an engine that was just built with these settings and no executors.
     pub fn new(settings: Settings) -> Reference {
         let lanes: Vec<Name> = settings.lanes.keys().cloned().collect();
         Reference {
             settings,
             old_lanes: BTreeMap::new(),
             taking_jobs: lanes.iter().cloned().collect(),
-            rooms: lanes,
+            lane_slots: lanes,
             executors: Vec::new(),
             draining: false,
             storage_low: false,
@@ -87,7 +87,7 @@ impl Reference {
             reading: None,
             bypassed: BTreeMap::new(),
             due: BTreeSet::new(),
-            crew: Crew::default(),
+            workers: WorkerPool::default(),
         }
     }
 
@@ -99,8 +99,8 @@ impl Reference {
     /// The engine was built anew in the same process: who was served when is forgotten.
     pub fn rebuilt(&mut self) {
         self.old_lanes.clear();
-        self.rooms = self.settings.lanes.keys().cloned().collect();
-        self.taking_jobs = self.rooms.iter().cloned().collect();
+        self.lane_slots = self.settings.lanes.keys().cloned().collect();
+        self.taking_jobs = self.lane_slots.iter().cloned().collect();
         self.starts = 0;
         self.lane_served.clear();
         self.agent_served.clear();
@@ -120,13 +120,13 @@ impl Reference {
         self.agent_served.entry(party(entry)).or_insert(self.starts.saturating_sub(1));
     }
 
-    /// A place appears or changes its offer.
+    /// An executor appears or changes its offer.
     pub fn offer(&mut self, offer: &ExecutorOffer) {
         self.withdraw(&offer.executor);
         self.executors.push(offer.clone());
     }
 
-    /// A place is gone.
+    /// An executor is gone.
     pub fn withdraw(&mut self, executor: &Name) {
         self.executors.retain(|known| known.executor != *executor);
     }
@@ -136,27 +136,27 @@ impl Reference {
         if self.storage_low {
             return None;
         }
-        let room = self.room(ledger, moment);
-        if let Some((due, cost)) = room.due
-            && cost <= room.free
+        let capacity = self.capacity(ledger, moment);
+        if let Some((due, cost)) = capacity.next_in_line
+            && cost <= capacity.free
             && !self.draining
         {
             return Some(due);
         }
         let started: Vec<&Entry> = ledger.waiting().filter(|entry| !self.waits_for_a_claim(entry)).collect();
-        // Whoever was called by somebody who runs goes first.
-        let mut called = started.iter().filter(|entry| ledger.chain_has_place(entry, &|_| true));
-        if let Some(called) = called.find(|entry| self.may_start(ledger, moment, entry, &room, true)) {
+        // A node that a running caller has called goes first.
+        let mut called = started.iter().filter(|entry| ledger.chain_has_slot(entry, &|_| true));
+        if let Some(called) = called.find(|entry| self.may_start(ledger, moment, entry, &capacity, true)) {
             return Some(called.row.seq);
         }
         let eligible: Vec<&Entry> =
-            started.into_iter().filter(|entry| self.is_eligible(ledger, moment, entry, &room)).collect();
+            started.into_iter().filter(|entry| self.is_eligible(ledger, moment, entry, &capacity)).collect();
         let lane = self.next_lane(ledger, &eligible)?;
         let here = eligible.into_iter().filter(|entry| entry.lane == lane);
         self.first_in_lane(ledger, &lane, here)
     }
 
-    /// Whose turn it is among jobs of one lane.
+    /// The next job of one lane.
     fn first_in_lane<'a>(
         &self,
         ledger: &Ledger,
@@ -177,37 +177,50 @@ impl Reference {
         self.starts += 1;
         self.lane_served.insert(entry.lane.clone(), self.starts);
         self.agent_served.insert(party(entry), self.starts);
-        let open = entry.open.as_ref().filter(|open| open.executor.as_str() == crew::WORKERS);
+        let open = entry.open.as_ref().filter(|open| open.executor.as_str() == workers::WORKERS);
         if let Some(holder) = open.and_then(|open| open.holder.as_ref()) {
-            self.crew.opened(&self.settings, &entry.row.spec, &holder.worker, self.starts, moment.now.wall);
+            self.workers.opened(
+                &self.settings,
+                &entry.row.spec,
+                &holder.worker,
+                self.starts,
+                moment.now.wall,
+            );
         }
     }
 
     /// May an attempt of this job open now?
-    pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room) -> bool {
-        self.may_start(ledger, moment, entry, room, false)
+    pub fn is_eligible(&self, ledger: &Ledger, moment: Moment, entry: &Entry, capacity: &Capacity) -> bool {
+        self.may_start(ledger, moment, entry, capacity, false)
     }
 
-    /// The same; `shared`: the places of its chain are its own, too.
-    fn may_start(&self, ledger: &Ledger, moment: Moment, entry: &Entry, room: &Room, shared: bool) -> bool {
+    /// The same; `shared`: it may use the slots of its chain.
+    fn may_start(
+        &self,
+        ledger: &Ledger,
+        moment: Moment,
+        entry: &Entry,
+        capacity: &Capacity,
+        shared: bool,
+    ) -> bool {
         !is_overdue(moment, entry)
-            && (self.need(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
-            && room.has_units_for(self.need(entry).cost)
-            && self.has_places(ledger, entry, room, shared)
+            && (self.demand(entry).pull || pin_expiry(&entry.row.spec).is_none_or(|at| at > moment.now.wall))
+            && capacity.has_units_for(self.demand(entry).cost)
+            && self.has_slots(ledger, entry, capacity, shared)
     }
 
     /// Is everything open that the job needs, units and its own times left out?
-    fn is_open_but_for_units(&self, ledger: &Ledger, entry: &Entry, room: &Room) -> bool {
-        self.has_places(ledger, entry, room, false)
+    fn is_open_but_for_units(&self, ledger: &Ledger, entry: &Entry, capacity: &Capacity) -> bool {
+        self.has_slots(ledger, entry, capacity, false)
     }
 
-    fn has_places(&self, ledger: &Ledger, entry: &Entry, room: &Room, shared: bool) -> bool {
+    fn has_slots(&self, ledger: &Ledger, entry: &Entry, capacity: &Capacity, shared: bool) -> bool {
         let spec = &entry.row.spec;
         if entry.state != JobState::Queued || self.draining || self.storage_low {
             return false;
         }
         let Some(lane) = self.lane(&entry.lane) else { return false };
-        if !room.is_quiet_for(self.need(entry).rule) {
+        if !capacity.is_quiet_for(self.demand(entry).rule) {
             return false;
         }
         let executor = self.executors.iter().find(|executor| executor.kinds.contains(&spec.kind));
@@ -218,7 +231,7 @@ impl Reference {
             (ledger.open().filter(here).count() as u32) < executor.slots
         };
         let is_open = |limit: u32, counts: &dyn Fn(&Entry) -> bool| {
-            ledger.executors(counts) < limit || (shared && ledger.chain_has_place(entry, counts))
+            ledger.executors(counts) < limit || (shared && ledger.chain_has_slot(entry, counts))
         };
         let tenant_max = self.tenant(&spec.tenant).running_max;
         let kind_max =
@@ -232,7 +245,7 @@ impl Reference {
             && (lane.pull.is_pull()
                 || match executor {
                     Some(executor) => has_slot(executor),
-                    None => !self.crew.pick(&self.settings, ledger, entry, shared).is_empty(),
+                    None => !self.workers.pick(&self.settings, ledger, entry, shared).is_empty(),
                 })
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
@@ -241,7 +254,7 @@ impl Reference {
             && self.is_next_of_session(ledger, entry)
     }
 
-    /// A session goes in order, and only its next job says how many may run at once.
+    /// A session goes in order, and only its next job decides how many may run at once.
     fn is_next_of_session(&self, ledger: &Ledger, entry: &Entry) -> bool {
         let Some(session) = &entry.row.spec.session else { return true };
         let same = |row: &JobRow| {
@@ -254,7 +267,7 @@ impl Reference {
             .map(|other| (other.rank_time, other.row.seq))
             .min();
         let open = ledger.open().filter(|other| same(&other.row)).count() as u32;
-        // An interrupt waits for every run that was told to stop, whatever else its session would let it do.
+        // An interrupt waits for every attempt that was asked to stop, whatever else its session would let it do.
         let waits = session.mode == SessionMode::Interrupt
             && ledger.open().any(|other| same(&other.row) && other.end.is_some());
         head == Some((entry.rank_time, entry.row.seq))
@@ -295,24 +308,25 @@ impl Reference {
     }
 
     /// New settings hold from now on. A lane that is no longer named and has no jobs is forgotten, with who was served
-    /// in it, when a new one takes its room.
+    /// in it, when a new one takes its slot.
     pub fn configure(&mut self, ledger: &Ledger, settings: Settings) {
         let before = std::mem::replace(&mut self.settings, settings);
         self.old_lanes.extend(before.lanes);
         let named = &self.settings.lanes;
         self.taking_jobs.retain(|lane| named.contains_key(lane));
         for lane in named.keys() {
-            if !self.rooms.contains(lane) {
-                let is_free = |room: &Name| {
-                    !self.taking_jobs.contains(room) && ledger.jobs.values().all(|entry| entry.lane != *room)
+            if !self.lane_slots.contains(lane) {
+                let is_free = |capacity: &Name| {
+                    !self.taking_jobs.contains(capacity)
+                        && ledger.jobs.values().all(|entry| entry.lane != *capacity)
                 };
-                match self.rooms.iter().position(is_free) {
+                match self.lane_slots.iter().position(is_free) {
                     Some(free) => {
-                        let gone = std::mem::replace(&mut self.rooms[free], lane.clone());
+                        let gone = std::mem::replace(&mut self.lane_slots[free], lane.clone());
                         self.lane_served.remove(&gone);
                         self.agent_served.retain(|(of, _, _), _| *of != gone);
                     }
-                    None => self.rooms.push(lane.clone()),
+                    None => self.lane_slots.push(lane.clone()),
                 }
             }
             self.taking_jobs.insert(lane.clone());

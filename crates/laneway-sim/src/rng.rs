@@ -10,17 +10,17 @@ impl Rng {
     /// A generator for this seed.
     pub fn new(seed: u64) -> Rng {
         let mut state = seed;
-        let mut word = || {
+        let mut number = || {
             state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
             let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
             mixed ^ (mixed >> 31)
         };
-        Rng([word(), word(), word(), word()])
+        Rng([number(), number(), number(), number()])
     }
 
     /// The next 64 bits.
-    pub fn word(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let out = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let shifted = s[1] << 17;
@@ -35,7 +35,7 @@ impl Rng {
 
     /// A number from 0 to `n - 1`. `n` must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.word()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.

@@ -41,7 +41,7 @@ pub struct Shape {
     pub key_values: Vec<Name>,
     /// The settings at the start.
     pub settings: Settings,
-    /// Every place that is ever offered, with its first offer.
+    /// Every executor that ever offers something, with its first offer.
     pub executors: Vec<ExecutorOffer>,
     /// How many of a hundred jobs have this or that.
     pub habits: Habits,
@@ -76,11 +76,11 @@ pub struct Habits {
     pub idempotency: u32,
     /// Has a priority other than 0.
     pub priority: u32,
-    /// A run that ends says that it failed.
+    /// An attempt that ends reports a failure.
     pub failing: u32,
-    /// Names somebody who is told of its end.
+    /// Has a callback.
     pub callback: u32,
-    /// Wants to be kept if there is no room for it.
+    /// Its rejection is recorded if the queue is full.
     pub record_rejection: u32,
     /// Costs units.
     pub cost: u32,
@@ -88,11 +88,11 @@ pub struct Habits {
     pub quiet: u32,
     /// Is for a worker that holds nothing else.
     pub unique: u32,
-    /// Says how long it will probably run.
+    /// States how long it will probably run.
     pub expected: u32,
-    /// Wants something of the worker that runs it.
+    /// Has placement constraints.
     pub wants: u32,
-    /// Of runs: has nodes with middlewares.
+    /// Of workflow runs: has nodes with middlewares.
     pub chains: u32,
 }
 
@@ -105,15 +105,15 @@ pub struct Faults {
     pub commit_unknown: u32,
     /// A job is of the kind that the store rejects.
     pub poison: u32,
-    /// A turn carries several commands.
+    /// A batch has several commands.
     pub grouped: u32,
-    /// A run ignores that it was told to stop.
+    /// An attempt ignores that it was asked to stop.
     pub stubborn: u32,
-    /// A run is cut off: it works on, and nobody hears it.
+    /// An attempt is cut off: it works on, and its reports are lost.
     pub cut: u32,
     /// The wall clock may be set at all.
     pub wall_jumps: bool,
-    /// Lease, ack timeout and grace may change while the house runs.
+    /// Lease, ack timeout and grace may change while the server runs.
     pub hot_spans: bool,
 }
 
@@ -125,7 +125,7 @@ impl Shape {
         let mut lanes = vec![Name::fixed("main")];
         lanes.extend(names("lane", rng.small(0, 2)));
         let kinds = names("kind", rng.small(1, 4));
-        let executors = draw_places(rng, &kinds);
+        let executors = draw_executors(rng, &kinds);
         let settings = draw_settings(rng, &tenants, &agents, &lanes, &kinds);
         lanes.push(Name::fixed("nowhere"));
         Shape {
@@ -154,7 +154,7 @@ fn names(stem: &str, count: u32) -> Vec<Name> {
     (1..=count).map(|n| Name::new(&format!("{stem}{n}")).expect("a stem and a number are a name")).collect()
 }
 
-fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<ExecutorOffer> {
+fn draw_executors(rng: &mut Rng, kinds: &[Name]) -> Vec<ExecutorOffer> {
     let count = rng.small(1, 2).min(kinds.len() as u32);
     let mut executors: Vec<ExecutorOffer> = names("executor", count)
         .into_iter()
@@ -170,7 +170,7 @@ fn draw_places(rng: &mut Rng, kinds: &[Name]) -> Vec<ExecutorOffer> {
         _ => 92,
     };
     for kind in kinds {
-        // Now and then nobody offers a kind at the start.
+        // Now and then no executor offers a kind at the start.
         if rng.chance(offered) {
             let at = rng.below(executors.len() as u64) as usize;
             executors[at].kinds.push(kind.clone());
@@ -246,7 +246,7 @@ fn draw_settings(
     settings
 }
 
-/// Few at once, few tries, and now and then little room.
+/// Few at once, few tries, and now and then a short queue.
 fn draw_webhooks(rng: &mut Rng) -> WebhookSettings {
     WebhookSettings {
         pending_max: if rng.chance(85) { 1_000 } else { rng.small(0, 3) },
@@ -289,7 +289,7 @@ pub fn draw_pull(rng: &mut Rng) -> PullSettings {
     }
 }
 
-/// A machine of a hundred units, more or less, and few overtakings. When a deadline is near never changes in a world.
+/// A machine of a hundred units, more or less, and few bypasses. When a deadline is near never changes in a world.
 pub fn draw_capacity(rng: &mut Rng) -> CapacitySettings {
     CapacitySettings {
         total: if rng.chance(80) { 100 } else { rng.small(30, 100) },
@@ -345,7 +345,7 @@ pub fn draw_retry(rng: &mut Rng) -> RetryPolicy {
 }
 
 fn draw_habits(rng: &mut Rng) -> Habits {
-    // Some worlds are conversations: nearly everything is said in a session, and comes fast.
+    // Some worlds are conversations: nearly every job has a session, and jobs come fast.
     let talks = rng.chance(35);
     let (session, session_rules, session_alike) = match talks {
         true => (rng.small(60, 95), rng.small(50, 95), rng.small(70, 100)),

@@ -27,7 +27,7 @@ impl fmt::Display for Violation {
 /// What a check gives.
 pub type Checked = Result<(), Violation>;
 
-/// The rule holds, or its story is told.
+/// Gives the story when the rule does not hold.
 pub fn hold(rule: &'static str, holds: bool, story: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation::new(rule, story())) }
 }

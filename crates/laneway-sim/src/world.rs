@@ -1,16 +1,16 @@
-//! One world: a house, its disk, its clocks, its clients and its runs, all moved by one seeded generator.
+//! One world: a server, its disk, its clocks, its clients and its attempts, all moved by one seeded generator.
 //!
-//! The house is the code that runs in production: `laneway_runtime::Driver` around the engine, over a store that fails on
-//! demand. The world only plays the outside: what is asked, what fails, what time does, how runs behave.
+//! The server is the code that runs in production: `laneway_runtime::Driver` around the engine, over a store that fails on
+//! demand. The world only plays the outside: what is asked, what fails, what time does, how attempts behave.
 
-mod askers;
+mod attempts;
 mod calendars;
 mod clients;
-mod crew;
 mod graphs;
-mod house;
-mod news;
-mod workers;
+mod pull_workers;
+mod push_workers;
+mod scheduler;
+mod webhooks;
 
 use laneway_core::command::{AdminCommand, SessionCommand, WorkerCommand};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,24 +21,24 @@ use laneway_core::{
 };
 use laneway_runtime::Driver;
 
+use crate::attempts::SimAttempt;
 use crate::checker::Checker;
 use crate::clock::Clock;
-use crate::diary::Diary;
 use crate::faulty::{Disk, StoreKind};
-use crate::reference::crew::Who;
+use crate::log::Log;
+use crate::reference::workers::WorkerKey;
 use crate::rng::Rng;
-use crate::runs::Run;
 use crate::shape::Shape;
 use crate::violation::{Checked, Violation};
-use crew::{Hand, Process};
-use news::News;
+use push_workers::{Process, Socket};
+use webhooks::DeliveryTry;
 
-/// Late words are about one of this many attempts.
+/// Late reports are about one of this many attempts.
 const REMEMBERED_FENCES: usize = 24;
 /// Cancels and looks are about one of this many jobs.
 const REMEMBERED_JOBS: usize = 24;
-/// A healed world must come to rest within this many turns; each job needs a handful.
-const HEAL_TURNS_MAX: u32 = 4_000;
+/// A healed world must come to rest within this many batches; each job needs a handful.
+const HEAL_BATCHES_MAX: u32 = 4_000;
 
 /// How a world is run.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +48,8 @@ pub struct Plan {
     /// Steps with faults, before the world heals.
     pub steps: u32,
     /// How many of the last lines of what happened are kept, for people.
-    pub diary: usize,
-    /// Take a fingerprint of everything that was written and told.
+    pub log_lines: usize,
+    /// Take a fingerprint of everything that was written and published.
     pub fingerprint: bool,
     /// What the disk is made of.
     pub store: StoreKind,
@@ -62,18 +62,18 @@ pub struct Outcome {
     pub violation: Option<Violation>,
     /// Steps taken.
     pub steps: u32,
-    /// Turns of the house.
-    pub turns: u64,
+    /// Batches of the server.
+    pub batches: u64,
     /// Decisions of the engine that were compared with the reference.
     pub decisions: u64,
     /// Jobs that were stored.
     pub jobs: u64,
-    /// How often the house was started again.
+    /// How often the server was started again.
     pub restarts: u32,
-    /// A fingerprint of everything that was written and told; 0 when none was asked for.
+    /// A fingerprint of everything that was written and published; 0 when none was requested.
     pub fingerprint: u64,
     /// The last lines of what happened.
-    pub diary: Vec<String>,
+    pub log: Vec<String>,
     /// The world's shape.
     pub shape: Shape,
 }
@@ -85,63 +85,63 @@ pub enum Step {
     Submit,
     /// A client submits several at once.
     SubmitBatch,
-    /// A client cancels a job, perhaps somebody else's.
+    /// A client cancels a job, perhaps one of another tenant.
     Cancel,
-    /// A run says the next thing.
-    Speak,
-    /// Somebody says something about an attempt that is over.
-    SpeakLate,
-    /// Somebody says something with a fence that never was.
-    SpeakForged,
-    /// A run writes log lines.
+    /// An attempt reports.
+    Report,
+    /// A report about an attempt that is over arrives.
+    ReportLate,
+    /// A report with a fence that never existed arrives.
+    ReportForged,
+    /// An attempt writes log lines.
     Log,
     /// An operator changes settings.
     Configure,
-    /// A place comes, goes or changes its offer.
-    ChangePlace,
+    /// An executor comes, goes or changes its offer.
+    ChangeExecutor,
     /// Storage runs low, or no longer.
     StorageLow,
-    /// A call that tells news has ended.
-    Tell,
-    /// A client wants to hear news again.
+    /// A try of a webhook delivery has ended.
+    EndDelivery,
+    /// A client requests a webhook again.
     Redeliver,
     /// An operator makes, changes or revokes a token.
     Token,
     /// A client stops a session.
     StopSession,
-    /// Somebody says how full the context of a session is.
+    /// A client reports how full the context of a session is.
     SessionUsage,
     /// An operator begins all sessions anew.
     ResetSessions,
-    /// The house is told to stop.
+    /// The server is asked to stop.
     Drain,
-    /// The house is started anew.
+    /// The server is started anew.
     Restart,
     /// A little time passes.
     Pass,
     /// Much time passes.
     Leap,
-    /// Time passes until the house wants to look at the clock.
+    /// Time passes until the server wants to look at the clock.
     Wake,
-    /// Somebody sets the wall clock.
+    /// The wall clock is set.
     SetWall,
-    /// A run dies, or is cut off.
+    /// An attempt dies, or is cut off.
     Die,
-    /// Somebody looks: explain, stats, lists.
+    /// A client reads: explain, stats, lists.
     Look,
-    /// A client makes or changes a schedule, or runs one by hand.
+    /// A client makes or changes a schedule, or fires one manually.
     Schedule,
-    /// A probe says how the machine is.
+    /// A probe reports the load of the machine.
     Load,
-    /// A worker asks for work.
+    /// A worker requests work.
     Claim,
-    /// A worker asks to run one job now.
+    /// A worker requests to run one job now.
     Request,
-    /// Somebody speaks by a lease's id.
+    /// A message by lease id arrives.
     LeaseMessage,
-    /// A client submits a run.
+    /// A client submits a workflow run.
     SubmitRun,
-    /// A client cancels a run.
+    /// A client cancels a workflow run.
     CancelRun,
     /// A worker connects.
     Connect,
@@ -151,9 +151,9 @@ pub enum Step {
     Pulse,
     /// An operator wants a worker to drain, or no longer.
     DrainWorker,
-    /// An operator says which lanes a worker serves.
+    /// An operator sets which lanes a worker serves.
     RebindWorker,
-    /// Somebody says something about a task that was spoken of before.
+    /// A message about a task arrives again.
     TaskAgain,
 }
 
@@ -163,14 +163,14 @@ impl Step {
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
-        Step::Speak,
-        Step::SpeakLate,
-        Step::SpeakForged,
+        Step::Report,
+        Step::ReportLate,
+        Step::ReportForged,
         Step::Log,
         Step::Configure,
-        Step::ChangePlace,
+        Step::ChangeExecutor,
         Step::StorageLow,
-        Step::Tell,
+        Step::EndDelivery,
         Step::Redeliver,
         Step::Token,
         Step::StopSession,
@@ -205,14 +205,14 @@ impl Step {
             Step::Submit => 70,
             Step::SubmitBatch => 8,
             Step::Cancel => 12,
-            Step::Speak => 140,
-            Step::SpeakLate => 10,
-            Step::SpeakForged => 8,
+            Step::Report => 140,
+            Step::ReportLate => 10,
+            Step::ReportForged => 8,
             Step::Log => 4,
             Step::Configure => 8,
-            Step::ChangePlace => 6,
+            Step::ChangeExecutor => 6,
             Step::StorageLow => 1,
-            Step::Tell => 40,
+            Step::EndDelivery => 40,
             Step::Redeliver => 4,
             Step::Token => 2,
             Step::StopSession => 8,
@@ -244,10 +244,10 @@ impl Step {
 
     /// Worlds in which it never happens are worth a visit.
     pub fn may_be_left_out(self) -> bool {
-        !matches!(self, Step::Submit | Step::Speak | Step::Pass | Step::Wake)
+        !matches!(self, Step::Submit | Step::Report | Step::Pass | Step::Wake)
     }
 
-    /// It gives the house a command that others may ride with in the same turn.
+    /// It gives the server a command that others may ride with in the same batch.
     fn may_be_grouped(self) -> bool {
         use Step::*;
         matches!(
@@ -255,14 +255,14 @@ impl Step {
             Submit
                 | SubmitBatch
                 | Cancel
-                | Speak
-                | SpeakLate
-                | SpeakForged
+                | Report
+                | ReportLate
+                | ReportForged
                 | Log
                 | StopSession
                 | SessionUsage
                 | Schedule
-                | Tell
+                | EndDelivery
                 | Redeliver
                 | SubmitRun
                 | CancelRun
@@ -278,38 +278,38 @@ pub struct World {
     clock: Clock,
     disk: Disk,
     checker: Checker,
-    diary: Diary,
+    log: Log,
     /// `None` only while a process starts.
-    house: Option<Driver>,
+    driver: Option<Driver>,
     boots: u64,
     /// Every settings that was ever kept; the overrides on the disk are an index into it.
     settings: Vec<Settings>,
-    /// What the operator wants each place to offer.
+    /// What the operator wants each executor to offer.
     executors: Vec<ExecutorOffer>,
-    /// What the engine said that its places offer, after the last turn.
+    /// What the executors offer by the engine, after the last batch.
     offers: Vec<ExecutorOffer>,
-    runs: Vec<Run>,
+    attempts: Vec<SimAttempt>,
     old_fences: VecDeque<Fence>,
     known_jobs: VecDeque<(JobId, Name)>,
-    /// Runs that a client was told of, and whose they are.
+    /// Workflow runs that a client knows, and their tenants.
     known_runs: VecDeque<(RunId, Name)>,
-    /// News that the house wants told.
-    news: Vec<News>,
+    /// Tries of webhook deliveries that the server handed out.
+    deliveries: Vec<DeliveryTry>,
     /// Connections of workers, and how many there ever were.
-    hands: Vec<Hand>,
+    sockets: Vec<Socket>,
     /// The process of each worker, and how many were started.
-    processes: BTreeMap<Who, Process>,
+    processes: BTreeMap<WorkerKey, Process>,
     processes_started: u64,
-    /// Connections that the house wants to know about.
+    /// Connections that the server wants to know about.
     probed: Vec<ConnectionId>,
     /// The process that was first given a dispatch of a job.
     given_to: BTreeMap<(JobId, u64), u64>,
     connections: u64,
-    /// Tasks that were spoken of, and over which connection.
+    /// Tasks that were reported about, and over which connection.
     old_tasks: VecDeque<(ConnectionId, Task)>,
     submits: u64,
     healed: bool,
-    turns: u64,
+    batches: u64,
     restarts: u32,
 }
 
@@ -337,18 +337,18 @@ impl World {
             clock: Clock::new(rng.below(1 << 40)),
             disk: Disk::new(plan.store).expect("an empty store can be made"),
             checker: Checker::new(settings.clone()),
-            diary: Diary::new(plan.diary, plan.fingerprint),
-            house: None,
+            log: Log::new(plan.log_lines, plan.fingerprint),
+            driver: None,
             boots: 0,
             executors: shape.executors.clone(),
             settings: vec![settings],
             offers: Vec::new(),
-            runs: Vec::new(),
+            attempts: Vec::new(),
             old_fences: VecDeque::new(),
             known_jobs: VecDeque::new(),
             known_runs: VecDeque::new(),
-            news: Vec::new(),
-            hands: Vec::new(),
+            deliveries: Vec::new(),
+            sockets: Vec::new(),
             processes: BTreeMap::new(),
             processes_started: 0,
             probed: Vec::new(),
@@ -357,7 +357,7 @@ impl World {
             old_tasks: VecDeque::new(),
             submits: 0,
             healed: false,
-            turns: 0,
+            batches: 0,
             restarts: 0,
             rng,
             shape,
@@ -368,32 +368,32 @@ impl World {
         Outcome {
             violation: outcome.err(),
             steps,
-            turns: self.turns,
+            batches: self.batches,
             decisions: self.checker.decisions,
             jobs: self.checker.ledger.ids.len() as u64,
             restarts: self.restarts,
-            fingerprint: self.diary.fingerprint(),
-            diary: self.diary.lines(),
+            fingerprint: self.log.fingerprint(),
+            log: self.log.lines(),
             shape: self.shape,
         }
     }
 
     fn begin(&mut self) -> Checked {
         self.boot()?;
-        self.offer_places()
+        self.offer_executors()
     }
 
     fn step(&mut self) -> Checked {
         let mut step = Step::ALL[self.rng.weighted(&self.shape.weights)];
         if self.checker.reference.draining && self.rng.chance(20) {
-            // A house that stops has stopped before long, and somebody starts it again.
+            // A server that drains has stopped before long, and is started again.
             step = Step::Restart;
         }
         if let Some(command) = self.command_of(step) {
             let mut commands = vec![command];
             let alone = matches!(
                 step,
-                Step::ChangePlace
+                Step::ChangeExecutor
                     | Step::Load
                     | Step::Claim
                     | Step::Request
@@ -413,11 +413,11 @@ impl World {
                     commands.extend(next.filter(|next| !is_beat(next)));
                 }
             }
-            return self.turn(commands);
+            return self.batch(commands);
         }
         match step {
             Step::Restart => {
-                self.diary.note(|| "the house is stopped".to_owned());
+                self.log.note(|| "the server is stopped".to_owned());
                 self.reboot()
             }
             Step::Pass => {
@@ -431,7 +431,7 @@ impl World {
             Step::Wake => self.wake(),
             Step::SetWall => self.set_wall(),
             Step::Die => {
-                self.strike_a_run();
+                self.strike_an_attempt();
                 Ok(())
             }
             Step::Look => self.look(),
@@ -439,20 +439,20 @@ impl World {
         }
     }
 
-    /// The command that a step gives to the house, if it gives one and there is something to give.
+    /// The command that a step gives to the server, if it gives one and there is something to give.
     fn command_of(&mut self, step: Step) -> Option<Command> {
         match step {
             Step::Submit => Some(self.submit()),
             Step::SubmitBatch => Some(self.submit_batch()),
             Step::Cancel => self.cancel(),
-            Step::Speak => self.speak(),
-            Step::SpeakLate => self.speak_late(),
-            Step::SpeakForged => self.speak_forged(),
+            Step::Report => self.report(),
+            Step::ReportLate => self.report_late(),
+            Step::ReportForged => self.report_forged(),
             Step::Log => self.log(),
             Step::Configure => Some(self.configure()),
-            Step::ChangePlace => Some(self.change_place()),
+            Step::ChangeExecutor => Some(self.change_executor()),
             Step::StorageLow => Some(Command::Admin(AdminCommand::StorageLow(self.rng.chance(40)))),
-            Step::Tell => self.tell(),
+            Step::EndDelivery => self.end_delivery(),
             Step::Redeliver => self.redeliver(),
             Step::Token => Some(self.token()),
             Step::StopSession => Some(self.stop_session()),
@@ -473,27 +473,27 @@ impl World {
             Step::Pulse => self.pulse(),
             Step::DrainWorker => Some(self.drain_worker()),
             Step::RebindWorker => Some(self.rebind_worker()),
-            Step::TaskAgain => self.speak_about_a_task(),
+            Step::TaskAgain => self.report_task_again(),
             _ => None,
         }
     }
 
-    /// Time passes, and mostly the house looks at the clock.
+    /// Time passes, and mostly the server looks at the clock.
     fn pass(&mut self, span: Span) -> Checked {
         self.clock.advance(span);
-        self.runs_look_at_clock();
-        self.diary.note(|| format!("{} ms pass", span.0));
-        if self.rng.chance(70) { self.turn(Vec::new()) } else { Ok(()) }
+        self.attempts_look_at_clock();
+        self.log.note(|| format!("{} ms pass", span.0));
+        if self.rng.chance(70) { self.batch(Vec::new()) } else { Ok(()) }
     }
 
-    /// Time passes until the house wants to look at the clock, and it does.
+    /// Time passes until the server wants to look at the clock, and it does.
     fn wake(&mut self) -> Checked {
-        let wakeup = self.house.as_ref().map(|house| house.engine().next_wakeup()).unwrap_or_default();
+        let wakeup = self.driver.as_ref().map(|driver| driver.engine().next_wakeup()).unwrap_or_default();
         let span = self.clock.until(wakeup.mono, wakeup.wall).unwrap_or(Span::secs(1));
         self.clock.advance(span);
-        self.runs_look_at_clock();
-        self.diary.note(|| format!("{} ms pass until the house wakes", span.0));
-        self.turn(Vec::new())
+        self.attempts_look_at_clock();
+        self.log.note(|| format!("{} ms pass until the server wakes", span.0));
+        self.batch(Vec::new())
     }
 
     fn set_wall(&mut self) -> Checked {
@@ -505,11 +505,11 @@ impl World {
         let by = self.rng.below(reach) as i64;
         let by = if self.rng.chance(50) { by } else { -by };
         self.clock.set_wall(by);
-        self.diary.note(|| format!("the wall clock is set by {by} ms"));
-        if self.rng.chance(50) { self.turn(Vec::new()) } else { Ok(()) }
+        self.log.note(|| format!("the wall clock is set by {by} ms"));
+        if self.rng.chance(50) { self.batch(Vec::new()) } else { Ok(()) }
     }
 }
 
 fn is_beat(command: &Command) -> bool {
-    matches!(command, Command::Worker(WorkerCommand::Message(word)) if matches!(word.report, WorkerReport::Beat(_)))
+    matches!(command, Command::Worker(WorkerCommand::Message(message)) if matches!(message.report, WorkerReport::Beat(_)))
 }

@@ -1,5 +1,5 @@
 //! What a submit must be answered, and which job may come of it: I2 (no phantom), I4 (idempotency), I5 (batches) and
-//! I20 (queue caps hold exactly, and nobody is turned away who fits).
+//! I20 (queue caps hold exactly, and no job that fits is rejected).
 
 use laneway_core::command::{LeaseCommand, WorkflowCommand};
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ pub enum Verdict {
     Existing(Option<JobId>),
     /// No job.
     Rejected(RejectionCode),
-    /// Cannot be said.
+    /// Not known.
     Open,
 }
 
@@ -142,7 +142,7 @@ impl Checker {
         let known = pull
             || self.reference.settings.kinds.contains_key(&spec.kind)
             || self.reference.executors.iter().any(|executor| executor.kinds.contains(&spec.kind))
-            || self.reference.crew.is_offered(&self.reference.settings, &lane, spec);
+            || self.reference.workers.is_offered(&self.reference.settings, &lane, spec);
         if self.reference.draining {
             Some(RejectionCode::Draining)
         } else if self.storage_low {
@@ -246,11 +246,14 @@ impl Checker {
         Ok(())
     }
 
-    /// The job comes from one submit of this turn, and from no other.
+    /// The job comes from one submit of this batch, and from no other.
     fn was_submitted(&mut self, row: &JobRow, payload: &Bytes, given: Given<'_>) -> Checked {
         let number = submit_number(payload).unwrap_or(0);
         let Some(asked) = find_submission(given, number) else {
-            return Err(Violation::new("I2", format!("job {} comes from no submit of this turn", row.seq.0)));
+            return Err(Violation::new(
+                "I2",
+                format!("job {} comes from no submit of this batch", row.seq.0),
+            ));
         };
         hold("I2", self.submits.insert(number, row.seq).is_none(), || {
             format!("submit {number} made a second job, {}", row.seq.0)
@@ -263,7 +266,7 @@ impl Checker {
     }
 
     /// Would a job of this sort be rejected now?
-    pub(super) fn is_turned_away(&self, spec: &JobSpec, moment: Moment) -> bool {
+    pub(super) fn is_rejected(&self, spec: &JobSpec, moment: Moment) -> bool {
         self.form_of(spec, moment).is_some()
             || self.caps(spec, &[]).iter().any(|(_, waiting, cap)| waiting >= cap)
     }
@@ -308,7 +311,7 @@ impl Checker {
             callback,
             capacity,
             placement,
-            // Compared with the run that asked for it.
+            // Compared with the workflow run that requested it.
             member: _,
         } = &asked.spec;
         let spec = &row.spec;
@@ -340,7 +343,7 @@ impl Checker {
     }
 }
 
-/// The submission of this turn with this number.
+/// The submission of this batch with this number.
 fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<Cow<'a, Submission>> {
     given.commands.iter().find_map(|command| match command {
         Command::Submit(submission) => {

@@ -1,8 +1,8 @@
-//! Middleware chains: a node that is called starts only while somebody who runs waits for it (M1), a call is made once and
-//! answered once, with a cause (M2), its answer is told once, when it is durable (M3), nobody waits for what cannot come
-//! and nothing runs for whom nobody waits (M4), and a chain ends with its outermost middleware, all of it at once (M5).
+//! Middleware chains: a called node starts only while a running caller waits for it (M1), a call is made once and
+//! answered once, with a cause (M2), its answer is sent once, when it is durable (M3), no caller waits for an answer that
+//! cannot come and nothing runs without a waiting caller (M4), and a chain ends with its outermost middleware (M5).
 //!
-//! Told by the words of `docs/runs.md`, from what was committed, asked and answered.
+//! It follows the text of `docs/runs.md`, from the commits, the commands and the replies.
 
 use laneway_core::command::WorkflowCommand;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,8 @@ use laneway_core::{
     Wall,
 };
 
-use super::causes::word_about;
-use super::told::Found;
+use super::causes::outcome_about;
+use super::published::Found;
 use super::{Checker, Given};
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
@@ -34,7 +34,7 @@ pub(super) struct Calls {
     taken_back: BTreeSet<Seq>,
     /// How attempts of called nodes closed in this commit, with what came out.
     closed: BTreeMap<Seq, (AttemptEnd, Option<Bytes>)>,
-    /// Answers of this commit that somebody waits for, in order.
+    /// Answers of this commit that a caller waits for, in order.
     answers: Vec<(AttemptId, Name, NextAnswer)>,
 }
 
@@ -44,7 +44,7 @@ impl Calls {
         self.until.iter().map(|(target, at)| (*target, *at))
     }
 
-    /// An engine was built from rows: what is left of a timeout is told by the wall clock, and is never more than all of it.
+    /// An engine was built from rows: what is left of a timeout follows from the wall clock, and is never more than all of it.
     pub(super) fn rearm(&mut self, ledger: &Ledger, moment: Moment) {
         for (target, at) in &mut self.until {
             let Some(row) = ledger.calls.get(target) else { continue };
@@ -108,19 +108,24 @@ impl Checker {
         self.ledger.run_of(of.run)?.row.seq_of(next)
     }
 
-    /// The reply to a call was told.
-    pub(super) fn told_next(&self, call: &NextCall, reply: &Reply, wanted: Option<&NextReply>) -> Checked {
-        let told = match reply {
+    /// A call was answered.
+    pub(super) fn next_answered(
+        &self,
+        call: &NextCall,
+        reply: &Reply,
+        wanted: Option<&NextReply>,
+    ) -> Checked {
+        let answer = match reply {
             Reply::Stale => NextReply::Stale,
             Reply::NextCalled => NextReply::Called,
             Reply::NextAnswered(answer) => NextReply::Answered(answer.clone()),
             other => return Err(Violation::new("M2", format!("{call:?} is answered with {other:?}"))),
         };
-        hold("M2", wanted.is_none_or(|wanted| *wanted == told), || {
-            format!("{call:?} is answered with {told:?} and not with {wanted:?}")
+        hold("M2", wanted.is_none_or(|wanted| *wanted == answer), || {
+            format!("{call:?} is answered with {answer:?} and not with {wanted:?}")
         })?;
         let made = self.calls.made.contains_key(&(call.fence.attempt_id, call.request.clone()));
-        hold("I6", told != NextReply::Called || made, || format!("{call:?} is taken but not durable"))
+        hold("I6", answer != NextReply::Called || made, || format!("{call:?} is taken but not durable"))
     }
 
     /// An answer leaves when it is durable, and only as it is.
@@ -128,11 +133,11 @@ impl Checker {
         let Notice::Next { fence, request, answer, .. } = notice else { return Ok(()) };
         let known = self.calls.made.get(&(fence.attempt_id, request.clone()));
         hold("M3", known.is_some_and(|known| known.as_ref() == Some(answer)), || {
-            format!("{request} is told {answer:?}, durable is {known:?}")
+            format!("{request} is answered {answer:?}, durable is {known:?}")
         })
     }
 
-    /// What a commit says of calls, as far as it must be known before its changes are followed.
+    /// The calls of a commit, as far as they must be known before its changes are followed.
     pub(super) fn calls_begin(&mut self, effects: &Effects) {
         self.calls.closed.clear();
         self.calls.answers.clear();
@@ -146,7 +151,7 @@ impl Checker {
         self.calls.taken_back = taken_back.collect();
     }
 
-    /// Is a run told to stop because nobody waits for it?
+    /// Is an attempt asked to stop because no caller waits for it?
     pub(super) fn is_withdrawn(&self, entry: &Entry) -> bool {
         entry.is_called() && (self.calls.taken_back.contains(&entry.row.seq) || self.is_outdated(entry))
     }
@@ -192,7 +197,7 @@ impl Checker {
                 == *row;
         hold("M2", same, || format!("{open:?} is answered as another call: {row:?}"))?;
         self.may_be_answered(given, open, answer)?;
-        // Whoever calls hears of it as long as its attempt is open.
+        // A caller gets the answer as long as its attempt is open.
         if self.has_open(row) {
             self.calls.answers.push((asked.0, asked.1.clone(), answer.clone()));
         }
@@ -207,7 +212,7 @@ impl Checker {
         caller.is_some_and(|open| open.fence.attempt_id == row.caller.attempt_id)
     }
 
-    /// A call comes from the element before, which runs and was not told to stop, and is what it asked for.
+    /// A call comes from the element before, which runs and was not asked to stop, and is what it asked for.
     fn may_be_made_now(&self, given: Given<'_>, row: &CallRow) -> Checked {
         let story = |what: &str| format!("{} of job {}: {what}", row.request, row.target.0);
         let asked = given.commands.iter().find_map(|command| match command {
@@ -218,12 +223,12 @@ impl Checker {
             }
             _ => None,
         });
-        let Some(asked) = asked else { return Err(Violation::new("M2", story("nobody calls"))) };
+        let Some(asked) = asked else { return Err(Violation::new("M2", story("there is no call"))) };
         hold("M2", self.open_call(row.target).is_none(), || story("another call is open"))?;
         let caller = self.ledger.fits(&row.caller);
         let next = caller.and_then(|caller| self.next_of(caller));
         hold("M2", next == Some(row.target), || story("it is not the next of its caller"))?;
-        // What it is told later in this turn it does not know yet.
+        // It does not know yet what is sent to it later in this batch.
         let runs = self.find(&row.caller) == Found::Running || self.stopping.contains(&row.caller);
         hold("M2", runs, || story("its caller does not run"))?;
         let Some(target) = self.ledger.jobs.get(&row.target).filter(|entry| entry.end.is_none()) else {
@@ -280,8 +285,8 @@ impl Checker {
 
     fn outcome_of<'a>(&self, given: Given<'a>, entry: &Entry, closed: &ClosedAttempt) -> Option<&'a Outcome> {
         let holder = closed.open.holder.as_ref().map(|holder| &holder.worker);
-        let word = word_about(given, &closed.open.fence, &entry.row.spec.tenant, holder);
-        word.or_else(|| self.ended_word(given, entry, closed.open.dispatch_seq, holder))
+        let message = outcome_about(given, &closed.open.fence, &entry.row.spec.tenant, holder);
+        message.or_else(|| self.ended_report(given, entry, closed.open.dispatch_seq, holder))
     }
 
     /// A node that waits to be called is queued when it is.
@@ -293,7 +298,7 @@ impl Checker {
         })
     }
 
-    /// A called node waits to be called again when it has ended its attempts, or when nobody waits for it.
+    /// A called node waits to be called again when it has ended its attempts, or when no caller waits for it.
     pub(super) fn may_return(&self, given: Given<'_>, entry: &Entry) -> Checked {
         let seq = entry.row.seq;
         let retry = entry.row.spec.retry.as_ref().expect("defaults are filled in");
@@ -317,7 +322,7 @@ impl Checker {
             }
             _ => false,
         };
-        hold("M4", proven, || format!("job {} waits for a call although somebody waits for it", seq.0))
+        hold("M4", proven, || format!("job {} waits for a call although a caller waits for it", seq.0))
     }
 
     /// A called node succeeds with the outermost middleware of its chain, and brings what it brought last.
@@ -345,15 +350,15 @@ impl Checker {
 
     /// What holds of calls whenever a commit is complete.
     pub(super) fn calls_rest(&self, effects: &Effects) -> Checked {
-        let told = effects.notices.iter().filter_map(|notice| match notice {
+        let answer = effects.notices.iter().filter_map(|notice| match notice {
             Notice::Next { fence, request, answer, .. } => {
                 Some((fence.attempt_id, request.clone(), answer.clone()))
             }
             _ => None,
         });
-        let told: Vec<_> = told.collect();
-        hold("M3", told == self.calls.answers, || {
-            format!("answers are {:?}, and told are {told:?}", self.calls.answers)
+        let answer: Vec<_> = answer.collect();
+        hold("M3", answer == self.calls.answers, || {
+            format!("answers are {:?}, and sent are {answer:?}", self.calls.answers)
         })?;
         for row in self.ledger.open_calls().filter(|row| row.answer.is_none()) {
             let caller = self.ledger.find(row.caller.job);
@@ -371,13 +376,13 @@ impl Checker {
         Ok(())
     }
 
-    /// A called node that is neither waiting for a call nor told to stop works for one; its chain has not ended.
+    /// A called node that is neither waiting for a call nor asked to stop works for one; its chain has not ended.
     fn works_for_a_call(&self, entry: &Entry) -> Checked {
         let seq = entry.row.seq;
         let run = self.watches.get(&seq).and_then(|watch| watch.run.as_ref());
         let stops = run.is_some_and(|run| run.stop.is_some());
         hold("M1", entry.waits_for_call() || stops || self.open_call(seq).is_some(), || {
-            format!("job {} is {}, and nobody has called it", seq.0, entry.state)
+            format!("job {} is {}, and no caller has called it", seq.0, entry.state)
         })?;
         let of = entry.row.spec.member.as_deref().expect("a called node is a member");
         let ended = self.ledger.ends_above(of).into_iter().any(|(_, end)| end.is_some());
@@ -391,7 +396,7 @@ impl Entry {
         self.chain().is_some_and(Chain::is_called)
     }
 
-    /// Its place in a chain.
+    /// Its position in a chain.
     pub fn chain(&self) -> Option<&Chain> {
         self.row.spec.member.as_ref()?.chain.as_ref()
     }
@@ -409,7 +414,7 @@ impl Entry {
 }
 
 impl Ledger {
-    /// How many places open attempts of these jobs take in a limit: a chain takes one, whatever runs of it.
+    /// How many slots the open attempts of these jobs take in a limit: a chain takes one, however many of its parts run.
     pub fn executors(&self, counts: &dyn Fn(&Entry) -> bool) -> u32 {
         let (mut alone, mut chains) = (0, BTreeSet::new());
         for entry in self.open().filter(|entry| counts(entry)) {
@@ -421,8 +426,8 @@ impl Ledger {
         alone + chains.len() as u32
     }
 
-    /// Has something that runs of its chain a place in a limit already? Only who is called starts in it.
-    pub fn chain_has_place(&self, entry: &Entry, counts: &dyn Fn(&Entry) -> bool) -> bool {
+    /// Has a running part of its chain a slot in a limit already? Only a called node starts in it.
+    pub fn chain_has_slot(&self, entry: &Entry, counts: &dyn Fn(&Entry) -> bool) -> bool {
         let same = |other: &Entry| other.chain_key() == entry.chain_key() && other.row.seq != entry.row.seq;
         entry.is_called() && self.open().any(|other| same(other) && counts(other))
     }
@@ -435,7 +440,7 @@ impl Ledger {
         })
     }
 
-    /// Since when a called node waits for its turn.
+    /// Since when a called node waits in the queue.
     pub fn called_at(&self, entry: &Entry) -> Option<Wall> {
         Some(self.calls.get(&entry.row.seq).filter(|row| row.answer.is_none())?.called_at)
     }

@@ -1,7 +1,7 @@
-//! Why an attempt closed and why a job moved or ended: each must have a cause that the turn or the clocks prove.
+//! Why an attempt closed and why a job moved or ended: each must have a cause that the batch or the clocks prove.
 //!
-//! I11 and I13 (a word counts only with the right fence), I12 (one outcome), I14 (cancel), I15 (retries), I16
-//! (deadlines), I29 (a wall clock ends no lease), and the rule that a stopped run holds its gates until it has ended or
+//! I11 and I13 (a report counts only with the right fence), I12 (one outcome), I14 (cancel), I15 (retries), I16
+//! (deadlines), I29 (a wall clock ends no lease), and the rule that a stopped attempt holds its gates until it has ended or
 //! its grace has passed.
 
 use laneway_core::command::LeaseCommand;
@@ -33,27 +33,28 @@ impl Checker {
         };
         let at = given.moment.at;
         let holder = closed.open.holder.as_ref().map(|holder| &holder.worker);
-        let word = word_about(given, &fence, &entry.row.spec.tenant, holder);
-        let word = word.or_else(|| self.worker_outcome(given, entry));
-        let rejected = matches!(self.worker_word_about(given, entry), Some(WorkerReport::Rejected(..)));
+        let outcome = outcome_about(given, &fence, &entry.row.spec.tenant, holder);
+        let outcome = outcome.or_else(|| self.worker_outcome(given, entry));
+        let rejected = matches!(self.worker_report_about(given, entry), Some(WorkerReport::Rejected(..)));
         let died = (given.restart && !run.leased) || self.lost_its_process(given, entry, &closed.open);
-        let stopped = run.stop.is_some_and(|(_, until)| word.is_some() || rejected || until <= at)
+        let stopped = run.stop.is_some_and(|(_, until)| outcome.is_some() || rejected || until <= at)
             || run.lease_until <= at
             || died;
-        let spoke = |wanted: fn(&Outcome) -> bool| word.is_some_and(wanted);
+        let spoke = |wanted: fn(&Outcome) -> bool| outcome.is_some_and(wanted);
         let drains = self.reference.draining;
-        let interrupted = is_interrupted(word, drains);
-        let given_back = spoke(|word| matches!(word, Outcome::HandedBack));
+        let interrupted = is_interrupted(outcome, drains);
+        let given_back = spoke(|outcome| matches!(outcome, Outcome::HandedBack));
         let repeatable = self.is_repeatable(entry, run.started.is_some());
         let proven = match closed.end {
             AttemptEnd::Succeeded => {
                 (run.stop.is_none() || (run.reset && !repeatable))
-                    && spoke(|word| matches!(word, Outcome::Succeeded(_) | Outcome::Skipped(_)))
+                    && spoke(|outcome| matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_)))
             }
             AttemptEnd::Failed => {
                 run.stop.is_none()
-                    && word.is_some_and(|word| {
-                        matches!(word, Outcome::Failed(_)) || matches!(word, Outcome::Canceled if !drains)
+                    && outcome.is_some_and(|outcome| {
+                        matches!(outcome, Outcome::Failed(_))
+                            || matches!(outcome, Outcome::Canceled if !drains)
                     })
             }
             AttemptEnd::HandedBack if run.withdrawn => entry.end.is_none() && stopped,
@@ -82,7 +83,7 @@ impl Checker {
         };
         hold(rule_of(closed.end), proven, || {
             format!(
-                "attempt {} of job {} closes as {} at {at} without a cause: {run:?}, word {word:?}",
+                "attempt {} of job {} closes as {} at {at} without a cause: {run:?}, outcome {outcome:?}",
                 fence.attempt,
                 seq.0,
                 closed.end.as_str()
@@ -90,7 +91,7 @@ impl Checker {
         })
     }
 
-    /// May a run that was cut short be followed by another one? One that has begun counts as a loss that its policy must allow
+    /// May an interrupted attempt be followed by another one? One that has begun counts as a loss that its policy must allow
     /// for, unless its job does not go on by itself.
     pub(super) fn is_repeatable(&self, entry: &Entry, started: bool) -> bool {
         let lane = self.reference.lane(&entry.lane);
@@ -105,15 +106,15 @@ impl Checker {
         !started || allowed || uncalled || ends_with_server
     }
 
-    /// A run is told to stop: somebody canceled its job, or its time is up. Where that is all that happens, nothing is
-    /// written, and the notice alone says so.
-    pub fn told_to_stop(&mut self, seq: Seq, fence: &Fence, given: Given<'_>) -> Checked {
+    /// An attempt is asked to stop: its job was canceled, or its time is up. Where that is all that happens, nothing is
+    /// written, and the notice is the only sign of it.
+    pub fn asked_to_stop(&mut self, seq: Seq, fence: &Fence, given: Given<'_>) -> Checked {
         if self.stopping.contains(fence) {
             return Ok(());
         }
         self.stopping.push(*fence);
         if self.unanswered.contains(fence) {
-            // Nobody took it, and whoever has it must not begin. It is over with that.
+            // No worker accepted it, and a worker that has it must not begin. With that it is over.
             return Ok(());
         }
         let Some(entry) = self.ledger.fits(fence) else { return Ok(()) };
@@ -128,7 +129,7 @@ impl Checker {
         let revoked = revoke_about(given, entry) || self.stops_with_its_run(entry);
         let revoked = revoked || self.is_withdrawn(entry);
         hold("I16", timed_out || expired || replaced || stopped || revoked, || {
-            format!("the run of job {} is told to stop without a cause", seq.0)
+            format!("the attempt of job {} is asked to stop without a cause", seq.0)
         })?;
         self.begin_stop(seq, given.moment);
         Ok(())
@@ -145,7 +146,7 @@ impl Checker {
         }
     }
 
-    /// Does anything end a job in this turn that nobody has taken?
+    /// Does anything end a job in this batch that no worker has accepted?
     fn is_canceled_aside(&self, given: Given<'_>, entry: &Entry) -> bool {
         cancel_about(given, entry)
             || revoke_about(given, entry)
@@ -176,22 +177,22 @@ impl Checker {
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
         let fence =
             end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
-        let word = fence.and_then(|fence| {
+        let outcome = fence.and_then(|fence| {
             let holder = self.ledger.holders.get(&fence.attempt_id);
             let dispatch_seq = *self.ledger.dispatches.get(&fence.attempt_id)?;
-            let word = word_about(given, &fence, &row.spec.tenant, holder);
-            word.or_else(|| self.ended_word(given, entry, dispatch_seq, holder))
+            let outcome = outcome_about(given, &fence, &row.spec.tenant, holder);
+            outcome.or_else(|| self.ended_report(given, entry, dispatch_seq, holder))
         });
-        let failed_retryable = word.is_some_and(|word| match word {
+        let failed_retryable = outcome.is_some_and(|outcome| match outcome {
             Outcome::Failed(failure) => failure.retryable,
             Outcome::Canceled => true,
             _ => false,
         });
         let proven = match (end.state, end.reason) {
-            (JobState::Succeeded, Reason::Done) => matches!(word, Some(Outcome::Succeeded(_))),
-            (JobState::Succeeded, Reason::Skipped) => matches!(word, Some(Outcome::Skipped(_))),
+            (JobState::Succeeded, Reason::Done) => matches!(outcome, Some(Outcome::Succeeded(_))),
+            (JobState::Succeeded, Reason::Skipped) => matches!(outcome, Some(Outcome::Skipped(_))),
             // A result that the store cannot hold ends the job, too.
-            (JobState::Failed, Reason::Permanent) => word.is_some() && !failed_retryable,
+            (JobState::Failed, Reason::Permanent) => outcome.is_some() && !failed_retryable,
             (JobState::Failed, Reason::Exhausted) => failed_retryable && end.failures > retry.retries_max,
             (JobState::Failed, Reason::TimedOut) => end.failures > retry.retries_max && self.has_closed(end),
             (JobState::Failed, Reason::Lost) => {
@@ -211,7 +212,7 @@ impl Checker {
             }
             (JobState::Failed, Reason::Expired) => {
                 let passed = row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall);
-                // Once the run was told to stop for it, a wall clock that is set back brings nothing back.
+                // Once the attempt was asked to stop for it, a wall clock that is set back brings nothing back.
                 passed || self.has_closed(end)
             }
             (JobState::Failed, Reason::QueueTimeout) => {
@@ -236,7 +237,10 @@ impl Checker {
             _ => false,
         };
         hold("I13", proven, || {
-            format!("job {} ends as {} ({}) without a cause; word {word:?}", end.seq.0, end.state, end.reason)
+            format!(
+                "job {} ends as {} ({}) without a cause; outcome {outcome:?}",
+                end.seq.0, end.state, end.reason
+            )
         })
     }
 
@@ -261,7 +265,7 @@ impl Checker {
                     format!("job {} is queued {} ms before its backoff has passed", seq.0, from - now.at)
                 });
             }
-            if entry.gathers() {
+            if entry.collects() {
                 return self.may_flush(given, entry);
             }
             let due = row.spec.not_before.is_none_or(|at| at <= now.now.wall);
@@ -290,11 +294,11 @@ impl Checker {
         })
     }
 
-    /// A waiting job is hastened when its deadline is near, and not before.
+    /// A waiting job is boosted when its deadline is near, and not before.
     fn may_be_noted(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
         let boosted = status.near_deadline && !entry.row.status.near_deadline;
         let near = self.near_at(&entry.row.spec).is_some_and(|at| at <= given.moment.now.wall);
-        hold("I16", !boosted || near, || format!("job {} is hastened before its time", entry.row.seq.0))
+        hold("I16", !boosted || near, || format!("job {} is boosted before its time", entry.row.seq.0))
     }
 
     /// When a job's deadline is near.
@@ -308,7 +312,7 @@ impl Checker {
         spec.deadline.map(|deadline| deadline.before(Span(ahead)))
     }
 
-    /// A job that nobody took waits longer each time.
+    /// A job that no worker accepted waits longer each time.
     fn may_be_deferred(&self, given: Given<'_>, entry: &Entry, status: &JobStatus) -> Checked {
         let rejected = self.rejected_wait(entry, status.rejections);
         let unanswered = rejected.is_some()
@@ -329,9 +333,9 @@ impl Checker {
     }
 }
 
-/// Does the word say that a run was cut short because its runner stops?
-fn is_interrupted(word: Option<&Outcome>, drains: bool) -> bool {
-    match word {
+/// Does the outcome mean that an attempt was interrupted because its runner stops?
+fn is_interrupted(outcome: Option<&Outcome>, drains: bool) -> bool {
+    match outcome {
         Some(Outcome::Interrupted) => true,
         Some(Outcome::Canceled) => drains,
         _ => false,
@@ -347,21 +351,23 @@ fn rule_of(end: AttemptEnd) -> &'static str {
     }
 }
 
-/// The first word of this turn that says how the attempt ended.
-pub(super) fn word_about<'a>(
+/// The first outcome that this batch reports for the attempt.
+pub(super) fn outcome_about<'a>(
     given: Given<'a>,
     about: &Fence,
     owner: &Name,
     holder: Option<&Name>,
 ) -> Option<&'a Outcome> {
-    let may_say = |word: &LeaseMessage| {
-        word.tenant.as_ref().is_none_or(|tenant| tenant == owner)
-            && (word.worker.is_none() || word.worker.as_ref() == holder)
+    let may_say = |message: &LeaseMessage| {
+        message.tenant.as_ref().is_none_or(|tenant| tenant == owner)
+            && (message.worker.is_none() || message.worker.as_ref() == holder)
     };
     given.commands.iter().find_map(|command| match command {
         Command::Finish(fence, outcome) if fence == about => Some(outcome),
-        Command::Lease(LeaseCommand::Message(word)) if word.lease == about.attempt_id && may_say(word) => {
-            match &word.update {
+        Command::Lease(LeaseCommand::Message(message))
+            if message.lease == about.attempt_id && may_say(message) =>
+        {
+            match &message.update {
                 LeaseUpdate::Ended(outcome) => Some(outcome),
                 _ => None,
             }
@@ -370,7 +376,7 @@ pub(super) fn word_about<'a>(
     })
 }
 
-/// Does somebody who may do so cancel this job in this turn?
+/// Does a caller with permission cancel this job in this batch?
 pub(super) fn cancel_about(given: Given<'_>, entry: &Entry) -> bool {
     given.commands.iter().any(|command| match command {
         Command::Cancel { tenant, job, .. } => {

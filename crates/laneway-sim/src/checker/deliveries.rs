@@ -1,5 +1,5 @@
-//! News of ended jobs: exactly one record for each job that owes it (N1), nothing of it is told before it is durable or
-//! when it is not due (N2), every change of a record has a cause (N3), and everybody hears in the end (N4).
+//! Webhooks of ended jobs: exactly one delivery for each job with a callback (N1), no try is sent before it is durable or
+//! while it is not the next one (N2), every change of a delivery has a cause (N3), and each is tried in the end (N4).
 
 use laneway_core::command::DeliveryCommand;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,10 @@ use laneway_core::{
 use super::{Checker, Given};
 use crate::violation::{Checked, Violation, hold};
 
-/// What one commit says of news.
+/// The webhook deliveries of one commit.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CommitNews {
-    /// Jobs that ended and owe news.
+pub(super) struct CommitDeliveries {
+    /// Jobs that ended and have a callback.
     ended: BTreeSet<Seq>,
     /// Records that were made.
     made: BTreeSet<Seq>,
@@ -23,11 +23,11 @@ pub(super) struct CommitNews {
 }
 
 impl Checker {
-    /// A job ended: does it owe news?
+    /// A job ended: does it need a delivery?
     pub(super) fn ended_now(&mut self, end: &JobEnd) {
         let owes = self.ledger.jobs.get(&end.seq).is_some_and(|entry| entry.row.spec.callback.is_some());
         if owes && end.state != JobState::Rejected {
-            self.news.ended.insert(end.seq);
+            self.deliveries.ended.insert(end.seq);
         }
     }
 
@@ -36,11 +36,11 @@ impl Checker {
         let record = self.ledger.deliveries.get(&tried.seq);
         let next =
             record.is_some_and(|row| row.state == DeliveryState::Waiting && row.tries + 1 == tried.number);
-        let said = given.commands.iter().any(|command| {
+        let reported = given.commands.iter().any(|command| {
             matches!(command, Command::Delivery(DeliveryCommand::Tried { seq, number, .. }) if *seq == tried.seq && *number == tried.number)
         });
-        hold("N3", next && said, || format!("{tried:?} is kept, and the record is {record:?}"))?;
-        self.news.tried.insert(tried.seq, tried.number);
+        hold("N3", next && reported, || format!("{tried:?} is kept, and the record is {record:?}"))?;
+        self.deliveries.tried.insert(tried.seq, tried.number);
         Ok(())
     }
 
@@ -57,7 +57,7 @@ impl Checker {
             && known.tenant == row.tenant
             && known.created_at == row.created_at
             && known.host == row.host;
-        let tried = self.news.tried.get(&row.seq) == Some(&row.tries) && row.tries == known.tries + 1;
+        let tried = self.deliveries.tried.get(&row.seq) == Some(&row.tries) && row.tries == known.tries + 1;
         let asked =
             row.state == DeliveryState::Waiting && row.tries == known.tries && replays.next().is_some();
         hold("N3", same && (tried || asked), || format!("a delivery goes from {known:?} to {row:?}"))
@@ -71,7 +71,7 @@ impl Checker {
         let fits =
             waiting < webhooks.pending_max as usize && of_tenant < webhooks.pending_per_tenant_max as usize;
         let state = if fits { DeliveryState::Waiting } else { DeliveryState::Dropped };
-        let owed = self.news.ended.contains(&row.seq) && row.tries == 0 && row.state == state;
+        let owed = self.deliveries.ended.contains(&row.seq) && row.tries == 0 && row.state == state;
         let job = self.ledger.jobs.get(&row.seq).map(|entry| {
             let host = entry.row.spec.callback.as_ref().map(|callback| callback.host());
             (entry.row.id, entry.row.spec.tenant.clone(), host.unwrap_or_default())
@@ -80,27 +80,27 @@ impl Checker {
         hold("N1", owed && whole, || {
             format!("{row:?} is owed although {waiting} wait and the job is {job:?}")
         })?;
-        self.news.made.insert(row.seq);
+        self.deliveries.made.insert(row.seq);
         Ok(())
     }
 
-    /// Whoever is owed news by this commit has a record by it.
-    pub(super) fn all_news_is_kept(&self) -> Checked {
-        let forgotten = self.news.ended.difference(&self.news.made).next();
-        hold("N1", forgotten.is_none(), || format!("job {forgotten:?} ended and nobody is owed its news"))
+    /// Every job with a callback that this commit ends has a delivery by the same commit.
+    pub(super) fn deliveries_are_stored(&self) -> Checked {
+        let forgotten = self.deliveries.ended.difference(&self.deliveries.made).next();
+        hold("N1", forgotten.is_none(), || format!("job {forgotten:?} ended and has no delivery"))
     }
 
-    /// Somebody is told to tell.
-    pub(super) fn news_noticed(&self, seq: Seq, job: JobId, number: u32) -> Checked {
+    /// A try is handed out.
+    pub(super) fn delivery_noticed(&self, seq: Seq, job: JobId, number: u32) -> Checked {
         let record = self.ledger.deliveries.get(&seq);
         let due = record.is_some_and(|row| {
             row.job == job && row.state == DeliveryState::Waiting && row.tries + 1 == number
         });
-        hold("N2", due, || format!("try {number} of {job} is told, and durable is {record:?}"))
+        hold("N2", due, || format!("try {number} of {job} is handed out, and durable is {record:?}"))
     }
 
-    /// What is said about a try, or to somebody who wants another one, is true.
-    pub(super) fn told_news(&self, command: &Command, reply: &Reply) -> Checked {
+    /// The answers to the end of a try and to the request for another one are true.
+    pub(super) fn delivery_answered(&self, command: &Command, reply: &Reply) -> Checked {
         match (command, reply) {
             (Command::Delivery(DeliveryCommand::Tried { seq, number, .. }), Reply::Done) => {
                 let tries = self.ledger.deliveries.get(seq).map_or(0, |row| row.tries);
@@ -108,38 +108,38 @@ impl Checker {
             }
             (Command::Delivery(DeliveryCommand::Tried { .. }), Reply::Stale) => Ok(()),
             (Command::Delivery(DeliveryCommand::Redeliver { tenant, job, .. }), _) => {
-                self.told_replay(tenant.as_ref(), *job, reply)
+                self.replay_answered(tenant.as_ref(), *job, reply)
             }
             _ => Err(Violation::new("N3", format!("{command:?} is answered with {reply:?}"))),
         }
     }
 
-    fn told_replay(&self, tenant: Option<&Name>, job: JobId, reply: &Reply) -> Checked {
+    fn replay_answered(&self, tenant: Option<&Name>, job: JobId, reply: &Reply) -> Checked {
         let record = self.ledger.deliveries.values().find(|row| row.job == job);
         let mine = record.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant));
-        let told = match reply {
+        let answer = match reply {
             Reply::Done | Reply::Rejected(_) => mine.is_some(),
-            // It may have come into being in this very turn, or its job may be gone.
+            // It may have come into being in this very batch, or its job may be gone.
             Reply::NotFound => true,
             _ => false,
         };
-        hold("X2", told, || {
+        hold("X2", answer, || {
             format!("a replay of {job} for {tenant:?} is answered with {reply:?}; kept is {record:?}")
         })
     }
 
-    /// In the end everybody has heard, or was tried at least once, or is on record as dropped.
-    pub fn everybody_has_heard(&self) -> Checked {
+    /// In the end every delivery was received, was tried at least once, or is recorded as dropped.
+    pub fn every_delivery_was_tried(&self) -> Checked {
         let unheard = self.ledger.deliveries.values().find(|row| match row.state {
             DeliveryState::Waiting => true,
             DeliveryState::Delivered | DeliveryState::Failed => row.tries == 0,
             DeliveryState::Dropped => false,
         });
-        hold("N4", unheard.is_none(), || format!("nobody was told: {unheard:?}"))
+        hold("N4", unheard.is_none(), || format!("a delivery was never tried: {unheard:?}"))
     }
 
-    /// Follows a change that is about news.
-    pub(super) fn follow_news(&mut self, given: Given<'_>, change: &Change) -> Checked {
+    /// Follows a change of a delivery.
+    pub(super) fn follow_delivery(&mut self, given: Given<'_>, change: &Change) -> Checked {
         match change {
             Change::DeliveryPut(row) => self.may_be_owed(given, row)?,
             Change::DeliveryTried(tried) => self.may_be_tried(given, tried)?,

@@ -1,4 +1,4 @@
-//! Every change in its turn: may it be, and what is known after it.
+//! Every change in order: may it happen, and what is known after it.
 
 use laneway_core::{Change, ClosedAttempt, Name, Span, Wall};
 
@@ -67,7 +67,7 @@ impl Checker {
                 self.reference.forget_bypassed(end.seq);
             }
             Change::CallPut(row) => self.follow_call(given, row)?,
-            Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_news(given, change)?,
+            Change::DeliveryPut(_) | Change::DeliveryTried(_) => self.follow_delivery(given, change)?,
             Change::JobsPruned { lane, finished_before, keyed_finished_before, .. } => {
                 self.may_purge(given, lane, *finished_before, *keyed_finished_before)?;
                 self.ledger.change(change)?;
@@ -106,7 +106,7 @@ impl Checker {
         let wall = given.moment.now.wall;
         let due = before <= wall.before(kept) && keyed_before <= wall.before(keyed);
         hold("I1", due, || format!("jobs of lane {lane} are forgotten too early"))?;
-        // A wall clock says nothing about age until it has been ahead for long: time must really have passed.
+        // A wall clock does not show age until it has been ahead for long: time must really have passed.
         let ended =
             self.ledger.ended.values().filter(|entry| entry.row.spec.lane == *lane && !entry.purgeable);
         for entry in ended {

@@ -1,4 +1,4 @@
-//! Workers that ask: what a claim or a request must be answered, which job it opens, and what words by a lease's id do.
+//! Pull workers: the answer to a claim or a request, the job that it opens, and the effect of messages by lease id.
 //!
 //! I11 (an attempt has one holder), I17 (units and quiet hold when an attempt opens), I23 and I24c for claims.
 
@@ -6,17 +6,17 @@ use laneway_core::command::LeaseCommand;
 use laneway_core::lease::{Grant, LeaseFor, LeaseMessage, LeaseRequest, LeaseUpdate};
 use laneway_core::{Claim, Command, JobState, Name, OpenAttempt, RejectionCode, Reply, Seq};
 
-use super::told::Found;
+use super::published::Found;
 use super::{Checker, Given, Verdict};
 use crate::clock::Moment;
 use crate::ledger::Entry;
-use crate::reference::{Room, is_overdue};
+use crate::reference::{Capacity, is_overdue};
 use crate::violation::{Checked, Violation, hold};
 
-/// The place of attempts that workers ask for.
+/// The executor of attempts that pull workers hold.
 pub(super) const LEASES: &str = "leases";
 
-/// What somebody who asks must be answered.
+/// The answer that a claim or a request must get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing of that name is there.
@@ -67,18 +67,18 @@ impl Checker {
                 }
                 // What the store rejects is seen only when it is stored.
                 Verdict::Rejected(code) if code != RejectionCode::Invalid => Answer::Rejected(code),
-                // Whether there is room is seen when it opens.
+                // Whether there is capacity is seen when it opens.
                 _ => Answer::Either,
             },
             LeaseFor::Job { tenant, job } => {
-                let room = self.reference.room(&self.ledger, moment);
+                let capacity = self.reference.capacity(&self.ledger, moment);
                 let entry = self.ledger.find(*job).filter(|entry| entry.end.is_none());
                 let entry = entry
                     .filter(|entry| tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant));
                 match entry {
                     None => Answer::NotFound,
                     Some(entry) if entry.open.is_none() && is_overdue(moment, entry) => Answer::NotFound,
-                    Some(entry) if self.may_have(entry, worker, moment, &room) => {
+                    Some(entry) if self.may_have(entry, worker, moment, &capacity) => {
                         Answer::Granted(vec![entry.row.seq])
                     }
                     Some(_) => Answer::Denied,
@@ -87,7 +87,7 @@ impl Checker {
         }
     }
 
-    fn may_have(&self, entry: &Entry, worker: &Name, moment: Moment, room: &Room) -> bool {
+    fn may_have(&self, entry: &Entry, worker: &Name, moment: Moment, capacity: &Capacity) -> bool {
         match &entry.open {
             Some(open) => {
                 let mine = open.holder.as_ref().is_some_and(|holder| holder.worker == *worker);
@@ -97,7 +97,7 @@ impl Checker {
             }
             None => {
                 self.is_pull_lane(&entry.lane)
-                    && self.reference.is_eligible(&self.ledger, moment, entry, room)
+                    && self.reference.is_eligible(&self.ledger, moment, entry, capacity)
                     && self.reference.suits_worker(&self.ledger, entry, worker)
             }
         }
@@ -128,8 +128,8 @@ impl Checker {
         lane.unwrap_or(self.reference.settings.lease).0
     }
 
-    /// An answer to somebody who asked was told.
-    pub(super) fn told_answer(&self, worker: &Name, reply: &Reply, expected: Option<&Answer>) -> Checked {
+    /// A claim or a request was answered.
+    pub(super) fn lease_answered(&self, worker: &Name, reply: &Reply, expected: Option<&Answer>) -> Checked {
         if let Reply::Granted(grant) = reply {
             self.is_granted(worker, grant)?;
         }
@@ -149,33 +149,37 @@ impl Checker {
         let entry = self.ledger.fits(&grant.fence);
         let open = entry.and_then(|entry| entry.open.as_ref());
         let held = open.and_then(|open| open.holder.as_ref()).is_some_and(|holder| holder.worker == *worker);
-        hold("I6", held, || format!("{worker} is told that it holds {grant:?}, which is not durable"))?;
+        hold("I6", held, || format!("{worker} is granted {grant:?}, which is not durable"))?;
         let cost = entry.map_or(0, |entry| entry.row.spec.capacity.cost);
-        hold("I17", cost == grant.cost, || format!("{worker} is told a cost of {}, it is {cost}", grant.cost))
+        hold("I17", cost == grant.cost, || {
+            format!("{worker} is granted a cost of {}, it is {cost}", grant.cost)
+        })
     }
 
     /// Units and quiet at the moment an attempt opens.
     pub(super) fn machine_takes(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
-        let room = self.reference.room(&self.ledger, given.moment);
+        let capacity = self.reference.capacity(&self.ledger, given.moment);
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
-        let need = self.reference.need(entry);
-        hold("I17", need.cost <= room.free, || {
-            format!("job {} costs {} of {} free units", open.seq.0, need.cost, room.free)
+        let demand = self.reference.demand(entry);
+        hold("I17", demand.cost <= capacity.free, || {
+            format!("job {} costs {} of {} free units", open.seq.0, demand.cost, capacity.free)
         })?;
-        hold("I17", room.is_quiet_for(need.rule), || {
-            format!("job {} starts in a machine that is {}", open.seq.0, room.quiet.as_str())
+        hold("I17", capacity.is_quiet_for(demand.rule), || {
+            format!("job {} starts in a machine that is {}", open.seq.0, capacity.quiet.as_str())
         })?;
-        let due = room.due.filter(|(seq, cost)| *seq != open.seq && *cost > room.free && need.cost > 0);
+        let due = capacity
+            .next_in_line
+            .filter(|(seq, cost)| *seq != open.seq && *cost > capacity.free && demand.cost > 0);
         hold("I25", due.is_none(), || {
             format!(
-                "job {} overtakes job {}, which was overtaken too often",
+                "job {} bypasses job {}, which was bypassed too often",
                 open.seq.0,
                 due.map_or(0, |due| due.0.0)
             )
         })
     }
 
-    /// An attempt that somebody asked for: who asked gets what the rules say.
+    /// An attempt that a pull worker requested: the worker gets the job that the rules give it.
     pub(super) fn right_answer(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
         self.decisions += 1;
         let asked = given.commands.iter().find_map(|command| match command {
@@ -184,13 +188,13 @@ impl Checker {
                 Some(choice == Some(open.seq))
             }
             Command::Lease(LeaseCommand::Request(request)) => {
-                let room = self.reference.room(&self.ledger, given.moment);
+                let capacity = self.reference.capacity(&self.ledger, given.moment);
                 let entry = self.ledger.jobs.get(&open.seq)?;
                 let asked = match &request.what {
                     LeaseFor::Job { job, .. } => *job == entry.row.id,
                     LeaseFor::New(_) => entry.attempts == 0,
                 };
-                Some(asked && self.may_have(entry, &request.holder.worker, given.moment, &room))
+                Some(asked && self.may_have(entry, &request.holder.worker, given.moment, &capacity))
             }
             _ => None,
         });
@@ -199,24 +203,26 @@ impl Checker {
         })
     }
 
-    /// What a word by a lease's id must be answered.
-    pub(super) fn expect_lease_word(&self, word: &LeaseMessage) -> LeaseAnswer {
-        let fence = self.ledger.fences.get(&word.lease).map(|known| known.0);
+    /// The answer that a message by lease id must get.
+    pub(super) fn expect_lease_message(&self, message: &LeaseMessage) -> LeaseAnswer {
+        let fence = self.ledger.fences.get(&message.lease).map(|known| known.0);
         let entry = fence.and_then(|fence| self.ledger.fits(&fence));
         let leased =
             |entry: &&Entry| entry.open.as_ref().is_some_and(|open| open.executor.as_str() == LEASES);
         let owned =
-            |entry: &&Entry| word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant);
+            |entry: &&Entry| message.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant);
         let Some(entry) = entry.filter(leased).filter(owned) else { return LeaseAnswer::NotFound };
         let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
-        let takes = holder.is_none() && word.update == LeaseUpdate::Alive && entry.end.is_none();
-        let mine =
-            word.worker.as_ref().is_none_or(|worker| holder.is_some_and(|holder| holder.worker == *worker));
+        let takes = holder.is_none() && message.update == LeaseUpdate::Alive && entry.end.is_none();
+        let mine = message
+            .worker
+            .as_ref()
+            .is_none_or(|worker| holder.is_some_and(|holder| holder.worker == *worker));
         if !mine && !takes {
             return LeaseAnswer::NotYours;
         }
         let found = fence.map_or(Found::Nothing, |fence| self.find(&fence));
-        match (&word.update, found) {
+        match (&message.update, found) {
             (LeaseUpdate::Revoke(_), _) if entry.end.is_some() => LeaseAnswer::NotFound,
             (LeaseUpdate::Report | LeaseUpdate::Revoke(_), _) | (LeaseUpdate::Ended(_), Found::Running) => {
                 LeaseAnswer::Done
@@ -226,10 +232,10 @@ impl Checker {
         }
     }
 
-    /// The answer to a word by a lease's id was told.
-    pub(super) fn told_lease_word(
+    /// A message by lease id was answered.
+    pub(super) fn lease_message_answered(
         &self,
-        word: &LeaseMessage,
+        message: &LeaseMessage,
         reply: &Reply,
         expected: Option<LeaseAnswer>,
     ) -> Checked {
@@ -240,23 +246,24 @@ impl Checker {
             (Some(LeaseAnswer::Done), reply) => *reply == Reply::Done,
             (Some(LeaseAnswer::Stale), reply) => *reply == Reply::Stale,
             (Some(LeaseAnswer::Alive(wanted)), Reply::Alive { stop, .. }) => {
-                // Whose time was over is told so, and was stopped in this turn.
-                let fence = self.ledger.fences.get(&word.lease).map(|known| known.0);
+                // One whose time was over is asked to stop, and was stopped in this batch.
+                let fence = self.ledger.fences.get(&message.lease).map(|known| known.0);
                 let stopped_now = *stop && fence.is_some_and(|fence| self.find(&fence) != Found::Running);
                 *stop == wanted || stopped_now
             }
             _ => false,
         };
-        hold("I11", same, || format!("{word:?} is answered with {reply:?} and not with {expected:?}"))
+        hold("I11", same, || format!("{message:?} is answered with {reply:?} and not with {expected:?}"))
     }
 
-    /// A word by a lease's id that is taken makes the lease start anew.
-    pub(super) fn hear_lease_word(&mut self, word: &LeaseMessage, moment: Moment) {
-        if word.update != LeaseUpdate::Alive || !matches!(self.expect_lease_word(word), LeaseAnswer::Alive(_))
+    /// A message by lease id that is accepted renews the lease.
+    pub(super) fn receive_lease_message(&mut self, message: &LeaseMessage, moment: Moment) {
+        if message.update != LeaseUpdate::Alive
+            || !matches!(self.expect_lease_message(message), LeaseAnswer::Alive(_))
         {
             return;
         }
-        let Some((fence, _)) = self.ledger.fences.get(&word.lease) else { return };
+        let Some((fence, _)) = self.ledger.fences.get(&message.lease) else { return };
         let Some(entry) = self.ledger.fits(fence) else { return };
         let (seq, lease) = (entry.row.seq, self.lease_of(entry));
         if let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut()) {
@@ -265,7 +272,7 @@ impl Checker {
     }
 }
 
-/// What a word by a lease's id must be answered.
+/// The answer that a message by lease id must get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// There is no such lease.
@@ -274,26 +281,26 @@ pub enum LeaseAnswer {
     NotYours,
     /// Taken.
     Done,
-    /// The run was told to stop; its end is known now.
+    /// The attempt was asked to stop; its end is known now.
     Stale,
     /// It goes on; true: it is asked to stop.
     Alive(bool),
 }
 
-/// Does somebody revoke the open attempt of this job in this turn?
+/// Is the open attempt of this job revoked in this batch?
 pub(super) fn revoke_about(given: Given<'_>, entry: &Entry) -> bool {
     let Some(open) = &entry.open else { return false };
     given.commands.iter().any(|command| match command {
-        Command::Lease(LeaseCommand::Message(word)) => {
-            word.lease == open.fence.attempt_id
-                && matches!(word.update, LeaseUpdate::Revoke(_))
-                && word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
+        Command::Lease(LeaseCommand::Message(message)) => {
+            message.lease == open.fence.attempt_id
+                && matches!(message.update, LeaseUpdate::Revoke(_))
+                && message.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
         }
         _ => false,
     })
 }
 
-/// An attempt that is set aside opens as assigned, one that is claimed as its claim says.
+/// An attempt that is reserved opens as assigned, one that is claimed in the state that its claim requests.
 pub(super) fn opens_as_asked(given: Given<'_>, open: &OpenAttempt) -> Checked {
     let starts = given.commands.iter().find_map(|command| match command {
         Command::Lease(LeaseCommand::Claim(claim)) => Some(claim.start),

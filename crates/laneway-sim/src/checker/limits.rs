@@ -6,7 +6,7 @@ use laneway_core::{JobRow, LaneOrder, OpenAttempt, SessionMode};
 use super::leases::{LEASES, opens_as_asked};
 use super::{Checker, Given};
 use crate::ledger::Entry;
-use crate::reference::crew::WORKERS;
+use crate::reference::workers::WORKERS;
 use crate::reference::{same_party, session_max};
 use crate::violation::{Checked, Violation, hold};
 
@@ -35,9 +35,9 @@ impl Checker {
         let spec = &entry.row.spec;
         let settings = &self.reference.settings;
         let check = |scope: &str, limit: u32, counts: &dyn Fn(&Entry) -> bool| {
-            // A called node runs in a place of its chain, where that has one.
+            // A called node runs in a slot of its chain, where that has one.
             let used = u64::from(self.ledger.executors(counts)) + 1;
-            let free = used <= u64::from(limit) || self.ledger.chain_has_place(entry, counts);
+            let free = used <= u64::from(limit) || self.ledger.chain_has_slot(entry, counts);
             hold("I17", free, || {
                 format!("job {} is number {used} in {scope}, whose limit is {limit}", open.seq.0)
             })
@@ -66,16 +66,19 @@ impl Checker {
             let stopped = |other: &Entry| other.end.is_some() && same_session(&other.row, &entry.row);
             let overlaps = session.mode == SessionMode::Interrupt && self.ledger.open().any(stopped);
             hold("I21", !overlaps, || {
-                format!("job {} interrupts its session and starts while what it ended runs", open.seq.0)
+                format!(
+                    "job {} interrupts its session and starts while an attempt that it ended is running",
+                    open.seq.0
+                )
             })?;
         }
         let pull = self.reference.lane(&entry.lane).is_some_and(|lane| lane.pull.is_pull());
         if pull {
             return hold("I17", open.executor.as_str() == LEASES, || {
-                format!("job {} runs at {}, although workers ask for it", open.seq.0, open.executor)
+                format!("job {} runs at {}, although pull workers request it", open.seq.0, open.executor)
             });
         }
-        // While a rebuilt engine gets its places back, which of them it has is not known here.
+        // While a rebuilt engine gets its executors back, it is not known here which of them it has.
         if self.rebuilding {
             return Ok(());
         }
@@ -103,23 +106,23 @@ impl Checker {
             .min();
         hold("I21", first.is_none_or(|first| first >= mine), || {
             format!(
-                "job {} overtakes job {} of its session",
+                "job {} starts before job {} of its session",
                 entry.row.seq.0,
                 first.map_or(0, |first| first.1.0)
             )
         })
     }
 
-    /// I24b: in a lane with aging, whoever has waited longer than the levels between are worth goes first. Told by the
-    /// time that really passed, whatever the clocks said. Jobs from before the last start are left out, because a wall
+    /// I24b: in a lane with aging, a job that has waited longer than the levels between are worth goes first. Measured by the
+    /// time that really passed, whatever the clocks showed. Jobs from before the last start are left out, because a wall
     /// clock that was set in between makes them look as old as it likes; so are jobs that waited for a wall time.
-    /// Neither whom a worker asked for nor who was overtaken too often, nor one with a near deadline, nor one that was called
+    /// Neither a job that a worker requested nor one that was bypassed too often, nor one with a near deadline, nor one that was called
     /// waits for its age.
     fn age_goes_first(&mut self, given: Given<'_>, open: &OpenAttempt) -> Checked {
-        let room = self.reference.room(&self.ledger, given.moment);
+        let capacity = self.reference.capacity(&self.ledger, given.moment);
         let Some(entry) = self.ledger.jobs.get(&open.seq) else { return Ok(()) };
-        let due = room.due.is_some_and(|(seq, _)| seq == open.seq);
-        let due = due || self.ledger.chain_has_place(entry, &|_| true);
+        let due = capacity.next_in_line.is_some_and(|(seq, _)| seq == open.seq);
+        let due = due || self.ledger.chain_has_slot(entry, &|_| true);
         if open.executor.as_str() == LEASES && open.holder.is_some() || due || entry.row.status.near_deadline
         {
             return Ok(());
@@ -133,12 +136,12 @@ impl Checker {
             let older = since(other.row.seq) + worth(other) < mine;
             let compared = lane.order == LaneOrder::Priority || same_party(other, entry);
             let by_wall = other.row.spec.not_before.or(entry.row.spec.not_before).is_some();
-            let told =
+            let answer =
                 !by_wall && since(other.row.seq).min(since(entry.row.seq)) > i128::from(self.started_at);
             if older
                 && compared
-                && told
-                && self.reference.is_eligible(&self.ledger, given.moment, other, &room)
+                && answer
+                && self.reference.is_eligible(&self.ledger, given.moment, other, &capacity)
             {
                 let story = format!(
                     "job {} starts before job {}, which has aged more",

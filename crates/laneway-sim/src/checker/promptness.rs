@@ -1,4 +1,4 @@
-//! Nothing stays undone whose time has come (I16, I19, L2), and the house always wakes in time for the next thing.
+//! Nothing stays undone whose time has come (I16, I19, L2), and the server always wakes in time for the next thing.
 
 use laneway_core::JobState;
 
@@ -8,46 +8,46 @@ use crate::shape::LEASE_MAX;
 use crate::violation::{Checked, hold};
 
 impl Checker {
-    /// After a look at the clock nothing is overdue. Leases are left out: a house that was held up gives its runners
+    /// After a look at the clock nothing is overdue. Leases are left out: a server that was held up gives its runners
     /// the lost time back.
     pub fn nothing_overdue(&self, moment: Moment) -> Checked {
         for (due, what, seq) in self.due_times(moment) {
-            let rule = if what == "the grace of its run" { "I19" } else { "I16" };
+            let rule = if what == "the grace of its attempt" { "I19" } else { "I16" };
             hold(rule, due > moment.at, || format!("{what} of job {seq} has passed, and nothing happened"))?;
         }
         Ok(())
     }
 
-    /// The house looks at the clock again before anything is due.
+    /// The server looks at the clock again before anything is due.
     pub fn wakes_in_time(&self, moment: Moment, wakes_at: u64) -> Checked {
         if let Some(slot) = self.next_slot() {
             let due = moment.at.saturating_add_signed(slot.0.saturating_sub(moment.now.wall.0));
             hold("L1", wakes_at <= due, || {
-                format!("a slot comes at {due}, and the house sleeps until {wakes_at}")
+                format!("a slot comes at {due}, and the server sleeps until {wakes_at}")
             })?;
         }
         for (due, what, seq) in self.due_times(moment) {
             hold("L1", wakes_at <= due, || {
-                format!("{what} of job {seq} passes at {due}, and the house sleeps until {wakes_at}")
+                format!("{what} of job {seq} passes at {due}, and the server sleeps until {wakes_at}")
             })?;
         }
         Ok(())
     }
 
-    /// No attempt is held open by silence alone (L2). A house that was held up before `healed` may give the lost time
+    /// No attempt is held open by silence alone (L2). A server that was held up before `healed` may give the lost time
     /// back, but no more than one lease of it.
     pub fn no_silent_runs(&self, moment: Moment, healed: u64) -> Checked {
         for (seq, watch) in &self.watches {
             let Some(run) = &watch.run else { continue };
             let until = run.lease_until.max(healed.saturating_add(LEASE_MAX.0));
             hold("L2", !run.leased || until >= moment.at, || {
-                format!("the run of job {} is silent since its lease ended at {until}", seq.0)
+                format!("the attempt of job {} is silent since its lease ended at {until}", seq.0)
             })?;
         }
         Ok(())
     }
 
-    /// When something must happen by itself next. `None` while a lease runs: when that ends, the house knows best.
+    /// When something must happen by itself next. `None` while a lease runs: when that ends, the server knows best.
     pub fn next_due(&self, moment: Moment) -> Option<u64> {
         let leases = self.watches.values().filter_map(|watch| watch.run.as_ref()).any(|run| run.leased);
         if leases {
@@ -71,7 +71,7 @@ impl Checker {
                 match run.stop {
                     // Its lease is all that ends it.
                     Some(_) if self.hears_nothing(entry) => {}
-                    Some((_, until)) => add(until, "the grace of its run"),
+                    Some((_, until)) => add(until, "the grace of its attempt"),
                     None => {
                         let timeout = entry.row.spec.timeout.map_or(u64::MAX, |timeout| timeout.0);
                         if let Some(started) = run.started {
@@ -103,7 +103,7 @@ impl Checker {
             } else if entry.wake_at().is_some()
                 && let Some(at) = watch.due
             {
-                add(at, if entry.gathers() { "the debounce window" } else { "the backoff" });
+                add(at, if entry.collects() { "the debounce window" } else { "the backoff" });
             }
         }
         due

@@ -1,5 +1,5 @@
 //! Runs: a member starts only after what it depends on has ended well (R1), every join is released in the commit that ends
-//! its last dependency and nobody waits for what cannot come (R2), the roll-up is what the members say (R3), attempts of a
+//! its last dependency and no member waits for an event that cannot come (R2), the state follows from the members (R3), attempts of a
 //! run are numbered 1, 2, 3, … (R4), and a run that is canceled or failed leaves nothing behind (R5).
 
 use laneway_core::command::WorkflowCommand;
@@ -18,7 +18,7 @@ use crate::shape::POISON_KIND;
 use crate::violation::{Checked, Violation, hold};
 
 impl Checker {
-    /// What the changes of a commit say of runs, as far as it must be known before they are followed: whose runs are told to
+    /// The changes of a commit to runs, as far as they must be known before they are followed: the members that are asked to
     /// stop because their run ends.
     pub(super) fn members_stop(&mut self, effects: &Effects) {
         let stops = effects.changes.iter().filter_map(|change| match change {
@@ -30,7 +30,7 @@ impl Checker {
         self.canceled_now = stops.collect();
     }
 
-    /// A run of a member is told to stop in the commit that ends it with its run; whether that may be is judged with its end.
+    /// A run of a member is asked to stop in the commit that ends it with its run; whether that may be is judged with its end.
     pub(super) fn stops_with_its_run(&self, entry: &Entry) -> bool {
         let ends = self.canceled_now.get(&entry.row.seq);
         entry.row.spec.member.is_some() && ends.is_some_and(|canceled| *canceled || entry.is_called())
@@ -119,18 +119,18 @@ impl Checker {
 
     /// What holds of runs whenever a commit is complete.
     pub(super) fn runs_rest(&self, given: Given<'_>, effects: &Effects) -> Checked {
-        let told = run_events(effects);
+        let answer = run_events(effects);
         let moved = self.run_changes(effects);
-        hold("R3", told == moved, || format!("events tell {told:?} of runs, changes {moved:?}"))?;
+        hold("R3", answer == moved, || format!("events report {answer:?} of runs, changes {moved:?}"))?;
         let touched: BTreeSet<RunId> = self.touched_runs(effects);
         for run in self.ledger.runs.values().filter(|run| touched.contains(&run.row.id)) {
             self.is_rolled_up(given, run)?;
-            self.nobody_is_left(run)?;
+            self.no_member_is_stuck(run)?;
         }
         Ok(())
     }
 
-    /// The state of a run is what its members say, recounted by the words of the documents.
+    /// The state of a run follows from its members, recounted as the documentation defines it.
     fn is_rolled_up(&self, given: Given<'_>, run: &RunEntry) -> Checked {
         let ends = self.ledger.ends_of(run);
         let id = run.row.id;
@@ -145,13 +145,13 @@ impl Checker {
         } else {
             RunState::Succeeded
         };
-        // Whether the cancel came before the last member's own end, its answer says.
+        // The answer shows whether the cancel came before the last member's own end.
         let by_hand = wanted == RunState::Succeeded && cancels_run(given, run);
         let is_wanted = run.row.state == wanted || (by_hand && run.row.state == RunState::Canceled);
         // Once it has ended, who canceled it is not asked again.
         let settled = run.row.state.is_terminal() && run.row.finished_at != Some(given.moment.now.wall);
         hold("R3", settled || is_wanted, || {
-            format!("{id} is {} and its members say {wanted}: {ends:?}", run.row.state)
+            format!("{id} is {} and its members give {wanted}: {ends:?}", run.row.state)
         })?;
         hold("R3", run.row.state.is_terminal() == run.row.finished_at.is_some(), || {
             format!("{id} is {} and ended at {:?}", run.row.state, run.row.finished_at)
@@ -159,7 +159,7 @@ impl Checker {
     }
 
     /// Who waits for others waits for something that can still come; a failed run of policy stop goes on nowhere.
-    fn nobody_is_left(&self, run: &RunEntry) -> Checked {
+    fn no_member_is_stuck(&self, run: &RunEntry) -> Checked {
         let id = run.row.id;
         let failed = self.ledger.ends_of(run).contains(&Some(JobState::Failed));
         for entry in run.row.seqs().filter_map(|seq| self.ledger.jobs.get(&Seq(seq))) {
@@ -205,29 +205,29 @@ impl Checker {
     }
 
     /// A run was answered.
-    pub(super) fn told_run(&self, run: &RunSubmission, reply: &Reply) -> Checked {
+    pub(super) fn run_answered(&self, run: &RunSubmission, reply: &Reply) -> Checked {
         let made = |member: &Member| {
             submit_number(&member.payload).is_some_and(|number| self.submits.contains_key(&number))
         };
         match reply {
-            Reply::RunSubmitted(told) => {
-                let Some(stored) = self.ledger.run_of(told.run) else {
+            Reply::RunSubmitted(answer) => {
+                let Some(stored) = self.ledger.run_of(answer.run) else {
                     return Err(Violation::new(
                         "I6",
-                        format!("{} is acknowledged but not durable", told.run),
+                        format!("{} is acknowledged but not durable", answer.run),
                     ));
                 };
                 hold("X1", stored.row.spec.tenant == run.spec.tenant, || {
-                    format!("a run is answered with {} of another tenant", told.run)
+                    format!("a run is answered with {} of another tenant", answer.run)
                 })?;
-                if told.existing {
+                if answer.existing {
                     let same = stored.row.spec.idempotency == run.spec.idempotency;
                     return hold("I4", same && run.spec.idempotency.is_some(), || {
-                        format!("{} is called existing and has another key", told.run)
+                        format!("{} is called existing and has another key", answer.run)
                     });
                 }
                 let whole = run.members.iter().all(made) && stored.row.nodes.len() == run.members.len();
-                hold("I5", whole, || format!("{} is admitted and not all of it is durable", told.run))
+                hold("I5", whole, || format!("{} is admitted and not all of it is durable", answer.run))
             }
             Reply::Rejected(rejection) => {
                 hold("I5", !run.members.iter().any(made), || {
@@ -249,7 +249,7 @@ impl Checker {
     }
 
     /// A cancel of a run was answered: all of it has ended, or there is none to end.
-    pub(super) fn told_run_canceled(&self, run: RunId, reply: &Reply) -> Checked {
+    pub(super) fn run_cancel_answered(&self, run: RunId, reply: &Reply) -> Checked {
         let stored = self.ledger.run_of(run);
         match (reply, stored) {
             (Reply::RunCanceled { state, .. }, Some(stored)) => {
@@ -259,7 +259,7 @@ impl Checker {
                     .find(|seq| self.ledger.jobs.get(&Seq(*seq)).is_some_and(|entry| entry.end.is_none()));
                 let ended = matches!(state, RunState::Canceled | RunState::Failed);
                 hold("R5", left.is_none() && stored.row.state == *state && ended, || {
-                    format!("{run} is said to be {state}, and job {left:?} of it goes on")
+                    format!("{run} is reported as {state}, and job {left:?} of it goes on")
                 })
             }
             (Reply::NotFound, _) => Ok(()),
@@ -268,7 +268,7 @@ impl Checker {
     }
 }
 
-/// Is the run canceled as one in this turn?
+/// Is the run canceled as one in this batch?
 fn cancels_run(given: Given<'_>, run: &RunEntry) -> bool {
     given.commands.iter().any(|command| match command {
         Command::Workflow(WorkflowCommand::Cancel { tenant, run: id, .. }) => {
@@ -299,12 +299,12 @@ fn waited_for(given: Given<'_>, asked: &Member) -> Vec<Name> {
     run.members.iter().map(|member| &member.node).filter(|node| named.contains(node)).cloned().collect()
 }
 
-/// Does some chain of the run contradict itself? Every node that it names must say the same of it, at its place.
+/// Does some chain of the run contradict itself? Every node that it names must have the same chain, at its position.
 fn has_odd_chain(run: &RunSubmission) -> bool {
     let executor = |name: &Name| run.members.iter().find(|member| member.node == *name)?.chain.as_ref();
     run.members.iter().any(|member| {
         let Some(chain) = &member.chain else { return false };
-        let says = |name: &Name, index: Option<u32>| {
+        let agrees = |name: &Name, index: Option<u32>| {
             executor(name).is_some_and(|other| {
                 (&other.host, &other.middlewares, other.index) == (&chain.host, &chain.middlewares, index)
             })
@@ -313,14 +313,14 @@ fn has_odd_chain(run: &RunSubmission) -> bool {
             None => chain.host == member.node,
             Some(index) => chain.middlewares.get(index as usize) == Some(&member.node),
         };
-        let all = (0u32..).zip(&chain.middlewares).all(|(index, name)| says(name, Some(index)));
-        !here || !all || !says(&chain.host, None)
+        let all = (0u32..).zip(&chain.middlewares).all(|(index, name)| agrees(name, Some(index)));
+        !here || !all || !agrees(&chain.host, None)
     })
 }
 
-/// The states that the events of a commit tell of runs, in order.
+/// The states of runs that the events of a commit report, in order.
 fn run_events(effects: &Effects) -> Vec<(RunId, RunState)> {
-    let told = effects.events.iter().filter_map(|event| {
+    let answer = effects.events.iter().filter_map(|event| {
         let state = match event.kind {
             EventKind::RunSubmitted => RunState::Queued,
             EventKind::RunStarted => RunState::Running,
@@ -331,7 +331,7 @@ fn run_events(effects: &Effects) -> Vec<(RunId, RunState)> {
         };
         Some((RunLine::parse(event.detail.as_deref()?)?.id, state))
     });
-    told.collect()
+    answer.collect()
 }
 
 /// Does some node wait for itself? Nodes of the world wait for earlier ones, but for those that are meant to be wrong.

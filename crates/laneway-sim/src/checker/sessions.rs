@@ -1,7 +1,7 @@
-//! What sessions promise: caps and who gives way (I20), order and interrupts (I21, I22), stops and cutoffs (I22), bursts
+//! What sessions promise: caps and drops (I20), order and interrupts (I21, I22), stops and cutoffs (I22), debounce batches
 //! that run as one with every payload in order (S1), and what is known of sessions (I1).
 //!
-//! A naive model: one burst a session, written down as the commits say, and everything else counted anew from the ledger.
+//! A naive model: one debounce batch a session, taken from the commits, and everything else counted anew from the ledger.
 
 use laneway_core::command::SessionCommand;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ const RETENTION: Span = Span::hours(24);
 /// What the checker keeps of sessions beside the ledger.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// The burst that gathers, by tenant and session.
-    bursts: BTreeMap<(Name, Name), Burst>,
+    /// The debounce batch that collects, by tenant and session.
+    debounce_batches: BTreeMap<(Name, Name), DebounceBatch>,
     /// What every job of a session was submitted with.
     payloads: BTreeMap<Seq, Bytes>,
     /// Which jobs were merged into which, in the order in which they came.
@@ -35,21 +35,21 @@ pub(super) struct Sessions {
     joining: Option<Seq>,
     /// A job that was dropped for one that must come next.
     dropped: Option<(Name, Name)>,
-    /// What jobs that schedules make in the commit that is being followed ask of their sessions: nobody submits them.
+    /// The session options of jobs that schedules create in the current commit. No client submits them.
     brought: Vec<((Name, Name), Session)>,
 }
 
 #[derive(Clone, Debug)]
-struct Burst {
+struct DebounceBatch {
     leader: Seq,
     until_max: u64,
-    absorbed: u32,
+    merged: u32,
     bytes: u64,
     /// It is over and must end in this commit.
     closing: bool,
 }
 
-/// Which jobs a stop must say it ended: those that run, and those that wait, in order.
+/// Which jobs a stop must report as ended: those that run, and those that wait, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopping {
     running: Vec<JobId>,
@@ -76,7 +76,7 @@ impl Checker {
         (full && session.drop == DropPolicy::New).then_some(RejectionCode::SessionFull)
     }
 
-    /// True when the job would not wait: it joins a burst.
+    /// True when the job would not wait: it joins a debounce batch.
     pub(super) fn would_join(&self, submission: &Submission, moment: Moment) -> bool {
         self.joins(&submission.spec, submission.payload.len() as u64, moment).is_some()
     }
@@ -95,10 +95,10 @@ impl Checker {
         }
     }
 
-    /// The burst that a job of this sort joins.
-    fn joins(&self, spec: &JobSpec, len: u64, moment: Moment) -> Option<&Burst> {
-        let burst = self.sessions.bursts.get(&key_of(spec)?)?;
-        let leader = self.ledger.jobs.get(&burst.leader)?;
+    /// The debounce batch that a job of this sort joins.
+    fn joins(&self, spec: &JobSpec, len: u64, moment: Moment) -> Option<&DebounceBatch> {
+        let debounce = self.sessions.debounce_batches.get(&key_of(spec)?)?;
+        let leader = self.ledger.jobs.get(&debounce.leader)?;
         let theirs = &leader.row.spec;
         let alike = spec.kind == theirs.kind
             && spec.agent == theirs.agent
@@ -106,8 +106,8 @@ impl Checker {
             && spec.keys.iter().all(|key| theirs.keys.contains(key))
             && theirs.keys.iter().all(|key| spec.keys.contains(key))
             && spec.placement.is_none();
-        let takes = alike && burst.bytes + len <= SESSION_MERGE_BYTES_MAX;
-        (takes && gathers(spec, moment) && spec.schedule.is_none()).then_some(burst)
+        let takes = alike && debounce.bytes + len <= SESSION_MERGE_BYTES_MAX;
+        (takes && collects(spec, moment) && spec.schedule.is_none()).then_some(debounce)
     }
 
     /// May this job of a session be stored now?
@@ -123,7 +123,7 @@ impl Checker {
         if self.joins(&row.spec, payload.len() as u64, moment).is_some() {
             self.sessions.joining = Some(row.seq);
             return hold("S1", dropped == 0, || {
-                format!("job {seq} joins a burst, and another one is dropped for it")
+                format!("job {seq} joins a debounce batch, and another one is dropped for it")
             });
         }
         let waiting = self.waiting_before(&row.spec, session) + dropped;
@@ -140,20 +140,20 @@ impl Checker {
                 format!("job {seq} interrupts its session and leaves job {left:?}")
             })?;
         }
-        let leads = gathers(&row.spec, moment) && session.window().is_some();
+        let leads = collects(&row.spec, moment) && session.window().is_some();
         let later = row.spec.not_before.is_some_and(|at| at > moment.now.wall);
         let scheduled = row.status.state == JobState::Scheduled;
         hold("S1", scheduled == (leads || later), || format!("job {seq} begins as {}", row.status.state))?;
-        let over = !gathers(&row.spec, moment) || !self.sessions.bursts.contains_key(&key);
-        hold("S1", over, || format!("job {seq} goes behind a burst that still gathers"))?;
+        let over = !collects(&row.spec, moment) || !self.sessions.debounce_batches.contains_key(&key);
+        hold("S1", over, || format!("job {seq} goes behind a debounce batch that still collects"))?;
         if leads {
             let window = session.window().unwrap_or_default();
             let wakes = row.status.wake_at == Some(moment.now.wall + window);
-            hold("S1", wakes, || format!("job {seq} gathers until {:?}", row.status.wake_at))?;
+            hold("S1", wakes, || format!("job {seq} collects until {:?}", row.status.wake_at))?;
             let until_max = moment.at + session.debounce_limit().max(window).0;
             let bytes = payload.len() as u64;
-            let burst = Burst { leader: row.seq, until_max, absorbed: 0, bytes, closing: false };
-            self.sessions.bursts.insert(key, burst);
+            let debounce = DebounceBatch { leader: row.seq, until_max, merged: 0, bytes, closing: false };
+            self.sessions.debounce_batches.insert(key, debounce);
         }
         Ok(())
     }
@@ -161,8 +161,8 @@ impl Checker {
     /// When a job that others may join becomes queued if none comes; `None` for any other job.
     pub(super) fn window_ends(&self, row: &JobRow, moment: Moment) -> Option<u64> {
         let window = row.spec.session.as_ref().and_then(Session::window)?;
-        let gathers = row.status.state == JobState::Scheduled && gathers(&row.spec, moment);
-        gathers.then_some(moment.at + window.0)
+        let collects = row.status.state == JobState::Scheduled && collects(&row.spec, moment);
+        collects.then_some(moment.at + window.0)
     }
 
     /// Is there a cause in its session for the job to end so?
@@ -182,7 +182,7 @@ impl Checker {
         }
     }
 
-    /// A job of a session ends: what that means for its burst and for the one that comes next.
+    /// A job of a session ends: the effect on its debounce batch and on the next job.
     pub(super) fn session_job_ended(&mut self, given: Given<'_>, end: &JobEnd) -> Checked {
         let Some(row) = self.ledger.jobs.get(&end.seq).map(|entry| entry.row.clone()) else { return Ok(()) };
         let Some(key) = key_of(&row.spec) else { return Ok(()) };
@@ -194,7 +194,7 @@ impl Checker {
             Reason::Dropped => self.sessions.dropped = Some(key.clone()),
             _ => {}
         }
-        self.burst_is_over(&key, end.seq);
+        self.debounce_batch_is_over(&key, end.seq);
         Ok(())
     }
 
@@ -203,17 +203,20 @@ impl Checker {
         let at = given.moment.at;
         let into = end.merged_into.map(|into| into.seq);
         let window = row.spec.session.as_ref().and_then(Session::window);
-        let Some(burst) = self.sessions.bursts.get_mut(key).filter(|burst| Some(burst.leader) == into) else {
+        let Some(debounce) =
+            self.sessions.debounce_batches.get_mut(key).filter(|debounce| Some(debounce.leader) == into)
+        else {
             return Err(Violation::new(
                 "S1",
-                format!("job {} is merged into {into:?}, which gathers no one", row.seq.0),
+                format!("job {} is merged into {into:?}, which does not collect", row.seq.0),
             ));
         };
-        burst.absorbed += 1;
-        burst.bytes += u64::from(row.payload_len);
-        burst.closing =
-            window.is_none() || burst.absorbed >= SESSION_MERGE_MAX || burst.bytes >= SESSION_MERGE_BYTES_MAX;
-        let (leader, until) = (burst.leader, (at + window.unwrap_or_default().0).min(burst.until_max));
+        debounce.merged += 1;
+        debounce.bytes += u64::from(row.payload_len);
+        debounce.closing = window.is_none()
+            || debounce.merged >= SESSION_MERGE_MAX
+            || debounce.bytes >= SESSION_MERGE_BYTES_MAX;
+        let (leader, until) = (debounce.leader, (at + window.unwrap_or_default().0).min(debounce.until_max));
         self.sessions.merged.entry(leader).or_default().push(row.seq);
         if let Some(watch) = self.watches.get_mut(&leader) {
             watch.due = Some(until);
@@ -222,9 +225,9 @@ impl Checker {
     }
 
     /// The job no longer waits for others.
-    pub(super) fn burst_is_over(&mut self, key: &(Name, Name), leader: Seq) {
-        if self.sessions.bursts.get(key).is_some_and(|burst| burst.leader == leader) {
-            self.sessions.bursts.remove(key);
+    pub(super) fn debounce_batch_is_over(&mut self, key: &(Name, Name), leader: Seq) {
+        if self.sessions.debounce_batches.get(key).is_some_and(|debounce| debounce.leader == leader) {
+            self.sessions.debounce_batches.remove(key);
         }
     }
 
@@ -232,7 +235,7 @@ impl Checker {
     pub(super) fn session_job_queued(&mut self, seq: Seq) {
         let key = self.ledger.jobs.get(&seq).and_then(|entry| key_of(&entry.row.spec));
         if let Some(key) = key {
-            self.burst_is_over(&key, seq);
+            self.debounce_batch_is_over(&key, seq);
         }
     }
 
@@ -261,7 +264,7 @@ impl Checker {
         self.sessions.brought = made.collect();
     }
 
-    /// Does a job of this session come in this turn, by a submit or by a slot, that asks for this?
+    /// Does a job of this session come in this batch, by a submit or by a slot, that asks for this?
     fn comes(&self, given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(&Session) -> bool) -> bool {
         let submitted = submissions(given).any(|item| {
             key_of(&item.spec).as_ref() == Some(key) && item.spec.session.as_ref().is_some_and(wanted)
@@ -269,7 +272,7 @@ impl Checker {
         submitted || self.sessions.brought.iter().any(|(of, session)| of == key && wanted(session))
     }
 
-    /// Does something of this turn end the jobs of this session, or begin it anew?
+    /// Does something of this batch end the jobs of this session, or begin it anew?
     pub(super) fn session_stops_run(&self, given: Given<'_>, spec: &JobSpec) -> bool {
         let Some(key) = key_of(spec) else { return false };
         let interrupts = |session: &Session| session.mode == SessionMode::Interrupt;
@@ -286,7 +289,7 @@ impl Checker {
             format!("session {} goes from generation {generation} to {}", row.key, row.generation)
         })?;
         let stopped = stops(given, &key, &|what| what != StopWhat::One);
-        // Sessions that begin anew in the same turn have a new generation, too, and go on.
+        // Sessions that begin anew in the same batch have a new generation, too, and go on.
         let by_stop = row.cutoff != cutoff || (row.generation != generation && !resets(given));
         if by_stop && stopped {
             let newest = self.ledger.ids.values().max().copied().unwrap_or(Seq(0));
@@ -329,22 +332,24 @@ impl Checker {
         hold("I1", nothing || (idle && old), || format!("session {} is forgotten too early", key.1))
     }
 
-    /// After a commit no job hangs between being stored and being merged, and nobody was dropped for nobody.
+    /// After a commit no job is stored and not yet merged, and no job was dropped without a successor.
     pub(super) fn sessions_rest(&self) -> Checked {
-        let Sessions { bursts, joining, dropped, .. } = &self.sessions;
-        hold("S1", joining.is_none(), || format!("job {joining:?} must join a burst, and does not"))?;
-        hold("I20", dropped.is_none(), || format!("a job of {dropped:?} is dropped for nobody"))?;
-        let open = bursts.values().find(|burst| burst.closing);
-        hold("S1", open.is_none(), || format!("a burst that is over goes on: {open:?}"))
+        let Sessions { debounce_batches, joining, dropped, .. } = &self.sessions;
+        hold("S1", joining.is_none(), || {
+            format!("job {joining:?} must join a debounce batch, and does not")
+        })?;
+        hold("I20", dropped.is_none(), || format!("a job of {dropped:?} is dropped without a successor"))?;
+        let open = debounce_batches.values().find(|debounce| debounce.closing);
+        hold("S1", open.is_none(), || format!("a debounce batch that is over goes on: {open:?}"))
     }
 
-    /// An engine was built anew: nobody joins the bursts from before.
-    pub(super) fn bursts_end(&mut self) {
-        self.sessions.bursts.clear();
+    /// An engine was built anew: no job joins the debounce batches from before.
+    pub(super) fn debounce_batches_end(&mut self) {
+        self.sessions.debounce_batches.clear();
     }
 
-    /// What a run of this job must be given: its own payload, and those merged into it, in the order in which they came.
-    /// `None` for a job that nobody can be merged into.
+    /// What an attempt of this job must be given: its own payload, and those merged into it, in the order in which they came.
+    /// `None` for a job that no other can be merged into.
     pub fn payloads_of(&self, seq: Seq) -> Option<Vec<Bytes>> {
         let entry = self.ledger.jobs.get(&seq)?;
         entry.row.spec.session.as_ref()?.debounce?;
@@ -363,30 +368,30 @@ impl Checker {
         Stopping { running: ids(&mut { running }), waiting: ids(&mut waiting.into_iter()) }
     }
 
-    /// A stop says truly which jobs it ended.
-    pub(super) fn told_stopped(
+    /// A stop reports exactly the jobs that it ended.
+    pub(super) fn stop_answered(
         &self,
         what: StopWhat,
-        told: &SessionStopped,
+        answer: &SessionStopped,
         expected: Option<&Stopping>,
     ) -> Checked {
-        for job in told.running.iter().chain(&told.waiting) {
+        for job in answer.running.iter().chain(&answer.waiting) {
             let ended = self.ledger.find(*job).is_some_and(|entry| entry.end.is_some());
-            hold("I6", ended, || format!("job {job} is said to be stopped, and is not"))?;
+            hold("I6", ended, || format!("job {job} is reported as stopped, and is not"))?;
         }
         let Some(Stopping { running, waiting }) = expected else { return Ok(()) };
-        let mut ran = told.running.clone();
+        let mut ran = answer.running.clone();
         ran.sort_unstable();
         let mut wanted = running.clone();
         wanted.sort_unstable();
         let same = match what {
             StopWhat::One if !running.is_empty() => {
-                ran.len() == 1 && wanted.contains(&ran[0]) && told.waiting.is_empty()
+                ran.len() == 1 && wanted.contains(&ran[0]) && answer.waiting.is_empty()
             }
-            StopWhat::One => ran.is_empty() && told.waiting.iter().eq(waiting.first()),
-            StopWhat::All | StopWhat::Reset => ran == wanted && told.waiting == *waiting,
+            StopWhat::One => ran.is_empty() && answer.waiting.iter().eq(waiting.first()),
+            StopWhat::All | StopWhat::Reset => ran == wanted && answer.waiting == *waiting,
         };
-        hold("I22", same, || format!("a stop says {told:?} where {expected:?} must end"))
+        hold("I22", same, || format!("a stop reports {answer:?} where {expected:?} must end"))
     }
 
     fn first_waiting(&self, key: &(Name, Name)) -> Option<Seq> {
@@ -399,12 +404,12 @@ impl Checker {
         live.filter(move |entry| key_of(&entry.row.spec).as_ref() == Some(key))
     }
 
-    /// A session is shown as the durable jobs say.
+    /// The view of a session agrees with the durable jobs.
     pub fn session_agrees(
         &self,
         tenant: &Name,
         key: &Name,
-        told: Option<&laneway_core::engine::SessionView>,
+        answer: Option<&laneway_core::engine::SessionView>,
     ) -> Checked {
         let key = (tenant.clone(), key.clone());
         let stopping = self.ledger.open().filter(|entry| entry.end.is_some());
@@ -412,20 +417,20 @@ impl Checker {
         let running = self.live_of(&key).filter(|entry| entry.open.is_some()).count();
         let waiting = self.live_of(&key).filter(|entry| entry.open.is_none()).count();
         let row = self.ledger.sessions.get(&key);
-        let Some(told) = told else {
+        let Some(answer) = answer else {
             return hold("X1", stopping + running + waiting == 0 && row.is_none(), || {
                 format!("session {} is not known, and has jobs", key.1)
             });
         };
-        let buffered = self.sessions.bursts.get(&key).map_or(0, |burst| burst.absorbed + 1);
-        let shown = (
-            told.running,
-            told.stopping,
-            told.waiting,
-            told.buffered,
-            told.throttled,
-            told.cutoff,
-            told.generation,
+        let buffered = self.sessions.debounce_batches.get(&key).map_or(0, |debounce| debounce.merged + 1);
+        let seen = (
+            answer.running,
+            answer.stopping,
+            answer.waiting,
+            answer.buffered,
+            answer.throttled,
+            answer.cutoff,
+            answer.generation,
         );
         let durable = (
             running as u32,
@@ -436,19 +441,19 @@ impl Checker {
             row.and_then(|row| row.cutoff),
             row.map_or(0, |row| row.generation),
         );
-        hold("X1", shown == durable, || {
-            format!("session {} is shown as {shown:?}, durable is {durable:?}", key.1)
+        hold("X1", seen == durable, || {
+            format!("session {} is seen as {seen:?}, durable is {durable:?}", key.1)
         })
     }
 }
 
 /// May a job of this sort wait for others, or join them?
-fn gathers(spec: &JobSpec, moment: Moment) -> bool {
+fn collects(spec: &JobSpec, moment: Moment) -> bool {
     let later = spec.not_before.is_some_and(|at| at > moment.now.wall);
     !later && spec.session.as_ref().is_some_and(|session| session.mode != SessionMode::Interrupt)
 }
 
-/// Everything that this turn asks to admit.
+/// Everything that this batch asks to admit.
 fn submissions<'a>(given: Given<'a>) -> impl Iterator<Item = &'a Submission> {
     given.commands.iter().flat_map(|command| match command {
         Command::Submit(submission) => std::slice::from_ref(&**submission),
@@ -457,7 +462,7 @@ fn submissions<'a>(given: Given<'a>) -> impl Iterator<Item = &'a Submission> {
     })
 }
 
-/// Does somebody stop this session in this turn?
+/// Is this session stopped in this batch?
 fn stops(given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(StopWhat) -> bool) -> bool {
     given.commands.iter().any(|command| match command {
         Command::Session(SessionCommand::Stop { tenant, key: session, what, .. }) => {
@@ -467,7 +472,7 @@ fn stops(given: Given<'_>, key: &(Name, Name), wanted: &dyn Fn(StopWhat) -> bool
     })
 }
 
-/// Does somebody begin all sessions anew in this turn?
+/// Are all sessions reset in this batch?
 pub(super) fn resets(given: Given<'_>) -> bool {
     given.commands.iter().any(|command| matches!(command, Command::Session(SessionCommand::ResetAll { .. })))
 }

@@ -1,5 +1,5 @@
-//! Slots and runs of schedules: I26 (a slot comes exactly once, on its plan, as its policies say), I27 (no clock makes one
-//! come again, and the next one is always ahead), and the log that tells every run and every slot without one.
+//! Slots and firings of schedules: I26 (a slot fires exactly once, on its plan, following its policies), I27 (no clock makes
+//! one fire again, and the next one is always ahead), and the firing log with every firing and every slot without one.
 
 use laneway_core::command::ScheduleCommand;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(super) struct Slots {
     waited: BTreeSet<(ScheduleId, Wall)>,
     /// Jobs of schedules that ended in this commit and are not logged yet.
     ended: BTreeMap<JobId, (JobState, Reason)>,
-    /// Schedules of which a run ended in this commit.
+    /// Schedules of which a firing ended in this commit.
     ran: BTreeSet<ScheduleId>,
 }
 
@@ -66,7 +66,7 @@ impl Checker {
             | Command::Schedule(ScheduleCommand::Toggle { id: other, .. }) => *other == id,
             _ => false,
         });
-        hold("I2", asked, || format!("nobody asked for schedule {id}"))?;
+        hold("I2", asked, || format!("no client requested schedule {id}"))?;
         let (spec, state) = (&schedule.spec, &schedule.state);
         hold("I26", spec.enabled || state.next_at.is_none(), || {
             format!("{id} is switched off and has a next slot")
@@ -151,13 +151,13 @@ impl Checker {
         let meets = schedule.spec.overlap != Overlap::Allow && self.runs_of(id).next().is_some();
         let cause = replaces
             || meets
-            || self.is_turned_away(&schedule.spec.job, given.moment)
-            || self.session_turns_away(id, &schedule.spec, given.moment);
+            || self.is_rejected(&schedule.spec.job, given.moment)
+            || self.session_rejects(id, &schedule.spec, given.moment);
         hold("I26", cause, || format!("slot {slot:?} of {id} passes without a cause"))
     }
 
-    /// Would the session of the template reject its job now? It joins no burst, whatever gathers.
-    fn session_turns_away(&self, id: ScheduleId, spec: &ScheduleSpec, moment: Moment) -> bool {
+    /// Would the session of the template reject its job now? It joins no debounce batch.
+    fn session_rejects(&self, id: ScheduleId, spec: &ScheduleSpec, moment: Moment) -> bool {
         let of = ScheduleRef { id, name: spec.name.clone(), slot: moment.now.wall, by_hand: false };
         let submission = Submission::new(
             JobSpec { schedule: Some(of), ..spec.job.clone() },
@@ -167,7 +167,7 @@ impl Checker {
         self.session_verdict(&submission, moment).is_some()
     }
 
-    /// A job of a schedule may be stored: somebody asked for it, or its slot has come and nothing of it runs.
+    /// A job of a schedule may be stored: a client requested it, or its slot has come and no earlier firing is active.
     pub(super) fn may_be_made(&mut self, row: &JobRow, of: &ScheduleRef, given: Given<'_>) -> Checked {
         let Some(schedule) = self.ledger.calendar.schedules.get(&of.id) else {
             return Err(Violation::new(
@@ -179,7 +179,7 @@ impl Checker {
         let asked = given.commands.iter().any(|command| {
             matches!(command, Command::Schedule(ScheduleCommand::Fire { id, mode: FireMode::Force, .. }) if *id == of.id)
         });
-        // A slot that came and waited is due, whatever the clock says by now.
+        // A slot that came and waited is due, whatever the clock shows by now.
         let due = schedule.state.next_at.is_some_and(|at| at <= of.slot) && of.slot <= now;
         let waited = schedule.state.waiting_slot == Some(of.slot);
         let proven = if of.by_hand { asked && of.slot == now } else { due || waited };
@@ -203,7 +203,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Jobs of a schedule that have not ended, or whose run has not.
+    /// Jobs of a schedule that have not ended, or whose attempt has not.
     fn runs_of(&self, id: ScheduleId) -> impl Iterator<Item = u64> {
         let of = move |row: &JobRow| row.spec.schedule.as_ref().is_some_and(|of| of.id == id);
         let live = self.ledger.jobs.values().filter(|entry| entry.end.is_none() || entry.open.is_some());
@@ -235,7 +235,7 @@ impl Checker {
             && spread
     }
 
-    /// A run that ended is told in the same commit.
+    /// A firing that ended is logged in the same commit.
     pub(super) fn run_ended(&mut self, end: &JobEnd) {
         if let Some(entry) = self.ledger.jobs.get(&end.seq)
             && entry.row.spec.schedule.is_some()
@@ -246,16 +246,18 @@ impl Checker {
 
     fn may_be_logged(&mut self, given: Given<'_>, log: &FiringLogEntry) -> Checked {
         hold("I26", log.ended_at == given.moment.now.wall, || {
-            format!("run {} ends at another time", log.number)
+            format!("firing {} ends at another time", log.number)
         })?;
         let Some(job) = log.job else {
-            let told = log.status == FiringStatus::Skipped && log.error.is_some();
-            return hold("I26", told, || format!("run {} has no job and no reason: {log:?}", log.number));
+            let answer = log.status == FiringStatus::Skipped && log.error.is_some();
+            return hold("I26", answer, || {
+                format!("firing {} has no job and no reason: {log:?}", log.number)
+            });
         };
         let Some((state, reason)) = self.slots.ended.remove(&job) else {
             return Err(Violation::new(
                 "I26",
-                format!("run {} is logged, and job {job} has not ended", log.number),
+                format!("firing {} is logged, and job {job} has not ended", log.number),
             ));
         };
         self.slots.ran.insert(log.schedule);
@@ -283,23 +285,23 @@ impl Checker {
         let ran = self.slots.ran.contains(&id);
         let once =
             self.ledger.calendar.schedules.get(&id).is_some_and(|schedule| schedule.spec.deletes_itself());
-        hold("I3", asked || (ran && once), || format!("{id} is deleted, and nobody asked for it"))
+        hold("I3", asked || (ran && once), || format!("{id} is deleted without a request"))
     }
 
-    /// Everything that a commit began about slots and runs it has also finished.
+    /// Everything that a commit began about slots and firings it has also finished.
     pub(super) fn slots_closed(&mut self, effects: &Effects) -> Checked {
         let (made, ended) = (std::mem::take(&mut self.slots.made), std::mem::take(&mut self.slots.ended));
         hold("I26", made.is_empty(), || format!("jobs {:?} have no slot", made.keys()))?;
         hold("I26", ended.is_empty(), || format!("the ends of jobs {:?} are not logged", ended.keys()))?;
         self.slots.came.clear();
         self.slots.ran.clear();
-        let told = effects.events.iter().filter(|event| event.kind == EventKind::ScheduleFiringEnded);
+        let answer = effects.events.iter().filter(|event| event.kind == EventKind::ScheduleFiringEnded);
         let logged = effects.changes.iter().filter_map(|change| match change {
             Change::FiringLogged(log) => Some(log.number),
             _ => None,
         });
-        hold("I7", told.map(|event| event.number).eq(logged), || {
-            "what the events say of runs is not what the log says".to_owned()
+        hold("I7", answer.map(|event| event.number).eq(logged), || {
+            "the events about firings and the firing log disagree".to_owned()
         })
     }
 
@@ -318,9 +320,7 @@ impl Checker {
                 format!("a slot of {id} waits for nothing")
             })?;
             let alive = state.next_at.is_some() || state.waiting_slot.is_some() || runs;
-            hold("I26", !schedule.spec.enabled || alive, || {
-                format!("{id} is switched on and will never run")
-            })?;
+            hold("I26", !schedule.spec.enabled || alive, || format!("{id} is enabled and will never fire"))?;
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ impl Checker {
         schedules.filter(|_| !self.reference.draining).filter_map(|schedule| schedule.state.next_at).min()
     }
 
-    /// A run takes the place of this one: its schedule says so, and a slot of it has come.
+    /// A firing replaces this one: its schedule has that policy, and a slot of it has come.
     pub(super) fn is_replaced(&self, row: &JobRow, moment: Moment) -> bool {
         let schedule = row.spec.schedule.as_ref().and_then(|of| self.ledger.calendar.schedules.get(&of.id));
         schedule.is_some_and(|schedule| {
@@ -340,8 +340,8 @@ impl Checker {
         })
     }
 
-    /// A reply about a schedule was told.
-    pub(super) fn told_schedule(&self, command: &Command, reply: &Reply) -> Checked {
+    /// A command about a schedule was answered.
+    pub(super) fn schedule_answered(&self, command: &Command, reply: &Reply) -> Checked {
         let (id, tenant) = match command {
             Command::Schedule(ScheduleCommand::Put(..)) => (None, None),
             Command::Schedule(ScheduleCommand::Update { id, tenant, .. })
@@ -352,22 +352,24 @@ impl Checker {
         };
         let calendar = &self.ledger.calendar;
         match reply {
-            Reply::Schedule(told) => {
-                let gone = calendar.gone.contains(&told.id);
-                let stored = calendar.schedules.get(&told.id);
-                let durable = gone || stored.is_some_and(|stored| stored.created_at == told.created_at);
-                hold("I6", durable, || format!("{} is told and not durable", told.id))?;
-                hold("X2", tenant.is_none_or(|tenant: &Name| *tenant == told.spec.tenant), || {
-                    format!("{} is shown to tenant {tenant:?}", told.id)
+            Reply::Schedule(answer) => {
+                let gone = calendar.gone.contains(&answer.id);
+                let stored = calendar.schedules.get(&answer.id);
+                let durable = gone || stored.is_some_and(|stored| stored.created_at == answer.created_at);
+                hold("I6", durable, || format!("{} is acknowledged and not durable", answer.id))?;
+                hold("X2", tenant.is_none_or(|tenant: &Name| *tenant == answer.spec.tenant), || {
+                    format!("{} is visible to tenant {tenant:?}", answer.id)
                 })
             }
             Reply::ScheduleFiredByHand { job: Some(job), .. } => {
                 hold("I6", self.ledger.find(*job).is_some(), || {
-                    format!("the run {job} is told and not durable")
+                    format!("the firing {job} is acknowledged and not durable")
                 })
             }
             Reply::ScheduleFiredByHand { fired, reason, .. } => {
-                hold("I6", !*fired && reason.is_some(), || "a run is told without a job".to_owned())
+                hold("I6", !*fired && reason.is_some(), || {
+                    "a firing is acknowledged without a job".to_owned()
+                })
             }
             Reply::NotFound => {
                 let known = id.and_then(|id| calendar.schedules.get(&id));

@@ -1,4 +1,4 @@
-//! What is stored is what the changes said: I1 (acked is durable), I3 (nothing vanishes), I7 (log and tables agree).
+//! The stored rows agree with the changes: I1 (acked is durable), I3 (nothing vanishes), I7 (log and tables agree).
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ impl Checker {
             format!("sessions are stored as {sessions:?}, committed were {:?}", self.ledger.sessions)
         })?;
         let durable = self.ledger.waiting_deliveries().map(|row| (row.seq, row));
-        hold("N1", durable.eq(owed), || "the store owes other news than was committed".to_owned())?;
+        hold("N1", durable.eq(owed), || "the store has other deliveries than were committed".to_owned())?;
         for (seq, entry) in &self.ledger.jobs {
             if entry.end.is_none() {
                 let row = rows.remove(seq);
@@ -92,7 +92,7 @@ impl Checker {
         }
         hold("I2", rows.is_empty() && opens.is_empty(), || {
             format!(
-                "the store has live jobs {:?} and open attempts {:?} that nobody committed",
+                "the store has live jobs {:?} and open attempts {:?} that no batch committed",
                 rows.keys(),
                 opens.keys()
             )
@@ -108,7 +108,7 @@ impl Checker {
         hold("I7", calls.eq(self.ledger.open_calls()), || "calls are not what was committed".to_owned())
     }
 
-    /// Schedules are those that were committed; so are the newest entries of the run log, as far as they are kept.
+    /// Schedules are those that were committed; so are the newest entries of the firing log, as far as they are kept.
     fn schedules_agree(&self, stored: &Stored) -> Checked {
         let calendar = &self.ledger.calendar;
         let schedules = stored.loaded.iter().filter_map(|item| match item {
@@ -128,7 +128,7 @@ impl Checker {
             .collect();
         let known = runs.iter().all(|run| calendar.logs.get(&run.number) == Some(*run));
         let whole = calendar.purged || runs.len() == calendar.logs.len().min(RECENT_FIRINGS_MAX);
-        hold("I7", known && whole, || "the run log is not what was committed".to_owned())
+        hold("I7", known && whole, || "the firing log is not what was committed".to_owned())
     }
 
     fn ended_jobs_agree(&self, stored: &Stored) -> Checked {
@@ -159,7 +159,7 @@ impl Checker {
             }
         }
         hold("I2", found.is_empty(), || {
-            format!("the store has jobs {:?} that nobody committed", found.keys())
+            format!("the store has jobs {:?} that no batch committed", found.keys())
         })
     }
 }
@@ -181,7 +181,7 @@ fn history_agrees(stored: &Stored, entry: &Entry) -> Checked {
     let first = stored.reader.first_event().map_err(broken)?;
     let kept = entry.events.iter().filter(|&&number| first != 0 && number >= first).count();
     hold("I7", numbers.len() == kept, || {
-        format!("job {} has {kept} events, and {} are shown", seq.0, numbers.len())
+        format!("job {} has {kept} events, and {} are listed", seq.0, numbers.len())
     })?;
     let lines = stored.reader.logs(seq, 0, 10_000).map_err(broken)?;
     hold("I7", lines.len() == entry.log_lines, || {

@@ -1,4 +1,4 @@
-//! The machine as the reference sees it: units counted anew every time, who was overtaken, and what a claim must get.
+//! The machine as the reference sees it: units counted anew every time, bypassed jobs, and what a claim must get.
 
 use laneway_core::{CapacityRequest, Claim, Dispatch, LoadReading, Name, QuietRule, QuietState, Seq};
 
@@ -6,75 +6,75 @@ use super::{Reference, is_overdue};
 use crate::clock::Moment;
 use crate::ledger::{Entry, Ledger};
 
-/// What a job asks of the machine, and whether workers ask for it.
+/// What a job requests of the machine, and whether pull workers run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Need {
+pub struct Demand {
     /// Units.
     pub cost: u32,
     /// Up to which state of the machine it starts.
     pub rule: Option<QuietRule>,
-    /// Workers ask for it.
+    /// Pull workers run it.
     pub pull: bool,
     /// Only for a worker that holds nothing else.
     pub unique: bool,
 }
 
-/// How much room the machine has.
+/// The free capacity of the machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Capacity {
     /// How quiet it is.
     pub quiet: QuietState,
     /// Units that open attempts may hold.
     pub usable: u32,
-    /// Units that nobody holds.
+    /// Units that no attempt holds.
     pub free: u32,
     /// The job that goes next among those with a cost, and its cost.
-    pub due: Option<(Seq, u32)>,
+    pub next_in_line: Option<(Seq, u32)>,
 }
 
-impl Room {
+impl Capacity {
     /// Is it quiet enough?
     pub fn is_quiet_for(&self, rule: Option<QuietRule>) -> bool {
         rule.is_none_or(|rule| rule.allows(self.quiet))
     }
 
-    /// Are there units for a job that is not due?
+    /// Are there units for a job that is not next in line?
     pub fn has_units_for(&self, cost: u32) -> bool {
-        cost == 0 || (cost <= self.free && self.due.is_none())
+        cost == 0 || (cost <= self.free && self.next_in_line.is_none())
     }
 }
 
 impl Reference {
-    /// What a job asks for now.
-    pub fn need(&self, entry: &Entry) -> Need {
+    /// The demand of a job now.
+    pub fn demand(&self, entry: &Entry) -> Demand {
         let CapacityRequest { cost, quiet, unique, .. } = entry.row.spec.capacity;
         let pull = self.lane(&entry.lane).is_some_and(|lane| lane.pull.is_pull());
         let rule = match quiet {
             Some(QuietRule::Quiet) if entry.row.status.near_deadline => Some(QuietRule::Normal),
             rule => rule,
         };
-        Need { cost, rule, pull, unique: unique && pull }
+        Demand { cost, rule, pull, unique: unique && pull }
     }
 
-    /// Does a job wait until a worker asks for it?
+    /// Does a job wait until a worker claims it?
     pub fn waits_for_a_claim(&self, entry: &Entry) -> bool {
         self.lane(&entry.lane).is_some_and(|lane| lane.pull.dispatch == Dispatch::Claim)
     }
 
-    /// How much room there is now. A due job that waits for a claim has its chance once its units are free.
-    pub fn room(&mut self, ledger: &Ledger, moment: Moment) -> Room {
-        let mut room = self.room_without_due(ledger, moment);
-        while let Some((seq, cost, claimed)) = self.first_due(ledger, moment, &room) {
-            if cost > room.free || !claimed {
-                room.due = Some((seq, cost));
+    /// The free capacity now. A job that is next in line and waits for a claim has its chance once its units are free.
+    pub fn capacity(&mut self, ledger: &Ledger, moment: Moment) -> Capacity {
+        let mut capacity = self.capacity_ignoring_line(ledger, moment);
+        while let Some((seq, cost, claimed)) = self.first_in_line(ledger, moment, &capacity) {
+            if cost > capacity.free || !claimed {
+                capacity.next_in_line = Some((seq, cost));
                 break;
             }
             self.forget_bypassed(seq);
         }
-        room
+        capacity
     }
 
-    /// A probe said something, a while ago by the clock of the house. What is older than what is known counts nothing.
+    /// A probe took a reading, a while ago by the clock of the server. A reading that is older than the known one is ignored.
     pub fn take_reading(&mut self, moment: Moment, reading: LoadReading) {
         if self.reading.is_some_and(|(_, known)| reading.at < known.at) {
             return;
@@ -84,8 +84,8 @@ impl Reference {
         self.reading = Some((moment.at.saturating_sub(age), LoadReading { at, ..reading }));
     }
 
-    /// Whether or not a job is due.
-    pub fn room_without_due(&self, ledger: &Ledger, moment: Moment) -> Room {
+    /// The same, without regard to a job that is next in line.
+    pub fn capacity_ignoring_line(&self, ledger: &Ledger, moment: Moment) -> Capacity {
         let settings = &self.settings.capacity;
         let fresh = |at: u64| moment.at - at < settings.stale_after.0;
         let (busy, quiet) = match self.reading {
@@ -95,44 +95,50 @@ impl Reference {
         };
         let usable = settings.usable(busy);
         let used: u32 = ledger.open().map(|entry| entry.row.spec.capacity.cost).sum();
-        Room { quiet, usable, free: usable.saturating_sub(used), due: None }
+        Capacity { quiet, usable, free: usable.saturating_sub(used), next_in_line: None }
     }
 
-    fn first_due(&self, ledger: &Ledger, moment: Moment, room: &Room) -> Option<(Seq, u32, bool)> {
+    fn first_in_line(
+        &self,
+        ledger: &Ledger,
+        moment: Moment,
+        capacity: &Capacity,
+    ) -> Option<(Seq, u32, bool)> {
         let jobs = self.due.iter().filter_map(|seq| ledger.jobs.get(seq));
         let mut held = jobs.filter(|entry| {
-            self.need(entry).cost <= room.usable
+            self.demand(entry).cost <= capacity.usable
                 && entry.is_waiting()
                 && !is_overdue(moment, entry)
-                && self.is_open_but_for_units(ledger, entry, room)
+                && self.is_open_but_for_units(ledger, entry, capacity)
         });
-        held.next().map(|entry| (entry.row.seq, self.need(entry).cost, self.waits_for_a_claim(entry)))
+        held.next().map(|entry| (entry.row.seq, self.demand(entry).cost, self.waits_for_a_claim(entry)))
     }
 
-    /// A job is about to start: older ones that only others' units hold back are overtaken, of every lane the first of
-    /// every need; in a lane that waits for claims only by claims of that lane.
+    /// A job is about to start: older ones that wait only for units are bypassed, of every lane the first of
+    /// every demand; in a lane that waits for claims only by claims of that lane.
     pub fn bypasses(&mut self, ledger: &Ledger, moment: Moment, starter: Seq) {
         let Some(starter) = ledger.jobs.get(&starter) else { return };
-        if self.need(starter).cost == 0 {
+        if self.demand(starter).cost == 0 {
             return;
         }
-        let room = self.room(ledger, moment);
+        let capacity = self.capacity(ledger, moment);
         let held = |entry: &&Entry| {
-            let cost = self.need(entry).cost;
+            let cost = self.demand(entry).cost;
             let elsewhere = self.waits_for_a_claim(entry) && entry.lane != starter.lane;
-            cost > room.free
-                && cost <= room.usable
+            cost > capacity.free
+                && cost <= capacity.usable
                 && !elsewhere
-                && self.is_open_but_for_units(ledger, entry, &room)
+                && self.is_open_but_for_units(ledger, entry, &capacity)
         };
         let held: Vec<&Entry> = ledger.waiting().filter(held).collect();
-        let mut groups: Vec<(&Name, Need)> =
-            held.iter().map(|entry| (&entry.lane, self.need(entry))).collect();
+        let mut groups: Vec<(&Name, Demand)> =
+            held.iter().map(|entry| (&entry.lane, self.demand(entry))).collect();
         groups.sort();
         groups.dedup();
         let mut bypassed = Vec::new();
         for (lane, need) in groups {
-            let group = held.iter().copied().filter(|entry| entry.lane == *lane && self.need(entry) == need);
+            let group =
+                held.iter().copied().filter(|entry| entry.lane == *lane && self.demand(entry) == need);
             bypassed.extend(self.first_in_lane(ledger, lane, group));
         }
         for seq in bypassed {
@@ -175,15 +181,15 @@ impl Reference {
             other.row.spec.tenant == entry.row.spec.tenant
                 && holder.is_some_and(|holder| holder.worker == *worker)
         };
-        !self.need(entry).unique || !ledger.open().any(holds)
+        !self.demand(entry).unique || !ledger.open().any(holds)
     }
 
     /// The job that a claim must get from the queue of a lane that waits for claims.
     pub fn claim_choice(&mut self, ledger: &Ledger, moment: Moment, claim: &Claim) -> Option<Seq> {
-        let room = self.room(ledger, moment);
+        let capacity = self.capacity(ledger, moment);
         let waiting = ledger.waiting().filter(|entry| self.waits_for_a_claim(entry));
         let suitable = waiting.filter(|entry| {
-            self.suits(ledger, entry, claim) && self.is_eligible(ledger, moment, entry, &room)
+            self.suits(ledger, entry, claim) && self.is_eligible(ledger, moment, entry, &capacity)
         });
         self.first_in_lane(ledger, &claim.lane, suitable)
     }

@@ -1,4 +1,4 @@
-//! Clients that make schedules, change them, switch them, run them by hand and delete them.
+//! Clients that make schedules, change them, switch them, fire them manually and delete them.
 
 use laneway_core::command::Origin;
 use laneway_core::command::ScheduleCommand;
@@ -11,7 +11,7 @@ use super::World;
 use crate::shape::POISON_KIND;
 
 impl World {
-    /// Somebody does something with a schedule.
+    /// A client does something with a schedule.
     pub(super) fn schedule(&mut self) -> Command {
         let known: Vec<(ScheduleId, Name)> = self
             .checker
@@ -60,7 +60,7 @@ impl World {
         job.deadline = None;
         job.idempotency = None;
         if job.kind.as_str() == POISON_KIND {
-            // A row that the store rejects is the fault of whoever asked for it; nobody asks for a slot.
+            // A row that the store rejects is the fault of the command that requested it; no command requests a slot.
             job.kind = self.rng.pick(&self.shape.kinds).clone();
         }
         ScheduleSpec {
@@ -91,7 +91,7 @@ impl World {
     }
 
     fn schedule_name(&mut self) -> Name {
-        Name::new(&format!("schedule{}", self.rng.below(6))).expect("a word and a number are a name")
+        Name::new(&format!("schedule{}", self.rng.below(6))).expect("letters and digits are a name")
     }
 
     fn timing(&mut self) -> Timing {

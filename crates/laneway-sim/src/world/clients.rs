@@ -1,4 +1,4 @@
-//! Clients and operators: what they ask of the house.
+//! Clients and operators: what they ask of the server.
 
 use laneway_core::command::{AdminCommand, SessionCommand};
 use laneway_core::command::{Origin, Submission};
@@ -44,7 +44,7 @@ impl World {
         let mut spec = self.any_spec();
         if spec.session.is_none() {
             spec.placement = self.draw_wants(self.clock.moment().now.wall);
-            // A job whose resource is gone fails when its turn comes; whom it holds back until then is not compared.
+            // A job whose resource is gone fails when it would start; the jobs that it blocks until then are not compared.
             let pinned = spec.placement.as_ref().is_some_and(|wants| !wants.resources.is_empty());
             if pinned {
                 spec.capacity = CapacityRequest::default();
@@ -92,7 +92,7 @@ impl World {
         })
     }
 
-    /// Somebody stops a session, perhaps one that is not there.
+    /// A client stops a session, perhaps one that is not there.
     pub(super) fn stop_session(&mut self) -> Command {
         let what = match self.rng.below(5) {
             0 | 1 => StopWhat::One,
@@ -103,7 +103,7 @@ impl World {
         Command::Session(SessionCommand::Stop { tenant, key, what, origin: Origin::server("client") })
     }
 
-    /// Somebody says how full the context of a session is.
+    /// A client reports how full the context of a session is.
     pub(super) fn session_usage(&mut self) -> Command {
         let (tenant, key) = self.some_session();
         let window = *self.rng.pick(&[0, 10, 100, u64::MAX]);
@@ -159,8 +159,7 @@ impl World {
             timeout: rng.chance(habits.timeout).then(|| Span(rng.between(1, 30_000))),
             retry: rng.chance(habits.retry).then(|| draw_retry(rng)),
             idempotency: rng.chance(habits.idempotency).then(|| {
-                let key =
-                    Name::new(&format!("idem{}", rng.below(6))).expect("a word and a number are a name");
+                let key = Name::new(&format!("idem{}", rng.below(6))).expect("letters and digits are a name");
                 // Mostly the same body, now and then another one.
                 IdempotencyKey { key, digest: [u8::from(rng.chance(15)); 32] }
             }),
@@ -187,7 +186,7 @@ impl World {
         Some(Command::Cancel { tenant, job, origin: Origin::server("client") })
     }
 
-    /// Remembers a job that a client was told of.
+    /// Remembers a job that a client knows.
     pub(super) fn remember_job(&mut self, job: JobId, tenant: Name) {
         if self.known_jobs.len() == REMEMBERED_JOBS {
             self.known_jobs.pop_front();
@@ -224,7 +223,7 @@ impl World {
         let lane = rng.pick(shape.real_lanes()).clone();
         match rng.below(18) {
             16 | 17 => change_the_machine(rng, &lane, settings),
-            // Changes mostly tighten; now and then somebody goes back to where it began, or nothing would move any
+            // Changes mostly tighten; now and then the first settings come back, or nothing would move any
             // more.
             13 | 14 => *settings = shape.settings.clone(),
             // A lane that is named no more, or is named again. `main` always exists.
@@ -287,7 +286,7 @@ impl World {
     }
 
     pub(super) fn token(&mut self) -> Command {
-        let id = Name::new(&format!("token{}", self.rng.below(3))).expect("a word and a number are a name");
+        let id = Name::new(&format!("token{}", self.rng.below(3))).expect("letters and digits are a name");
         let tenant = self.rng.chance(70).then(|| self.rng.pick(&self.shape.tenants).clone());
         let origin = Origin::server("operator");
         if self.rng.chance(40) {
@@ -306,7 +305,7 @@ impl World {
         Command::Admin(AdminCommand::PutToken(Box::new(record), origin))
     }
 
-    pub(super) fn change_place(&mut self) -> Command {
+    pub(super) fn change_executor(&mut self) -> Command {
         let at = self.rng.below(self.executors.len() as u64) as usize;
         let mut offer = self.executors[at].clone();
         match self.rng.below(6) {
@@ -314,7 +313,7 @@ impl World {
             2 => offer.slots = cap(&mut self.rng, 3),
             3 => {
                 offer.kinds = self.shape.kinds.iter().filter(|_| self.rng.chance(50)).cloned().collect();
-                // A place may name a kind twice.
+                // An offer may name a kind twice.
                 if self.rng.chance(10) {
                     offer.kinds.extend(offer.kinds.first().cloned());
                 }
@@ -330,8 +329,8 @@ impl World {
         Command::Admin(AdminCommand::Offer(offer))
     }
 
-    /// The house took an offer, or took a place away.
-    pub(super) fn place_changed(&mut self, command: &Command) {
+    /// The server took an offer, or removed an executor.
+    pub(super) fn executor_changed(&mut self, command: &Command) {
         match command {
             Command::Admin(AdminCommand::Offer(offer)) => {
                 if let Some(executor) =
@@ -340,7 +339,7 @@ impl World {
                     *executor = ExecutorOffer::clone(offer);
                 }
             }
-            // A place that was taken away stays away after a start, or comes back with it.
+            // An executor that was removed stays away after a start, or comes back with it.
             Command::Admin(AdminCommand::Withdraw(name)) if self.rng.chance(20) => {
                 if let Some(executor) = self.executors.iter_mut().find(|executor| executor.executor == *name)
                 {

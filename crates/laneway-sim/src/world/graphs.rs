@@ -9,7 +9,7 @@ use laneway_core::{
 };
 
 use super::{REMEMBERED_JOBS, World};
-use crate::runs::Caller;
+use crate::attempts::Caller;
 
 /// Most nodes of a run of the world: small ones meet more often.
 const NODES_MAX: u64 = 6;
@@ -43,7 +43,7 @@ impl World {
         }
         let idempotency = self.rng.chance(self.shape.habits.idempotency / 2).then(|| {
             let key =
-                Name::new(&format!("idem{}", self.rng.below(4))).expect("a word and a number are a name");
+                Name::new(&format!("idem{}", self.rng.below(4))).expect("letters and digits are a name");
             IdempotencyKey { key, digest: [u8::from(self.rng.chance(15)); 32] }
         });
         let failure = if self.rng.chance(50) { FailurePolicy::Stop } else { FailurePolicy::Continue };
@@ -106,10 +106,10 @@ impl World {
 
     /// A middleware that works calls, waits, or does as any other run does (`None`). A run that is none calls now and then,
     /// too.
-    pub(super) fn caller_speaks(&mut self, at: usize) -> Option<Option<Command>> {
-        let run = &self.runs[at];
+    pub(super) fn caller_reports(&mut self, at: usize) -> Option<Option<Command>> {
+        let run = &self.attempts[at];
         let fence = run.fence;
-        if !run.works() || (run.told_to_stop && self.rng.chance(60)) {
+        if !run.works() || (run.asked_to_stop && self.rng.chance(60)) {
             return None;
         }
         let Some(caller) = run.caller.clone() else {
@@ -126,7 +126,7 @@ impl World {
         let again = caller.calls > 0 && self.rng.chance(25);
         let number = if again { caller.calls } else { caller.calls + 1 };
         let index = if self.rng.chance(5) { caller.index + 1 } else { caller.index };
-        if let Some(caller) = self.runs[at].caller.as_mut() {
+        if let Some(caller) = self.attempts[at].caller.as_mut() {
             (caller.calls, caller.waits) = (number, true);
         }
         Some(Some(self.call(fence, index, number)))
@@ -160,7 +160,7 @@ impl World {
         Some(Command::Workflow(WorkflowCommand::Cancel { tenant, run, origin: Origin::server("client") }))
     }
 
-    /// Remembers a run that a client was told of, and its jobs.
+    /// Remembers a workflow run that a client knows, and its jobs.
     pub(super) fn remember_run(&mut self, tenant: &Name, submitted: &RunSubmitted) {
         if self.known_runs.len() == REMEMBERED_JOBS {
             self.known_runs.pop_front();

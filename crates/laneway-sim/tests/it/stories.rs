@@ -1,4 +1,4 @@
-//! Bugs that the simulator found while the house was built, each told again in a few words.
+//! Bugs that the simulator found while the server was built, each as a short scenario.
 //!
 //! Seeds are not kept: a world that learns a new step is another world. These stories stay the same.
 
@@ -44,17 +44,17 @@ fn executor(mode: ExecutorMode, kinds: &[&'static str]) -> Command {
     }))
 }
 
-fn start_house(store: MemoryStore, now: Now) -> Driver {
+fn start(store: MemoryStore, now: Now) -> Driver {
     Driver::recover(Box::new(store), Settings::default(), 7, now).expect("recovers")
 }
 
-fn turn(house: &mut Driver, now: Now, commands: impl Into<VecDeque<Command>>) -> Committed {
-    let batch = house.apply(now, &mut commands.into()).expect("the store is well");
-    house.commit(batch).expect("the store is well")
+fn batch(driver: &mut Driver, now: Now, commands: impl Into<VecDeque<Command>>) -> Committed {
+    let batch = driver.apply(now, &mut commands.into()).expect("the store is well");
+    driver.commit(batch).expect("the store is well")
 }
 
-fn offered(told: &Committed) -> Vec<Fence> {
-    let offers = told.notices.iter().filter_map(|notice| match notice {
+fn offered(committed: &Committed) -> Vec<Fence> {
+    let offers = committed.notices.iter().filter_map(|notice| match notice {
         Notice::Offer(offer) => Some(offer.fence),
         _ => None,
     });
@@ -74,17 +74,20 @@ fn job_of(reply: &Reply) -> JobId {
 fn a_rebuilt_engine_draws_other_ids() {
     let mut store = MemoryStore::new();
     store.reject_kind(Name::fixed("poison"));
-    let mut house = start_house(store, at(0));
-    turn(&mut house, at(0), [executor(ExecutorMode::Attached, &["noop"])]);
+    let mut driver = start(store, at(0));
+    batch(&mut driver, at(0), [executor(ExecutorMode::Attached, &["noop"])]);
     let mut seen: Vec<AttemptId> = Vec::new();
     for step in 0..20 {
-        let told =
-            turn(&mut house, at(step), [submit(spec("noop")), submit(spec("noop")), submit(spec("poison"))]);
-        let fences = offered(&told);
+        let committed = batch(
+            &mut driver,
+            at(step),
+            [submit(spec("noop")), submit(spec("noop")), submit(spec("poison"))],
+        );
+        let fences = offered(&committed);
         seen.extend(fences.iter().map(|fence| fence.attempt_id));
         let ends: Vec<Command> =
             fences.into_iter().map(|fence| Command::Finish(fence, Outcome::Succeeded(None))).collect();
-        turn(&mut house, at(step), ends);
+        batch(&mut driver, at(step), ends);
     }
     let drawn = seen.len();
     seen.sort_unstable();
@@ -92,20 +95,20 @@ fn a_rebuilt_engine_draws_other_ids() {
     assert_eq!((drawn, seen.len()), (40, 40));
 }
 
-/// A run that outlived its canceled job ended after a restart: its last event named the start as the one before it, and
+/// An attempt that outlived its canceled job ended after a restart: its last event named the start as the one before it, and
 /// the cancel was lost from the job's history.
 #[test]
 fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
     let store = MemoryStore::new();
-    let mut house = start_house(store, at(0));
-    turn(&mut house, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
-    let told = turn(&mut house, at(1), [submit(spec("noop"))]);
-    let (job, fence) = (job_of(&told.replies[0]), offered(&told)[0]);
-    turn(&mut house, at(2), [Command::Start(fence)]);
-    turn(&mut house, at(3), [Command::Cancel { tenant: None, job, origin: Origin::server("test") }]);
-    let mut house = Driver::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
-    turn(&mut house, at(5), [Command::Finish(fence, Outcome::Canceled)]);
-    let reader = house.reader();
+    let mut driver = start(store, at(0));
+    batch(&mut driver, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
+    let committed = batch(&mut driver, at(1), [submit(spec("noop"))]);
+    let (job, fence) = (job_of(&committed.replies[0]), offered(&committed)[0]);
+    batch(&mut driver, at(2), [Command::Start(fence)]);
+    batch(&mut driver, at(3), [Command::Cancel { tenant: None, job, origin: Origin::server("test") }]);
+    let mut driver = Driver::recover(driver.into_store(), Settings::default(), 8, at(4)).expect("recovers");
+    batch(&mut driver, at(5), [Command::Finish(fence, Outcome::Canceled)]);
+    let reader = driver.reader();
     let seq = reader.job(job).expect("reads").expect("is there").row.seq;
     let kinds: Vec<EventKind> =
         reader.events_of(seq, 100).expect("reads").iter().map(|event| event.kind).collect();
@@ -113,44 +116,44 @@ fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
     assert_eq!(kinds, [JobSubmitted, JobAssigned, JobStarted, JobCanceled, AttemptReleased]);
 }
 
-/// A place changed its mode while an attempt of the old one was open: the attempt was taken for an attached one, and
-/// after a restart its job was run a second time while the first run went on.
+/// An executor changed its mode while an attempt of the old one was open: the attempt was taken for an attached one, and
+/// after a restart its job was started a second time while the first attempt went on.
 #[test]
 fn an_attempt_keeps_the_mode_it_opened_with() {
-    let mut house = start_house(MemoryStore::new(), at(0));
-    turn(&mut house, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
-    let fence = offered(&turn(&mut house, at(1), [submit(spec("noop"))]))[0];
-    turn(&mut house, at(2), [executor(ExecutorMode::Attached, &["noop"])]);
-    turn(&mut house, at(3), [Command::Start(fence)]);
-    let mut house = Driver::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
-    assert!(house.recovered().changes.is_empty(), "the run still goes on");
-    let told = turn(&mut house, at(5), [Command::Finish(fence, Outcome::Succeeded(None))]);
-    assert_eq!(told.replies, [Reply::Done]);
+    let mut driver = start(MemoryStore::new(), at(0));
+    batch(&mut driver, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
+    let fence = offered(&batch(&mut driver, at(1), [submit(spec("noop"))]))[0];
+    batch(&mut driver, at(2), [executor(ExecutorMode::Attached, &["noop"])]);
+    batch(&mut driver, at(3), [Command::Start(fence)]);
+    let mut driver = Driver::recover(driver.into_store(), Settings::default(), 8, at(4)).expect("recovers");
+    assert!(driver.recovered().changes.is_empty(), "the attempt still goes on");
+    let committed = batch(&mut driver, at(5), [Command::Finish(fence, Outcome::Succeeded(None))]);
+    assert_eq!(committed.replies, [Reply::Done]);
 }
 
 /// The lease was made shorter before a restart: what ran was given up after the new one, while its runner went by the
-/// longer one it had been told, and the job ran twice at the same time.
+/// longer one that was reported to it, and the job ran twice at the same time.
 #[test]
-fn a_restart_gives_no_less_than_the_lease_that_was_told() {
-    let mut house = start_house(MemoryStore::new(), at(0));
-    turn(&mut house, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
-    let fence = offered(&turn(&mut house, at(1), [submit(spec("noop"))]))[0];
-    let told = turn(&mut house, at(2), [Command::Start(fence)]);
+fn a_restart_gives_no_less_than_the_lease_that_was_reported() {
+    let mut driver = start(MemoryStore::new(), at(0));
+    batch(&mut driver, at(0), [executor(ExecutorMode::Leased, &["noop"])]);
+    let fence = offered(&batch(&mut driver, at(1), [submit(spec("noop"))]))[0];
+    let committed = batch(&mut driver, at(2), [Command::Start(fence)]);
     let long = Settings::default().lease;
-    assert_eq!(told.replies, [Reply::Alive { lease: long, stop: false }]);
+    assert_eq!(committed.replies, [Reply::Alive { lease: long, stop: false }]);
     let short = Settings { lease: Span::secs(1), ..Settings::default() };
-    let mut house = Driver::recover(house.into_store(), short, 8, at(3)).expect("recovers");
+    let mut driver = Driver::recover(driver.into_store(), short, 8, at(3)).expect("recovers");
     for ms in (1_000..long.0).step_by(500) {
-        let changes = turn(&mut house, at(ms), []).changes;
+        let changes = batch(&mut driver, at(ms), []).changes;
         let closed = changes.iter().any(|change| matches!(change, Change::AttemptClosed(_)));
-        assert!(!closed, "at {ms} the run is given up");
+        assert!(!closed, "at {ms} the attempt is given up");
     }
-    turn(&mut house, at(long.0 + 3), []);
-    let told = turn(&mut house, at(long.0 + 4), [Command::Heartbeat(fence)]);
-    assert_eq!(told.replies, [Reply::Stale]);
+    batch(&mut driver, at(long.0 + 3), []);
+    let committed = batch(&mut driver, at(long.0 + 4), [Command::Heartbeat(fence)]);
+    assert_eq!(committed.replies, [Reply::Stale]);
 }
 
-/// A deadline passed before a worker said that it runs; when it said so, the attempt got a timeout beside its grace,
+/// A deadline passed before a worker reported that it runs; when it did, the attempt got a timeout beside its grace,
 /// and once that passed the loop looked at the clock again and again without doing anything.
 #[test]
 fn a_stopped_run_that_starts_late_does_not_spin() {
@@ -173,7 +176,7 @@ fn a_stopped_run_that_starts_late_does_not_spin() {
     }
 }
 
-/// A wall clock that was set back stopped the engine's own time, and with it aging: whoever had little priority waited
+/// A wall clock that was set back stopped the engine's own time, and with it aging: a job with little priority waited
 /// for ever.
 #[test]
 fn jobs_age_although_the_wall_clock_was_set_back() {

@@ -118,9 +118,8 @@ fn the_engine_is_pure() {
         "tokio",
     ];
     let files = repository::rust_files();
-    let core = files.iter().filter(|file| {
-        file.path.starts_with("crates/laneway-core/src/") && !file.is_test() && file.name() != "zoo.rs"
-    });
+    let core =
+        files.iter().filter(|file| file.path.starts_with("crates/laneway-core/src/") && !file.is_test());
     let offences = offences_in(core, |_, line| {
         FOREIGN.iter().any(|name| has_identifier(line, name))
             || line.contains("println!")
@@ -139,6 +138,43 @@ fn the_engine_is_pure() {
         .collect();
     // jiff is the calendar of schedules: with time zones that are part of the program, it reads no clock and no file.
     assert_none("laneway-core depends on nothing but thiserror and jiff", extra);
+}
+
+/// Features of our crates, each with its reason. None of them may change the code that ships.
+const FEATURES: &[(&str, &str, &str)] =
+    &[("laneway-store", "suite", "the conformance suite of stores, used by tests only")];
+
+#[test]
+fn tests_and_mutants_run_the_code_that_ships() {
+    let mut offences = Vec::new();
+    for package in repository::packages() {
+        let name = package["name"].as_str().unwrap();
+        for feature in package["features"].as_object().unwrap().keys() {
+            if !FEATURES.iter().any(|(package, known, _)| (*package, *known) == (name, feature)) {
+                offences.push(format!("{name} has the feature {feature}"));
+            }
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let ours = dependency["name"].as_str().unwrap().starts_with("laneway");
+            if ours && dependency["kind"] != "dev" && dependency["features"] != serde_json::json!([]) {
+                offences.push(format!("{name} turns on features of {}", dependency["name"]));
+            }
+        }
+    }
+    let files = repository::rust_files();
+    let sources = files.iter().filter(|file| file.path.contains("/src/") && !file.is_test());
+    offences.extend(offences_in(sources, |file, line| {
+        let known = || {
+            FEATURES.iter().any(|(package, feature, _)| {
+                file.path == format!("crates/{package}/src/lib.rs")
+                    && line.contains(&format!("\"{feature}\""))
+            })
+        };
+        let switched =
+            line.contains("cfg(feature") || line.contains("cfg!(feature") || line.contains("not(feature");
+        (switched && !known()) || line.contains("mutant::on(")
+    }));
+    assert_none("no feature, cfg or switch changes the code that ships", offences);
 }
 
 #[test]
