@@ -181,7 +181,24 @@ pub enum Change {
     },
 }
 
-/// Something to tell after the commit.
+impl Change {
+    /// How many bytes the change carries that the engine does not look into: payloads, results, log lines, definitions.
+    pub fn opaque_len(&self) -> usize {
+        match self {
+            Change::JobCreated { payload, .. } => payload.len(),
+            Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+            Change::CallPut(call) => {
+                [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
+            }
+            Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
+            Change::RunDefined { definition, .. } => definition.len(),
+            Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// Something to send after the commit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// Run this attempt.

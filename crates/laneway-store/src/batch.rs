@@ -58,7 +58,7 @@ pub(crate) struct JobImage<'a> {
 
 /// Forget ended jobs of a lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct JobPurge<'a> {
+pub(crate) struct JobPrune<'a> {
     pub lane: &'a Name,
     pub finished_before: Wall,
     pub keyed_finished_before: Wall,
@@ -67,7 +67,7 @@ pub(crate) struct JobPurge<'a> {
 
 /// Forget entries of the run log and slots.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunsPurge {
+pub(crate) struct FiringLogPrune {
     pub ended_before: Wall,
     pub keep: u32,
     pub slots_before: Wall,
@@ -79,10 +79,10 @@ pub(crate) struct RunsPurge {
 pub(crate) enum Step<'a> {
     /// Write these images.
     Write(Box<Batch<'a>>),
-    /// Then forget ended jobs: what came before the purge must be stored by then.
-    PurgeJobs(JobPurge<'a>),
+    /// Then forget ended jobs: what came before the prune must be stored by then.
+    PruneJobs(JobPrune<'a>),
     /// Forget events.
-    PurgeEvents(Wall),
+    PruneEvents(Wall),
     /// Keep the runtime's own settings bytes.
     PutOverrides(&'a Bytes),
     /// Keep a token.
@@ -109,9 +109,9 @@ pub(crate) enum Step<'a> {
     /// A slot came.
     PutSlot(ScheduleId, Wall, Option<JobId>),
     /// Keep an entry of the run log.
-    LogRun(&'a FiringLogEntry),
+    LogFiring(&'a FiringLogEntry),
     /// Forget entries of the run log and slots.
-    PurgeRuns(RunsPurge),
+    PruneFiringLog(FiringLogPrune),
     /// Insert a run.
     PutRun(&'a RunRow),
     /// Keep what a client calls the whole of a run.
@@ -121,7 +121,7 @@ pub(crate) enum Step<'a> {
     /// Keep the latest call of a node.
     PutCall(&'a CallRow),
     /// Then forget ended runs with their jobs.
-    PurgeEndedRuns(JobPurge<'a>),
+    PruneRuns(JobPrune<'a>),
 }
 
 /// The steps of a commit, in order.
@@ -135,7 +135,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
         let step = match change {
             Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
-                Step::PurgeJobs(JobPurge {
+                Step::PruneJobs(JobPrune {
                     lane,
                     finished_before: *finished_before,
                     keyed_finished_before: *keyed_finished_before,
@@ -144,7 +144,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
-                Step::PurgeEndedRuns(JobPurge {
+                Step::PruneRuns(JobPrune {
                     lane,
                     finished_before: *finished_before,
                     keyed_finished_before: *keyed_finished_before,
@@ -155,7 +155,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
             Change::CallPut(row) => Step::PutCall(row),
             Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
-            Change::EventsPruned { before } => Step::PurgeEvents(*before),
+            Change::EventsPruned { before } => Step::PruneEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
             Change::TokenPut(token) => Step::PutToken(token),
             Change::TokenForgotten(id) => Step::ForgetToken(id),
@@ -166,13 +166,15 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::ScheduleMoved { id, enabled, state } => Step::MoveSchedule(*id, *enabled, state),
             Change::ScheduleRemoved(id) => Step::RemoveSchedule(*id),
             Change::SlotFired { schedule, slot, job } => Step::PutSlot(*schedule, *slot, *job),
-            Change::FiringLogged(log) => Step::LogRun(log),
-            Change::FiringLogPruned { ended_before, keep, slots_before, max } => Step::PurgeRuns(RunsPurge {
-                ended_before: *ended_before,
-                keep: *keep,
-                slots_before: *slots_before,
-                max: *max,
-            }),
+            Change::FiringLogged(log) => Step::LogFiring(log),
+            Change::FiringLogPruned { ended_before, keep, slots_before, max } => {
+                Step::PruneFiringLog(FiringLogPrune {
+                    ended_before: *ended_before,
+                    keep: *keep,
+                    slots_before: *slots_before,
+                    max: *max,
+                })
+            }
             Change::JobCreated { .. }
             | Change::JobMoved { .. }
             | Change::LogAppended { .. }

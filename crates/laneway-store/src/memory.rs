@@ -170,11 +170,11 @@ impl Store for MemoryStore {
         }
         let owed = state.jobs.values().filter(|job| job.is_owed());
         owed.filter_map(|job| job.delivery.clone()).for_each(|row| visit(Loaded::Delivery(row)));
-        Ok(state.head())
+        Ok(state.counters())
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
-        Ok(self.shared.read().head())
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
+        Ok(self.shared.read().counters())
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {

@@ -56,7 +56,7 @@ pub struct SqliteStore {
     conn: Connection,
     pool: Arc<Pool>,
     live: Live,
-    head: Numbers,
+    numbers: Numbers,
     /// The epoch that this opening took.
     epoch: Epoch,
     lanes: HashMap<Name, i64>,
@@ -100,18 +100,19 @@ impl SqliteStore {
 
     /// Writes down that the commit that just returned is durable.
     fn mark_commit(&mut self) {
-        self.marker.committed(&self.head, self.frames.load(Ordering::Relaxed), self.begun);
+        self.marker.committed(&self.numbers, self.frames.load(Ordering::Relaxed), self.begun);
     }
 
     /// Checkpoints when the log has grown enough.
     fn checkpoint_if_due(&mut self, bytes: usize) -> Result<(), StoreError> {
-        let (head, marker, begun, frames) = (&self.head, &mut self.marker, &mut self.begun, &self.frames);
+        let (numbers, marker, begun, frames) =
+            (&self.numbers, &mut self.marker, &mut self.begun, &self.frames);
         // The number is in the log before its checkpoint, so the database never has a higher one than the log.
         let number = |conn: &Connection| {
             let sql = "UPDATE store_state SET checkpoints = ?1";
             let numbered = conn.prepare_cached(sql)?.execute([(*begun + 1).cast_signed()]);
             numbered.map_err(at_commit)?;
-            marker.committed(head, frames.load(Ordering::Relaxed), *begun);
+            marker.committed(numbers, frames.load(Ordering::Relaxed), *begun);
             *begun += 1;
             Ok(())
         };
@@ -152,7 +153,7 @@ impl SqliteStore {
         if !self.move_all()? {
             return Ok(false);
         }
-        let settled = self.marker.settle(&self.head, LogEnd::default(), Some((self.begun, self.begun)));
+        let settled = self.marker.settle(&self.numbers, LogEnd::default(), Some((self.begun, self.begun)));
         settled.map_err(|error| StoreError::Failed(format!("cannot write {}: {error}", files::MARK)))?;
         // Where no reader is left, the empty log goes with the last connection.
         self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
@@ -174,9 +175,9 @@ impl Store for SqliteStore {
         load::load(self, visit)
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
         self.check_well()?;
-        load::head(self)
+        load::counters(self)
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {

@@ -77,7 +77,7 @@ pub trait Store: Send {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError>;
 
     /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
         self.load(&mut |_| ())
     }
 

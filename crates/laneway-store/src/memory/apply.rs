@@ -93,11 +93,11 @@ impl Commit<'_> {
             Change::JobEnded(end) => self.end_job(end),
             Change::LogAppended { seq, attempt, lines } => self.append_log(*seq, *attempt, lines),
             Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
-                self.purge_jobs(lane, *finished_before, *keyed_finished_before, *max);
+                self.prune_jobs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
             Change::EventsPruned { before } => {
-                self.purge_events(*before);
+                self.prune_events(*before);
                 Ok(())
             }
             Change::OverridesPut(bytes) => {
@@ -141,7 +141,7 @@ impl Commit<'_> {
                 runs::apply(self.state, change, &mut self.before.runs)
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
-                self.purge_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
+                self.prune_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
             of_schedule => calendar::apply(self.state, of_schedule, &mut self.before.calendar),
@@ -270,7 +270,7 @@ impl Commit<'_> {
 
     /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so do a live job
     /// that runs for it and a delivery that waits.
-    fn purge_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
+    fn prune_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
         let mut due: Vec<(Wall, u64, Seq)> = Vec::new();
         for (seq, job) in &self.state.jobs {
             let Some((end, nth)) = &job.end else { continue };
@@ -294,7 +294,7 @@ impl Commit<'_> {
     }
 
     /// Takes out ended runs of the lane with all their jobs, those that ended first first.
-    fn purge_ended_runs(
+    fn prune_ended_runs(
         &mut self,
         lane: &Name,
         finished_before: Wall,
@@ -321,7 +321,7 @@ impl Commit<'_> {
     }
 
     /// Takes out the oldest batches, up to the first one that has an event from `before` or later.
-    fn purge_events(&mut self, before: Wall) {
+    fn prune_events(&mut self, before: Wall) {
         self.before.batches.get_or_insert_with(|| self.state.batches.clone());
         let batches = &mut self.state.batches;
         let kept_from = batches.iter().position(|batch| batch.at >= before).unwrap_or(batches.len());
@@ -369,7 +369,7 @@ impl Commit<'_> {
         } = self.before;
         calendar::undo(self.state, calendar);
         runs::undo(self.state, runs);
-        // All out before any goes in: a purged job may have had the key of a new one.
+        // All out before any goes in: a pruned job may have had the key of a new one.
         for seq in jobs.keys() {
             self.state.remove(*seq);
         }

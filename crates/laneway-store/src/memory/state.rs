@@ -88,7 +88,7 @@ pub(super) struct EventBatch {
 
 impl State {
     /// Where the numbers stand.
-    pub fn head(&self) -> StoreCounters {
+    pub fn counters(&self) -> StoreCounters {
         StoreCounters {
             last_seq: self.last_seq,
             last_event: self.last_event,

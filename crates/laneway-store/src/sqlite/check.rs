@@ -202,8 +202,8 @@ const TABLES: [(&str, &str); 12] = [
     ("idempotency", "key"),
     ("run", "first"),
     ("run_call", "target"),
-    ("cron_jobs", "id"),
-    ("cron_run_logs", "number"),
+    ("schedule", "id"),
+    ("firing_log", "number"),
     ("delivery", "seq"),
     ("token", "id"),
 ];
@@ -410,14 +410,14 @@ fn others(
     walk.rows(conn, ("run_call", &sql), progress, &mut |row| runs::read_call(row).map(drop))?;
     let mut names = Interner::default();
     let sql = format!(
-        "SELECT {} FROM cron_jobs LEFT JOIN cron_payload ON cron_payload.id = cron_jobs.id",
+        "SELECT {} FROM schedule LEFT JOIN schedule_payload ON schedule_payload.id = schedule.id",
         schedules::SCHEDULE
     );
-    walk.rows(conn, ("cron_jobs", &sql), progress, &mut |row| {
+    walk.rows(conn, ("schedule", &sql), progress, &mut |row| {
         schedules::read_schedule(row, &mut names).map(drop)
     })?;
-    let sql = format!("SELECT {} FROM cron_run_logs ORDER BY number DESC", schedules::RUN);
-    walk.rows(conn, ("cron_run_logs", &sql), progress, &mut |row| schedules::read_run(row).map(drop))?;
+    let sql = format!("SELECT {} FROM firing_log ORDER BY number DESC", schedules::RUN);
+    walk.rows(conn, ("firing_log", &sql), progress, &mut |row| schedules::read_run(row).map(drop))?;
     let sql = format!("SELECT {} FROM delivery ORDER BY seq DESC", deliveries::DELIVERY);
     walk.rows(conn, ("delivery", &sql), progress, &mut |row| deliveries::read(row).map(drop))?;
     for (table, loaded) in

@@ -89,7 +89,7 @@ fn write_copy(dir: &Path, partial: &Path, progress: &mut dyn FnMut(CopyProgress)
     let from = open::open_reader(&dir.join(files::DB), 1024)?;
     // One state for the whole copy: without this, every commit would begin the copy anew.
     from.execute_batch("BEGIN")?;
-    from.query_row("SELECT last_seq FROM head", [], |_| Ok(()))?;
+    from.query_row("SELECT last_seq FROM server_state", [], |_| Ok(()))?;
     let mut to = Connection::open(partial)?;
     to.execute_batch("PRAGMA synchronous = OFF")?;
     {

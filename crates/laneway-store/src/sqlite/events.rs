@@ -61,7 +61,7 @@ pub(super) fn before(
     Ok(page.ended())
 }
 
-/// The latest `limit` events of a job, oldest first: each names the one before it. Ends where the rest is purged.
+/// The latest `limit` events of a job, oldest first: each names the one before it. Ends where the rest is pruned.
 pub(super) fn of_job(conn: &Connection, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
     let mut select = conn.prepare_cached(
         "SELECT coalesce(max(last_event), 0) FROM (
@@ -113,7 +113,7 @@ pub(super) struct Link {
 /// checked, and where to go on. In parts, because a long read would keep the log from beginning anew.
 pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64, Option<Link>), StoreError> {
     let oldest = oldest_link(conn)?;
-    // What was to come next may have been purged in the meantime.
+    // What was to come next may have been pruned in the meantime.
     let mut link = from.filter(|link| link.next >= oldest.next).unwrap_or(oldest);
     let begun_at = link.next;
     let mut select = conn.prepare_cached(&format!(
@@ -140,9 +140,10 @@ pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64,
 }
 
 fn oldest_link(conn: &Connection) -> Result<Link, StoreError> {
-    let mut select = conn.prepare_cached("SELECT purged_event, purged_hash FROM head")?;
+    let mut select = conn.prepare_cached("SELECT pruned_event, pruned_hash FROM server_state")?;
     let mut rows = select.query([])?;
-    let row = rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table head is missing".into()))?;
+    let row =
+        rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;
     Ok(Link { next: number(row, 0)? + 1, hash: stored_digest(row.get_ref(1)?.as_blob()?)? })
 }
 

@@ -48,8 +48,8 @@ impl Offline {
             return Ok(());
         }
         let frames = if self.with_log { checkpoint::frames(&self.conn)? } else { 0 };
-        let (head, state) = (read_numbers(&self.conn)?, read_state(&self.conn)?);
-        self.found.check(&self.conn, &head, state, frames).map(drop)
+        let (numbers, state) = (read_numbers(&self.conn)?, read_state(&self.conn)?);
+        self.found.check(&self.conn, &numbers, state, frames).map(drop)
     }
 }
 

@@ -80,26 +80,26 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     migrate(&conn, MIGRATIONS).map_err(|error| in_dir(dir, error))?;
     files::sync_dirs(dir)?;
     let live = Live::read(&conn)?;
-    let head = read_numbers(&conn)?;
+    let numbers = read_numbers(&conn)?;
     let lanes = read_lanes(&conn)?;
     let mark = dir.join(files::MARK);
     let cannot = |error| files::not_written(&mark, &error);
     let mut marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
-    marker.settle(&head, whole.log, whole.moved).map_err(cannot)?;
+    marker.settle(&numbers, whole.log, whole.moved).map_err(cannot)?;
     files::sync_dirs(dir)?;
     let (epoch, begun) = begin(&conn)?;
     // A commit that changes no page writes no frame, so SQLite does not say where the log stands now.
     let log_frames = checkpoint::frames(&conn)?;
     frames.store(log_frames, Ordering::Relaxed);
     if log_frames > 0 {
-        marker.committed(&head, log_frames, begun);
+        marker.committed(&numbers, log_frames, begun);
     }
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
     Ok(SqliteStore {
         conn,
         pool,
         live,
-        head,
+        numbers,
         epoch,
         lanes,
         events: EventWriter::default(),
@@ -129,8 +129,8 @@ fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<Wh
         return Ok(Whole::default());
     }
     let checked = (|| {
-        let (head, state, frames) = (read_numbers(conn)?, read_state(conn)?, checkpoint::frames(conn)?);
-        let whole = found.check(conn, &head, state, frames)?;
+        let (numbers, state, frames) = (read_numbers(conn)?, read_state(conn)?, checkpoint::frames(conn)?);
+        let whole = found.check(conn, &numbers, state, frames)?;
         if whole.doubtful {
             tracing::info!("the data directory is a copy of one that was in use: every row is checked");
             check::every_row(conn)?;
@@ -148,7 +148,7 @@ fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<Wh
 
 /// Has the database the tables of a store?
 pub(super) fn is_ours(conn: &Connection) -> Result<bool, StoreError> {
-    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'head'";
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'server_state'";
     Ok(conn.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0)
 }
 
@@ -243,11 +243,12 @@ pub(super) fn read_lanes(conn: &Connection) -> Result<HashMap<Name, i64>, StoreE
 pub(super) fn read_numbers(conn: &Connection) -> Result<Numbers, StoreError> {
     let sql = "SELECT max(last_seq, coalesce((SELECT max(seq) FROM job), 0)),
                       max(last_ended, coalesce((SELECT max(ended) FROM done), 0)),
-                      purged_event, purged_hash
-               FROM head";
+                      pruned_event, pruned_hash
+               FROM server_state";
     let mut statement = conn.prepare(sql)?;
     let mut rows = statement.query([])?;
-    let row = rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table head is missing".into()))?;
+    let row =
+        rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;
     let number = |column: usize| row.get::<_, i64>(column).map(i64::cast_unsigned);
     let mut numbers = Numbers {
         last_seq: number(0)?,

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params};
 use super::SqliteStore;
 use super::columns::{number, small};
 use super::commit::rejected;
-use crate::batch::JobPurge;
+use crate::batch::JobPrune;
 use crate::codec::{RunRest, read_run, write_run};
 use crate::rows::{
     stored_attempt_id, stored_digest, stored_job_id, stored_name, stored_next_code, stored_run_id,
@@ -244,9 +244,9 @@ pub(super) fn list(
 }
 
 /// Forgets ended runs of a lane with all their jobs, those that ended first first.
-pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(), StoreError> {
-    let keyed_before = purge.finished_before.min(purge.keyed_finished_before);
-    let mut left = i64::from(purge.max);
+pub(super) fn prune(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
+    let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
+    let mut left = i64::from(prune.max);
     let mut due: Vec<(i64, i64)> = Vec::new();
     let mut select = store.conn.prepare_cached(
         "SELECT first, members FROM run INDEXED BY run_ended \
@@ -256,7 +256,7 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
          ORDER BY finished_at, first LIMIT ?4",
     )?;
     let mut rows =
-        select.query(params![purge.lane.as_str(), purge.finished_before.0, keyed_before.0, purge.max])?;
+        select.query(params![prune.lane.as_str(), prune.finished_before.0, keyed_before.0, prune.max])?;
     while left > 0
         && let Some(row) = rows.next()?
     {
@@ -285,8 +285,8 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
         delete.execute([first])?;
     }
     // The rows that say which numbers were given may be gone now.
-    let mut update = store.conn.prepare_cached("UPDATE head SET last_seq = ?1, last_ended = ?2")?;
-    update.execute(params![store.head.last_seq.cast_signed(), store.head.last_ended.cast_signed()])?;
+    let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
+    update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
     Ok(())
 }
 

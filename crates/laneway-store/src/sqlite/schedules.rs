@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::columns::{number, small};
 use super::commit::rejected;
-use crate::batch::RunsPurge;
+use crate::batch::FiringLogPrune;
 use crate::codec::{read_template, write_template};
 use crate::rows::{
     Interner, stored_firing_status, stored_job_id, stored_name, stored_overlap, stored_schedule_id,
@@ -17,9 +17,9 @@ use crate::rows::{
 use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
 
 /// The columns that [`read_schedule`] reads, in its order.
-pub(super) const SCHEDULE: &str = "cron_jobs.id, tenant, name, owner, enabled, schedule_kind, run_at, interval_ms, anchor_at, \
+pub(super) const SCHEDULE: &str = "schedule.id, tenant, name, owner, enabled, timing, fire_at, interval_ms, anchor_at, \
      cron_expression, timezone, template, delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at, \
-     next_run_at, last_slot, waiting_slot, last_run_at, last_status, last_error, runs, payload, note";
+     next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings, payload, note";
 
 /// The columns that [`read_run`] reads, in its order.
 pub(super) const RUN: &str = "number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, \
@@ -31,9 +31,9 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
     let key = id.0.to_be_bytes();
     blob.clear();
     write_template(blob, &spec.job);
-    let (mut run_at, mut interval, mut anchor_at, mut expression, mut zone) = (None, None, None, None, None);
+    let (mut fire_at, mut interval, mut anchor_at, mut expression, mut zone) = (None, None, None, None, None);
     match &spec.timing {
-        Timing::At(at) => run_at = Some(at.0),
+        Timing::At(at) => fire_at = Some(at.0),
         Timing::Every { every, anchor } => {
             interval = Some(every.0.cast_signed());
             anchor_at = anchor.map(|at| at.0);
@@ -44,20 +44,20 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         }
     }
     let mut put = conn.prepare_cached(
-        "INSERT INTO cron_jobs (id, tenant, name, owner, enabled, schedule_kind, run_at, interval_ms, anchor_at, \
+        "INSERT INTO schedule (id, tenant, name, owner, enabled, timing, fire_at, interval_ms, anchor_at, \
          cron_expression, timezone, template, delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at, \
-         next_run_at, last_slot, waiting_slot, last_run_at, last_status, last_error, runs) \
+         next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
          ?22, ?23, ?24, ?25) \
          ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, name = excluded.name, owner = excluded.owner, \
-         enabled = excluded.enabled, schedule_kind = excluded.schedule_kind, run_at = excluded.run_at, \
+         enabled = excluded.enabled, timing = excluded.timing, fire_at = excluded.fire_at, \
          interval_ms = excluded.interval_ms, anchor_at = excluded.anchor_at, \
          cron_expression = excluded.cron_expression, timezone = excluded.timezone, template = excluded.template, \
          delete_after_run = excluded.delete_after_run, catch_up = excluded.catch_up, overlap = excluded.overlap, \
          jitter_ms = excluded.jitter_ms, created_at = excluded.created_at, updated_at = excluded.updated_at, \
-         next_run_at = excluded.next_run_at, last_slot = excluded.last_slot, waiting_slot = excluded.waiting_slot, \
-         last_run_at = excluded.last_run_at, last_status = excluded.last_status, last_error = excluded.last_error, \
-         runs = excluded.runs",
+         next_at = excluded.next_at, last_slot = excluded.last_slot, waiting_slot = excluded.waiting_slot, \
+         last_ended_at = excluded.last_ended_at, last_status = excluded.last_status, last_error = excluded.last_error, \
+         firings = excluded.firings",
     )?;
     let done = put.execute(params![
         &key[..],
@@ -66,7 +66,7 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         spec.owner.as_ref().map(Name::as_str),
         spec.enabled,
         spec.timing.as_str(),
-        run_at,
+        fire_at,
         interval,
         anchor_at,
         expression,
@@ -87,7 +87,8 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         state.firings.cast_signed(),
     ]);
     done.map_err(|error| rejected(error, || format!("schedule {id}")))?;
-    let mut put = conn.prepare_cached("REPLACE INTO cron_payload (id, payload, note) VALUES (?1, ?2, ?3)")?;
+    let mut put =
+        conn.prepare_cached("REPLACE INTO schedule_payload (id, payload, note) VALUES (?1, ?2, ?3)")?;
     let done = put.execute(params![&key[..], &spec.payload[..], &spec.note[..]]);
     done.map_err(|error| rejected(error, || format!("payload of schedule {id}")))?;
     Ok(())
@@ -101,8 +102,8 @@ pub(super) fn move_on(
     state: &ScheduleState,
 ) -> Result<(), StoreError> {
     let mut update = conn.prepare_cached(
-        "UPDATE cron_jobs SET enabled = ?2, next_run_at = ?3, last_slot = ?4, waiting_slot = ?5, last_run_at = ?6, \
-         last_status = ?7, last_error = ?8, runs = ?9 WHERE id = ?1",
+        "UPDATE schedule SET enabled = ?2, next_at = ?3, last_slot = ?4, waiting_slot = ?5, last_ended_at = ?6, \
+         last_status = ?7, last_error = ?8, firings = ?9 WHERE id = ?1",
     )?;
     let updated = update.execute(params![
         &id.0.to_be_bytes()[..],
@@ -121,8 +122,8 @@ pub(super) fn move_on(
 /// Forgets a schedule; its slots and its log stay.
 pub(super) fn remove(conn: &Connection, id: ScheduleId) -> Result<(), StoreError> {
     let key = id.0.to_be_bytes();
-    conn.prepare_cached("DELETE FROM cron_payload WHERE id = ?1")?.execute([&key[..]])?;
-    one_row(conn.prepare_cached("DELETE FROM cron_jobs WHERE id = ?1")?.execute([&key[..]])?, id)
+    conn.prepare_cached("DELETE FROM schedule_payload WHERE id = ?1")?.execute([&key[..]])?;
+    one_row(conn.prepare_cached("DELETE FROM schedule WHERE id = ?1")?.execute([&key[..]])?, id)
 }
 
 /// Writes a slot. One that is there already is no row to be rejected: the engine must never ask for it.
@@ -148,7 +149,7 @@ pub(super) fn log(conn: &Connection, log: &FiringLogEntry) -> Result<(), StoreEr
     let schedule = log.schedule.0.to_be_bytes();
     let job = log.job.map(|job| job.0.to_be_bytes());
     let mut insert = conn.prepare_cached(&format!(
-        "INSERT INTO cron_run_logs ({RUN}) \
+        "INSERT INTO firing_log ({RUN}) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
     ))?;
     let inserted = insert.execute(params![
@@ -171,37 +172,36 @@ pub(super) fn log(conn: &Connection, log: &FiringLogEntry) -> Result<(), StoreEr
     ]);
     inserted.map_err(|error| rejected(error, || format!("run {}", log.number)))?;
     let mut count = conn.prepare_cached(
-        "INSERT INTO cron_run_total (schedule, tenant, logs) VALUES (?1, ?2, 1) \
-         ON CONFLICT (schedule) DO UPDATE SET logs = logs + 1",
+        "INSERT INTO firing_count (schedule, tenant, entries) VALUES (?1, ?2, 1) \
+         ON CONFLICT (schedule) DO UPDATE SET entries = entries + 1",
     )?;
     count.execute(params![&schedule[..], log.tenant.as_str()])?;
     Ok(())
 }
 
 /// Forgets old entries of the log and slots that can never come again.
-pub(super) fn purge(conn: &Connection, purge: &RunsPurge) -> Result<(), StoreError> {
+pub(super) fn prune(conn: &Connection, prune: &FiringLogPrune) -> Result<(), StoreError> {
     let mut gone: Vec<(i64, Vec<u8>)> = Vec::new();
     let mut select =
-        conn.prepare_cached("SELECT number, schedule, ended_at FROM cron_run_logs ORDER BY number LIMIT ?1")?;
-    let mut rows = select.query([purge.max])?;
+        conn.prepare_cached("SELECT number, schedule, ended_at FROM firing_log ORDER BY number LIMIT ?1")?;
+    let mut rows = select.query([prune.max])?;
     // Up to the first one that is young enough: a walk through all of them would not be short.
-    while let Some(row) = rows.next()?.filter(|row| row.get(2).is_ok_and(|at: i64| at < purge.ended_before.0))
+    while let Some(row) = rows.next()?.filter(|row| row.get(2).is_ok_and(|at: i64| at < prune.ended_before.0))
     {
         gone.push((row.get(0)?, row.get(1)?));
     }
     drop(rows);
     forget_runs(conn, &gone)?;
-    let mut left = i64::from(purge.max);
-    let mut select =
-        conn.prepare_cached("SELECT schedule, logs FROM cron_run_total WHERE logs > ?1 ORDER BY schedule")?;
+    let mut left = i64::from(prune.max);
+    let mut select = conn
+        .prepare_cached("SELECT schedule, entries FROM firing_count WHERE entries > ?1 ORDER BY schedule")?;
     let crowded: Vec<(Vec<u8>, i64)> =
-        select.query_map([purge.keep], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+        select.query_map([prune.keep], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     for (schedule, logs) in crowded {
-        let over = (logs - i64::from(purge.keep)).min(left);
+        let over = (logs - i64::from(prune.keep)).min(left);
         left -= over;
-        let mut select = conn.prepare_cached(
-            "SELECT number FROM cron_run_logs WHERE schedule = ?1 ORDER BY number LIMIT ?2",
-        )?;
+        let mut select = conn
+            .prepare_cached("SELECT number FROM firing_log WHERE schedule = ?1 ORDER BY number LIMIT ?2")?;
         let numbers = select.query_map(params![&schedule[..], over], |row| row.get(0))?;
         let gone: Vec<(i64, Vec<u8>)> =
             numbers.map(|number| Ok((number?, schedule.clone()))).collect::<Result<_, rusqlite::Error>>()?;
@@ -212,19 +212,20 @@ pub(super) fn purge(conn: &Connection, purge: &RunsPurge) -> Result<(), StoreErr
          (SELECT schedule, slot FROM schedule_slot INDEXED BY schedule_slot_time WHERE slot < ?1 \
          ORDER BY slot, schedule LIMIT ?2)",
     )?
-    .execute(params![purge.slots_before.0, purge.max])?;
+    .execute(params![prune.slots_before.0, prune.max])?;
     Ok(())
 }
 
 fn forget_runs(conn: &Connection, gone: &[(i64, Vec<u8>)]) -> Result<(), StoreError> {
-    let mut delete = conn.prepare_cached("DELETE FROM cron_run_logs WHERE number = ?1")?;
-    let mut count = conn.prepare_cached("UPDATE cron_run_total SET logs = logs - 1 WHERE schedule = ?1")?;
+    let mut delete = conn.prepare_cached("DELETE FROM firing_log WHERE number = ?1")?;
+    let mut count =
+        conn.prepare_cached("UPDATE firing_count SET entries = entries - 1 WHERE schedule = ?1")?;
     for (number, schedule) in gone {
         delete.execute([number])?;
         count.execute([&schedule[..]])?;
     }
     if !gone.is_empty() {
-        conn.prepare_cached("DELETE FROM cron_run_total WHERE logs = 0")?.execute([])?;
+        conn.prepare_cached("DELETE FROM firing_count WHERE entries = 0")?.execute([])?;
     }
     Ok(())
 }
@@ -236,7 +237,7 @@ pub(super) fn load(
     visit: &mut dyn FnMut(Loaded),
 ) -> Result<(), StoreError> {
     let mut select = conn.prepare(&format!(
-        "SELECT {SCHEDULE} FROM cron_jobs JOIN cron_payload ON cron_payload.id = cron_jobs.id ORDER BY cron_jobs.id"
+        "SELECT {SCHEDULE} FROM schedule JOIN schedule_payload ON schedule_payload.id = schedule.id ORDER BY schedule.id"
     ))?;
     let mut rows = select.query([])?;
     let mut found = 0;
@@ -244,13 +245,13 @@ pub(super) fn load(
         visit(Loaded::Schedule(Box::new(read_schedule(row, names)?)));
         found += 1;
     }
-    let stored: i64 = conn.query_row("SELECT count(*) FROM cron_jobs", [], |row| row.get(0))?;
+    let stored: i64 = conn.query_row("SELECT count(*) FROM schedule", [], |row| row.get(0))?;
     if found != stored {
         return Err(StoreError::Damaged(format!("of {stored} schedules, {found} have a payload")));
     }
     let most = i64::try_from(RECENT_FIRINGS_MAX).unwrap_or(i64::MAX);
     let mut select = conn.prepare(&format!(
-        "SELECT {RUN} FROM (SELECT * FROM cron_run_logs ORDER BY number DESC LIMIT ?1) ORDER BY number"
+        "SELECT {RUN} FROM (SELECT * FROM firing_log ORDER BY number DESC LIMIT ?1) ORDER BY number"
     ))?;
     let mut rows = select.query([most])?;
     while let Some(row) = rows.next()? {
@@ -276,10 +277,10 @@ pub(super) fn runs(
         (None, None) => "?1 IS NULL AND ?2 IS NULL",
     };
     let total: i64 = conn
-        .prepare_cached(&format!("SELECT ifnull(sum(logs), 0) FROM cron_run_total WHERE {wanted}"))?
+        .prepare_cached(&format!("SELECT ifnull(sum(entries), 0) FROM firing_count WHERE {wanted}"))?
         .query_row(params![key, tenant], |row| row.get(0))?;
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {RUN} FROM cron_run_logs WHERE {wanted} AND number < ?3 ORDER BY number DESC LIMIT ?4"
+        "SELECT {RUN} FROM firing_log WHERE {wanted} AND number < ?3 ORDER BY number DESC LIMIT ?4"
     ))?;
     let before = before.map_or(i64::MAX, |number| i64::try_from(number).unwrap_or(i64::MAX));
     let limit = limit.max(1);

@@ -71,13 +71,13 @@ impl Found {
     pub fn check(
         &self,
         conn: &Connection,
-        head: &Numbers,
+        numbers: &Numbers,
         state: Option<State>,
         frames: u64,
     ) -> Result<Whole, StoreError> {
         let torn = |why: String| StoreError::Damaged(format!("{why}; {REMEDY}"));
         if let Some(mark) = &self.mark {
-            mark_fits(mark, conn, head)?.map_err(torn)?;
+            mark_fits(mark, conn, numbers)?.map_err(torn)?;
         }
         let log = LogEnd { salts: if frames == 0 { [0; 8] } else { self.salts.unwrap_or_default() }, frames };
         let checkpoints = state.map_or(0, |state| state.checkpoints);
@@ -106,7 +106,7 @@ impl Found {
         }
         if frames == 0 && mark.frames > 0 {
             // The log is gone. All of it may be in the database, but only a checkpoint that was completed shows that.
-            if mark.quiet > 0 || mark.done != checkpoints || mark.last_event != head.last_event {
+            if mark.quiet > 0 || mark.done != checkpoints || mark.last_event != numbers.last_event {
                 return Err(torn(format!("{} is missing, empty or unreadable", files::WAL)));
             }
         } else if log.salts == mark.salts {
@@ -131,24 +131,24 @@ const REMEDY: &str = "commits that were acknowledged are missing or cannot be to
      (`laneway store accept`)";
 
 /// Does the mark name a commit that the database has? The inner error says why not.
-fn mark_fits(mark: &Mark, conn: &Connection, head: &Numbers) -> Result<Result<(), String>, StoreError> {
-    if mark.last_event > head.last_event {
+fn mark_fits(mark: &Mark, conn: &Connection, numbers: &Numbers) -> Result<Result<(), String>, StoreError> {
+    if mark.last_event > numbers.last_event {
         return Ok(Err(format!(
             "{} and {} end with event {}, but event {} was committed",
             files::DB,
             files::WAL,
-            head.last_event,
+            numbers.last_event,
             mark.last_event
         )));
     }
     let other = || Err(format!("{} is of another database than {}", files::MARK, files::DB));
-    if mark.last_event == head.last_event {
-        return Ok(if mark.hash == head.hash || mark.last_event == 0 { Ok(()) } else { other() });
+    if mark.last_event == numbers.last_event {
+        return Ok(if mark.hash == numbers.hash || mark.last_event == 0 { Ok(()) } else { other() });
     }
     let sql = "SELECT first + count - 1, hash FROM event_batch WHERE first <= ?1 ORDER BY first DESC LIMIT 1";
     let mut find = conn.prepare(sql)?;
     let mut rows = find.query([mark.last_event.cast_signed()])?;
-    // Older batches may have been purged.
+    // Older batches may have been pruned.
     let Some(row) = rows.next()? else { return Ok(Ok(())) };
     let fits = row.get::<_, i64>(0)?.cast_unsigned() == mark.last_event
         && stored_digest(row.get_ref(1)?.as_blob()?)? == mark.hash;

@@ -210,7 +210,7 @@ fn tokens_and_overrides(fixture: &dyn Fixture) {
     let expected: Vec<TokenRecord> = [revoked].into_iter().chain(others).collect();
     assert_eq!(driver.store.tokens().expect("reads"), expected);
     assert_eq!(driver.store.overrides().expect("reads").as_deref(), Some(&b"second"[..]));
-    assert_eq!(driver.store.head().expect("reads").clock_seen, None);
+    assert_eq!(driver.store.counters().expect("reads").clock_seen, None);
 
     driver.effects.changes.push(Change::TokenForgotten(Name::fixed("c")));
     driver.effects.changes.push(Change::ClockSeen(START + Span::secs(1)));
@@ -219,7 +219,7 @@ fn tokens_and_overrides(fixture: &dyn Fixture) {
     let mut driver = driver.reopen(fixture);
     let left: Vec<Name> = driver.store.tokens().expect("reads").into_iter().map(|token| token.id).collect();
     assert_eq!(left, ["b", "d", "e", "f", "g"].map(Name::fixed));
-    assert_eq!(driver.store.head().expect("reads").clock_seen, Some(START + Span::secs(2)));
+    assert_eq!(driver.store.counters().expect("reads").clock_seen, Some(START + Span::secs(2)));
 }
 
 fn keys_are_found_again(fixture: &dyn Fixture) {

@@ -66,7 +66,7 @@ fn end_owed(driver: &mut Driver) -> DeliveryRow {
     row
 }
 
-fn purge() -> Change {
+fn prune() -> Change {
     Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: EVER,
@@ -168,11 +168,11 @@ fn keeps_its_job(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     let row = end_owed(&mut driver);
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 1, None))));
-    driver.effects.changes.push(purge());
+    driver.effects.changes.push(prune());
     driver.commit();
     assert!(driver.reader.job(row.job).expect("reads").is_some(), "somebody is still owed its news");
     put(&mut driver, &ended(&row, DeliveryState::Failed));
-    driver.effects.changes.push(purge());
+    driver.effects.changes.push(prune());
     driver.commit();
     assert_eq!(driver.reader.job(row.job).expect("reads"), None);
     assert_eq!(driver.reader.delivery(row.job).expect("reads"), None);
@@ -185,7 +185,7 @@ fn gone_job(fixture: &dyn Fixture) {
     let row = end_owed(&mut driver);
     put(&mut driver, &ended(&row, DeliveryState::Delivered));
     driver.commit();
-    driver.effects.changes.push(purge());
+    driver.effects.changes.push(prune());
     // In the same commit somebody asked for it again.
     put(&mut driver, &row);
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 3, None))));

@@ -447,7 +447,7 @@ pub struct Load {
 /// Loads everything. Panics when a job comes after an open attempt.
 pub fn load(store: &mut dyn Store) -> Load {
     let (mut load, mut lanes) = (Load::default(), BTreeSet::new());
-    let head = store.load(&mut |loaded| match loaded {
+    let counters = store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => drop(lanes.insert(lane)),
         Loaded::Schedule(schedule) => {
             assert!(load.jobs.is_empty() && load.runs.is_empty(), "schedules come first");
@@ -469,9 +469,9 @@ pub fn load(store: &mut dyn Store) -> Load {
         Loaded::Session(row) => load.sessions.push(row),
         Loaded::Delivery(row) => load.deliveries.push(row),
     });
-    let head = head.expect("loads");
-    assert_eq!(store.head().expect("reads"), head);
-    load.numbers = (head.last_seq, head.last_event);
+    let counters = counters.expect("loads");
+    assert_eq!(store.counters().expect("reads"), counters);
+    load.numbers = (counters.last_seq, counters.last_event);
     load
 }
 

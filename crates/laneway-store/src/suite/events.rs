@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     ("events of a tenant, events of calls", filtered),
     ("events about dispatches", dispatches),
     ("the history of a job", history_of_a_job),
-    ("old events go, the chain stays", purge),
+    ("old events go, the chain stays", prune),
 ];
 
 /// A few jobs with a life each, over several commits.
@@ -167,7 +167,7 @@ fn history_of_a_job(fixture: &dyn Fixture) {
     }
 }
 
-fn purge(fixture: &dyn Fixture) {
+fn prune(fixture: &dyn Fixture) {
     let mut driver = lives(fixture);
     let half = driver.events[driver.events.len() / 2].at;
     driver.effects.changes.push(Change::EventsPruned { before: Wall(0) });

@@ -126,7 +126,7 @@ fn merged_in_one_commit(fixture: &dyn Fixture) {
     assert_eq!(given(&driver, leader), ["one", "two"]);
 }
 
-fn purge(driver: &mut Driver, keyed_before: Wall) {
+fn prune(driver: &mut Driver, keyed_before: Wall) {
     let (lane, ever) = (Name::fixed("main"), Wall(i64::MAX));
     driver.effects.changes.push(Change::JobsPruned {
         lane,
@@ -143,12 +143,12 @@ fn live_leader_keeps(fixture: &dyn Fixture) {
     let job = gathers(&mut driver, "two", false);
     driver.merge(job, leader);
     driver.commit();
-    purge(&mut driver, Wall(i64::MAX));
+    prune(&mut driver, Wall(i64::MAX));
     driver.check();
     assert_eq!(given(&driver, leader), ["one", "two"]);
     driver.end(leader, JobState::Canceled, Reason::Stopped, None, None, None);
     driver.commit();
-    purge(&mut driver, Wall(i64::MAX));
+    prune(&mut driver, Wall(i64::MAX));
     driver.jobs.remove(&leader);
     driver.jobs.remove(&job);
     driver.check();
@@ -163,12 +163,12 @@ fn leader_goes_first(fixture: &dyn Fixture) {
     driver.now = driver.now + Span::secs(1);
     driver.finish(leader, None);
     driver.commit();
-    purge(&mut driver, Wall(0));
+    prune(&mut driver, Wall(0));
     driver.jobs.remove(&leader);
     driver.check();
     let mut driver = driver.reopen(fixture);
     driver.check();
-    purge(&mut driver, Wall(i64::MAX));
+    prune(&mut driver, Wall(i64::MAX));
     driver.jobs.remove(&job);
     driver.check();
 }

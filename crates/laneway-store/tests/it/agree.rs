@@ -28,10 +28,10 @@ enum Step {
     Deliver(usize),
     Run { nodes: u8, keyed: bool },
     EndRun(usize),
-    PurgeEndedRuns { keep_secs: u8, max: u8 },
+    PruneRuns { keep_secs: u8, max: u8 },
     ServerEvent,
-    PurgeJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
-    PurgeEvents { keep_secs: u8 },
+    PruneJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
+    PruneEvents { keep_secs: u8 },
     JumpBack,
     Commit,
     Reopen,
@@ -56,11 +56,11 @@ fn step() -> impl Strategy<Value = Step> {
         3 => job().prop_map(Deliver),
         3 => (1u8..4, any::<bool>()).prop_map(|(nodes, keyed)| Run { nodes, keyed }),
         3 => job().prop_map(EndRun),
-        2 => (0u8..60, 0u8..5).prop_map(|(keep_secs, max)| PurgeEndedRuns { keep_secs, max }),
+        2 => (0u8..60, 0u8..5).prop_map(|(keep_secs, max)| PruneRuns { keep_secs, max }),
         1 => Just(ServerEvent),
         2 => (0u8..3, 0u8..60, 0u8..60, 0u8..5)
-            .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PurgeJobs { lane, keep_secs, keyed_keep_secs, max }),
-        1 => (0u8..60).prop_map(|keep_secs| PurgeEvents { keep_secs }),
+            .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PruneJobs { lane, keep_secs, keyed_keep_secs, max }),
+        1 => (0u8..60).prop_map(|keep_secs| PruneEvents { keep_secs }),
         1 => Just(JumpBack),
         8 => Just(Commit),
         1 => Just(Reopen),
@@ -150,7 +150,7 @@ fn end_run(driver: &mut Driver, row: &RunRow) {
     });
 }
 
-/// Both stores, driven alike. The drivers' own books are right until the first purge only; the stores are compared with
+/// Both stores, driven alike. The drivers' own books are right until the first prune only; the stores are compared with
 /// one another.
 struct Pair {
     memory: Driver,
@@ -286,7 +286,7 @@ impl Pair {
                     self.both(|driver| end_run(driver, row));
                 }
             }
-            Step::PurgeEndedRuns { keep_secs, max } => {
+            Step::PruneRuns { keep_secs, max } => {
                 let before = self.memory.now.before(Span::secs(keep_secs.into()));
                 self.both(|driver| {
                     driver.effects.changes.push(Change::RunsPruned {
@@ -301,7 +301,7 @@ impl Pair {
                 });
             }
             Step::ServerEvent => self.both(|driver| driver.server_event(EventKind::CallDone, "something")),
-            Step::PurgeJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
+            Step::PruneJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
                 // Committed at once, so that the drivers can be told what is left.
                 let now = self.memory.now;
                 self.both(|driver| {
@@ -316,7 +316,7 @@ impl Pair {
                     jobs.retain(|_, known| reader.job(known.view.row.id).unwrap().is_some());
                 });
             }
-            Step::PurgeEvents { keep_secs } => {
+            Step::PruneEvents { keep_secs } => {
                 let before = self.memory.now.before(Span::secs(keep_secs.into()));
                 self.both(|driver| driver.effects.changes.push(Change::EventsPruned { before }));
             }

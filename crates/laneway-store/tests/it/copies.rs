@@ -324,12 +324,13 @@ fn defect_03_a_check_names_table_and_row() {
     let conn = rusqlite::Connection::open(place.path().join(DB)).unwrap();
     conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 3").unwrap();
     conn.execute_batch("DELETE FROM payload WHERE seq = 4").unwrap();
-    conn.execute_batch("INSERT INTO done SELECT 1, 5, 2, 4, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL")
+    conn.execute_batch("INSERT INTO done SELECT 1, 5, 2, 4, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0")
         .unwrap();
     drop(conn);
     let damage = found().damage;
     let at = |table: &str, key: &str| damage.iter().any(|found| found.table == table && found.key == key);
     assert!(at("job", "3") && at("job", "4") && at("done", "5"), "{damage:?}");
+    assert!(damage.iter().any(|found| found.what == "the live job has an end"), "{damage:?}");
     let bounds = CheckBounds { rows_max: Some(3), time_max: None };
     assert!(!check_dir(&place.path(), bounds, &mut |_| ()).unwrap().complete);
 }

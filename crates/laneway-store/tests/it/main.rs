@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod agree;
+mod benchmark;
 mod copies;
-mod figures;
 mod memory;
 mod sqlite;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use laneway_core::{Change, Name, Session};
+use laneway_core::Change;
 use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, load, rich_spec};
 use laneway_store::{Keys, SqliteOptions, SqliteStore, StoreError};
@@ -109,17 +109,25 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 17);
+    assert_eq!(number("user_version"), 1);
 }
 
 #[test]
-fn a_newer_schema_is_rejected() {
-    let place = filled();
-    raw(&place).execute_batch("PRAGMA user_version = 1000").unwrap();
-    let Err(error) = open(&place.path()) else { panic!("a newer schema was opened") };
-    assert!(
-        matches!(&error, StoreError::Unusable(why) if why.contains("1000") && why.contains("data directory"))
-    );
+fn a_newer_or_unknown_schema_is_rejected() {
+    for (sql, named) in [
+        ("PRAGMA user_version = 1000", "schema version 1000"),
+        ("UPDATE schema_migration SET digest = zeroblob(32)", "migration 0001_schema"),
+        ("DELETE FROM schema_migration", "migration 0001_schema"),
+    ] {
+        let place = filled();
+        raw(&place).execute_batch(sql).unwrap();
+        let Err(error) = open(&place.path()) else { panic!("{sql}: the database was opened") };
+        let message = error.to_string();
+        assert!(matches!(error, StoreError::Unusable(_)), "{sql}: {message}");
+        for part in [named, "data directory", "use the program that made it"] {
+            assert!(message.contains(part), "{sql}: {message}");
+        }
+    }
 }
 
 #[test]
@@ -142,11 +150,11 @@ fn a_migration_that_dies_leaves_the_old_version() {
     let conn = raw(&place);
     // A cache of one page forces the changes into the log before the commit.
     conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA cache_size = 1; BEGIN IMMEDIATE").unwrap();
-    let sql = include_str!("../../migrations/sqlite/0001_jobs.sql");
+    let sql = include_str!("../../migrations/sqlite/0001_schema.sql");
     conn.execute_batch(sql).unwrap();
     conn.execute_batch(
         "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < 1000)
-                        INSERT INTO payload SELECT x, zeroblob(500) FROM n",
+                        INSERT INTO payload SELECT x, zeroblob(500), 0 FROM n",
     )
     .unwrap();
     let copy = SqliteFixture::new();
@@ -158,44 +166,6 @@ fn a_migration_that_dies_leaves_the_old_version() {
     let mut store = open(&copy.path()).unwrap();
     assert_eq!(load(&mut store), Default::default());
     drop(conn);
-}
-
-/// A file from before sessions had rules and schedules were there: its jobs are there, and gain what is new.
-#[test]
-fn a_file_of_the_first_version_is_brought_up_to_date() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
-    let mut row = driver.draft();
-    row.spec.session = Some(Session::new(Name::fixed("chat")));
-    let (old, ended) = (driver.submit(row, b"old"), driver.submit_plain());
-    driver.finish(ended, None);
-    driver.commit();
-    let jobs = driver.jobs.clone();
-    drop(driver);
-    let conn = raw(&place);
-    conn.execute_batch(
-        "DROP VIEW scheduler_jobs; DROP VIEW scheduler_leases; DROP VIEW scheduler_job_events;
-         ALTER TABLE job DROP COLUMN cost; ALTER TABLE job DROP COLUMN rejections; ALTER TABLE job DROP COLUMN near_deadline;
-         ALTER TABLE job DROP COLUMN denials; ALTER TABLE job DROP COLUMN denied_until;
-         ALTER TABLE open_attempt DROP COLUMN worker; ALTER TABLE open_attempt DROP COLUMN pid;
-         ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
-         DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
-         DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
-         DROP TABLE run; DROP TABLE run_call; DROP TABLE run_definition; DROP TABLE store_state;
-         ALTER TABLE job DROP COLUMN sum; ALTER TABLE payload DROP COLUMN sum; ALTER TABLE done DROP COLUMN sum;
-         ALTER TABLE open_attempt DROP COLUMN dispatch_seq; ALTER TABLE attempt DROP COLUMN dispatch_seq;
-         ALTER TABLE head DROP COLUMN clock_seen; ALTER TABLE head DROP COLUMN epoch;
-         ALTER TABLE open_attempt DROP COLUMN boot; ALTER TABLE attempt DROP COLUMN boot;
-         DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
-    )
-    .unwrap();
-    drop(conn);
-    let mut store = open(&place.path()).unwrap();
-    assert_eq!(load(&mut store).jobs, [jobs[&old].view.row.clone()]);
-    let reader = laneway_store::Store::reader(&store);
-    assert_eq!(reader.job(jobs[&ended].view.row.id).unwrap().unwrap(), jobs[&ended].view);
-    let given = reader.payloads(&[old]).unwrap();
-    assert_eq!((given[0].payload.as_ref(), given[0].merged.len()), (b"old".as_slice(), 0));
 }
 
 fn damaged(place: &SqliteFixture, sql: &str) -> StoreError {
@@ -229,7 +199,7 @@ fn damaged_rows_are_seen() {
         "UPDATE attempt SET error = x'01'",
         "UPDATE live_chunk SET bits = randomblob(128)",
         "DELETE FROM job",
-        "DELETE FROM head",
+        "DELETE FROM server_state",
         "DELETE FROM event_batch WHERE first = 1",
         "UPDATE event_batch SET bytes = CAST(substr(bytes, 1, length(bytes) - 1) || x'40' AS BLOB) WHERE first = 1",
         "UPDATE event_batch SET hash = zeroblob(32) WHERE first > 1",
@@ -367,7 +337,7 @@ fn the_views_show_jobs_and_leases() {
     driver.commit();
     drop(driver);
     let conn = raw(&place);
-    conn.execute("UPDATE open_attempt SET place = 'leases'", []).unwrap();
+    conn.execute("UPDATE open_attempt SET executor = 'leases'", []).unwrap();
     let job = |seq: laneway_core::Seq| -> (String, String, i64, i64) {
         let sql = "SELECT state, addon_id, cost_units, attempts FROM scheduler_jobs \
                    WHERE job_id = (SELECT lower(hex(id)) FROM job WHERE seq = ?1)";
