@@ -1,6 +1,6 @@
-//! Folds the changes of one turn into final row images, so that each row is written once.
+//! Folds the changes of one commit into final row images, so that each row is written once.
 //!
-//! A turn may create, open, close and end the same job. A store with rows wants none of that journey, only where it
+//! A commit may create, open, close and end the same job. A store with rows needs only the final state of each row, where it
 //! ended: one insert into each table, in the order of the tables' keys. Folding also checks the journey: every change
 //! must fit the ones before it, exactly as if they were applied one by one. What it cannot know (what is stored already)
 //! it hands on as a row whose count the store must check.
@@ -65,7 +65,7 @@ pub(crate) struct JobPrune<'a> {
     pub max: u32,
 }
 
-/// Forget entries of the run log and slots.
+/// Forget entries of the firing log and slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FiringLogPrune {
     pub ended_before: Wall,
@@ -108,9 +108,9 @@ pub(crate) enum Step<'a> {
     RemoveSchedule(ScheduleId),
     /// A slot came.
     PutSlot(ScheduleId, Wall, Option<JobId>),
-    /// Keep an entry of the run log.
+    /// Keep an entry of the firing log.
     LogFiring(&'a FiringLogEntry),
-    /// Forget entries of the run log and slots.
+    /// Forget entries of the firing log and slots.
     PruneFiringLog(FiringLogPrune),
     /// Insert a run.
     PutRun(&'a RunRow),
@@ -212,7 +212,7 @@ fn job_of(change: &Change) -> Option<Seq> {
     }
 }
 
-/// Folds what has been gathered so far into one batch.
+/// Folds the changes so far into one batch.
 fn flush<'a>(of_jobs: &mut Vec<(Seq, u32, &'a Change)>, steps: &mut Vec<Step<'a>>) -> Result<(), StoreError> {
     if of_jobs.is_empty() {
         return Ok(());

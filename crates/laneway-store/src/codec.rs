@@ -85,7 +85,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Says that everything has been read.
+    /// Checks that everything has been read.
     pub fn end(&self) -> Result<(), StoreError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.damaged("bytes are left over")) }
     }

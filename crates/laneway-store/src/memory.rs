@@ -29,7 +29,7 @@ pub struct MemoryStore {
     rejected_kinds: BTreeSet<Name>,
 }
 
-/// Everything that a [`MemoryStore`] held at one moment; as cheap to take as a reference.
+/// The state of a [`MemoryStore`] at one moment. Taking it costs no more than a reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot(Arc<State>);
 
@@ -58,7 +58,7 @@ impl MemoryStore {
         Snapshot(Arc::clone(&self.shared.read()))
     }
 
-    /// Goes back to what the store held then. Readers given out before see it, too.
+    /// Goes back to the state of that moment. Readers given out before see it, too.
     pub fn restore(&mut self, snapshot: &Snapshot) {
         *self.shared.write() = Arc::clone(&snapshot.0);
     }

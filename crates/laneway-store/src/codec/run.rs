@@ -1,4 +1,4 @@
-//! The part of a run's row that no list filters by, and the part of a job's row that says which node of a run it is.
+//! The part of a run's row that no list filters by, and the membership of a job in a run.
 
 use laneway_core::{Binding, Chain, FailurePolicy, MemberOf, Name, RunId, RunRow, RunSpec};
 

@@ -279,7 +279,7 @@ fn write_schedule(out: &mut Vec<u8>, schedule: &ScheduleRef) {
     out.push(u8::from(*by_hand));
 }
 
-/// True for a session that asks for more than to run so many at once, in order.
+/// True for a session with rules beside its concurrency.
 fn has_rules(session: &Session) -> bool {
     let Session { key: _, max_concurrent: _, mode, cap, drop, debounce, debounce_max, sent_at } = session;
     (*mode, *drop) != (SessionMode::Queue, DropPolicy::Old)

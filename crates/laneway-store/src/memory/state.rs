@@ -42,7 +42,7 @@ pub(super) struct State {
     pub schedules: BTreeMap<ScheduleId, Arc<Schedule>>,
     /// Slots that came, with the jobs that they made.
     pub slots: BTreeMap<(Wall, ScheduleId), Option<JobId>>,
-    /// The run log.
+    /// The firing log.
     pub runs: BTreeMap<u64, Arc<FiringLogEntry>>,
     /// Runs by their first jobs.
     pub run_rows: BTreeMap<Seq, Arc<RunRow>>,
@@ -163,7 +163,7 @@ impl Job {
         spec.idempotency.as_ref().map(|idempotency| (spec.tenant.clone(), idempotency.key.clone()))
     }
 
-    /// True while somebody is owed the news of its end.
+    /// True while its delivery waits.
     pub fn is_owed(&self) -> bool {
         self.delivery.as_ref().is_some_and(|row| row.state == DeliveryState::Waiting)
     }

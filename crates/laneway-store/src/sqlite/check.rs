@@ -171,7 +171,7 @@ fn stop_at(conn: &mut Connection, end: Option<Instant>) -> Result<(), StoreError
     Ok(conn.progress_handler(OPS, end.map(|end| move || Instant::now() >= end))?)
 }
 
-/// What SQLite itself can tell about its pages, indexes and constraints.
+/// The checks of SQLite itself: pages, indexes and constraints.
 fn pages(conn: &Connection, report: &mut CheckReport) -> Result<(), StoreError> {
     let mut check = conn.prepare(&format!("PRAGMA integrity_check({DAMAGE_MAX})"))?;
     let mut rows = check.query([])?;

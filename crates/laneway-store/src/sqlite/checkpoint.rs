@@ -15,7 +15,7 @@ const LOOK_EVERY: u32 = 16;
 /// Bytes of payloads and results after which the log is looked at whatever the number of commits.
 const LOOK_BYTES: usize = 2 << 20;
 /// Pages in the log at which readers are waited for, so that it can begin anew: 256 MiB. Until then a checkpoint waits
-/// for nobody, and readers that always overlap may keep the log from beginning anew.
+/// for no reader, and readers that always overlap may keep the log from beginning anew.
 const PAGES_MANY: i64 = 64_000;
 /// How long readers are waited for. Every commit waits as long, so it is short; the next try comes after as many pages.
 const PATIENCE: Duration = Duration::from_millis(100);

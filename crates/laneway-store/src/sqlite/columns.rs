@@ -170,7 +170,7 @@ fn read_error(value: ValueRef<'_>) -> Result<Option<Failure>, StoreError> {
     value.as_blob_or_null()?.map(read_failure).transpose()
 }
 
-/// A number that is never negative in the house; SQLite's integers are signed.
+/// A number that is never negative in the engine; SQLite's integers are signed.
 pub(super) fn number(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
     Ok(row.get_ref(column)?.as_i64()?.cast_unsigned())
 }

@@ -13,7 +13,7 @@ use crate::{DeliveryFilter, Loaded, Page, StoreError};
 pub(super) const DELIVERY: &str =
     "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error, host";
 
-/// Keeps deliveries and tries of a batch. Those of a job that is gone are not kept: nobody could find them.
+/// Keeps deliveries and tries of a batch. Those of a deleted job are not stored, because nothing could find them.
 pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
     if !batch.deliveries.is_empty() {
         let mut put = conn.prepare_cached(&format!(

@@ -1,4 +1,4 @@
-//! Reads the trail: pages of events, the history of a job, the chain of hashes.
+//! Reads the event log: pages of events, the history of a job, the chain of hashes.
 
 use laneway_core::{Event, Seq};
 use rusqlite::{Connection, Row};

@@ -17,7 +17,7 @@ pub(super) struct DirLock {
 }
 
 impl DirLock {
-    /// Takes the lock of `dir`, or says who has it.
+    /// Takes the lock of `dir`, or returns an error that names the process that has it.
     pub fn take(dir: &Path) -> Result<DirLock, StoreError> {
         let path = dir.join(files::LOCK);
         let cannot =
@@ -90,8 +90,8 @@ pub(super) fn check_file_system(dir: &Path) -> Result<(), StoreError> {
 fn file_system_of<'a>(dir: &Path, mounts: &'a str) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for line in mounts.lines() {
-        let mut words = line.split(' ').skip(1);
-        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        let mut fields = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (fields.next(), fields.next()) else { continue };
         let point = point.replace("\\040", " ");
         if dir.starts_with(&point) && best.is_none_or(|(len, _)| point.len() >= len) {
             best = Some((point.len(), kind));

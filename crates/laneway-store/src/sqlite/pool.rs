@@ -49,7 +49,7 @@ impl Pool {
         result
     }
 
-    /// Closes connections that nobody reads with.
+    /// Closes connections that are not in use.
     pub fn close_idle(&self) {
         let mut state = self.lock();
         state.count -= state.idle.len();

@@ -144,7 +144,7 @@ pub(super) fn put_slot(
     }
 }
 
-/// Keeps an entry of the run log.
+/// Keeps an entry of the firing log.
 pub(super) fn log(conn: &Connection, log: &FiringLogEntry) -> Result<(), StoreError> {
     let schedule = log.schedule.0.to_be_bytes();
     let job = log.job.map(|job| job.0.to_be_bytes());
@@ -230,7 +230,7 @@ fn forget_runs(conn: &Connection, gone: &[(i64, Vec<u8>)]) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Gives every schedule, then the newest entries of the run log, oldest first.
+/// Gives every schedule, then the newest entries of the firing log, oldest first.
 pub(super) fn load(
     conn: &Connection,
     names: &mut Interner,
@@ -260,7 +260,7 @@ pub(super) fn load(
     Ok(())
 }
 
-/// Entries of the run log before number `before`, newest first.
+/// Entries of the firing log before number `before`, newest first.
 pub(super) fn runs(
     conn: &Connection,
     filter: &FiringLogFilter,

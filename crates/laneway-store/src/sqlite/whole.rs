@@ -126,7 +126,7 @@ impl Found {
 }
 
 /// What to do about files that do not belong together.
-const REMEDY: &str = "commits that were acknowledged are missing or cannot be told from others. Copy all files of the \
+const REMEDY: &str = "commits that were acknowledged are missing or cannot be distinguished from others. Copy all files of the \
      directory again while no server runs, restore a backup (`laneway restore`), or go on with what is there \
      (`laneway store accept`)";
 

@@ -424,7 +424,7 @@ fn artifacts_outlast_logs(fixture: &dyn Fixture) {
     let all = "y".repeat(LOG_BYTES_MAX as usize);
     driver.log(many, 1, &vec!["x"; LOG_LINES_MAX as usize + 1]);
     driver.log(long, 1, &[&all, "dropped"]);
-    // What was made may fill the room of the others, and is kept all the same.
+    // Artifacts may fill the limit of other lines, and are kept all the same.
     driver.log_to(ARTIFACTS, first, 1, &[&all, "made"]);
     driver.commit();
     driver.log(many, 1, &["dropped"]);

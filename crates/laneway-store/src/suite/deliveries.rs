@@ -52,7 +52,7 @@ fn put(driver: &mut Driver, row: &DeliveryRow) {
 }
 
 fn tried(seq: Seq, number: u32, status: Option<u16>) -> DeliveryTry {
-    let error = status.is_none().then(|| "nobody answers".into());
+    let error = status.is_none().then(|| "no answer".into());
     DeliveryTry { seq, number, at: Wall(5), took: Span(u64::from(number) * 1_000), status, error }
 }
 
@@ -120,7 +120,7 @@ fn found_at_a_start(fixture: &dyn Fixture) {
     driver.commit();
     let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).deliveries, rows[3..]);
-    // One that ended and was asked for again waits again.
+    // A delivery that ended and was redelivered waits again.
     put(&mut driver, &rows[0]);
     driver.commit();
     let mut driver = driver.reopen(fixture);
@@ -170,7 +170,7 @@ fn keeps_its_job(fixture: &dyn Fixture) {
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 1, None))));
     driver.effects.changes.push(prune());
     driver.commit();
-    assert!(driver.reader.job(row.job).expect("reads").is_some(), "somebody is still owed its news");
+    assert!(driver.reader.job(row.job).expect("reads").is_some(), "its delivery still waits");
     put(&mut driver, &ended(&row, DeliveryState::Failed));
     driver.effects.changes.push(prune());
     driver.commit();
@@ -186,7 +186,7 @@ fn gone_job(fixture: &dyn Fixture) {
     put(&mut driver, &ended(&row, DeliveryState::Delivered));
     driver.commit();
     driver.effects.changes.push(prune());
-    // In the same commit somebody asked for it again.
+    // In the same commit it was redelivered.
     put(&mut driver, &row);
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 3, None))));
     driver.commit();

@@ -56,7 +56,7 @@ pub struct Known {
 }
 
 impl Driver {
-    /// Opens a store at `place`, which must be empty.
+    /// Opens a store of `fixture`, which must be empty.
     pub fn new(fixture: &dyn Fixture) -> Driver {
         let store = fixture.open();
         let reader = store.reader();
@@ -80,12 +80,12 @@ impl Driver {
         Driver { store, reader, effects, jobs, events, now, last_seq }
     }
 
-    /// Commits what has been gathered.
+    /// Commits the collected effects.
     pub fn commit(&mut self) {
         self.try_commit().expect("the changes are valid");
     }
 
-    /// Tries to commit what has been gathered, and forgets it either way.
+    /// Tries to commit the collected effects, and drops them either way.
     pub fn try_commit(&mut self) -> Result<(), StoreError> {
         let effects = std::mem::take(&mut self.effects);
         self.store.commit(self.store.epoch(), &effects)
@@ -360,7 +360,7 @@ impl Driver {
         self.push_event(event);
     }
 
-    /// Says something with the latest event, which is not stored yet.
+    /// Sets the detail of the latest event, which is not stored yet.
     pub fn with_detail(&mut self, detail: &str) {
         for event in [self.effects.events.last_mut(), self.events.last_mut()] {
             event.expect("an event was drafted").detail = Some(detail.into());
@@ -426,7 +426,7 @@ impl Driver {
 pub struct Load {
     /// Schedules, in the order they came.
     pub schedules: Vec<Schedule>,
-    /// The newest entries of the run log, in the order they came.
+    /// The newest entries of the firing log, in the order they came.
     pub runs: Vec<FiringLogEntry>,
     /// Open runs, in the order they came, with those of their members that have ended.
     pub open_runs: Vec<(RunRow, Vec<EndedMember>)>,
@@ -533,13 +533,13 @@ pub fn rich_spec() -> JobSpec {
                 clock: HoursClock::Zone(Name::fixed("Europe/Berlin")),
             }),
         },
-        placement: Some(Box::new(rich_wants())),
+        placement: Some(Box::new(rich_placement())),
         ..JobSpec::new(Name::fixed("acme"), Name::fixed("crawl page"))
     }
 }
 
-/// Wants with everything.
-fn rich_wants() -> Placement {
+/// Placement constraints with everything.
+fn rich_placement() -> Placement {
     let resource = |id: &'static str, scope, expires_at| ResourceRef {
         id: Name::fixed(id),
         worker: Name::fixed("w-1"),

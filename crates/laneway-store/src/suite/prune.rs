@@ -10,7 +10,7 @@ pub(super) const CASES: &[Case] = &[
     ("a prune takes everything of a job", everything_of_a_job),
     ("keys are kept for their own time", keys_are_kept),
     ("an open attempt keeps its job", open_attempt_keeps),
-    ("a prune comes in its turn", in_its_turn),
+    ("a prune takes its position among the changes", in_its_order),
 ];
 
 fn prune(lane: &'static str, finished_before: Wall, keyed_finished_before: Wall, max: u32) -> Change {
@@ -125,7 +125,7 @@ fn open_attempt_keeps(fixture: &dyn Fixture) {
     prunes(&mut driver, prune("main", EVER, EVER, 1), &[jobs[0]]);
 }
 
-fn in_its_turn(fixture: &dyn Fixture) {
+fn in_its_order(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     let jobs: Vec<Seq> = (0..3).map(|_| driver.submit_plain()).collect();
     driver.finish(jobs[0], None);

@@ -14,7 +14,7 @@ pub(super) const CASES: &[Case] = &[
     ("a schedule moves and goes", moves_and_goes),
     ("a name belongs to one schedule of a tenant", names),
     ("a slot comes once", slots),
-    ("the run log is read in pages", gc_s8_pages),
+    ("the firing log is read in pages", gc_s8_pages),
     ("a commit that fails leaves no schedule behind", all_or_nothing),
     ("old runs and slots are forgotten", prunes),
     ("the newest runs are loaded", newest_runs),

@@ -79,7 +79,7 @@ fn rejected_changes_nothing(fixture: &dyn Fixture) {
 }
 
 /// A job of a session with a window, whose payload is its name.
-fn gathers(driver: &mut Driver, name: &str, keyed: bool) -> Seq {
+fn collecting(driver: &mut Driver, name: &str, keyed: bool) -> Seq {
     let mut row = driver.draft();
     row.spec.session = Some(Session::chat(Name::fixed("chat")));
     row.spec.idempotency = keyed.then(|| key(name, 1));
@@ -97,10 +97,10 @@ fn given(driver: &Driver, job: Seq) -> Vec<String> {
 
 fn merged_payloads(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let (leader, other) = (gathers(&mut driver, "one", false), gathers(&mut driver, "apart", false));
+    let (leader, other) = (collecting(&mut driver, "one", false), collecting(&mut driver, "apart", false));
     driver.commit();
     for name in ["two", "three", "four"] {
-        let job = gathers(&mut driver, name, false);
+        let job = collecting(&mut driver, name, false);
         driver.merge(job, leader);
         driver.commit();
     }
@@ -117,8 +117,8 @@ fn merged_payloads(fixture: &dyn Fixture) {
 
 fn merged_in_one_commit(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let leader = gathers(&mut driver, "one", false);
-    let job = gathers(&mut driver, "two", true);
+    let leader = collecting(&mut driver, "one", false);
+    let job = collecting(&mut driver, "two", true);
     driver.merge(job, leader);
     driver.open(leader);
     driver.commit();
@@ -139,8 +139,8 @@ fn prune(driver: &mut Driver, keyed_before: Wall) {
 
 fn live_leader_keeps(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let leader = gathers(&mut driver, "one", false);
-    let job = gathers(&mut driver, "two", false);
+    let leader = collecting(&mut driver, "one", false);
+    let job = collecting(&mut driver, "two", false);
     driver.merge(job, leader);
     driver.commit();
     prune(&mut driver, Wall(i64::MAX));
@@ -157,8 +157,8 @@ fn live_leader_keeps(fixture: &dyn Fixture) {
 
 fn leader_goes_first(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let leader = gathers(&mut driver, "one", false);
-    let job = gathers(&mut driver, "two", true);
+    let leader = collecting(&mut driver, "one", false);
+    let job = collecting(&mut driver, "two", true);
     driver.merge(job, leader);
     driver.now = driver.now + Span::secs(1);
     driver.finish(leader, None);

@@ -87,7 +87,7 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
         created_at: driver.now,
         ended_at: (!waits).then_some(driver.now),
         last_status: n.is_multiple_of(3).then_some(500),
-        last_error: n.is_multiple_of(5).then(|| "nobody answers".into()),
+        last_error: n.is_multiple_of(5).then(|| "no answer".into()),
     };
     let tried = DeliveryTry {
         seq,
@@ -100,7 +100,7 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
     [Change::DeliveryPut(Box::new(put)), Change::DeliveryTried(Box::new(tried))]
 }
 
-/// A run whose nodes wait for nobody.
+/// A run whose nodes depend on no other.
 fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: usize) -> RunRow {
     let jobs: Vec<_> = (0..nodes).map(|_| driver.draft()).collect();
     let row = RunRow {
@@ -232,11 +232,11 @@ impl Pair {
                 }
             }
             Step::Merge(n, into) => {
-                let gathers = |view: &laneway_store::JobView| {
+                let collects = |view: &laneway_store::JobView| {
                     let session = view.row.spec.session.as_ref();
                     view.end.is_none() && session.is_some_and(|session| session.debounce.is_some())
                 };
-                let leader = self.pick(into, gathers);
+                let leader = self.pick(into, collects);
                 let job = self.pick(n, |view| {
                     view.end.is_none() && view.open.is_none() && Some(view.row.seq) != leader
                 });
@@ -302,7 +302,7 @@ impl Pair {
             }
             Step::ServerEvent => self.both(|driver| driver.server_event(EventKind::CallDone, "something")),
             Step::PruneJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
-                // Committed at once, so that the drivers can be told what is left.
+                // Committed at once, so that the drivers learn what is left.
                 let now = self.memory.now;
                 self.both(|driver| {
                     driver.effects.changes.push(Change::JobsPruned {

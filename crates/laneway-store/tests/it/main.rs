@@ -22,7 +22,7 @@ impl Fixture for MemoryFixture {
     }
 }
 
-/// A directory that goes when the place does.
+/// A temporary directory for stores.
 struct SqliteFixture {
     dir: tempfile::TempDir,
 }
