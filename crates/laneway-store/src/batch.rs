@@ -1,11 +1,9 @@
 //! Folds the changes of one commit into final row images, so that each row is written once.
 //!
-//! A commit may create, open, close and end the same job. A store with rows needs only the final state of each row, where it
-//! ended: one insert into each table, in the order of the tables' keys. Folding also checks the journey: every change
-//! must fit the ones before it, exactly as if they were applied one by one. What it cannot know (what is stored already)
-//! it hands on as a row whose count the store must check.
-//!
-//! It writes nothing and knows no database.
+//! A commit may create, open, close and end the same job. A store with rows needs only the final state of each row: one
+//! insert into each table, in the order of the tables' keys. Folding also checks the order: every change must fit the ones
+//! before it, exactly as if they were applied one by one. It does not know the stored rows, so it lists the conditions that
+//! the store must check. It writes nothing and knows no database.
 
 use laneway_core::command::LogLine;
 use laneway_core::{
@@ -16,7 +14,7 @@ use laneway_core::{
 
 use crate::StoreError;
 
-/// The final images of a run of changes. Every list is in the order of its table's key.
+/// The final images of a sequence of changes. Every list is in the order of its table's key.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
     /// Jobs that were not created here and must be live before the batch.
@@ -56,7 +54,7 @@ pub(crate) struct JobImage<'a> {
     pub payload: &'a Bytes,
 }
 
-/// Forget ended jobs of a lane.
+/// Delete ended jobs of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobPrune<'a> {
     pub lane: &'a Name,
@@ -65,7 +63,7 @@ pub(crate) struct JobPrune<'a> {
     pub max: u32,
 }
 
-/// Forget entries of the firing log and slots.
+/// Delete entries of the firing log and slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FiringLogPrune {
     pub ended_before: Wall,
@@ -79,48 +77,48 @@ pub(crate) struct FiringLogPrune {
 pub(crate) enum Step<'a> {
     /// Write these images.
     Write(Box<Batch<'a>>),
-    /// Then forget ended jobs: what came before the prune must be stored by then.
+    /// Then delete ended jobs: what came before the prune must be stored by then.
     PruneJobs(JobPrune<'a>),
-    /// Forget events.
+    /// Delete events.
     PruneEvents(Wall),
-    /// Keep the runtime's own settings bytes.
+    /// Store the runtime's own settings bytes.
     PutOverrides(&'a Bytes),
-    /// Keep a token.
+    /// Store a token.
     PutToken(&'a TokenRecord),
-    /// Forget a token.
+    /// Delete a token.
     ForgetToken(&'a Name),
-    /// Remember the time up to which retention has counted.
+    /// Store the time up to which retention has counted.
     SeeClock(Wall),
-    /// Keep what must be known of a session.
+    /// Store a session's state.
     PutSession(&'a SessionRow),
-    /// Forget it.
+    /// Delete it.
     ForgetSession {
         /// Whose it was.
         tenant: &'a Name,
         /// Its name.
         key: &'a Name,
     },
-    /// Keep a schedule.
+    /// Store a schedule.
     PutSchedule(&'a Schedule),
     /// A schedule moved on.
     MoveSchedule(ScheduleId, bool, &'a ScheduleState),
-    /// Forget a schedule.
+    /// Delete a schedule.
     RemoveSchedule(ScheduleId),
     /// A slot came.
     PutSlot(ScheduleId, Wall, Option<JobId>),
-    /// Keep an entry of the firing log.
+    /// Store an entry of the firing log.
     LogFiring(&'a FiringLogEntry),
-    /// Forget entries of the firing log and slots.
+    /// Delete entries of the firing log and slots.
     PruneFiringLog(FiringLogPrune),
     /// Insert a run.
     PutRun(&'a RunRow),
-    /// Keep what a client calls the whole of a run.
+    /// Store the definition of a run.
     DefineRun(Seq, &'a Bytes),
     /// A run's state changed.
     MoveRun(Seq, RunState, Option<Wall>),
-    /// Keep the latest call of a node.
+    /// Store the latest call of a node.
     PutCall(&'a CallRow),
-    /// Then forget ended runs with their jobs.
+    /// Then delete ended runs with their jobs.
     PruneRuns(JobPrune<'a>),
 }
 
@@ -249,7 +247,7 @@ fn flush<'a>(of_jobs: &mut Vec<(Seq, u32, &'a Change)>, steps: &mut Vec<Step<'a>
     Ok(())
 }
 
-/// What the changes so far say of one job.
+/// The effect of the changes so far on one job.
 #[derive(Default)]
 struct Fold<'a> {
     created: Option<(&'a JobRow, &'a Bytes)>,
@@ -262,10 +260,10 @@ struct Fold<'a> {
     open: Open<'a>,
 }
 
-/// What the changes so far say of a job's open attempt.
+/// The effect of the changes so far on a job's open attempt.
 #[derive(Clone, Copy, Default)]
 enum Open<'a> {
-    /// Nothing: whatever is stored stays.
+    /// None: the stored one stays.
     #[default]
     Untouched,
     /// There is none, and none was stored when the batch began (or it was removed).

@@ -4,9 +4,9 @@
 //! behind. Nothing here is tuned beyond that: where a database folds, caches and prepares, this walks a map.
 
 mod apply;
-mod calendar;
 mod read;
 mod runs;
+mod schedules;
 mod state;
 
 use std::collections::BTreeSet;

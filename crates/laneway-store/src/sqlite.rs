@@ -13,6 +13,7 @@ mod deliveries;
 mod epoch;
 mod events;
 pub mod files;
+mod firing_log;
 mod live;
 mod load;
 mod lock;
@@ -64,16 +65,16 @@ pub struct SqliteStore {
     blob: Vec<u8>,
     checkpoints: Checkpoints,
     marker: Marker,
-    /// Frames in the log after the last commit, as SQLite says.
+    /// Frames in the log after the last commit, as SQLite reports them.
     frames: Arc<AtomicU64>,
-    /// How many checkpoints were begun; the row of table `store_state` says the same.
+    /// How many checkpoints were begun; the row of table `store_state` has the same number.
     begun: u64,
     failed: Option<String>,
     dir: PathBuf,
     _lock: DirLock,
 }
 
-/// Where the numbers of the store stand.
+/// The counters of the store, and the end of its chain of hashes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     /// Highest job number ever stored.
@@ -87,7 +88,7 @@ struct Numbers {
 }
 
 impl SqliteStore {
-    /// Opens the store in `dir`; makes both where they are missing.
+    /// Opens the store in `dir`; creates both where they are missing.
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         loop {
             match open::open(dir, options) {
@@ -143,7 +144,7 @@ impl SqliteStore {
         checkpoint::truncate(&self.conn)
     }
 
-    /// Moves everything into the database and says there that it is whole without its log.
+    /// Moves everything into the database, and records there that it is complete without its log.
     fn close_in_order(&mut self) -> Result<bool, StoreError> {
         // In two steps: the row must not be in the database before everything else is.
         if !self.move_all()? {
@@ -239,7 +240,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Could SQLite not make its index of the log longer? It calls that an I/O error. At a COMMIT the frames may be in the log
+/// True when SQLite could not extend its index of the log. It reports that as an I/O error. At a COMMIT the frames may be in the log
 /// already.
 fn lacks_index_space(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use super::live::{Bucket, MEMBERS};
 use super::sums::sum_of;
 use super::{
-    SqliteStore, at_commit, deliveries, epoch, files, lacks_index_space, open, prune, runs, schedules,
-    sessions,
+    SqliteStore, at_commit, deliveries, epoch, files, firing_log, lacks_index_space, open, prune, runs,
+    schedules, sessions,
 };
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -91,8 +91,8 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::MoveSchedule(id, enabled, state) => schedules::move_on(&store.conn, *id, *enabled, state)?,
             Step::RemoveSchedule(id) => schedules::remove(&store.conn, *id)?,
             Step::PutSlot(schedule, slot, job) => schedules::put_slot(&store.conn, *schedule, *slot, *job)?,
-            Step::LogFiring(log) => schedules::log(&store.conn, log)?,
-            Step::PruneFiringLog(prune) => schedules::prune(&store.conn, prune)?,
+            Step::LogFiring(entry) => firing_log::insert(&store.conn, entry)?,
+            Step::PruneFiringLog(prune) => firing_log::prune(&store.conn, prune)?,
             Step::PutRun(row) => runs::insert(&store.conn, &mut store.blob, row)?,
             Step::DefineRun(first, definition) => runs::define(&store.conn, *first, definition)?,
             Step::MoveRun(first, state, finished_at) => {
@@ -115,7 +115,7 @@ fn roll_back(store: &mut SqliteStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Event numbers have no gaps: this is what lets a reader say that it has seen everything.
+/// Event numbers have no gaps, so that a reader knows that it has seen everything.
 fn check_numbers(last: u64, events: &[Event]) -> Result<(), StoreError> {
     match events.iter().zip(last + 1..).find(|(event, number)| event.number != *number) {
         None => Ok(()),

@@ -11,7 +11,7 @@ pub(super) fn take_next(transaction: &Connection) -> Result<Epoch, StoreError> {
     Ok(Epoch(epoch.cast_unsigned()))
 }
 
-/// May a writer of this epoch commit? Asked inside its transaction, so that no other writer can take the next epoch before
+/// Checks that a writer of this epoch may commit. Called inside its transaction, so that no other writer can take the next epoch before
 /// that ends.
 pub(super) fn check(transaction: &Connection, epoch: Epoch) -> Result<(), StoreError> {
     let mut select = transaction.prepare_cached("SELECT epoch FROM server_state")?;

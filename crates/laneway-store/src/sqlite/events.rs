@@ -109,8 +109,8 @@ pub(super) struct Link {
     hash: [u8; 32],
 }
 
-/// Hashes some batches again from `from` on (`None`: the oldest kept) and reads their events. Gives the number of events
-/// checked, and where to go on. In parts, because a long read would keep the log from beginning anew.
+/// Hashes some batches again from `from` on (`None`: the oldest kept) and reads their events. Returns the number of events
+/// checked, and where to continue. In parts, because a long read would keep the log from beginning anew.
 pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64, Option<Link>), StoreError> {
     let oldest = oldest_link(conn)?;
     // What was to come next may have been pruned in the meantime.
@@ -165,7 +165,7 @@ impl<'a> PageOfEvents<'a> {
         PageOfEvents { filter, limit: limit.max(1), items: Vec::new(), looked_at: 0, last: None }
     }
 
-    /// Looks at one more event. False: the page was full before it.
+    /// Processes one more event. False: the page was full before it.
     fn take(&mut self, event: Event) -> bool {
         if self.items.len() >= self.limit || self.looked_at >= ROWS_SCANNED_MAX {
             return false;

@@ -8,14 +8,14 @@ use super::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, r
 use super::commit::retention_bucket;
 use super::deliveries;
 use super::live::CHUNK;
-use super::{SqliteStore, runs, schedules, sessions};
+use super::{SqliteStore, firing_log, runs, schedules, sessions};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
 
-/// Gives every schedule and open run, then every live job, then every open attempt, then what is known of sessions, then every delivery that waits.
+/// See [`crate::Store::load`].
 pub(super) fn load(
     store: &mut SqliteStore,
     visit: &mut dyn FnMut(Loaded),
@@ -23,6 +23,7 @@ pub(super) fn load(
     let mut names = Interner::default();
     load_lanes(&store.conn, visit)?;
     schedules::load(&store.conn, &mut names, visit)?;
+    firing_log::load(&store.conn, visit)?;
     runs::load(&store.conn, visit)?;
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
@@ -52,7 +53,7 @@ fn load_lanes(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), St
     Ok(())
 }
 
-/// Where the numbers stand.
+/// The counters.
 pub(super) fn counters(store: &SqliteStore) -> Result<StoreCounters, StoreError> {
     // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
     let sql = "SELECT rank_time FROM job ORDER BY seq DESC LIMIT 1";

@@ -1,4 +1,4 @@
-//! One server a data directory: a lock that the system takes back when its holder dies.
+//! One server for each data directory: a lock that the system releases when its process dies.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ impl DirLock {
     }
 }
 
-/// Keeps servers from starting in a directory, without having changed it; free again when it drops.
+/// Stores servers from starting in a directory, without having changed it; free again when it drops.
 pub(super) struct UnchangedLock(
     #[expect(dead_code, reason = "the lock is held by the open file")] Option<File>,
 );
@@ -67,7 +67,7 @@ fn taken(dir: &Path, file: &mut File) -> StoreError {
     ))
 }
 
-/// Does a process of this number live? A check holds the lock without writing its own number.
+/// True when a process of this number is alive. A check holds the lock without writing its own number.
 fn is_process(pid: &str) -> bool {
     !pid.is_empty() && (!Path::new("/proc/self").exists() || Path::new("/proc").join(pid).exists())
 }

@@ -109,7 +109,7 @@ fn read_salts(log: &File) -> io::Result<[u8; 8]> {
     Ok(salts)
 }
 
-/// Keeps the mark of an open store.
+/// Stores the mark of an open store.
 pub(super) struct Marker {
     file: File,
     /// SQLite holds no locks on the log, so that a handle of our own does no harm.

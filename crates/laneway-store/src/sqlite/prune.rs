@@ -1,4 +1,4 @@
-//! Retention: forgets ended jobs and old events.
+//! Retention: deletes ended jobs and old events.
 
 use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
@@ -11,12 +11,12 @@ use crate::batch::JobPrune;
 use crate::codec::read_spec;
 use crate::rows::stored_name;
 
-/// Event batches that one commit removes at most, and bytes after which it stops: a commit must stay short. What is
-/// left over goes with the next prune.
+/// Event batches that one commit removes at most, and bytes after which it stops: a commit must stay short. The
+/// next prune takes the rest.
 const BATCHES_MAX: i64 = 65_536;
 const BATCH_BYTES_MAX: i64 = 256 * 1024 * 1024;
 
-/// An ended job that may go.
+/// An ended job that may be deleted.
 struct Due {
     finished_at: i64,
     ended: i64,
@@ -25,7 +25,7 @@ struct Due {
     merged: bool,
 }
 
-/// Forgets ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so do a live job that
+/// Deletes ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so do a live job that
 /// runs for it and a delivery that waits.
 pub(super) fn prune_jobs(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
     let Some(lane) = store.lanes.get(prune.lane).copied() else { return Ok(()) };
@@ -55,7 +55,7 @@ pub(super) fn prune_jobs(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Resul
     for job in &due {
         delete.execute([job.ended])?;
     }
-    // The rows that say which numbers were given may be gone now.
+    // The rows with the highest numbers may be deleted now.
     let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
     update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
     Ok(())
@@ -107,8 +107,8 @@ fn delete_keys(conn: &Connection, due: &[Due]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Forgets the oldest event batches, up to the first one that has an event from `before` or later. The chain of hashes
-/// goes on from the last one forgotten, which table `server_state` remembers.
+/// Deletes the oldest event batches, up to the first one that has an event from `before` or later. The chain of hashes
+/// continues from the last deleted one, which table `server_state` remembers.
 pub(super) fn prune_events(conn: &Connection, before: Wall) -> Result<(), StoreError> {
     // `length` reads a blob's header, not the blob.
     let mut select = conn.prepare_cached(

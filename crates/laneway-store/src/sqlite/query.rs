@@ -1,4 +1,4 @@
-//! Reads for people: one job, lists, logs, events. Every call reads one committed state and a bounded number of rows.
+//! Reads for callers: one job, lists, logs, events. Every call reads one committed state and a bounded number of rows.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::columns::{
     CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
 };
 use super::pool::Pool;
-use super::{deliveries, events, runs, schedules, sessions};
+use super::{deliveries, events, firing_log, runs, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{
@@ -148,7 +148,7 @@ impl Reader for SqliteReader {
         before: Option<u64>,
         limit: usize,
     ) -> Result<FiringLogPage, StoreError> {
-        self.0.read(|conn| schedules::runs(conn, filter, before, limit))
+        self.0.read(|conn| firing_log::list(conn, filter, before, limit))
     }
 
     fn first_event(&self) -> Result<u64, StoreError> {
@@ -182,7 +182,7 @@ fn view(conn: &Connection, row: &Row<'_>, names: &mut Interner) -> Result<JobVie
     Ok(JobView { row: job, open, end })
 }
 
-/// Scans jobs from the newest back. The names that most filters ask for are compared in the row, before it is read.
+/// Scans jobs from the newest back. The names of most filters are compared in the columns, before the row is decoded.
 fn jobs(
     conn: &Connection,
     filter: &JobFilter,
@@ -214,7 +214,7 @@ fn jobs(
     Ok(page)
 }
 
-/// False when the columns alone say that the filter does not show the job.
+/// False when the columns alone show that the filter excludes the job.
 fn may_match(row: &Row<'_>, filter: &JobFilter) -> Result<bool, StoreError> {
     let columns =
         [(2, &filter.tenant), (3, &filter.kind), (4, &filter.agent), (5, &filter.lane), (6, &filter.session)];

@@ -1,4 +1,4 @@
-//! Runs: written by the commit, read at a start and for people, forgotten with all their jobs.
+//! Runs: written by the commit, read at a start and for lists, deleted together with all their jobs.
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
@@ -51,7 +51,7 @@ pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Res
     Ok(())
 }
 
-/// Keeps what a client calls the whole of a run.
+/// Stores the definition of a run.
 pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result<(), StoreError> {
     let mut insert = conn.prepare_cached("INSERT INTO run_definition (seq, bytes) VALUES (?1, ?2)")?;
     let inserted = insert.execute(params![first.0.cast_signed(), definition]);
@@ -60,7 +60,7 @@ pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result
     Ok(())
 }
 
-/// What a client calls the whole of a run.
+/// The definition of a run.
 pub(super) fn definition(conn: &Connection, first: Seq) -> Result<Option<Bytes>, StoreError> {
     let mut select = conn.prepare_cached("SELECT bytes FROM run_definition WHERE seq = ?1")?;
     let mut rows = select.query([first.0.cast_signed()])?;
@@ -82,7 +82,7 @@ pub(super) fn move_on(
     }
 }
 
-/// Gives every open run, with those of its members that have ended.
+/// Visits every open run, with those of its members that have ended.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut select =
         conn.prepare(&format!("SELECT {RUN} FROM run WHERE finished_at IS NULL ORDER BY first"))?;
@@ -110,7 +110,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
     Ok(())
 }
 
-/// Keeps the latest call of a node.
+/// Stores the latest call of a node.
 pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreError> {
     let CallRow { target, caller, request, called_at, after, until, payload, answer, result } = row;
     let (answered, failure) = match answer {
@@ -141,7 +141,7 @@ pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Gives the latest call of every node of an open run that was called.
+/// Visits the latest call of every node of an open run that was called.
 pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut runs =
         conn.prepare("SELECT first, first + members - 1 FROM run WHERE finished_at IS NULL ORDER BY first")?;
@@ -157,7 +157,7 @@ pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Re
     Ok(())
 }
 
-/// What the call that a node works for brings along.
+/// The payload of the call that a node works on.
 pub(super) fn call_payload(conn: &Connection, node: Seq) -> Result<Option<Bytes>, StoreError> {
     let mut select = conn.prepare_cached("SELECT payload FROM run_call WHERE target = ?1")?;
     let mut rows = select.query([node.0.cast_signed()])?;
@@ -243,7 +243,7 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Forgets ended runs of a lane with all their jobs, those that ended first first.
+/// Deletes ended runs of a lane with all their jobs, those that ended first first.
 pub(super) fn prune(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
     let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
     let mut left = i64::from(prune.max);
@@ -284,7 +284,7 @@ pub(super) fn prune(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(),
     for (first, _) in &due {
         delete.execute([first])?;
     }
-    // The rows that say which numbers were given may be gone now.
+    // The rows with the highest numbers may be deleted now.
     let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
     update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
     Ok(())

@@ -1,46 +1,53 @@
-//! Schedules in SQLite: written beside jobs in the same transaction, loaded before them, and the log of their runs.
+//! Schedules and their slots in SQLite: written beside jobs in the same transaction, loaded before them.
 
-use laneway_core::schedule::RECENT_FIRINGS_MAX;
 use laneway_core::{
-    Bytes, CatchUp, FiringLogEntry, JobId, Name, Schedule, ScheduleId, ScheduleSpec, ScheduleState, Span,
-    Timing, Wall,
+    Bytes, CatchUp, JobId, Name, Schedule, ScheduleId, ScheduleSpec, ScheduleState, Span, Timing, Wall,
 };
 use rusqlite::{Connection, Row, params};
 
 use super::columns::{number, small};
 use super::commit::rejected;
-use crate::batch::FiringLogPrune;
 use crate::codec::{read_template, write_template};
-use crate::rows::{
-    Interner, stored_firing_status, stored_job_id, stored_name, stored_overlap, stored_schedule_id,
-};
-use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
+use crate::rows::{Interner, stored_firing_status, stored_name, stored_overlap, stored_schedule_id};
+use crate::{Loaded, StoreError};
 
 /// The columns that [`read_schedule`] reads, in its order.
 pub(super) const SCHEDULE: &str = "schedule.id, tenant, name, owner, enabled, timing, fire_at, interval_ms, anchor_at, \
      cron_expression, timezone, template, delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at, \
      next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings, payload, note";
 
-/// The columns that [`read_run`] reads, in its order.
-pub(super) const RUN: &str = "number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, \
-     input_tokens, output_tokens, ran_at, ended_at";
-
-/// Keeps a schedule, new or changed.
+/// Stores a schedule, new or changed.
 pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) -> Result<(), StoreError> {
     let Schedule { id, spec, created_at, updated_at, state } = schedule;
+    let ScheduleSpec {
+        tenant,
+        name,
+        timing,
+        job,
+        payload,
+        enabled,
+        delete_after_run: _,
+        catch_up,
+        overlap,
+        jitter,
+        note,
+        owner,
+    } = spec;
+    let ScheduleState { next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings } =
+        state;
     let key = id.0.to_be_bytes();
     blob.clear();
-    write_template(blob, &spec.job);
+    write_template(blob, job);
     let (mut fire_at, mut interval, mut anchor_at, mut expression, mut zone) = (None, None, None, None, None);
-    match &spec.timing {
+    match timing {
         Timing::At(at) => fire_at = Some(at.0),
         Timing::Every { every, anchor } => {
             interval = Some(every.0.cast_signed());
             anchor_at = anchor.map(|at| at.0);
         }
-        Timing::Cron { expr, zone: name } => {
+        Timing::Cron { expr, zone: zone_name } => {
             expression = Some(&**expr);
-            zone = name.as_ref().map(Name::as_str);
+            zone = zone_name.as_ref().map(Name::as_str);
         }
     }
     let mut put = conn.prepare_cached(
@@ -61,11 +68,11 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
     )?;
     let done = put.execute(params![
         &key[..],
-        spec.tenant.as_str(),
-        spec.name.as_str(),
-        spec.owner.as_ref().map(Name::as_str),
-        spec.enabled,
-        spec.timing.as_str(),
+        tenant.as_str(),
+        name.as_str(),
+        owner.as_ref().map(Name::as_str),
+        enabled,
+        timing.as_str(),
         fire_at,
         interval,
         anchor_at,
@@ -73,23 +80,23 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         zone,
         &blob[..],
         spec.deletes_itself(),
-        catch_up_code(spec.catch_up),
-        spec.overlap.code(),
-        spec.jitter.0.cast_signed(),
+        catch_up_code(*catch_up),
+        overlap.code(),
+        jitter.0.cast_signed(),
         created_at.0,
         updated_at.0,
-        state.next_at.map(|at| at.0),
-        state.last_slot.map(|at| at.0),
-        state.waiting_slot.map(|at| at.0),
-        state.last_ended_at.map(|at| at.0),
-        state.last_status.map(|status| status.code()),
-        state.last_error.as_deref(),
-        state.firings.cast_signed(),
+        next_at.map(|at| at.0),
+        last_slot.map(|at| at.0),
+        waiting_slot.map(|at| at.0),
+        last_ended_at.map(|at| at.0),
+        last_status.map(|status| status.code()),
+        last_error.as_deref(),
+        firings.cast_signed(),
     ]);
     done.map_err(|error| rejected(error, || format!("schedule {id}")))?;
     let mut put =
         conn.prepare_cached("REPLACE INTO schedule_payload (id, payload, note) VALUES (?1, ?2, ?3)")?;
-    let done = put.execute(params![&key[..], &spec.payload[..], &spec.note[..]]);
+    let done = put.execute(params![&key[..], &payload[..], &note[..]]);
     done.map_err(|error| rejected(error, || format!("payload of schedule {id}")))?;
     Ok(())
 }
@@ -101,6 +108,8 @@ pub(super) fn move_on(
     enabled: bool,
     state: &ScheduleState,
 ) -> Result<(), StoreError> {
+    let ScheduleState { next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings } =
+        state;
     let mut update = conn.prepare_cached(
         "UPDATE schedule SET enabled = ?2, next_at = ?3, last_slot = ?4, waiting_slot = ?5, last_ended_at = ?6, \
          last_status = ?7, last_error = ?8, firings = ?9 WHERE id = ?1",
@@ -108,25 +117,25 @@ pub(super) fn move_on(
     let updated = update.execute(params![
         &id.0.to_be_bytes()[..],
         enabled,
-        state.next_at.map(|at| at.0),
-        state.last_slot.map(|at| at.0),
-        state.waiting_slot.map(|at| at.0),
-        state.last_ended_at.map(|at| at.0),
-        state.last_status.map(|status| status.code()),
-        state.last_error.as_deref(),
-        state.firings.cast_signed(),
+        next_at.map(|at| at.0),
+        last_slot.map(|at| at.0),
+        waiting_slot.map(|at| at.0),
+        last_ended_at.map(|at| at.0),
+        last_status.map(|status| status.code()),
+        last_error.as_deref(),
+        firings.cast_signed(),
     ])?;
     one_row(updated, id)
 }
 
-/// Forgets a schedule; its slots and its log stay.
+/// Deletes a schedule; its slots and its log stay.
 pub(super) fn remove(conn: &Connection, id: ScheduleId) -> Result<(), StoreError> {
     let key = id.0.to_be_bytes();
     conn.prepare_cached("DELETE FROM schedule_payload WHERE id = ?1")?.execute([&key[..]])?;
     one_row(conn.prepare_cached("DELETE FROM schedule WHERE id = ?1")?.execute([&key[..]])?, id)
 }
 
-/// Writes a slot. One that is there already is no row to be rejected: the engine must never ask for it.
+/// Stores a slot. A slot that is stored already is a disagreement, not a rejected row: the engine must never fire it twice.
 pub(super) fn put_slot(
     conn: &Connection,
     schedule: ScheduleId,
@@ -144,93 +153,7 @@ pub(super) fn put_slot(
     }
 }
 
-/// Keeps an entry of the firing log.
-pub(super) fn log(conn: &Connection, log: &FiringLogEntry) -> Result<(), StoreError> {
-    let schedule = log.schedule.0.to_be_bytes();
-    let job = log.job.map(|job| job.0.to_be_bytes());
-    let mut insert = conn.prepare_cached(&format!(
-        "INSERT INTO firing_log ({RUN}) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
-    ))?;
-    let inserted = insert.execute(params![
-        log.number.cast_signed(),
-        &schedule[..],
-        log.tenant.as_str(),
-        log.name.as_str(),
-        log.agent.as_str(),
-        job.as_ref().map(|job| &job[..]),
-        log.slot.0,
-        log.status.code(),
-        log.summary.as_deref(),
-        log.error.as_deref(),
-        log.attempts,
-        log.duration_ms.cast_signed(),
-        log.input_tokens.cast_signed(),
-        log.output_tokens.cast_signed(),
-        log.ran_at.0,
-        log.ended_at.0,
-    ]);
-    inserted.map_err(|error| rejected(error, || format!("run {}", log.number)))?;
-    let mut count = conn.prepare_cached(
-        "INSERT INTO firing_count (schedule, tenant, entries) VALUES (?1, ?2, 1) \
-         ON CONFLICT (schedule) DO UPDATE SET entries = entries + 1",
-    )?;
-    count.execute(params![&schedule[..], log.tenant.as_str()])?;
-    Ok(())
-}
-
-/// Forgets old entries of the log and slots that can never come again.
-pub(super) fn prune(conn: &Connection, prune: &FiringLogPrune) -> Result<(), StoreError> {
-    let mut gone: Vec<(i64, Vec<u8>)> = Vec::new();
-    let mut select =
-        conn.prepare_cached("SELECT number, schedule, ended_at FROM firing_log ORDER BY number LIMIT ?1")?;
-    let mut rows = select.query([prune.max])?;
-    // Up to the first one that is young enough: a walk through all of them would not be short.
-    while let Some(row) = rows.next()?.filter(|row| row.get(2).is_ok_and(|at: i64| at < prune.ended_before.0))
-    {
-        gone.push((row.get(0)?, row.get(1)?));
-    }
-    drop(rows);
-    forget_runs(conn, &gone)?;
-    let mut left = i64::from(prune.max);
-    let mut select = conn
-        .prepare_cached("SELECT schedule, entries FROM firing_count WHERE entries > ?1 ORDER BY schedule")?;
-    let crowded: Vec<(Vec<u8>, i64)> =
-        select.query_map([prune.keep], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    for (schedule, logs) in crowded {
-        let over = (logs - i64::from(prune.keep)).min(left);
-        left -= over;
-        let mut select = conn
-            .prepare_cached("SELECT number FROM firing_log WHERE schedule = ?1 ORDER BY number LIMIT ?2")?;
-        let numbers = select.query_map(params![&schedule[..], over], |row| row.get(0))?;
-        let gone: Vec<(i64, Vec<u8>)> =
-            numbers.map(|number| Ok((number?, schedule.clone()))).collect::<Result<_, rusqlite::Error>>()?;
-        forget_runs(conn, &gone)?;
-    }
-    conn.prepare_cached(
-        "DELETE FROM schedule_slot WHERE (schedule, slot) IN \
-         (SELECT schedule, slot FROM schedule_slot INDEXED BY schedule_slot_time WHERE slot < ?1 \
-         ORDER BY slot, schedule LIMIT ?2)",
-    )?
-    .execute(params![prune.slots_before.0, prune.max])?;
-    Ok(())
-}
-
-fn forget_runs(conn: &Connection, gone: &[(i64, Vec<u8>)]) -> Result<(), StoreError> {
-    let mut delete = conn.prepare_cached("DELETE FROM firing_log WHERE number = ?1")?;
-    let mut count =
-        conn.prepare_cached("UPDATE firing_count SET entries = entries - 1 WHERE schedule = ?1")?;
-    for (number, schedule) in gone {
-        delete.execute([number])?;
-        count.execute([&schedule[..]])?;
-    }
-    if !gone.is_empty() {
-        conn.prepare_cached("DELETE FROM firing_count WHERE entries = 0")?.execute([])?;
-    }
-    Ok(())
-}
-
-/// Gives every schedule, then the newest entries of the firing log, oldest first.
+/// Visits every schedule.
 pub(super) fn load(
     conn: &Connection,
     names: &mut Interner,
@@ -249,52 +172,7 @@ pub(super) fn load(
     if found != stored {
         return Err(StoreError::Damaged(format!("of {stored} schedules, {found} have a payload")));
     }
-    let most = i64::try_from(RECENT_FIRINGS_MAX).unwrap_or(i64::MAX);
-    let mut select = conn.prepare(&format!(
-        "SELECT {RUN} FROM (SELECT * FROM firing_log ORDER BY number DESC LIMIT ?1) ORDER BY number"
-    ))?;
-    let mut rows = select.query([most])?;
-    while let Some(row) = rows.next()? {
-        visit(Loaded::FiringLogEntry(Box::new(read_run(row)?)));
-    }
     Ok(())
-}
-
-/// Entries of the firing log before number `before`, newest first.
-pub(super) fn runs(
-    conn: &Connection,
-    filter: &FiringLogFilter,
-    before: Option<u64>,
-    limit: usize,
-) -> Result<FiringLogPage, StoreError> {
-    let FiringLogFilter { tenant, schedule } = filter;
-    let key = schedule.map(|id| id.0.to_be_bytes());
-    let (key, tenant) = (key.as_ref().map(|key| &key[..]), tenant.as_ref().map(Name::as_str));
-    // One statement for each filter, so that each finds its index.
-    let wanted = match (key, tenant) {
-        (Some(_), _) => "schedule = ?1 AND (?2 IS NULL OR tenant = ?2)",
-        (None, Some(_)) => "?1 IS NULL AND tenant = ?2",
-        (None, None) => "?1 IS NULL AND ?2 IS NULL",
-    };
-    let total: i64 = conn
-        .prepare_cached(&format!("SELECT ifnull(sum(entries), 0) FROM firing_count WHERE {wanted}"))?
-        .query_row(params![key, tenant], |row| row.get(0))?;
-    let mut select = conn.prepare_cached(&format!(
-        "SELECT {RUN} FROM firing_log WHERE {wanted} AND number < ?3 ORDER BY number DESC LIMIT ?4"
-    ))?;
-    let before = before.map_or(i64::MAX, |number| i64::try_from(number).unwrap_or(i64::MAX));
-    let limit = limit.max(1);
-    let most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-    let mut rows = select.query(params![key, tenant, before, most])?;
-    let mut page = FiringLogPage { items: Vec::new(), next: None, total: total.cast_unsigned() };
-    while let Some(row) = rows.next()? {
-        if page.items.len() >= limit {
-            page.next = page.items.last().map(|run: &FiringLogEntry| run.number);
-            break;
-        }
-        page.items.push(read_run(row)?);
-    }
-    Ok(page)
 }
 
 pub(super) fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Schedule, StoreError> {
@@ -344,27 +222,6 @@ pub(super) fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Sched
             last_error: row.get_ref(23)?.as_str_or_null()?.map(Into::into),
             firings: number(row, 24)?,
         },
-    })
-}
-
-pub(super) fn read_run(row: &Row<'_>) -> Result<FiringLogEntry, StoreError> {
-    Ok(FiringLogEntry {
-        number: number(row, 0)?,
-        schedule: stored_schedule_id(row.get_ref(1)?.as_blob()?)?,
-        tenant: stored_name(row.get_ref(2)?.as_str()?)?,
-        name: stored_name(row.get_ref(3)?.as_str()?)?,
-        agent: stored_name(row.get_ref(4)?.as_str()?)?,
-        job: row.get_ref(5)?.as_blob_or_null()?.map(stored_job_id).transpose()?,
-        slot: Wall(row.get(6)?),
-        status: stored_firing_status(small(row, 7)?)?,
-        summary: row.get_ref(8)?.as_str_or_null()?.map(Into::into),
-        error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
-        attempts: small(row, 10)?,
-        duration_ms: number(row, 11)?,
-        input_tokens: number(row, 12)?,
-        output_tokens: number(row, 13)?,
-        ran_at: Wall(row.get(14)?),
-        ended_at: Wall(row.get(15)?),
     })
 }
 

@@ -1,6 +1,6 @@
-//! Do the files of a data directory belong together, and is everything there that was acknowledged?
+//! Checks that the files of a data directory belong together, and that every acknowledged commit is there.
 //!
-//! What a crash may leave, and nothing else, is accepted: the database as some checkpoint left it, the log with every
+//! Only files as a crash may leave them are accepted: the database as some checkpoint left it, the log with every
 //! frame that was committed since its generation began, and a mark that is not ahead of both. A copy of the directory
 //! that was made while a server wrote, a log that is missing, cut or damaged, and a database of another time are not.
 
@@ -22,7 +22,7 @@ pub(super) struct State {
     pub checkpoints: u64,
 }
 
-/// What lies in the directory before anything is opened.
+/// The files of the directory before anything is opened.
 pub(super) struct Found {
     /// The row as the database file alone has it; `None` where that cannot be read.
     raw: Option<State>,
@@ -32,19 +32,19 @@ pub(super) struct Found {
     copied: bool,
 }
 
-/// What became of the check.
+/// The result of the check.
 #[derive(Default)]
 pub(super) struct Whole {
     /// How far the log is.
     pub log: LogEnd,
     /// `base` and `done` for the mark, where it does not know them.
     pub moved: Option<(u64, u64)>,
-    /// The files are a copy of files that were in use: every row must be looked at.
+    /// The files are a copy of files that were in use: every row must be checked.
     pub doubtful: bool,
 }
 
 impl Found {
-    /// Looks at the files. No connection may be open in this process.
+    /// Reads the files. No connection may be open in this process.
     pub fn look(dir: &Path) -> Found {
         let mark = Mark::read(dir);
         let inodes = (files::inode(&dir.join(files::DB)), files::inode(&dir.join(files::MARK)));
@@ -56,7 +56,7 @@ impl Found {
         }
     }
 
-    /// What to go on with where files that do not belong together are accepted.
+    /// The result where files that do not belong together are accepted.
     pub fn accepted(&self, frames: u64) -> Whole {
         let salts = self.salts.filter(|_| frames > 0).unwrap_or_default();
         Whole { log: LogEnd { salts, frames }, moved: Some((0, 0)), doubtful: false }
@@ -130,7 +130,7 @@ const REMEDY: &str = "commits that were acknowledged are missing or cannot be di
      directory again while no server runs, restore a backup (`laneway restore`), or go on with what is there \
      (`laneway store accept`)";
 
-/// Does the mark name a commit that the database has? The inner error says why not.
+/// Checks that the mark names a commit that the database has. The inner error says why not.
 fn mark_fits(mark: &Mark, conn: &Connection, numbers: &Numbers) -> Result<Result<(), String>, StoreError> {
     if mark.last_event > numbers.last_event {
         return Ok(Err(format!(
