@@ -4,6 +4,7 @@
 //! transaction with one fsync. After a commit, fsync or checkpoint that failed, the store rejects everything: what is on
 //! disk is not known, and only a fresh start finds out.
 
+mod attempts;
 pub mod check;
 mod checkpoint;
 mod columns;
@@ -21,6 +22,7 @@ mod mark;
 mod migrate;
 mod offline;
 mod open;
+mod pages;
 mod pool;
 mod prune;
 mod query;

@@ -1,4 +1,4 @@
-//! What every store must pass, whatever it is made of.
+//! The conformance suite of every store.
 //!
 //! Each case gets an empty directory and opens stores there, one after the other. The cases know the trait only; what is
 //! special about one store (locks, damaged files) is tested beside that store.

@@ -199,28 +199,8 @@ pub(super) fn write_rest(
         member,
         placement,
     } = spec;
-    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
     out.push(VERSION);
-    put_u64(
-        out,
-        flag(session.is_some(), SESSION)
-            | flag(session.as_ref().is_some_and(has_rules), SESSION_RULES)
-            | flag(not_before.is_some(), NOT_BEFORE)
-            | flag(deadline.is_some(), DEADLINE)
-            | flag(queue_timeout.is_some(), QUEUE_TIMEOUT)
-            | flag(timeout.is_some(), TIMEOUT)
-            | flag(retry.is_some(), RETRY)
-            | flag(idempotency.is_some(), IDEMPOTENCY)
-            | flag(retry_of.is_some(), RETRY_OF)
-            | flag(!keys.is_empty(), KEYS)
-            | flag(!tags.is_empty(), TAGS)
-            | flag(callback.is_some(), CALLBACK)
-            | flag(schedule.is_some(), SCHEDULE)
-            | flag(requests_more_than_units(capacity), CAPACITY)
-            | flag(member.is_some(), MEMBER)
-            | flag(placement.is_some(), PLACEMENT)
-            | flag(position > 0, POSITION),
-    );
+    put_u64(out, parts_of(spec, position));
     put_u64(out, payload_len.into());
     put_name(out, submitted_by);
     write_part(out, session.as_ref(), write_session);
@@ -243,6 +223,28 @@ pub(super) fn write_rest(
     write_part(out, Some(position).filter(|position| *position > 0).as_ref(), |out, position| {
         put_u64(out, (*position).into());
     });
+}
+
+/// The flags of the parts that are not missing.
+fn parts_of(spec: &JobSpec, position: u32) -> u64 {
+    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
+    flag(spec.session.is_some(), SESSION)
+        | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
+        | flag(spec.not_before.is_some(), NOT_BEFORE)
+        | flag(spec.deadline.is_some(), DEADLINE)
+        | flag(spec.queue_timeout.is_some(), QUEUE_TIMEOUT)
+        | flag(spec.timeout.is_some(), TIMEOUT)
+        | flag(spec.retry.is_some(), RETRY)
+        | flag(spec.idempotency.is_some(), IDEMPOTENCY)
+        | flag(spec.retry_of.is_some(), RETRY_OF)
+        | flag(!spec.keys.is_empty(), KEYS)
+        | flag(!spec.tags.is_empty(), TAGS)
+        | flag(spec.callback.is_some(), CALLBACK)
+        | flag(spec.schedule.is_some(), SCHEDULE)
+        | flag(requests_more_than_units(&spec.capacity), CAPACITY)
+        | flag(spec.member.is_some(), MEMBER)
+        | flag(spec.placement.is_some(), PLACEMENT)
+        | flag(position > 0, POSITION)
 }
 
 fn write_part<T>(out: &mut Vec<u8>, part: Option<&T>, write: impl FnOnce(&mut Vec<u8>, &T)) {

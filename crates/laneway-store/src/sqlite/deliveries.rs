@@ -4,9 +4,9 @@ use laneway_core::{DeliveryRow, DeliveryTry, JobId, Seq, Span, Wall};
 use rusqlite::{Connection, Row, params};
 
 use super::columns::{number, small};
+use super::pages::newest_first;
 use crate::batch::Batch;
 use crate::rows::{stored_delivery_state, stored_job_id, stored_name};
-use crate::store::ROWS_SCANNED_MAX;
 use crate::{DeliveryFilter, Loaded, Page, StoreError};
 
 /// The columns that [`read`] reads, in its order. All of table `delivery`.
@@ -100,25 +100,8 @@ pub(super) fn list(
         let items = find(conn, job)?.filter(|row| filter.matches(row)).into_iter().collect();
         return Ok(Page { items, next: None });
     }
-    let mut select =
-        conn.prepare_cached(&format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC"))?;
-    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
-    let mut rows = select.query([before])?;
-    let mut page = Page { items: Vec::new(), next: None };
-    let (mut looked_at, mut last) = (0, None);
-    while let Some(row) = rows.next()? {
-        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
-            page.next = last;
-            return Ok(page);
-        }
-        looked_at += 1;
-        let row = read(row)?;
-        last = Some(row.seq.0);
-        if filter.matches(&row) {
-            page.items.push(row);
-        }
-    }
-    Ok(page)
+    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC");
+    newest_first(conn, &sql, before, limit, |row| Ok(Some(read(row)?).filter(|row| filter.matches(row))))
 }
 
 /// Tries at the delivery of a job, oldest first.

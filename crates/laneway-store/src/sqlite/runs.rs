@@ -10,13 +10,13 @@ use rusqlite::{Connection, Row, params};
 use super::SqliteStore;
 use super::columns::{number, small};
 use super::commit::rejected;
+use super::pages::newest_first;
 use crate::batch::JobPrune;
 use crate::codec::{RunRest, read_run, write_run};
 use crate::rows::{
     stored_attempt_id, stored_digest, stored_job_id, stored_name, stored_next_code, stored_run_id,
     stored_run_state, stored_state,
 };
-use crate::store::ROWS_SCANNED_MAX;
 use crate::{Loaded, Page, RunFilter, StoreError};
 
 /// The columns that [`read_call`] reads, in its order. All of table `run_call`.
@@ -222,25 +222,8 @@ pub(super) fn list(
     before: Option<Seq>,
     limit: usize,
 ) -> Result<Page<RunRow>, StoreError> {
-    let mut select =
-        conn.prepare_cached(&format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC"))?;
-    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
-    let mut rows = select.query([before])?;
-    let mut page = Page { items: Vec::new(), next: None };
-    let (mut looked_at, mut last) = (0, None);
-    while let Some(row) = rows.next()? {
-        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
-            page.next = last;
-            return Ok(page);
-        }
-        looked_at += 1;
-        let row = read(row)?;
-        last = Some(row.first.0);
-        if filter.matches(&row) {
-            page.items.push(row);
-        }
-    }
-    Ok(page)
+    let sql = format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC");
+    newest_first(conn, &sql, before, limit, |row| Ok(Some(read(row)?).filter(|row| filter.matches(row))))
 }
 
 /// Deletes ended runs of a lane with all their jobs, those that ended first first.

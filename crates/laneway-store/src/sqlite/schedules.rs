@@ -3,10 +3,11 @@
 use laneway_core::{
     Bytes, CatchUp, JobId, Name, Schedule, ScheduleId, ScheduleSpec, ScheduleState, Span, Timing, Wall,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::types::ToSql;
+use rusqlite::{CachedStatement, Connection, Row, params};
 
 use super::columns::{number, small};
-use super::commit::rejected;
+use super::commit::{bind, rejected};
 use crate::codec::{read_template, write_template};
 use crate::rows::{Interner, stored_firing_status, stored_name, stored_overlap, stored_schedule_id};
 use crate::{Loaded, StoreError};
@@ -33,27 +34,12 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         note,
         owner,
     } = spec;
-    let ScheduleState { next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings } =
-        state;
-    let key = id.0.to_be_bytes();
     blob.clear();
     write_template(blob, job);
-    let (mut fire_at, mut interval, mut anchor_at, mut expression, mut zone) = (None, None, None, None, None);
-    match timing {
-        Timing::At(at) => fire_at = Some(at.0),
-        Timing::Every { every, anchor } => {
-            interval = Some(every.0.cast_signed());
-            anchor_at = anchor.map(|at| at.0);
-        }
-        Timing::Cron { expr, zone: zone_name } => {
-            expression = Some(&**expr);
-            zone = zone_name.as_ref().map(Name::as_str);
-        }
-    }
     let mut put = conn.prepare_cached(
-        "INSERT INTO schedule (id, tenant, name, owner, enabled, timing, fire_at, interval_ms, anchor_at, \
-         cron_expression, timezone, template, delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at, \
-         next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings) \
+        "INSERT INTO schedule (id, enabled, next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, \
+         firings, timing, fire_at, interval_ms, anchor_at, cron_expression, timezone, tenant, name, owner, template, \
+         delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
          ?22, ?23, ?24, ?25) \
          ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, name = excluded.name, owner = excluded.owner, \
@@ -63,21 +49,15 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
          delete_after_run = excluded.delete_after_run, catch_up = excluded.catch_up, overlap = excluded.overlap, \
          jitter_ms = excluded.jitter_ms, created_at = excluded.created_at, updated_at = excluded.updated_at, \
          next_at = excluded.next_at, last_slot = excluded.last_slot, waiting_slot = excluded.waiting_slot, \
-         last_ended_at = excluded.last_ended_at, last_status = excluded.last_status, last_error = excluded.last_error, \
-         firings = excluded.firings",
+         last_ended_at = excluded.last_ended_at, last_status = excluded.last_status, \
+         last_error = excluded.last_error, firings = excluded.firings",
     )?;
-    let done = put.execute(params![
-        &key[..],
+    bind_state(&mut put, *id, *enabled, state)?;
+    bind_timing(&mut put, timing)?;
+    let own = params![
         tenant.as_str(),
         name.as_str(),
         owner.as_ref().map(Name::as_str),
-        enabled,
-        timing.as_str(),
-        fire_at,
-        interval,
-        anchor_at,
-        expression,
-        zone,
         &blob[..],
         spec.deletes_itself(),
         catch_up_code(*catch_up),
@@ -85,47 +65,77 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         jitter.0.cast_signed(),
         created_at.0,
         updated_at.0,
-        next_at.map(|at| at.0),
-        last_slot.map(|at| at.0),
-        waiting_slot.map(|at| at.0),
-        last_ended_at.map(|at| at.0),
-        last_status.map(|status| status.code()),
-        last_error.as_deref(),
-        firings.cast_signed(),
-    ]);
-    done.map_err(|error| rejected(error, || format!("schedule {id}")))?;
+    ];
+    bind(&mut put, STATE_LEN + TIMING_LEN + 1, own)?;
+    put.raw_execute().map_err(|error| rejected(error, || format!("schedule {id}")))?;
     let mut put =
         conn.prepare_cached("REPLACE INTO schedule_payload (id, payload, note) VALUES (?1, ?2, ?3)")?;
-    let done = put.execute(params![&key[..], &payload[..], &note[..]]);
+    let done = put.execute(params![&id.0.to_be_bytes()[..], &payload[..], &note[..]]);
     done.map_err(|error| rejected(error, || format!("payload of schedule {id}")))?;
     Ok(())
 }
 
-/// Writes the part of a schedule that changes by itself.
+/// Stores the part of a schedule that changes by itself.
 pub(super) fn move_on(
     conn: &Connection,
     id: ScheduleId,
     enabled: bool,
     state: &ScheduleState,
 ) -> Result<(), StoreError> {
-    let ScheduleState { next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings } =
-        state;
     let mut update = conn.prepare_cached(
         "UPDATE schedule SET enabled = ?2, next_at = ?3, last_slot = ?4, waiting_slot = ?5, last_ended_at = ?6, \
          last_status = ?7, last_error = ?8, firings = ?9 WHERE id = ?1",
     )?;
-    let updated = update.execute(params![
-        &id.0.to_be_bytes()[..],
-        enabled,
-        next_at.map(|at| at.0),
-        last_slot.map(|at| at.0),
-        waiting_slot.map(|at| at.0),
-        last_ended_at.map(|at| at.0),
-        last_status.map(|status| status.code()),
-        last_error.as_deref(),
-        firings.cast_signed(),
-    ])?;
-    one_row(updated, id)
+    bind_state(&mut update, id, enabled, state)?;
+    one_row(update.raw_execute()?, id)
+}
+
+/// How many parameters [`bind_state`] binds.
+const STATE_LEN: usize = 9;
+
+/// Binds the part of a schedule that changes by itself to the first parameters of a statement.
+fn bind_state(
+    statement: &mut CachedStatement<'_>,
+    id: ScheduleId,
+    enabled: bool,
+    state: &ScheduleState,
+) -> rusqlite::Result<()> {
+    let ScheduleState { next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings } =
+        state;
+    let columns: &[&dyn ToSql; STATE_LEN] = &[
+        &id.0.to_be_bytes(),
+        &enabled,
+        &next_at.map(|at| at.0),
+        &last_slot.map(|at| at.0),
+        &waiting_slot.map(|at| at.0),
+        &last_ended_at.map(|at| at.0),
+        &last_status.map(|status| status.code()),
+        &last_error.as_deref(),
+        &firings.cast_signed(),
+    ];
+    bind(statement, 1, columns)
+}
+
+/// How many parameters [`bind_timing`] binds.
+const TIMING_LEN: usize = 6;
+
+/// Binds a timing to the parameters after those of [`bind_state`].
+fn bind_timing(statement: &mut CachedStatement<'_>, timing: &Timing) -> rusqlite::Result<()> {
+    let (mut fire_at, mut interval, mut anchor_at, mut expression, mut zone) = (None, None, None, None, None);
+    match timing {
+        Timing::At(at) => fire_at = Some(at.0),
+        Timing::Every { every, anchor } => {
+            interval = Some(every.0.cast_signed());
+            anchor_at = anchor.map(|at| at.0);
+        }
+        Timing::Cron { expr, zone: name } => {
+            expression = Some(&**expr);
+            zone = name.as_ref().map(Name::as_str);
+        }
+    }
+    let columns: &[&dyn ToSql; TIMING_LEN] =
+        &[&timing.as_str(), &fire_at, &interval, &anchor_at, &expression, &zone];
+    bind(statement, STATE_LEN + 1, columns)
 }
 
 /// Deletes a schedule; its slots and its log stay.

@@ -237,7 +237,7 @@ fn keys_are_found_again(fixture: &dyn Fixture) {
     let found = [driver.prior("acme", "k1"), driver.prior("acme", "k2"), driver.prior("other", "k1")];
     assert_eq!(driver.prior("other", "k2"), None);
     assert_eq!(driver.prior("k1", "acme"), None);
-    // Asked together: one answer for each key, in their order, also for a key that occurs twice.
+    // Looked up together: one answer for each key, in their order, also for a key that occurs twice.
     let [acme, other, k1, k2] = ["acme", "other", "k1", "k2"].map(Name::fixed);
     let jobs_asked = vec![(&other, &k1), (&other, &k2), (&acme, &k2), (&acme, &k1), (&other, &k1)];
     let together = driver.store.priors(&Keys { jobs: jobs_asked, runs: vec![(&acme, &k1)] }).expect("reads");
@@ -306,7 +306,7 @@ fn failed_commit_leaves_nothing(fixture: &dyn Fixture) {
     driver.finish(jobs[3], None);
     driver.commit();
     let (known, events, now) = (driver.jobs.clone(), driver.events.clone(), driver.now);
-    // A bit of everything, then a change that cannot be.
+    // Changes of every kind, then one that is invalid.
     let mut row = driver.draft();
     row.spec.idempotency = Some(key("gone", 1));
     row.spec.lane = Name::fixed("new lane");
@@ -336,7 +336,7 @@ fn failed_commit_leaves_nothing(fixture: &dyn Fixture) {
     assert_eq!(driver.prior("default", "gone"), None);
     assert_eq!(driver.reader.logs(jobs[1], 0, 10).expect("reads"), []);
     assert_eq!(driver.reader.verify_events().expect("verifies"), driver.events.len() as u64);
-    // The store is well: it goes on as if nothing had happened, also with the lane that it has not seen yet.
+    // The store still works, also for the lane of the failed commit, which is new to it.
     driver.start(jobs[1]);
     let mut ended = Vec::new();
     for lane in ["another lane", "new lane"] {

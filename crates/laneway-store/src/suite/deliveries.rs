@@ -1,4 +1,4 @@
-//! Deliveries: kept with their job, taken up at a start, listed for people, gone with their job.
+//! Webhook deliveries: stored with their job, loaded at a start, listed, and deleted with their job.
 
 use laneway_core::{Change, DeliveryRow, DeliveryState, DeliveryTry, Name, Seq, Span, Wall};
 
@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = &[
 
 const EVER: Wall = Wall(i64::MAX);
 
-/// A delivery of an ended job, as the engine makes it with the job's end.
+/// The delivery of an ended job, as the engine creates it.
 fn owed(driver: &Driver, seq: Seq) -> DeliveryRow {
     let row = &driver.jobs[&seq].view.row;
     DeliveryRow {
@@ -56,7 +56,7 @@ fn tried(seq: Seq, number: u32, status: Option<u16>) -> DeliveryTry {
     DeliveryTry { seq, number, at: Wall(5), took: Span(u64::from(number) * 1_000), status, error }
 }
 
-/// Ends a new job that is owed a delivery, in one commit.
+/// Submits and ends a job with a delivery, in one commit.
 fn end_owed(driver: &mut Driver) -> DeliveryRow {
     let job = driver.submit_plain();
     driver.finish(job, None);

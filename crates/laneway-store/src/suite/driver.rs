@@ -1,6 +1,6 @@
 //! Drives a store with valid changes and remembers what must come back.
 //!
-//! It plays the engine's part in the plainest way: every step is a change and an event, and a copy of what the reader
+//! It replaces the engine in the simplest way: every step is a change and an event, and a copy of what the reader
 //! must show afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,9 +45,9 @@ pub struct Driver {
 /// What must come back of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// As people see it.
+    /// The view of a reader.
     pub view: JobView,
-    /// What it was submitted with.
+    /// Its payload.
     pub payload: Bytes,
     /// Its closed attempts.
     pub attempts: Vec<AttemptView>,
@@ -168,7 +168,7 @@ impl Driver {
         open
     }
 
-    /// A worker holds the open attempt of a job.
+    /// A worker has the open attempt of a job.
     pub fn hold(&mut self, seq: Seq, worker: &'static str, pid: Option<u32>) -> OpenAttempt {
         let open = self.known(seq).view.open.as_mut().expect("an attempt is open");
         // One that has no number has a boot id.
@@ -234,13 +234,13 @@ impl Driver {
         self.effects.changes.push(Change::JobMoved { seq, status });
     }
 
-    /// The job ends well, with its open attempt where there is one.
+    /// The job succeeds, with its open attempt where there is one.
     pub fn finish(&mut self, seq: Seq, result: Option<&[u8]>) {
         let open = self.close_last(seq, AttemptEnd::Succeeded, None);
         self.end(seq, JobState::Succeeded, Reason::Done, None, result.map(Bytes::from), open);
     }
 
-    /// The job ends badly, with its open attempt where there is one.
+    /// The job fails, with its open attempt where there is one.
     pub fn fail(&mut self, seq: Seq, error: Failure) {
         let open = self.close_last(seq, AttemptEnd::Failed, Some(error.clone()));
         self.end(seq, JobState::Failed, Reason::Exhausted, Some(error), None, open);
@@ -314,7 +314,7 @@ impl Driver {
         self.effects.changes.push(Change::LogAppended { seq, attempt, lines });
     }
 
-    /// An event about a job; gives its number. Time goes on by a second.
+    /// Records an event about a job and returns its number. Time advances by a second.
     pub fn event(&mut self, seq: Seq, kind: EventKind, reason: Option<Reason>) -> u64 {
         let number = self.events.len() as u64 + 1;
         let known = self.jobs.get_mut(&seq).expect("the job was submitted");
@@ -373,7 +373,7 @@ impl Driver {
         self.now = self.now + Span::secs(1);
     }
 
-    /// Gives numbers anew that were drafted and never stored.
+    /// Reuses the numbers of drafts that were never stored.
     pub fn forget_drafts(&mut self) {
         self.last_seq = self.jobs.keys().next_back().map_or(0, |seq| seq.0);
     }
@@ -383,7 +383,7 @@ impl Driver {
         self.jobs.get_mut(&seq).expect("the job was submitted")
     }
 
-    /// What a load must give.
+    /// What a load must return.
     pub fn expected_load(&self) -> Load {
         let mut load = Load::default();
         for known in self.jobs.values() {
@@ -421,7 +421,7 @@ impl Driver {
     }
 }
 
-/// What a load gave.
+/// The result of a load.
 #[derive(Debug, Default, PartialEq)]
 pub struct Load {
     /// Schedules, in the order they came.
@@ -436,7 +436,7 @@ pub struct Load {
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
     /// Calls of open runs, in the order they came.
     pub calls: Vec<CallRow>,
-    /// What is known of sessions, in the order it came.
+    /// The state of sessions, in the order they came.
     pub sessions: Vec<SessionRow>,
     /// Deliveries that wait, in the order they came.
     pub deliveries: Vec<DeliveryRow>,

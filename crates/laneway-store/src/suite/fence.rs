@@ -87,7 +87,7 @@ fn wrong_fence_within_a_commit(fixture: &dyn Fixture) {
         disagrees(&mut driver, &[&reopened[..], &[closed(&wrong)]].concat());
         disagrees(&mut driver, &[&reopened[..], &[Change::AttemptStarted(wrong)]].concat());
     }
-    // The old attempt's fence opens no door to the new one; a closed one is closed.
+    // The old attempt's fence does not fit the new one; a closed attempt stays closed.
     disagrees(&mut driver, &[&reopened[..], &[closed(&first)]].concat());
     disagrees(&mut driver, &[closed(&first), closed(&first)]);
     disagrees(&mut driver, &[closed(&first), Change::AttemptStarted(first.clone())]);

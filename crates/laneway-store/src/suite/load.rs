@@ -27,7 +27,7 @@ fn empty_store(fixture: &dyn Fixture) {
 
 fn live_among_ended(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    // Enough for several chunks of whatever the store keeps live jobs in: dense, sparse and empty ones.
+    // Enough for several chunks of live jobs: dense, sparse and empty ones.
     let jobs: Vec<Seq> = (0..4_000).map(|_| driver.submit_plain()).collect();
     driver.commit();
     for (index, &job) in jobs.iter().enumerate() {
@@ -100,7 +100,7 @@ fn numbers_are_never_given_twice(fixture: &dyn Fixture) {
     driver.reopen(fixture).check();
 }
 
-/// Builds an engine from what is stored and commits what follows from that.
+/// Builds an engine from the store and commits its first effects.
 fn recover(store: &mut dyn Store) -> Effects {
     let now = Now { mono: Mono(1), wall: START + Span::hours(1) };
     let tokens = store.tokens().expect("reads");

@@ -1,4 +1,4 @@
-//! Retention of jobs: what goes, what stays, and in which order.
+//! Retention of jobs: which are deleted, which stay, and in which order.
 
 use laneway_core::{AttemptEnd, Change, Name, Seq, Span, Wall};
 
@@ -19,7 +19,7 @@ fn prune(lane: &'static str, finished_before: Wall, keyed_finished_before: Wall,
 
 const EVER: Wall = Wall(i64::MAX);
 
-/// Commits `change`; `gone` must be gone then, and nothing else.
+/// Commits `change`; it must delete `gone`, and nothing else.
 fn prunes(driver: &mut Driver, change: Change, gone: &[Seq]) {
     driver.effects.changes.push(change);
     driver.commit();

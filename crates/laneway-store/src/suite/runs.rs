@@ -1,4 +1,4 @@
-//! Runs: kept with their jobs, taken up at a start, listed for people, gone with all their jobs and not before.
+//! Runs: stored with their jobs, loaded at a start, listed, and deleted with all their jobs.
 
 use laneway_core::{
     AttemptEnd, Binding, Bytes, CallRow, Change, DeliveryRow, DeliveryState, EndedMember, FailurePolicy,

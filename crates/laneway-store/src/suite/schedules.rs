@@ -1,4 +1,4 @@
-//! Schedules, their slots and the log of their runs: what was put comes back, a slot comes once, the log outlives.
+//! Schedules, their slots and the firing log: everything comes back, a slot fires once, the log outlives its schedule.
 
 use laneway_core::{
     Bytes, CatchUp, Change, FiringLogEntry, FiringStatus, JobId, Name, Overlap, Schedule, ScheduleId,

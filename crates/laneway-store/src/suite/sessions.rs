@@ -1,4 +1,4 @@
-//! Sessions: what is known of them comes back, and jobs that run as one are given as one.
+//! Sessions: their state comes back, and the jobs of a debounce batch are returned as one.
 
 use laneway_core::{Change, JobState, Name, Reason, Seq, Session, SessionRow, Span, Wall};
 
@@ -86,7 +86,7 @@ fn collecting(driver: &mut Driver, name: &str, keyed: bool) -> Seq {
     driver.submit(row, name.as_bytes())
 }
 
-/// What a run of the job is given, as text.
+/// The payloads that the handler of the job gets, as text.
 fn given(driver: &Driver, job: Seq) -> Vec<String> {
     let mut given = driver.reader.payloads(&[job]).expect("reads");
     let Runnable { row, payload, merged } = given.pop().expect("was asked for");

@@ -1,4 +1,4 @@
-//! Memory and SQLite agree: the same random life, committed in the same random batches, reads the same.
+//! Memory and SQLite agree: the same random changes, committed in the same random batches, read the same.
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
@@ -135,7 +135,7 @@ fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: u
     row
 }
 
-/// Ends what has not ended of a run, and the run.
+/// Ends the open jobs of a run, and the run.
 fn end_run(driver: &mut Driver, row: &RunRow) {
     for seq in row.seqs().map(Seq) {
         if driver.jobs[&seq].view.end.is_none() {

@@ -16,7 +16,7 @@ fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(dir, SqliteOptions::default())
 }
 
-/// Some jobs in a few commits, and no polite end: as a kill leaves it.
+/// Some jobs in a few commits, left as a kill leaves them.
 fn crashed() -> (SqliteFixture, usize) {
     let fixture = SqliteFixture::new();
     let mut driver = Driver::new(&fixture);

@@ -266,7 +266,7 @@ fn a_write_error_fails_the_store_for_good() {
     let acked: u64 =
         output_text.lines().find_map(|line| line.split("acked ").nth(1)).unwrap().trim().parse().unwrap();
     assert!(acked > 0);
-    // What was acked is there; what was not may be.
+    // Acknowledged jobs are there; others may be.
     let loaded = load(&mut *fixture.open());
     assert!(loaded.jobs.len() as u64 >= acked, "{} of {acked} jobs are there", loaded.jobs.len());
 }
@@ -290,7 +290,7 @@ fn fill_until_it_fails(dir: &Path) {
         assert!(acked < 10_000, "the limit was never reached");
     };
     assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
-    // Not even something harmless is taken now.
+    // The store now rejects every commit.
     driver.effects.changes.push(Change::OverridesPut((&b"x"[..]).into()));
     let error = driver.try_commit().unwrap_err();
     assert!(matches!(&error, StoreError::Failed(why) if why.contains("opened anew")), "{error:?}");
